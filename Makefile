@@ -1,0 +1,32 @@
+# Everything sets itself up: the first target that runs makes .venv from constraints.txt.
+PYTHON ?= python3
+BASE ?=
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: repro test check review clean
+
+repro: .venv/ready          ## the whole pipeline; only what changed runs
+	dvc repro
+
+test: .venv/ready           ## the tests
+	python -m pytest
+
+check: .venv/ready          ## formatter, linter, type checker, tests
+	ruff format --check .
+	ruff check .
+	pyright
+	python -m pytest
+
+review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
+	@python tools/review.py $(if $(BASE),--base $(BASE))
+
+clean:                      ## what the pipeline made in the work tree; DVC's cache stays
+	rm -rf data models report dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,295 @@
+"""The shape of params.yaml, and the one way that stages read it.
+
+Every stage checks the whole file, so an impossible value stops the run before any work, and then receives only the
+keys it names, unchanged. No value lives here. Because an edit of this file can refuse a value but never alter one,
+it is the one module that dvc.yaml does not list as a dependency of the stages (tests/test_contracts.py holds both).
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import typer
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from attnknn.errors import InputError
+
+PARAMS = Path("params.yaml")
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+
+
+class Block(BaseModel):
+    """A block of settings that allows no unknown key and no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Prepare(Block):
+    test: Share
+    val: Share
+    fit: Share
+    subset: Whole
+
+    @model_validator(mode="after")
+    def _leave_a_bank(self) -> "Prepare":
+        if self.fit + self.val >= 1:
+            raise ValueError(f"fit {self.fit} + val {self.val} leave no rows for the bank; their sum must be below 1")
+        return self
+
+
+class Augment(Block):
+    crop: Whole
+    flip: bool
+    jitter: Rate
+    rotate: Annotated[float, Field(ge=0, le=180)]
+
+
+class Losses(Block):
+    cross_entropy: NonNegative
+    supcon: NonNegative
+    proxy_anchor: NonNegative
+
+    @model_validator(mode="after")
+    def _learn_something(self) -> "Losses":
+        if self.cross_entropy + self.supcon + self.proxy_anchor == 0:
+            raise ValueError("all weights are 0; give at least one loss a weight above 0")
+        return self
+
+
+class TrainEmbedder(Block):
+    encoder: Literal["convnet", "mlp", "resnet18", "resnet50"]
+    pretrained: bool
+    widths: Annotated[list[Count], Field(min_length=1)]
+    embed_dim: Count
+    dropout: Rate
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    lr: Positive
+    weight_decay: NonNegative
+    warmup: Rate
+    grad_clip: Positive
+    validate_every: Count
+    k_val: Count
+    losses: Losses
+    label_smoothing: Rate
+    supcon_temperature: Positive
+    proxy_margin: NonNegative
+    proxy_alpha: Positive
+    augment: Augment
+    bf16: bool
+
+
+class BuildIndex(Block):
+    kind: Literal["flat", "hnsw"]
+    metric: Literal["l2", "ip"]
+    hnsw_m: Annotated[int, Field(ge=2)]
+    ef_construction: Count
+    ef_search: Count
+
+
+class TrainAttention(Block):
+    epochs: Count
+    batch_size: Count
+    lr: Positive
+    weight_decay: NonNegative
+    patience: Count
+
+
+class Tune(Block):
+    k: Annotated[list[Count], Field(min_length=1)]
+    temperature: Annotated[list[Positive], Field(min_length=1)]
+    prior: Annotated[list[Share], Field(min_length=1)]
+    ridge: Annotated[list[Positive], Field(min_length=1)]
+
+
+class Evaluate(Block):
+    bins: Annotated[int, Field(ge=2)]
+    resamples: Annotated[int, Field(ge=100)]
+    confidence: Share
+
+
+class Sklearn(Block):
+    kind: Literal["sklearn"]
+    loader: Literal["digits", "iris", "wine", "breast_cancer"]
+
+
+class Torchvision(Block):
+    kind: Literal["torchvision"]
+    name: Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
+    md5: dict[str, str] = {}
+
+
+class ImageFolder(Block):
+    kind: Literal["image_folder"]
+    path: str
+    sha256: str = ""
+    size: Whole = 0
+
+
+class CsvFile(Block):
+    path: str
+    sha256: str = ""
+
+
+class Rule(Block):
+    threshold: float | None = None
+    map: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Rule":
+        if (self.threshold is None) == (self.map is None):
+            raise ValueError("give either threshold or map")
+        return self
+
+
+class Csv(Block):
+    kind: Literal["csv"]
+    train: CsvFile
+    test: CsvFile | None = None
+    target: str
+    rule: Rule | None = None
+    columns: list[str] | None = None
+    separator: Annotated[str, Field(min_length=1)] = ","
+    comment: Annotated[str, Field(max_length=1)] = ""
+    missing: list[str] = []
+    target_strip: str = ""
+    drop: list[str] = []
+
+
+Source = Annotated[Sklearn | Torchvision | ImageFolder | Csv, Field(discriminator="kind")]
+
+
+class Overrides(Block):
+    """What differs for one dataset. Every block is there, `{}` where nothing differs: DVC tracks each by its name."""
+
+    prepare: dict[str, Any]
+    train_embedder: dict[str, Any]
+    build_index: dict[str, Any]
+    train_attention: dict[str, Any]
+
+
+class Params(Block):
+    datasets: Annotated[list[Name], Field(min_length=1)]
+    seeds: Annotated[list[Whole], Field(min_length=1)]
+    k_eval: Count
+    k_train: Count
+    k_max: Count
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+    threads: Count
+    mirror: str
+    prepare: Prepare
+    train_embedder: TrainEmbedder
+    build_index: BuildIndex
+    train_attention: TrainAttention
+    tune: Tune
+    evaluate: Evaluate
+    sources: dict[Name, Source]
+    overrides: dict[Name, Overrides]
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Params":
+        for key in ("k_eval", "k_train"):
+            if getattr(self, key) > self.k_max:
+                raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
+        for key in ("datasets", "seeds"):
+            values = getattr(self, key)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: {values} names one twice")
+        for name in self.datasets:
+            if name not in self.sources:
+                raise ValueError(f"datasets: {name} has no entry in sources; known are {', '.join(self.sources)}")
+            if name not in self.overrides:
+                blocks = ", ".join(f"{block}: {{}}" for block in Overrides.model_fields)
+                raise ValueError(f"overrides.{name}: missing; add `{name}: {{{blocks}}}` under overrides")
+        return self
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it, nested blocks key by key."""
+    merged = dict(base)
+    for key, value in changes.items():
+        nested = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if nested else value
+    return merged
+
+
+def _one_line(error: ValidationError, prefix: str) -> str:
+    """The first fault, with the key's full name, what was given, and what is allowed."""
+    fault = error.errors()[0]
+    kinds = {"sklearn", "torchvision", "image_folder", "csv"}
+    parts = [str(p) for i, p in enumerate(fault["loc"]) if not (i == 2 and p in kinds and fault["loc"][0] == "sources")]
+    where = ".".join([*([prefix] if prefix else []), *parts])
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message = "unknown key; check its spelling"
+    elif fault["type"] == "missing":
+        message = "missing"
+    elif fault["type"] != "value_error":
+        message = f"{fault['input']!r} given; {message[0].lower()}{message[1:]}"
+    more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
+    return f"{PARAMS}: {where + ': ' if where else ''}{message}{more}"
+
+
+def check(path: Path = PARAMS) -> dict[str, Params]:
+    """Read and check all of params.yaml: the merged settings of every dataset that has overrides.
+
+    Raises:
+        InputError: one line that names the key, what was given and what is allowed.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file in {Path.cwd()}; run from the project's root") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}") from None
+    merged = {}
+    try:
+        base = Params.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(_one_line(error, "")) from None
+    for name, changes in base.overrides.items():
+        try:
+            merged[name] = Params.model_validate(_merge(raw, changes.model_dump()))
+        except ValidationError as error:
+            raise InputError(_one_line(error, f"overrides.{name}")) from None
+    return merged
+
+
+def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
+    """The named top-level keys as they hold for one dataset (or for none), after the whole file was checked.
+
+    `sources` means that dataset's own source, as a dict.
+    """
+    merged = check()
+    if dataset is None:
+        params = next(iter(merged.values()))
+    elif dataset in merged:
+        params = merged[dataset]
+    else:
+        raise InputError(f"{PARAMS}: {dataset} is no dataset; known are {', '.join(merged)}")
+    if dataset is not None and "sources" in keys and dataset not in params.sources:
+        raise InputError(f"{PARAMS}: sources.{dataset}: missing")
+    values = {key: getattr(params, key) for key in keys}
+    if dataset is not None and "sources" in keys:
+        # Only what the file says: what a source leaves out is decided where it is read, in attnknn/datasets.py.
+        values["sources"] = params.sources[dataset].model_dump(exclude_unset=True)
+    return SimpleNamespace(**values)
+
+
+def run(main: Callable[..., None]) -> None:
+    """Run a stage's `main` from the command line; what the user can mend ends in one line and exit code 2."""
+    try:
+        typer.run(main)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
