@@ -4,6 +4,7 @@ An artifact is a folder: one `.npy` file an array, opened memory-mapped, and `me
 Row ids are positions in the dataset's `Split` and mean the same row in every artifact of that dataset and seed.
 """
 
+import csv
 import dataclasses
 import json
 import os
@@ -57,9 +58,17 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, sorted by nothing and refused if it holds NaN or infinity."""
+    """Write `value` as JSON, keys in their order; NaN and infinity are refused."""
     with new_file(path) as draft:
         draft.write_text(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows of one shape as CSV; None and NaN become empty cells."""
+    with new_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows({k: "" if v != v else v for k, v in row.items()} for row in rows)
 
 
 def read_json(path: Path) -> Any:

@@ -1,0 +1,203 @@
+"""Raw files → `Split`: labels first, then the parts, then the values of the rows that are kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Split, read_json
+from attnknn.errors import InputError
+
+
+def prepare(
+    source: dict[str, Any], raw: Path, seed: int, *, test: float, val: float, fit: float, subset: int = 0
+) -> Split:
+    """Make the `Split` of a source from its raw files.
+
+    Args:
+        source: a source as params.yaml describes it.
+        raw: the folder that `download` filled.
+        seed: draws the parts.
+        test: share of all rows, where the source has no official test set; an official one is kept.
+        val: share of the training rows.
+        fit: share of the training rows; what is left is the bank.
+        subset: at most this many rows in all, the same ones for every seed; 0 keeps every row.
+
+    Raises:
+        InputError: a file is missing or malformed, or a class has too few rows.
+    """
+    read = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
+    data = read[source["kind"]](source, Path(raw))
+    rows = subset_rows(data.y, data.test, subset)
+    y, official = data.y[rows], None if data.test is None else data.test[rows]
+    try:
+        part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official)
+    except InputError as error:
+        hint = f" (subset: {subset} keeps {len(rows)} of {len(data.y)} rows)" if subset else ""
+        raise InputError(f"{data.where}: {error}{hint}") from None
+    x, features = data.values(rows, part == BANK)
+    return Split(x, y, part, data.classes, features)
+
+
+def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
+    """How many of a class's n rows go to (bank, fit, val, test): shares rounded down, but at least one row each.
+
+    test is a share of n, 0 where those rows are chosen already; val and fit are shares of the others; the rest is bank.
+    """
+
+    def share(of: int, part: float) -> int:
+        return max(1, int(of * part + 1e-9)) if part else 0  # 1e-9: 0.29 · 100 is a little below 29
+
+    n_test = share(n, test)
+    n_val, n_fit = share(n - n_test, val), share(n - n_test, fit)
+    return n - n_test - n_val - n_fit, n_fit, n_val, n_test
+
+
+def assign_parts(
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    seed: int,
+    *,
+    test: float,
+    val: float,
+    fit: float,
+    official: np.ndarray | None = None,
+) -> np.ndarray:
+    """Draw the part of every row, class by class: int8 (N,).
+
+    Args:
+        y: int64 (N,).
+        classes: the C class names.
+        seed: other seeds give other parts; rows of an official test set never move.
+        test: share of all rows, unused where `official` is given.
+        val: share of the training rows.
+        fit: share of the training rows.
+        official: bool (N,), the official test rows.
+
+    Raises:
+        InputError: a class has too few rows for one in each part.
+    """
+    if official is None:
+        official = np.zeros(len(y), bool)
+    else:
+        test = 0.0
+    part = np.full(len(y), BANK, np.int8)
+    part[official] = TEST
+    shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
+    for number, name in enumerate(classes):
+        rows = shuffled[y[shuffled] == number]
+        n = len(rows)
+        bank, n_fit, n_val, n_test = part_counts(n, test=test, val=val, fit=fit)
+        if bank < 1:
+            least = next(m for m in count(n + 1) if part_counts(m, test=test, val=val, fit=fit)[0] >= 1)
+            kind = "training rows" if official.any() else "rows"
+            raise InputError(
+                f"class {name!r} has {n} {kind}; its parts need at least {least}; give more rows of it, or leave it out"
+            )
+        # Test rows come first, so that they do not depend on the other shares.
+        part[rows[:n_test]] = TEST
+        part[rows[n_test : n_test + n_val]] = VAL
+        part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
+    return part
+
+
+def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.ndarray:
+    """Rows to keep, ascending: at most `subset`, each class and an official test set in proportion.
+
+    The draw is a fixed one, so that every seed works on the same rows.
+    """
+    if not 0 < subset < len(y):
+        return np.arange(len(y))
+    stratum = y if official is None else y + official * (y.max() + 1)
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    # The running total is rounded down, so that each stratum is within one row of its share, and the sum exact.
+    ends = np.cumsum(np.bincount(stratum))
+    kept = np.diff(ends * subset // len(y), prepend=0)
+    starts = np.concatenate([[0], ends[:-1]])
+    return np.sort(np.concatenate([order[at : at + n] for at, n in zip(starts, kept, strict=True)]))
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """What is known of a source before its values are read; `values(rows, bank)` reads those of some rows."""
+
+    where: str
+    y: np.ndarray
+    classes: tuple[str, ...]
+    test: np.ndarray | None
+    values: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, tuple[str, ...]]]
+
+
+def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
+    import pandas as pd
+
+    from attnknn.tables import encode
+
+    names = read_json(raw / "names.json")
+    try:
+        x, y = (np.load(raw / f"{name}.npy", allow_pickle=False) for name in "xy")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{raw}: damaged ({error}); download it again") from None
+    if x.ndim == 3:  # digits: 0 … 16
+        pixels = np.rint(x * (255 / 16)).astype(np.uint8)[:, None]
+        values = lambda rows, bank: (pixels[rows], ())  # noqa: E731
+    else:
+        frame = pd.DataFrame(x, columns=names["features"])
+        values = lambda rows, bank: encode(frame.iloc[rows], bank)  # noqa: E731
+    return _Labelled(source["loader"], y.astype(np.int64), tuple(names["classes"]), None, values)
+
+
+def _official(source: dict[str, Any], raw: Path) -> _Labelled:
+    from attnknn.official_images import read_official
+
+    images, y, classes, test = read_official(source["name"], raw)
+    return _Labelled(
+        source["name"], y, classes, test, lambda rows, bank: (np.ascontiguousarray(images[rows]), ())
+    )
+
+
+def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
+    from attnknn.image_folder import list_images, read_images
+
+    archives = sorted(path for path in raw.glob("*") if not path.name.startswith("."))
+    if len(archives) != 1:
+        raise InputError(f"{raw}: {len(archives)} files; expected one archive; download it again")
+    listing = list_images(archives[0])
+
+    def values(rows: np.ndarray, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+        return read_images(archives[0], tuple(listing.names[row] for row in rows), source.get("size", 0)), ()
+
+    return _Labelled(archives[0].name, listing.y, listing.classes, listing.test, values)
+
+
+def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
+    import pandas as pd
+
+    from attnknn.fetch import base_name
+    from attnknn.sources import csv_files
+    from attnknn.tables import class_numbers, encode, read_csv, typed
+
+    keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
+    layout = {key: source[key] for key in keys if key in source}
+    files = [raw / base_name(file["path"]) for file in csv_files(source)]
+    tables = [read_csv(path, source["target"], **layout) for path in files]
+    for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
+        if list(frame.columns) != list(tables[0][0].columns):
+            raise InputError(
+                f"{path.name}: columns differ from those of {files[0].name}; give both the same header"
+            )
+    frame = typed(pd.concat([frame for frame, _ in tables]))
+    rule = source.get("rule", {})
+    labels = pd.concat([labels for _, labels in tables])
+    where = f"{files[0].name}, column {source['target']}"
+    y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
+    test = (
+        np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])])
+        if len(files) > 1
+        else None
+    )
+    return _Labelled(where, y, classes, test, lambda rows, bank: encode(frame.iloc[rows], bank))

@@ -1,0 +1,24 @@
+"""Where tensors live, and with how many threads."""
+
+import torch
+
+from attnknn.errors import InputError
+
+
+def use_device(device: str, threads: int) -> str:
+    """The torch device that `device` means on this machine (`auto`: a GPU if there is one), threads being fixed.
+
+    Thread counts change the order of sums, so the same seed gives the same bytes only under the same count.
+
+    Raises:
+        InputError: a GPU is asked for that is not there.
+    """
+    torch.set_num_threads(threads)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    if device.startswith("cuda"):
+        number = int(device.partition(":")[2] or 0)
+        if number >= count:
+            raise InputError(f"device: {device} asked for, but torch sees {count} GPUs here; set device to auto or cpu")
+    return device

@@ -1,0 +1,92 @@
+"""Batched augmentation of images on tensors: no worker processes, no PIL, one draw per image.
+
+Images are (B, C, H, W), uint8 or float32, with values 0 … 255 throughout; normalisation belongs to the encoder.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Num
+from torch import Generator, Tensor
+
+
+def _uniform(n: int, low: float, high: float, x: Tensor, generator: Generator) -> Tensor:
+    """n draws from [low, high), made on the CPU so that every device sees the same ones."""
+    return (low + (high - low) * torch.rand(n, generator=generator)).to(x.device)
+
+
+def random_crop(x: Num[Tensor, "B C H W"], padding: int, generator: Generator) -> Num[Tensor, "B C H W"]:
+    """Shift each image by up to `padding` pixels both ways; what comes in from outside is the mirror image."""
+    b, c, h, w = x.shape
+    # reflect padding is not there for uint8 on every device; indices are.
+    dy, dx = torch.randint(-padding, padding + 1, (2, b, 1), generator=generator).to(x.device)
+    rows = _reflect(torch.arange(h, device=x.device) + dy, h)  # (B, H)
+    columns = _reflect(torch.arange(w, device=x.device) + dx, w)  # (B, W)
+    at_b = torch.arange(b, device=x.device)[:, None, None, None]
+    at_c = torch.arange(c, device=x.device)[None, :, None, None]
+    return x[at_b, at_c, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _reflect(index: Tensor, size: int) -> Tensor:
+    """Fold indices that lie outside 0 … size − 1 back at the edges, without repeating the edge."""
+    period = max(2 * (size - 1), 1)
+    index = index.remainder(period)
+    return torch.where(index < size, index, period - index)
+
+
+def random_flip(x: Num[Tensor, "B C H W"], generator: Generator) -> Num[Tensor, "B C H W"]:
+    """Mirror each image left to right with probability ½."""
+    flip = (torch.rand(len(x), generator=generator) < 0.5).to(x.device)
+    return torch.where(flip[:, None, None, None], x.flip(-1), x)
+
+
+def random_rotation(x: Num[Tensor, "B C H W"], degrees: float, generator: Generator) -> Float[Tensor, "B C H W"]:
+    """Rotate each image by an angle from [−degrees, degrees) about its centre, bilinearly, edges repeated."""
+    angle = _uniform(len(x), -degrees, degrees, x, generator) * math.pi / 180
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    affine = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
+    grid = F.affine_grid(affine, list(x.shape), align_corners=False)
+    return F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
+
+
+def random_jitter(x: Num[Tensor, "B C H W"], strength: float, generator: Generator) -> Float[Tensor, "B C H W"]:
+    """Scale brightness, contrast and saturation of each image by factors from [1 − strength, 1 + strength)."""
+    b = len(x)
+    brightness, contrast, saturation = (
+        _uniform(b, 1 - strength, 1 + strength, x, generator)[:, None, None, None] for _ in range(3)
+    )
+    x = x.float() * brightness
+    mean = x.mean(dim=(1, 2, 3), keepdim=True)
+    x = mean + (x - mean) * contrast
+    grey = x.mean(dim=1, keepdim=True)
+    return (grey + (x - grey) * saturation).clamp(0, 255)
+
+
+def augment(
+    x: Num[Tensor, "B C H W"],
+    generator: Generator,
+    crop: int = 0,
+    flip: bool = False,
+    jitter: float = 0.0,
+    rotate: float = 0.0,
+) -> Num[Tensor, "B C H W"]:
+    """One random view of each image; a part whose strength is 0 is left out and draws nothing.
+
+    Args:
+        x: images with values 0 … 255.
+        generator: a CPU generator; the same state gives the same views on every device.
+        crop: pixels of reflected padding before a random crop of the old size.
+        flip: mirror half of the images.
+        jitter: share by which brightness, contrast and saturation vary.
+        rotate: largest angle in degrees.
+    """
+    if crop:
+        x = random_crop(x, crop, generator)
+    if flip:
+        x = random_flip(x, generator)
+    if rotate:
+        x = random_rotation(x, rotate, generator)
+    if jitter:
+        x = random_jitter(x, jitter, generator)
+    return x

@@ -1,0 +1,59 @@
+"""What the encoder is trained on: a weighted sum of cross-entropy, SupCon and Proxy-Anchor."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from pytorch_metric_learning.losses import ProxyAnchorLoss, SupConLoss
+from torch import Tensor, nn
+
+
+class EncoderLoss(nn.Module):
+    """L = w_ce · CE(logits, y) + w_sc · SupCon(z, y) + w_pa · ProxyAnchor(z, y).
+
+    SupCon (Khosla et al. 2020, L_out) takes the other rows of a class in the batch as positives; a batch without a
+    positive pair gives 0. Proxy-Anchor (Kim et al. 2020) averages its positive term over the proxies that have
+    positives in the batch, and its negative term over all proxies. Terms of weight 0 are not computed.
+
+    Args:
+        n_classes: C.
+        embed_dim: D.
+        cross_entropy, supcon, proxy_anchor: the weights.
+        label_smoothing: of the cross-entropy.
+        supcon_temperature: τ of SupCon.
+        proxy_margin, proxy_alpha: δ and α of Proxy-Anchor.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        embed_dim: int,
+        cross_entropy: float = 1.0,
+        supcon: float = 0.0,
+        proxy_anchor: float = 0.0,
+        label_smoothing: float = 0.0,
+        supcon_temperature: float = 0.1,
+        proxy_margin: float = 0.1,
+        proxy_alpha: float = 32.0,
+    ) -> None:
+        super().__init__()
+        self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
+        self.label_smoothing = label_smoothing
+        self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None
+        self.proxy_anchor = ProxyAnchorLoss(n_classes, embed_dim, proxy_margin, proxy_alpha) if proxy_anchor else None
+
+    def forward(
+        self, z: Float[Tensor, "B D"], logits: Float[Tensor, "B C"] | None, y: Int[Tensor, " B"]
+    ) -> Float[Tensor, ""]:
+        """The loss of a batch: unit embeddings z, logits of the linear head (unused where its weight is 0), labels y."""
+        z = z.float()
+        total = torch.zeros((), device=z.device)
+        if self.weights["cross_entropy"]:
+            if logits is None:
+                raise ValueError("cross-entropy has a weight, but the encoder has no linear head")
+            ce = F.cross_entropy(logits.float(), y, label_smoothing=self.label_smoothing)
+            total = total + self.weights["cross_entropy"] * ce
+        if self.supcon is not None:
+            total = total + self.weights["supcon"] * self.supcon(z, y)
+        if self.proxy_anchor is not None:
+            total = total + self.weights["proxy_anchor"] * self.proxy_anchor(z, y)
+        return total

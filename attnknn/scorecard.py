@@ -1,0 +1,83 @@
+"""From predictions to what is reported: scores, intervals, paired tests and reliability, as plain tables."""
+
+from typing import Any
+
+import numpy as np
+
+from attnknn import metrics
+from attnknn.artifacts import Predictions, require
+
+Table = list[dict[str, Any]]
+
+
+def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
+    """Every metric of every method."""
+    named = zip(predictions.methods, predictions.probs, strict=True)
+    return {method: metrics.scores(probs, predictions.y, bins) for method, probs in named}
+
+
+def intervals_and_tests(
+    predictions: Predictions, method: str, bins: int, resamples: int, confidence: float, seed: int
+) -> tuple[Table, Table]:
+    """Bootstrap intervals of every score, and `method` against every other method on the same rows.
+
+    Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
+    with percentile intervals of the paired bootstrap.
+
+    Returns:
+        Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, p, test.
+    """
+    require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
+    y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
+    point = scores(predictions, bins)
+    drawn = metrics.bootstrap(probs, y, bins, resamples, seed)  # (M, R, 8)
+    intervals: Table = []
+    for m, name in enumerate(predictions.methods):
+        for i, metric in enumerate(metrics.METRICS):
+            low, high = metrics.interval(drawn[m, :, i], confidence)
+            intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
+    ours = predictions.methods.index(method)
+    hits = probs.argmax(2) == y  # (M, N)
+    paired: Table = []
+    for m, name in enumerate(predictions.methods):
+        if m == ours:
+            continue
+        for metric in ("accuracy", "nll", "ece"):
+            i = metrics.METRICS.index(metric)
+            differences = drawn[ours, :, i] - drawn[m, :, i]
+            low, high = metrics.interval(differences, confidence)
+            exact = metric == "accuracy"
+            paired.append(
+                {
+                    "method": method,
+                    "baseline": name,
+                    "metric": metric,
+                    "difference": point[method][metric] - point[name][metric],
+                    "low": low,
+                    "high": high,
+                    "p": metrics.mcnemar(hits[ours], hits[m]) if exact else metrics.paired_p(differences),
+                    "test": "McNemar" if exact else "paired bootstrap",
+                }
+            )
+    return intervals, paired
+
+
+def reliability(predictions: Predictions, bins: int) -> tuple[Table, Table]:
+    """Reliability of every method: rows of one bin and method, and wide rows of one bin for the three main methods.
+
+    Returns:
+        Rows of method, low, high, count, confidence, accuracy; and of confidence (the bin's middle), uniform,
+        distance, attention (the accuracies, None in empty bins).
+    """
+    long: Table = []
+    accuracy: dict[str, list[float | None]] = {}
+    for method, probs in zip(predictions.methods, predictions.probs, strict=True):
+        for b in metrics.reliability(probs, predictions.y, bins):
+            full = b.count > 0
+            confidence, hit = (b.confidence, b.accuracy) if full else (None, None)
+            row = {"method": method, "low": b.low, "high": b.high, "count": b.count}
+            long.append({**row, "confidence": confidence, "accuracy": hit})
+            accuracy.setdefault(method, []).append(hit)
+    main = ("uniform", "distance", "attention")
+    wide = [{"confidence": (b + 0.5) / bins, **{m: accuracy[m][b] for m in main}} for b in range(bins)]
+    return long, wide

@@ -1,0 +1,216 @@
+"""CSV files → typed columns → numbers; whatever is learnt from the data is learnt from bank rows."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnknn.errors import InputError
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
+LARGE_TABLE = 1000  # bank rows from which on categories of fewer than RARE rows share one column
+RARE = 10
+
+
+def read_csv(
+    path: Path,
+    target: str,
+    *,
+    columns: Sequence[str] | None = None,
+    separator: str = ",",
+    comment: str = "",
+    missing: Sequence[str] = (),
+    target_strip: str = "",
+    drop: Sequence[str] = (),
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Read the features and raw labels of a CSV file as trimmed strings, None where missing, indexed `<file> line <n>`.
+
+    Args:
+        path: the file, UTF-8.
+        target: the column of the labels.
+        columns: names of all columns, where the file has no header line.
+        separator: one character.
+        comment: lines that start with it are skipped; empty for none.
+        missing: what stands for a missing value, besides the empty string, NA, N/A, NaN and NULL.
+        target_strip: characters to strip from both ends of a label.
+        drop: columns to leave out.
+
+    Raises:
+        InputError: the file is missing or malformed, or a column or label is.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            # Skipped lines stay in as empty ones, so that the reader's line numbers are the file's.
+            lines = ("\n" if comment and line.startswith(comment) else line for line in file)
+            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+            rows = [(reader.line_num, row) for row in reader if row]
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run `dvc repro` to download it") from None
+    except (csv.Error, UnicodeDecodeError, TypeError) as error:
+        raise InputError(
+            f"{path.name}: no valid CSV in UTF-8 ({error}); correct the file or the separator"
+        ) from None
+    if columns is None:
+        if not rows:
+            raise InputError(f"{path.name}: empty; give a file with a header line and rows")
+        columns, rows = [name.strip() for name in rows[0][1]], rows[1:]
+    _check_columns(path.name, columns, target, drop)
+    for line, row in rows:
+        if len(row) != len(columns):
+            raise InputError(
+                f"{path.name} line {line}: {len(row)} values for {len(columns)} columns; "
+                f"correct the line, `columns` or the separator {separator!r}"
+            )
+    if not rows:
+        raise InputError(f"{path.name}: no rows; give a file with rows")
+    index = [f"{path.name} line {line}" for line, _ in rows]
+    frame = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns), dtype=object)
+    frame = frame.apply(lambda column: column.str.strip())
+    labels = frame[target].str.strip(target_strip + " ")
+    frame, labels = (part.mask(part.isin([*MISSING, *missing])) for part in (frame, labels))
+    if labels.isna().any():
+        raise InputError(
+            f"{labels.index[labels.isna()][0]}: no label in column {target!r}; give it one, or remove the line"
+        )
+    return frame.drop(columns=[target, *drop]), labels
+
+
+def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
+    given = ", ".join(columns)
+    for name in columns:
+        if list(columns).count(name) > 1:
+            raise InputError(f"{file}: column {name!r} appears twice; rename one")
+    if target not in columns:
+        raise InputError(f"{file}: no target column {target!r}; correct `target` (columns are {given})")
+    for name in drop:
+        if name not in columns or name == target:
+            raise InputError(
+                f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})"
+            )
+    if len(set(columns) - {target, *drop}) == 0:
+        raise InputError(f"{file}: no column beside the target {target!r}; give some features")
+
+
+def class_numbers(
+    labels: pd.Series, threshold: float | None = None, mapping: dict[str, str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Number the labels: int64 (N,), and the class names.
+
+    Args:
+        labels: raw labels, indexed by where they stand.
+        threshold: two classes, `< threshold` and `≥ threshold`.
+        mapping: raw label to class name; classes come in its order.
+
+    Raises:
+        InputError: a label is no number or unmapped, or all rows have one class.
+    """
+    numbers = pd.to_numeric(labels, errors="coerce")
+    if threshold is not None:
+        if numbers.isna().any():
+            where = labels.index[numbers.isna()][0]
+            raise InputError(
+                f"{where}: label {labels[where]!r} is no number; correct it, or the rule `threshold`"
+            )
+        classes = (f"< {threshold:g}", f"≥ {threshold:g}")
+        y = (numbers >= threshold).to_numpy(np.int64)
+    else:
+        if mapping is not None:
+            named = labels.map(mapping)
+            if named.isna().any():
+                where = labels.index[named.isna()][0]
+                raise InputError(
+                    f"{where}: label {labels[where]!r} is not in the rule `map`; add it, or correct the line"
+                )
+            classes, labels = tuple(dict.fromkeys(mapping.values())), named
+        else:
+            values = labels.unique()
+            # Numbers in their own order, so that 10 comes after 9.
+            classes = tuple(sorted(values, key=float if numbers.notna().all() else str))
+        y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
+    if len(np.unique(y)) < 2:
+        raise InputError(
+            f"{labels.name}: every row has the class {classes[y[0]]!r}; give rows of at least two classes"
+        )
+    return y, classes
+
+
+def typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Make the columns of strings numeric where every value is a number, and leave the others as categories.
+
+    Raises:
+        InputError: a column has no value at all, or an infinite one.
+    """
+    file = str(frame.index[0]).partition(" line ")[0]
+    columns: dict[str, pd.Series] = {}
+    for name, column in frame.items():
+        if column.isna().all():
+            raise InputError(f"{file}: column {name!r} has no value at all; remove it, or name it in `drop`")
+        numbers = pd.to_numeric(column, errors="coerce").astype(float)
+        if (numbers.isna() & column.notna()).any():
+            columns[str(name)] = column
+            continue
+        infinite = np.isinf(numbers)
+        if infinite.any():
+            where = column.index[infinite][0]
+            raise InputError(
+                f"{where}: column {name!r} is infinite ({column[where]}); correct it, or leave it empty"
+            )
+        columns[str(name)] = numbers
+    return pd.DataFrame(columns)
+
+
+def encode(frame: pd.DataFrame, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers for a table's columns: float32 (N, F), and the F feature names.
+
+    Numeric columns are standardised, missing values filled with the median, and marked in a column of their own where
+    the bank misses some. Other columns are one-hot encoded, a missing value being one more category. All of it is fitted
+    on bank rows: a category that they lack counts as rare, or as none of them.
+
+    Args:
+        frame: N rows; floats with NaN, or strings with None, where missing.
+        bank: bool (N,), the rows to fit on.
+
+    Raises:
+        InputError: a value is too large for float32.
+    """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import MissingIndicator, SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numeric = [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
+    categories = [name for name in frame.columns if name not in numeric]
+    frame = frame.assign(**{name: frame[name].astype(object).fillna("(missing)") for name in categories})
+    scale = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    one_hot = OneHotEncoder(
+        handle_unknown="infrequent_if_exist",
+        min_frequency=RARE if bank.sum() >= LARGE_TABLE else None,
+        sparse_output=False,
+        feature_name_combiner=lambda name, value: f"{name} = {value}",
+    )
+    # The marks stay 0 or 1: standardised, the mark of a rarely missing value would be enormous.
+    steps: list[Any] = [
+        ("number", scale, numeric),
+        ("missing", MissingIndicator(error_on_new=False), numeric),
+        ("category", one_hot, categories),
+    ]
+    encoder = ColumnTransformer([step for step in steps if step[2]], sparse_threshold=0).fit(frame[bank])
+    names = tuple(_readable(name) for name in encoder.get_feature_names_out())
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = np.asarray(encoder.transform(frame), dtype=np.float32)
+    broken = ~np.isfinite(x).all(axis=0)
+    if broken.any():
+        raise InputError(
+            f"column {names[broken.argmax()]!r}: values too large for float32; give them in a larger unit"
+        )
+    return x, names
+
+
+def _readable(name: str) -> str:
+    step, _, name = name.partition("__")
+    if step == "missing":
+        return name.removeprefix("missingindicator_") + " missing"
+    return name.replace(" = infrequent_sklearn", " = (rare)") if step == "category" else name

@@ -1,0 +1,253 @@
+"""Two loops, each read top to bottom: the encoder on bank rows, the attention head on fit rows.
+
+Neither is given a test row to choose by: the encoder's epoch is chosen by kNN on validation rows against the bank,
+the head's by the validation NLL.
+"""
+
+import copy
+import hashlib
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnknn.artifacts import BANK, FIT, VAL, Embeddings, Neighbours, Split, require
+from attnknn.bank import build
+from attnknn.classify import class_shares, gather, vote
+from attnknn.encoders import Encoder, embed
+from attnknn.heads import Attention, distance_weights
+from attnknn.images import augment as augment_images
+from attnknn.losses import EncoderLoss
+from attnknn.resume import load_state, save_state
+from attnknn.tuning import tune_distance
+
+Row = dict[str, float]
+_TEMPERATURE, _PRIOR = 0.1, 0.01  # of the validation kNN, on squared distances of unit vectors
+
+
+def learning_rate(step: int, steps: int, warmup: float, peak: float) -> float:
+    """Linear warm-up over a share of all steps, then half a cosine down to 0 (Loshchilov & Hutter 2017)."""
+    rising = max(1, round(warmup * steps))
+    if step < rising:
+        return peak * (step + 1) / rising
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+
+def knn_score(
+    z_bank: np.ndarray, y_bank: np.ndarray, z: np.ndarray, y: np.ndarray, k: int, n_classes: int
+) -> tuple[float, float]:
+    """Accuracy and NLL of distance-weighted kNN, for choosing among epochs of one training run."""
+    ids, sims = build(z_bank, np.arange(len(z_bank))).search(z, min(k, len(z_bank)))
+    labels = torch.from_numpy(y_bank[ids])
+    weights, null = distance_weights(torch.from_numpy(sims), k, _TEMPERATURE, _PRIOR)
+    probs = vote(weights, null, labels, class_shares(y_bank, n_classes)).numpy()
+    return float((probs.argmax(1) == y).mean()), -float(np.log(probs[np.arange(len(y)), y]).mean())
+
+
+def fingerprint(*parts: Any) -> str:
+    """A hash of arrays and plain values that tells whether an interrupted run can be gone on with."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        array = isinstance(part, np.ndarray)
+        digest.update(np.ascontiguousarray(part).data if array else repr(part).encode())
+    return digest.hexdigest()
+
+
+def train_encoder(
+    split: Split,
+    encoder: Encoder,
+    loss: EncoderLoss,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    weight_decay: float,
+    warmup: float,
+    grad_clip: float,
+    validate_every: int,
+    k_val: int,
+    augment: dict[str, Any],
+    bf16: bool,
+    seed: int,
+    device: str = "cpu",
+    resume: Path | None = None,
+    progress: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Train the encoder on bank rows; leave it with the weights of the best epoch by validation kNN accuracy.
+
+    AdamW, linear warm-up and cosine decay a step, gradients clipped at norm grad_clip. Ties in accuracy go to the
+    lower NLL of the same kNN. Everything random in an epoch follows from (seed, epoch), so a run that was killed and
+    resumed ends with the same bytes as one that was not.
+
+    Args:
+        warmup: share of all steps.
+        validate_every: epochs between validations; the last epoch is always validated.
+        augment: keyword arguments of `images.augment`, for images.
+        resume: file that holds the state after each epoch, for the caller to remove once the result is safe; or None.
+        progress: called with each epoch's row.
+
+    Returns:
+        A row an epoch: epoch, loss, lr, and val_accuracy and val_nll (NaN where not validated).
+    """
+    x, y = np.asarray(split.x[split.part == BANK]), np.asarray(split.y[split.part == BANK])
+    x_val, y_val = np.asarray(split.x[split.part == VAL]), np.asarray(split.y[split.part == VAL])
+    settings = (epochs, batch_size, lr, weight_decay, warmup, grad_clip, validate_every, k_val, augment, bf16, seed)
+    code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in ("encoders", "images", "losses", "training")]
+    about = (settings, encoder.config, repr(loss), loss.weights, device, torch.get_num_threads(), torch.__version__)
+    mark = fingerprint(x, y, x_val, y_val, about, code)
+
+    if split.is_image:
+        encoder.fit_normalisation(x)
+    encoder.to(device)
+    loss.to(device)
+    parameters = [*encoder.parameters(), *loss.parameters()]
+    optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+    n, batch = len(x), min(batch_size, len(x))
+    steps_an_epoch = max(1, n // batch)
+    best = copy.deepcopy(encoder.state_dict())
+    history: list[Row] = []
+    if resume is not None:
+        history = load_state(resume, mark, encoder, loss, optimiser, best) or []
+    data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+
+    for epoch in range(len(history), epochs):
+        torch.manual_seed(seed * 100_003 + epoch)  # dropout
+        generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
+        order = torch.randperm(n, generator=generator).to(device)
+        encoder.train()
+        total = 0.0
+        for i in range(steps_an_epoch):
+            rows = order[i * batch : (i + 1) * batch]
+            rate = learning_rate(epoch * steps_an_epoch + i, epochs * steps_an_epoch, warmup, lr)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            views = augment_images(data[rows], generator, **augment) if split.is_image else data[rows]
+            with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+                z, logits = encoder(views)
+            value = loss(z, logits, target[rows])
+            optimiser.zero_grad(set_to_none=True)
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, grad_clip)
+            optimiser.step()
+            total += float(value.detach())
+        require(
+            math.isfinite(total), f"train_embedder: the loss is {total} in epoch {epoch + 1}; lower lr ({lr}) or grad_clip"
+        )
+
+        row = {"epoch": epoch + 1, "loss": total / steps_an_epoch, "lr": rate, "val_accuracy": math.nan, "val_nll": math.nan}
+        if (epoch + 1) % validate_every == 0 or epoch + 1 == epochs:
+            z_bank, z_val = (embed(encoder, part, device, bf16)[0] for part in (x, x_val))
+            row["val_accuracy"], row["val_nll"] = knn_score(z_bank, y, z_val, y_val, k_val, len(split.classes))
+            if row is best_epoch([*history, row]):
+                best = copy.deepcopy(encoder.state_dict())
+        history.append(row)
+        if resume is not None:
+            save_state(resume, mark, encoder, loss, optimiser, best, history)
+        if progress is not None:
+            progress(row)
+
+    encoder.load_state_dict(best)
+    return history
+
+
+def best_epoch(history: Sequence[Row]) -> Row:
+    """The row of highest validation accuracy, then lowest validation NLL, then the earliest."""
+    validated = [row for row in history if not math.isnan(row["val_accuracy"])]
+    return max(validated, key=lambda row: (row["val_accuracy"], -row["val_nll"], -row["epoch"]))
+
+
+def fit_head(
+    embeddings: Embeddings,
+    neighbours: Neighbours,
+    *,
+    k_train: int,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    weight_decay: float,
+    patience: int,
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+    seed: int,
+    device: str = "cpu",
+    progress: Callable[[Row], None] | None = None,
+) -> tuple[Attention, list[Row]]:
+    """Fit the attention head on fit rows, which the encoder never trained on; stop early by the NLL on val rows.
+
+    The head starts as the distance weighting of k_train neighbours whose τ and ε are best on val, and never ends with
+    a higher validation NLL than that. Loss: mean −log p(y) of the votes. Weight decay pulls W to the identity.
+
+    Args:
+        temperatures, priors: grids for the start, see `tuning.tune_distance`.
+        patience: epochs without a lower validation NLL before it stops.
+
+    Returns:
+        The head in evaluation mode, and a row an epoch: epoch (0 is the start), fit_nll, val_nll.
+    """
+    stored = neighbours.ids.shape[1]
+    require(k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train")
+    y = np.asarray(embeddings.y)
+    shares = class_shares(y[embeddings.rows(BANK)], len(embeddings.classes))
+    fit, val = embeddings.rows(FIT), embeddings.rows(VAL)
+    start = _start(neighbours, y, val, k_train, shares, temperatures, priors)
+    head = Attention(embeddings.z.shape[1], start["temperature"], start["prior"], neighbours.metric).to(device)
+    shares = shares.to(device)
+    decayed = [head.delta]
+    others = [p for name, p in head.named_parameters() if name != "delta"]
+    optimiser = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}], lr=lr
+    )
+
+    def nll(rows: np.ndarray) -> Tensor:
+        """Mean NLL of the votes for some rows."""
+        query, keys, sims, labels = (t.to(device) for t in gather(embeddings, neighbours, rows, k_train))
+        probs = vote(*head(query, keys, sims, labels), labels, shares)
+        return -probs.gather(1, torch.from_numpy(y[rows]).to(device)[:, None]).log().mean()
+
+    @torch.inference_mode()
+    def mean_nll(rows: np.ndarray) -> float:
+        parts = [rows[s : s + batch_size] for s in range(0, len(rows), batch_size)]
+        return sum(float(nll(part)) * len(part) for part in parts) / len(rows)
+
+    rng = np.random.default_rng(seed)
+    history = [{"epoch": 0, "fit_nll": mean_nll(fit), "val_nll": mean_nll(val)}]
+    best, best_state = history[0], copy.deepcopy(head.state_dict())
+    for epoch in range(1, epochs + 1):
+        order = rng.permutation(fit)
+        total = 0.0
+        for s in range(0, len(order), batch_size):
+            rows = order[s : s + batch_size]
+            value = nll(rows)
+            optimiser.zero_grad(set_to_none=True)
+            value.backward()
+            optimiser.step()
+            total += float(value.detach()) * len(rows)
+        history.append({"epoch": epoch, "fit_nll": total / len(fit), "val_nll": mean_nll(val)})
+        if progress is not None:
+            progress(history[-1])
+        if history[-1]["val_nll"] < best["val_nll"]:
+            best, best_state = history[-1], copy.deepcopy(head.state_dict())
+        elif epoch - best["epoch"] >= patience:
+            break
+    head.load_state_dict(best_state)
+    return head.eval(), history
+
+
+def _start(
+    neighbours: Neighbours,
+    y: np.ndarray,
+    val: np.ndarray,
+    k: int,
+    shares: Tensor,
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+) -> dict[str, float]:
+    """τ and ε of the best distance weighting of exactly k neighbours on val."""
+    ids, sims = neighbours.of(val, k)
+    labels = np.where(ids >= 0, y[ids], -1)
+    return tune_distance(sims, labels, y[val], shares, [k], temperatures, priors)

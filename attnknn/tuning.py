@@ -1,0 +1,118 @@
+"""Baselines get their due: k, temperature and prior mass searched on validation rows by NLL, and calibration fitted.
+
+Searching costs one table of votes for each (k, temperature); the prior mass then only mixes it with the class shares.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax
+
+from attnknn.classify import vote
+from attnknn.heads import distance_weights, uniform_weights
+
+Tuned = dict[str, int | float]
+
+
+def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
+    """The values of the grid below k_eval, and k_eval itself."""
+    return sorted({k for k in grid if k < k_eval} | {k_eval})
+
+
+def spread(sims: np.ndarray) -> float:
+    """Median over queries of the similarity of the nearest less that of the furthest neighbour found: τ's natural unit."""
+    furthest = np.where(np.isfinite(sims), sims, np.inf).min(1)
+    median = float(np.median(sims[:, 0] - furthest))
+    return median if median > 0 else 1.0
+
+
+def _nll_by_prior(table: torch.Tensor, y: np.ndarray, shares: torch.Tensor, priors: Sequence[float]) -> np.ndarray:
+    """Mean NLL of (1 − ε)·votes + ε·shares for each ε, from the votes (B, C) without prior mass."""
+    voted, share = table[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
+    epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
+    return -((1 - epsilon) * voted + epsilon * share).log().mean(1).numpy()
+
+
+def tune_uniform(
+    sims: np.ndarray,
+    labels: np.ndarray,
+    y: np.ndarray,
+    shares: torch.Tensor,
+    ks: Sequence[int],
+    priors: Sequence[float],
+) -> Tuned:
+    """The k and prior mass of lowest NLL for uniform kNN; ties go to the earlier values.
+
+    Args:
+        sims, labels: (B, K) of the validation rows' neighbours.
+        y: (B,) the validation rows' classes.
+        shares: (C,) class shares of the bank.
+    """
+    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
+    nll = np.stack([_nll_by_prior(vote(*uniform_weights(s, k, 0.0), v, shares), y, shares, priors) for k in ks])
+    i, j = np.unravel_index(int(nll.argmin()), nll.shape)
+    return {"k": ks[i], "prior": priors[j]}
+
+
+def tune_distance(
+    sims: np.ndarray,
+    labels: np.ndarray,
+    y: np.ndarray,
+    shares: torch.Tensor,
+    ks: Sequence[int],
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+) -> Tuned:
+    """The k, temperature and prior mass of lowest NLL for distance-weighted kNN; ties go to the earlier values.
+
+    Args:
+        temperatures: in units of `spread(sims)`.
+        others: as for `tune_uniform`.
+
+    Returns:
+        k, prior, and the temperature in the units of sims.
+    """
+    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
+    unit = spread(sims)
+    tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
+    nll = np.array([[_nll_by_prior(table, y, shares, priors) for table in row] for row in tables])
+    h, i, j = np.unravel_index(int(nll.argmin()), nll.shape)
+    return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}
+
+
+def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
+    """T > 0 that minimises the NLL of softmax(logits/T) on rows (B, C), y (B,) (Guo et al. 2017)."""
+    at = np.arange(len(y))
+
+    def nll(log_t: float) -> float:
+        return -float(log_softmax(logits / np.exp(log_t), axis=1)[at, y].mean())
+
+    return float(np.exp(minimize_scalar(nll, bounds=(-4, 4), method="bounded").x))
+
+
+def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """softmax(scale_c · log p_c + bias_c), float32 (B, C)."""
+    return np.exp(log_softmax(scale * log_probs + bias, axis=1)).astype(np.float32)
+
+
+def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scale (C,) and bias (C,) of `vector_scale` that minimise NLL + ridge·(‖scale − 1‖² + ‖bias‖²)/C (Guo et al. 2017).
+
+    The problem is convex; the ridge pulls towards "no change" where rows are few.
+    """
+    n, c = log_probs.shape
+    log_probs = log_probs.astype(np.float64)
+    onehot = np.eye(c)[y]
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        scale, bias = flat[:c], flat[c:]
+        log_q = log_softmax(scale * log_probs + bias, axis=1)
+        residual = (np.exp(log_q) - onehot) / n  # (B, C)
+        pull = np.concatenate([scale - 1, bias])
+        gradient = np.concatenate([(residual * log_probs).sum(0), residual.sum(0)]) + 2 * ridge * pull / c
+        return -float((log_q * onehot).sum() / n) + ridge * float(pull @ pull) / c, gradient
+
+    best = minimize(loss, np.concatenate([np.ones(c), np.zeros(c)]), jac=True, method="L-BFGS-B")
+    return best.x[:c], best.x[c:]

@@ -1,0 +1,19 @@
+"""Build the memory: an index over the embeddings of the bank rows."""
+
+from pathlib import Path
+
+from attnknn.artifacts import Embeddings
+from attnknn.bank import set_threads
+from attnknn.classify import memory
+from params import read_params, run
+
+
+def main(dataset: str, embeddings: Path, out: Path) -> None:
+    """Read EMBEDDINGS; write index and row ids to OUT."""
+    p = read_params(dataset, "build_index", "threads")
+    set_threads(p.threads)
+    memory(Embeddings.load(embeddings), **p.build_index.model_dump()).save(out)
+
+
+if __name__ == "__main__":
+    run(main)

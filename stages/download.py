@@ -1,0 +1,18 @@
+"""Fetch the raw files of a data set: `python stages/download.py DATASET OUT`."""
+
+import os
+from pathlib import Path
+
+from params import read_params, run
+
+from attnknn.sources import download
+
+
+def main(dataset: str, out: Path) -> None:
+    """Put the files of DATASET, as its source publishes them, into the folder OUT."""
+    p = read_params(dataset, "sources", "mirror")
+    download(p.sources, out, os.environ.get("ATTNKNN_MIRROR") or p.mirror)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,22 @@
+"""Embed every row of the split once, with the linear head's logits where there is one."""
+
+from pathlib import Path
+
+from attnknn.artifacts import Embeddings, Split
+from attnknn.device import use_device
+from attnknn.encoders import Encoder, embed
+from params import read_params, run
+
+
+def main(dataset: str, split: Path, encoder: Path, out: Path) -> None:
+    """Read SPLIT and ENCODER; write the embeddings to OUT."""
+    p = read_params(dataset, "device", "threads")
+    device = use_device(p.device, p.threads)
+    data = Split.load(split)
+    model, about = Encoder.load(encoder)
+    z, logits = embed(model, data.x, device, about["bf16"])
+    Embeddings(z, data.y, data.part, data.classes, logits).save(out)
+
+
+if __name__ == "__main__":
+    run(main)

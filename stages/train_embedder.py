@@ -1,0 +1,54 @@
+"""Train the encoder on the bank rows; keep the epoch of best validation kNN accuracy. A killed run goes on."""
+
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from attnknn.artifacts import Split, write_csv, write_json
+from attnknn.bank import set_threads
+from attnknn.device import use_device
+from attnknn.encoders import Encoder
+from attnknn.losses import EncoderLoss
+from attnknn.training import best_epoch, train_encoder
+from params import read_params, run
+
+
+def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
+    """Read SPLIT; write the encoder to OUT, METRICS and the training CURVE; STATE is the place to resume from."""
+    p = read_params(dataset, "train_embedder", "device", "threads")
+    t = p.train_embedder
+    device = use_device(p.device, p.threads)
+    set_threads(p.threads)
+    data = Split.load(split)
+    torch.manual_seed(seed)
+    classes = len(data.classes)
+    head = classes if t.losses.cross_entropy else 0
+    encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
+    loss = EncoderLoss(
+        classes,
+        t.embed_dim,
+        **t.losses.model_dump(),
+        **{key: getattr(t, key) for key in ("label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha")},
+    )
+    same = ("epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "bf16")
+    settings = {key: getattr(t, key) for key in same} | {"augment": t.augment.model_dump()}
+    with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch") as bar:
+
+        def progress(row: dict[str, float]) -> None:
+            bar.n = int(row["epoch"])
+            bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
+
+        history = train_encoder(
+            data, encoder, loss, **settings, seed=seed, device=device, resume=state, progress=progress
+        )
+
+    best = best_epoch(history)
+    encoder.save(out, classes=list(data.classes), bf16=t.bf16)
+    write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})
+    write_csv(curve, [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in history])
+    state.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    run(main)
