@@ -95,7 +95,10 @@ def _check_array(name: str, value: np.ndarray, dtypes: tuple[str, ...], ndim: tu
     require(value.dtype.name in dtypes, f"{name}: dtype {value.dtype.name}; expected {' or '.join(dtypes)}")
     require(value.ndim in ndim, f"{name}: shape {value.shape}; expected {' or '.join(map(str, ndim))} dimensions")
     if value.dtype.kind == "f":
-        require(bool(np.isfinite(value).all()), f"{name}: NaN or infinite values in an array of shape {value.shape}")
+        require(
+            bool(np.isfinite(value).all()),
+            f"{name}: NaN or infinite values in an array of shape {value.shape}",
+        )
 
 
 class Artifact:
@@ -121,7 +124,10 @@ class Artifact:
         folder = Path(folder)
         meta = read_json(folder / "meta.json")
         kind = meta.pop("artifact", None)
-        require(kind == cls.__name__, f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro` to make it again")
+        require(
+            kind == cls.__name__,
+            f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro` to make it again",
+        )
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta.items()}
         for path in sorted(folder.glob("*.npy")):
             try:
@@ -187,7 +193,7 @@ def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> No
     require(n > 0, "rows: none")
     require(n_classes >= 2, f"classes: {n_classes}; a classifier needs at least two")
     low, high = int(y.min()), int(y.max())
-    require(0 <= low and high < n_classes, f"y: values {low} … {high}; expected 0 … {n_classes - 1}")
+    require(low >= 0 and high < n_classes, f"y: values {low} … {high}; expected 0 … {n_classes - 1}")
     require(bool(np.isin(part, range(4)).all()), "part: values outside 0 … 3 (bank, fit, val, test)")
 
 
@@ -292,7 +298,10 @@ class Predictions(Artifact):
         require(self.probs.shape == expected, f"probs: shape {self.probs.shape}; expected {expected}")
         require(len(self.y) == len(self.rows), f"y: {len(self.y)} labels for {len(self.rows)} rows")
         off = float(np.abs(self.probs.sum(-1) - 1).max())
-        require(off < 1e-4 and float(self.probs.min()) >= 0, f"probs: rows must be ≥ 0 and sum to 1; off by {off:.2g}")
+        require(
+            off < 1e-4 and float(self.probs.min()) >= 0,
+            f"probs: rows must be ≥ 0 and sum to 1; off by {off:.2g}",
+        )
 
 
 def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) -> None:
@@ -300,7 +309,10 @@ def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) ->
     from safetensors.torch import save_file
 
     with new_folder(folder) as draft:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, draft / "weights.safetensors")
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()},
+            draft / "weights.safetensors",
+        )
         write_json(draft / "config.json", config)
 
 

@@ -11,7 +11,18 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from attnknn.artifacts import new_folder, read_json, require, write_json
+from attnknn.artifacts import (
+    BANK,
+    FIT,
+    TEST,
+    VAL,
+    Embeddings,
+    Neighbours,
+    new_folder,
+    read_json,
+    require,
+    write_json,
+)
 from attnknn.errors import InputError
 
 _CHUNK = 64 * 2**20  # floats gathered at once when similarities are computed again
@@ -76,7 +87,8 @@ class Bank:
         """
         queries = _rows("queries", queries)
         require(
-            queries.shape[1] == self.z.shape[1], f"queries: {queries.shape[1]} dimensions; the bank has {self.z.shape[1]}"
+            queries.shape[1] == self.z.shape[1],
+            f"queries: {queries.shape[1]} dimensions; the bank has {self.z.shape[1]}",
         )
         if exclude is None:
             exclude = np.empty((len(queries), 0), dtype=np.int64)
@@ -84,7 +96,10 @@ class Bank:
         extra = exclude.shape[1]
         hidden = int(np.isin(exclude, self.ids).sum(1).max(initial=0))
         most = len(self.ids) - hidden
-        require(1 <= k <= most, f"k: {k} neighbours asked for; of the bank's {len(self.ids)} rows 1 … {most} can be had")
+        require(
+            1 <= k <= most,
+            f"k: {k} neighbours asked for; of the bank's {len(self.ids)} rows 1 … {most} can be had",
+        )
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(k + extra + 1, len(self.ids))
         if device.startswith("cuda"):
@@ -94,7 +109,9 @@ class Bank:
             at = self.index.search(queries, wanted)[1]  # type: ignore[union-attr]
         return self._settle(queries, at, k, exclude)
 
-    def _settle(self, queries: np.ndarray, at: np.ndarray, k: int, exclude: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _settle(
+        self, queries: np.ndarray, at: np.ndarray, k: int, exclude: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Compute similarities again, mask what is excluded or missing, order by (similarity, id), keep k."""
         ids = np.where(at >= 0, self.ids[at], -1)  # (B, K')
         ids[(ids[:, :, None] == exclude[:, None, :]).any(-1)] = -1
@@ -109,10 +126,14 @@ class Bank:
 
     def save(self, folder: Path) -> None:
         """Write index and ids to `folder`, in one step. The vectors are the embeddings' and are not written again."""
+        require(self.index is not None, "index: none to save")
         with new_folder(folder) as draft:
-            faiss.write_index(self.index, str(draft / "index.faiss"))
+            faiss.write_index(self.index, str(draft / "index.faiss"))  # type: ignore[arg-type, call-overload]
             np.save(draft / "ids.npy", self.ids)
-            write_json(draft / "bank.json", {"metric": self.metric, "rows": len(self.ids), "dimensions": self.z.shape[1]})
+            write_json(
+                draft / "bank.json",
+                {"metric": self.metric, "rows": len(self.ids), "dimensions": self.z.shape[1]},
+            )
 
     @classmethod
     def load(cls, folder: Path, z: np.ndarray) -> "Bank":
@@ -172,6 +193,19 @@ def build(
         finally:
             set_threads(threads)
     return Bank(z, ids, metric, index)
+
+
+def memory(embeddings: Embeddings, **index: object) -> Bank:
+    """A bank (see `build`) over the rows of part bank, and no others: held-out rows are never in the memory."""
+    rows = embeddings.rows(BANK)
+    return build(np.asarray(embeddings.z)[rows], rows, **index)  # type: ignore[arg-type]
+
+
+def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
+    """The k_max nearest bank rows (fewer if the bank is smaller) of every fit, val and test row, itself excluded."""
+    rows = np.flatnonzero(np.isin(embeddings.part, (FIT, VAL, TEST)))
+    ids, sims = bank.search(np.asarray(embeddings.z)[rows], min(k_max, len(bank.ids)), exclude=rows, device=device)
+    return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 
 
 def set_threads(threads: int) -> None:

@@ -8,29 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
-from attnknn.bank import Bank, build
+from attnknn.artifacts import BANK, Embeddings, Neighbours
 from attnknn.heads import Head
+from attnknn.votes import class_shares, vote
 
 _BATCH = 1024
-
-
-def memory(embeddings: Embeddings, **index: object) -> Bank:
-    """A bank (see `bank.build`) over the rows of part bank, and no others: held-out rows are never in the memory."""
-    rows = embeddings.rows(BANK)
-    return build(np.asarray(embeddings.z)[rows], rows, **index)  # type: ignore[arg-type]
-
-
-def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows (fewer if the bank is smaller) of every fit, val and test row, itself excluded by id."""
-    rows = np.flatnonzero(np.isin(embeddings.part, (FIT, VAL, TEST)))
-    ids, sims = bank.search(np.asarray(embeddings.z)[rows], min(k_max, len(bank.ids)), exclude=rows, device=device)
-    return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
-
-
-def class_shares(y: np.ndarray, n_classes: int) -> Float[Tensor, " C"]:
-    """Share of each class among bank labels y; the null neighbour's vote."""
-    return torch.from_numpy(np.bincount(y, minlength=n_classes) / len(y)).float()
 
 
 def gather(
@@ -46,13 +28,6 @@ def gather(
     query, keys = np.asarray(embeddings.z[rows]), np.asarray(embeddings.z[ids])
     voted = np.where(ids >= 0, y[ids], -1)
     return torch.from_numpy(query), torch.from_numpy(keys), torch.from_numpy(sims), torch.from_numpy(voted)
-
-
-def vote(
-    weights: Float[Tensor, "B K"], null: Float[Tensor, " B"], labels: Int[Tensor, "B K"], shares: Float[Tensor, " C"]
-) -> Float[Tensor, "B C"]:
-    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do."""
-    return (null[:, None] * shares).scatter_add(1, labels.clamp(min=0), weights)
 
 
 @torch.inference_mode()

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, require
-from attnknn.classify import class_shares, classify, gather
-from attnknn.heads import Attention, Distance, Uniform
+from attnknn.classify import classify
+from attnknn.heads import Attention, Distance, Head, Uniform
 from attnknn.tuning import (
     Tuned,
     choices_of_k,
@@ -17,6 +17,7 @@ from attnknn.tuning import (
     tune_uniform,
     vector_scale,
 )
+from attnknn.votes import class_shares
 
 
 def _nll(probs: np.ndarray, y: np.ndarray) -> float:
@@ -24,7 +25,12 @@ def _nll(probs: np.ndarray, y: np.ndarray) -> float:
 
 
 def _vector_scaled(
-    fit: np.ndarray, y_fit: np.ndarray, val: np.ndarray, y_val: np.ndarray, test: np.ndarray, ridges: Sequence[float]
+    fit: np.ndarray,
+    y_fit: np.ndarray,
+    val: np.ndarray,
+    y_val: np.ndarray,
+    test: np.ndarray,
+    ridges: Sequence[float],
 ) -> tuple[np.ndarray, float]:
     """Test probabilities after vector scaling of log probabilities, fitted on fit, its ridge chosen on val."""
     fits = [fit_vector_scaling(np.log(fit), y_fit, ridge) for ridge in ridges]
@@ -57,7 +63,10 @@ def compare(
         InputError: k_eval is above the neighbours stored.
     """
     stored = neighbours.ids.shape[1]
-    require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
+    require(
+        k_eval <= stored,
+        f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval",
+    )
     fit, val, test = (embeddings.rows(part) for part in (FIT, VAL, TEST))
     y = np.asarray(embeddings.y)
     shares = class_shares(y[embeddings.rows(BANK)], len(embeddings.classes))
@@ -71,7 +80,7 @@ def compare(
     uniform = Uniform(**tuned["uniform"])  # type: ignore[arg-type]
     distance = Distance(**tuned["distance"])  # type: ignore[arg-type]
 
-    def votes(head: Uniform | Distance | Attention, rows: np.ndarray) -> np.ndarray:
+    def votes(head: Head, rows: np.ndarray) -> np.ndarray:
         return classify(head, embeddings, neighbours, rows, k_eval, device=device)
 
     probs = {"uniform": votes(uniform, test), "distance": votes(distance, test)}
@@ -88,7 +97,11 @@ def compare(
         tuned["linear_temperature"] = {"temperature": t}
     return (
         Predictions(
-            test.astype(np.int32), y[test], np.stack(list(probs.values())), tuple(probs), tuple(embeddings.classes)
+            test.astype(np.int32),
+            y[test],
+            np.stack(list(probs.values())),
+            tuple(probs),
+            tuple(embeddings.classes),
         ),
         tuned,
     )

@@ -6,7 +6,7 @@ The classifier reads the very vector that is compared, so kNN and the linear hea
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class MLP(nn.Sequential):
 
 
 def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
-    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, as fits 32×32; ImageNet weights but for the stem."""
+    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, as fits 32×32; ImageNet weights past it."""
     from attnknn.torchvision_import import torchvision
 
     models = torchvision.models
@@ -111,6 +111,8 @@ class Encoder(nn.Module):
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
         self.config |= {"embed_dim": embed_dim, "dropout": dropout}
         channels = (shape[0], 1, 1) if image else (shape[0],)
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         if kind == "convnet":
@@ -138,8 +140,8 @@ class Encoder(nn.Module):
             mean = levels @ np.arange(256) / n
             variance = levels @ np.arange(256) ** 2 / n - mean**2
             std = np.sqrt(np.maximum(variance, 1.0))
-            self.mean.copy_(torch.from_numpy(mean)[:, None, None])  # type: ignore[operator]
-            self.std.copy_(torch.from_numpy(std)[:, None, None])  # type: ignore[operator]
+            self.mean.copy_(torch.from_numpy(mean)[:, None, None])
+            self.std.copy_(torch.from_numpy(std)[:, None, None])
 
     def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
         """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
@@ -155,7 +157,7 @@ class Encoder(nn.Module):
         save_weights(folder, self.state_dict(), {"encoder": self.config, **about})
 
     @classmethod
-    def load(cls, folder: Path) -> tuple[Self, dict[str, Any]]:
+    def load(cls, folder: Path) -> "tuple[Encoder, dict[str, Any]]":
         """Read what `save` wrote: the encoder in evaluation mode, and the rest of its configuration.
 
         Raises:

@@ -6,9 +6,9 @@ ever gets probability 0. Neighbours that are missing (label −1, similarity −
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -16,34 +16,10 @@ from torch import Tensor, nn
 
 from attnknn.artifacts import load_weights, save_weights
 from attnknn.errors import InputError
+from attnknn.votes import Weights, distance_weights, uniform_weights
 
-Weights = tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]
-
-
-class Head(Protocol):
-    """The one signature."""
-
-    def __call__(
-        self,
-        query: Float[Tensor, "B D"],
-        keys: Float[Tensor, "B K D"],
-        sims: Float[Tensor, "B K"],
-        labels: Int[Tensor, "B K"],
-    ) -> Weights: ...
-
-
-def uniform_weights(sims: Float[Tensor, "B K"], k: int, prior: float) -> Weights:
-    """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour."""
-    near = torch.isfinite(sims) & (torch.arange(sims.shape[1], device=sims.device) < k)  # (B, K)
-    weights = (1 - prior) * near / near.sum(1, keepdim=True)
-    return weights, torch.full_like(sims[:, 0], prior)
-
-
-def distance_weights(sims: Float[Tensor, "B K"], k: int, temperature: float, prior: float) -> Weights:
-    """wᵢ = (1 − ε)·softmax(simᵢ/τ) over the k nearest, ε for the null neighbour."""
-    far = torch.arange(sims.shape[1], device=sims.device) >= k
-    weights = (1 - prior) * (sims / temperature).masked_fill(far, -torch.inf).softmax(1)
-    return weights, torch.full_like(sims[:, 0], prior)
+# The one signature: (query, keys, sims, labels) → (weights, null).
+Head = Callable[[Tensor, Tensor, Tensor, Tensor], Weights]
 
 
 @dataclass(frozen=True)
@@ -132,7 +108,7 @@ class Attention(nn.Module):
         save_weights(folder, self.state_dict(), self.config)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path) -> "Attention":
         """Read what `save` wrote, in evaluation mode.
 
         Raises:

@@ -39,12 +39,15 @@ class EncoderLoss(nn.Module):
         self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
         self.label_smoothing = label_smoothing
         self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None
-        self.proxy_anchor = ProxyAnchorLoss(n_classes, embed_dim, proxy_margin, proxy_alpha) if proxy_anchor else None
+        self.proxy_anchor = None
+        if proxy_anchor:
+            # Its alpha is annotated as int and used as a factor.
+            self.proxy_anchor = ProxyAnchorLoss(n_classes, embed_dim, proxy_margin, proxy_alpha)  # type: ignore[arg-type]
 
     def forward(
         self, z: Float[Tensor, "B D"], logits: Float[Tensor, "B C"] | None, y: Int[Tensor, " B"]
     ) -> Float[Tensor, ""]:
-        """The loss of a batch: unit embeddings z, logits of the linear head (unused where its weight is 0), labels y."""
+        """The loss of a batch: unit embeddings z, logits of the linear head or None, labels y."""
         z = z.float()
         total = torch.zeros((), device=z.device)
         if self.weights["cross_entropy"]:

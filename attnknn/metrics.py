@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-METRICS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "brier", "ece", "ece_adaptive", "ece_classwise")
+METRICS = (
+    "accuracy",
+    "f1_macro",
+    "balanced_accuracy",
+    "nll",
+    "brier",
+    "ece",
+    "ece_adaptive",
+    "ece_classwise",
+)
 
 
 def _bins(confidence: np.ndarray, bins: int) -> np.ndarray:
@@ -106,7 +115,8 @@ def scores(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> dict[str, float]
         ValueError: shapes disagree, rows are no distributions, or a true class has probability 0.
     """
     probs, y = _check(probs, y)
-    values = _scores(_row_terms(probs, y, bins).sum(0, keepdims=True), *probs.shape, bins)[0]
+    n, c = probs.shape
+    values = _scores(_row_terms(probs, y, bins).sum(0, keepdims=True), n, c, bins)[0]
     return dict(zip(METRICS, map(float, values), strict=True))
 
 
@@ -147,7 +157,7 @@ def interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def paired_p(differences: np.ndarray) -> float:
-    """Two-sided p of "no difference" from paired bootstrap differences (R,): 2·min(#{d ≤ 0}, #{d ≥ 0}) + 1 over R + 1."""
+    """Two-sided p of "no difference" from paired bootstrap differences d (R,): 2·(min(#d≤0, #d≥0) + 1)/(R + 1)."""
     low, high = int((differences <= 0).sum()), int((differences >= 0).sum())
     return min(1.0, 2 * (min(low, high) + 1) / (len(differences) + 1))
 

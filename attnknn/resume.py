@@ -64,4 +64,3 @@ def load_state(
         moments.setdefault(int(index), {})[field] = tensor
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     return json.loads(about["history"])
-

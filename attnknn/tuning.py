@@ -4,14 +4,14 @@ Searching costs one table of votes for each (k, temperature); the prior mass the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax
 
-from attnknn.classify import vote
-from attnknn.heads import distance_weights, uniform_weights
+from attnknn.votes import distance_weights, uniform_weights, vote
 
 Tuned = dict[str, int | float]
 
@@ -22,7 +22,7 @@ def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
 
 
 def spread(sims: np.ndarray) -> float:
-    """Median over queries of the similarity of the nearest less that of the furthest neighbour found: τ's natural unit."""
+    """Median over queries of the nearest neighbour's similarity less the furthest one's: the natural unit of τ."""
     furthest = np.where(np.isfinite(sims), sims, np.inf).min(1)
     median = float(np.median(sims[:, 0] - furthest))
     return median if median > 0 else 1.0
@@ -52,7 +52,7 @@ def tune_uniform(
     """
     s, v = torch.from_numpy(sims), torch.from_numpy(labels)
     nll = np.stack([_nll_by_prior(vote(*uniform_weights(s, k, 0.0), v, shares), y, shares, priors) for k in ks])
-    i, j = np.unravel_index(int(nll.argmin()), nll.shape)
+    i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[i], "prior": priors[j]}
 
 
@@ -78,7 +78,7 @@ def tune_distance(
     unit = spread(sims)
     tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
     nll = np.array([[_nll_by_prior(table, y, shares, priors) for table in row] for row in tables])
-    h, i, j = np.unravel_index(int(nll.argmin()), nll.shape)
+    h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}
 
 
@@ -89,7 +89,8 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
     def nll(log_t: float) -> float:
         return -float(log_softmax(logits / np.exp(log_t), axis=1)[at, y].mean())
 
-    return float(np.exp(minimize_scalar(nll, bounds=(-4, 4), method="bounded").x))
+    found: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
+    return float(np.exp(found.x))
 
 
 def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -98,7 +99,7 @@ def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> 
 
 
 def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scale (C,) and bias (C,) of `vector_scale` that minimise NLL + ridge·(‖scale − 1‖² + ‖bias‖²)/C (Guo et al. 2017).
+    """Scale (C,) and bias (C,) of `vector_scale` that minimise NLL + ridge·(‖scale − 1‖² + ‖bias‖²)/C.
 
     The problem is convex; the ridge pulls towards "no change" where rows are few.
     """

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings
-from attnknn.bank import set_threads
-from attnknn.classify import memory
 from params import read_params, run
+
+from attnknn.artifacts import Embeddings
+from attnknn.bank import memory, set_threads
 
 
 def main(dataset: str, embeddings: Path, out: Path) -> None:

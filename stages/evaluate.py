@@ -2,16 +2,24 @@
 
 from pathlib import Path
 
+from params import read_params, run
+
 from attnknn.artifacts import Embeddings, Neighbours, write_csv, write_json
 from attnknn.comparison import compare
 from attnknn.device import use_device
 from attnknn.heads import Attention
 from attnknn.scorecard import intervals_and_tests, reliability, scores
-from params import read_params, run
 
 
 def main(
-    dataset: str, seed: int, embeddings: Path, neighbours: Path, attention: Path, out: Path, metrics: Path, plots: Path
+    dataset: str,
+    seed: int,
+    embeddings: Path,
+    neighbours: Path,
+    attention: Path,
+    out: Path,
+    metrics: Path,
+    plots: Path,
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, ATTENTION; write predictions to OUT and small files under METRICS and PLOTS."""
     p = read_params(dataset, "evaluate", "tune", "k_eval", "device", "threads")

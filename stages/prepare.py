@@ -11,9 +11,7 @@ def main(dataset: str, seed: int, raw: Path, out: Path) -> None:
     """Make the `Split` of DATASET from the files in RAW and save it to OUT."""
     p = read_params(dataset, "sources", "prepare")
     shares = p.prepare
-    split = prepare(
-        p.sources, raw, seed, test=shares.test, val=shares.val, fit=shares.fit, subset=shares.subset
-    )
+    split = prepare(p.sources, raw, seed, test=shares.test, val=shares.val, fit=shares.fit, subset=shares.subset)
     split.save(out)
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings
-from attnknn.bank import Bank, set_threads
-from attnknn.classify import search
-from attnknn.device import use_device
 from params import read_params, run
+
+from attnknn.artifacts import Embeddings
+from attnknn.bank import Bank, search, set_threads
+from attnknn.device import use_device
 
 
 def main(dataset: str, embeddings: Path, bank: Path, out: Path) -> None:

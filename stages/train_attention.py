@@ -3,17 +3,15 @@
 from pathlib import Path
 
 import torch
+from params import read_params, run
 from tqdm import tqdm
 
 from attnknn.artifacts import Embeddings, Neighbours, write_csv, write_json
 from attnknn.device import use_device
-from attnknn.training import fit_head
-from params import read_params, run
+from attnknn.fitting import fit_head
 
 
-def main(
-    dataset: str, seed: int, embeddings: Path, neighbours: Path, out: Path, metrics: Path, curve: Path
-) -> None:
+def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, out: Path, metrics: Path, curve: Path) -> None:
     """Read EMBEDDINGS and NEIGHBOURS; write the head to OUT, METRICS and the training CURVE."""
     p = read_params(dataset, "train_attention", "tune", "k_train", "device", "threads")
     device = use_device(p.device, p.threads)

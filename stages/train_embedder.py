@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from params import read_params, run
 from tqdm import tqdm
 
 from attnknn.artifacts import Split, write_csv, write_json
@@ -11,7 +12,20 @@ from attnknn.device import use_device
 from attnknn.encoders import Encoder
 from attnknn.losses import EncoderLoss
 from attnknn.training import best_epoch, train_encoder
-from params import read_params, run
+
+LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
+LOOP = {
+    "epochs",
+    "batch_size",
+    "lr",
+    "weight_decay",
+    "warmup",
+    "grad_clip",
+    "validate_every",
+    "k_val",
+    "augment",
+    "bf16",
+}
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
@@ -25,23 +39,15 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     classes = len(data.classes)
     head = classes if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
-    loss = EncoderLoss(
-        classes,
-        t.embed_dim,
-        **t.losses.model_dump(),
-        **{key: getattr(t, key) for key in ("label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha")},
-    )
-    same = ("epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "bf16")
-    settings = {key: getattr(t, key) for key in same} | {"augment": t.augment.model_dump()}
+    loss = EncoderLoss(classes, t.embed_dim, **t.losses.model_dump(), **t.model_dump(include=LOSS))
     with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch") as bar:
 
         def progress(row: dict[str, float]) -> None:
             bar.n = int(row["epoch"])
             bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        history = train_encoder(
-            data, encoder, loss, **settings, seed=seed, device=device, resume=state, progress=progress
-        )
+        loop = t.model_dump(include=LOOP)
+        history = train_encoder(data, encoder, loss, **loop, seed=seed, device=device, resume=state, progress=progress)
 
     best = best_epoch(history)
     encoder.save(out, classes=list(data.classes), bf16=t.bf16)

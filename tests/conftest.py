@@ -1,0 +1,12 @@
+"""Named axes of public functions are checked at run time in every test."""
+
+import sys
+from pathlib import Path
+
+from jaxtyping import install_import_hook
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "stages"))
+# Not the whole package: beartype would also check what a test passes wrongly on purpose.
+_CHECKED = ("images", "losses", "votes", "heads", "classify", "encoders")
+install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")

@@ -1,0 +1,58 @@
+"""Small made-up data that the tests share."""
+
+import numpy as np
+import torch
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
+from attnknn.bank import memory, search
+
+
+def parts(n: int, seed: int = 0) -> np.ndarray:
+    """int8 (n,) parts, about ½ bank and a sixth each of the others, in random order."""
+    share = np.array([BANK, BANK, BANK, FIT, VAL, TEST], dtype=np.int8)
+    return np.random.default_rng(seed).permutation(np.resize(share, n))
+
+
+def blobs(n: int = 300, dim: int = 7, classes: int = 3, noise: float = 1.0, seed: int = 0) -> Split:
+    """A table of Gaussian classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    centres = rng.normal(size=(classes, dim))
+    x = (centres[y] + noise * rng.normal(size=(n, dim))).astype(np.float32)
+    names = tuple("abcdefghij"[:classes])
+    return Split(x, y, parts(n, seed), names, tuple(f"f{i}" for i in range(dim)))
+
+
+def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Split:
+    """Images of a bright bar whose place tells the class, in noise."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    x = rng.integers(0, 120, size=(n, 1, size, size))
+    x[np.arange(n), 0, 2 * y + 1] += 100
+    return Split(x.astype(np.uint8), y, parts(n, seed), tuple("abc"[:classes]))
+
+
+def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:
+    """Embeddings that are the table itself, on the unit sphere, with made-up logits."""
+    z = np.asarray(split.x) / np.linalg.norm(split.x, axis=1, keepdims=True)
+    logits = np.random.default_rng(seed).normal(size=(len(z), len(split.classes))) + 2 * np.eye(3)[split.y]
+    return Embeddings(z.astype(np.float32), split.y, split.part, split.classes, logits.astype(np.float32))
+
+
+def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:
+    """Exact neighbours of every held-out row."""
+    return search(memory(embeddings), embeddings, k)
+
+
+def neighbourhoods(b: int = 5, k: int = 11, d: int = 7, c: int = 3, seed: int = 0, missing: bool = False):
+    """query (B, D), keys (B, K, D), sims (B, K), labels (B, K), nearest first."""
+    g = torch.Generator().manual_seed(seed)
+    query = torch.randn(b, d, generator=g)
+    keys = query[:, None] + torch.randn(b, k, d, generator=g)
+    sims = -(query[:, None] - keys).square().sum(2)
+    order = sims.argsort(1, descending=True)
+    keys, sims = keys.gather(1, order[:, :, None].expand_as(keys)), sims.gather(1, order)
+    labels = torch.randint(c, (b, k), generator=g)
+    if missing:
+        sims[0, -2:], labels[0, -2:] = -torch.inf, -1
+    return query, keys, sims, labels

@@ -1,0 +1,211 @@
+"""The memory against torch.cdist, and everything that has gone wrong with memories before."""
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from data import blobs, embedded
+
+from attnknn.artifacts import BANK, TEST
+from attnknn.bank import Bank, _torch_search, build, memory, search, set_threads, similarity
+from attnknn.errors import InputError
+
+N, B, D, K = 211, 23, 7, 5
+
+
+@pytest.fixture
+def vectors() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(N, D)).astype(np.float32), rng.normal(size=(B, D)).astype(np.float32)
+
+
+def oracle(z: np.ndarray, q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    distance = torch.cdist(torch.from_numpy(q).double(), torch.from_numpy(z).double())
+    nearest = distance.topk(k, largest=False)
+    return nearest.indices.numpy(), -(nearest.values**2).numpy()
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_l2_equals_cdist(vectors: tuple[np.ndarray, np.ndarray], kind: str) -> None:
+    z, q = vectors
+    ids, sims = build(z, np.arange(N), kind=kind).search(q, K)
+    expected_ids, expected_sims = oracle(z, q, K)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(sims, expected_sims, rtol=1e-5)
+    assert ids.dtype == np.int32
+    assert sims.dtype == np.float32
+
+
+def test_inner_product_equals_a_matrix_product(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    ids, sims = build(z, np.arange(N), metric="ip").search(q, K)
+    products = q @ z.T
+    np.testing.assert_array_equal(ids, np.argsort(-products, axis=1)[:, :K])
+    np.testing.assert_allclose(sims, -np.sort(-products, axis=1)[:, :K], rtol=1e-5)
+
+
+def test_l2_and_inner_product_find_the_same_on_the_unit_sphere(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors)
+    ids_l2, sims_l2 = build(z, np.arange(N)).search(q, K)
+    ids_ip, sims_ip = build(z, np.arange(N), metric="ip").search(q, K)
+    np.testing.assert_array_equal(ids_l2, ids_ip)
+    np.testing.assert_allclose(sims_l2, 2 * sims_ip - 2, atol=1e-5)
+
+
+def test_all_searches_agree_to_the_bit(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    flat, hnsw = (build(z, np.arange(N), kind=kind) for kind in ("flat", "hnsw"))
+    expected = flat.search(q, K)
+    for ids, sims in (hnsw.search(q, K), flat._settle(q, _torch_search(z, q, K + 1, "l2", "cpu"), K, np.empty((B, 0)))):
+        np.testing.assert_array_equal(ids, expected[0])
+        np.testing.assert_array_equal(sims, expected[1])
+
+
+def test_ids_are_the_rows_ids_and_not_positions(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    names = np.random.default_rng(1).permutation(10_000)[:N]
+    np.testing.assert_array_equal(build(z, names).search(q, K)[0], names[oracle(z, q, K)[0]])
+
+
+def test_fault_1_a_query_never_sees_itself_and_duplicates_do_not_break_that() -> None:
+    """Rows 0, 1 and 2 are the same point: each must find the other two, at distance 0, and never itself."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(40, D)).astype(np.float32)
+    z[1] = z[2] = z[0]
+    for kind in ("flat", "hnsw"):
+        ids, sims = build(z, np.arange(40), kind=kind).search(z, 3, exclude=np.arange(40))
+        assert not (ids == np.arange(40)[:, None]).any()
+        assert [set(row) for row in ids[:3, :2]] == [{1, 2}, {0, 2}, {0, 1}]
+        assert (sims[:3, :2] == 0).all()
+        assert (sims[3:] < 0).all()
+
+
+def test_several_ids_can_be_excluded(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    nearest = oracle(z, q, K + 2)[0]
+    ids, _ = build(z, np.arange(N)).search(q, K, exclude=nearest[:, :2])
+    np.testing.assert_array_equal(ids, nearest[:, 2:])
+
+
+def test_fault_2_the_memory_holds_bank_rows_only() -> None:
+    data = embedded(blobs(120))
+    bank = memory(data)
+    np.testing.assert_array_equal(bank.ids, data.rows(BANK))
+    found = search(bank, data, 20)
+    assert (data.part[found.ids] == BANK).all()
+    np.testing.assert_array_equal(found.rows, np.flatnonzero(data.part != BANK))
+    assert (found.sims < 0).all(), "a held-out row at distance 0 from the memory is itself in it"
+
+
+def test_searching_all_of_a_small_bank() -> None:
+    data = embedded(blobs(60))
+    found = search(memory(data), data, 1000)
+    assert found.ids.shape == (30, 30)
+    assert (np.sort(found.ids, axis=1) == data.rows(BANK)).all()
+
+
+@pytest.mark.parametrize("k", [0, N + 1])
+def test_k_out_of_range(vectors: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    z, q = vectors
+    bank = build(z, np.arange(N))
+    with pytest.raises(InputError, match=f"k: {k} .*1 … {N}"):
+        bank.search(q, k)
+    assert bank.search(q, N)[0].shape == (B, N)
+    with pytest.raises(InputError, match=f"1 … {N - 1}"):
+        bank.search(z, N, exclude=np.arange(N))
+
+
+def test_neighbours_an_approximate_index_misses_are_masked() -> None:
+    """A beam of one in a graph of few links does not reach k rows; the rest must be −1, never a wrong row."""
+    z = np.random.default_rng(0).normal(size=(500, D)).astype(np.float32)
+    bank = build(z, np.arange(500), kind="hnsw", hnsw_m=2, ef_construction=2, ef_search=1)
+    ids, sims = bank.search(z[:50], 400)
+    assert (ids == -1).any()
+    assert ((ids == -1) == np.isneginf(sims)).all()
+    assert (ids[:, 0] >= 0).all()
+    for row in ids:
+        found = row[row >= 0]
+        assert len(set(found)) == len(found)
+
+
+def test_any_float_layout_is_taken(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    ids, sims = build(np.asfortranarray(z.astype(np.float64)), np.arange(N)).search(np.repeat(q, 2, axis=0)[::2], K)
+    expected = build(z, np.arange(N)).search(q, K)
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_array_equal(sims, expected[1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(vectors: tuple[np.ndarray, np.ndarray], value: float) -> None:
+    z, q = vectors
+    bank = build(z, np.arange(N))
+    q[3, 2] = value
+    with pytest.raises(InputError, match="queries: NaN or infinite"):
+        bank.search(q, K)
+    with pytest.raises(InputError, match="bank: NaN or infinite"):
+        build(q, np.arange(B))
+
+
+def test_bad_banks_are_refused(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    with pytest.raises(InputError, match="repeat"):
+        build(z, np.zeros(N))
+    with pytest.raises(InputError, match="dimensions"):
+        build(z, np.arange(N)).search(q[:, :3], K)
+    with pytest.raises(InputError, match="allowed are flat, hnsw"):
+        build(z, np.arange(N), kind="tree")
+    with pytest.raises(InputError, match="allowed are l2, ip"):
+        build(z, np.arange(N), metric="cosine")
+
+
+def test_distances_are_true_where_the_expanded_square_is_not() -> None:
+    """‖x‖² + ‖y‖² − 2xy loses all digits far from the origin; differences do not."""
+    z = (1e4 + np.array([[0.0], [0.5], [2.0]])).astype(np.float32).repeat(3, axis=1)
+    _, sims = build(z, np.arange(3)).search(z[:1], 3)
+    np.testing.assert_allclose(sims[0], [0, -0.75, -12.0])
+
+
+def test_similarity_by_loops() -> None:
+    rng = np.random.default_rng(0)
+    q, keys = rng.normal(size=(3, D)), rng.normal(size=(3, 4, D))
+    for metric, pair in (("l2", lambda a, b: -((a - b) ** 2).sum()), ("ip", np.dot)):
+        expected = [[pair(q[b], keys[b, k]) for k in range(4)] for b in range(3)]
+        np.testing.assert_allclose(similarity(q, keys, metric), expected)
+
+
+def test_hnsw_is_built_alike_under_any_thread_count(tmp_path: Path) -> None:
+    z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
+    for threads in (1, 2):
+        set_threads(threads)
+        build(z, np.arange(2000), kind="hnsw").save(tmp_path / str(threads))
+        assert faiss.omp_get_max_threads() == threads
+    assert (tmp_path / "1/index.faiss").read_bytes() == (tmp_path / "2/index.faiss").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_saved_and_loaded(tmp_path: Path, kind: str) -> None:
+    data = embedded(blobs(120))
+    bank = memory(data, kind=kind)
+    bank.save(tmp_path / "bank")
+    again = Bank.load(tmp_path / "bank", data.z)
+    q = data.z[data.rows(TEST)]
+    for a, b in zip(bank.search(q, K), again.search(q, K), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_damaged_bank_is_refused_in_one_line(tmp_path: Path) -> None:
+    data = embedded(blobs(120))
+    memory(data).save(tmp_path / "bank")
+    index = tmp_path / "bank/index.faiss"
+    index.write_bytes(index.read_bytes()[:100])
+    with pytest.raises(InputError, match="damaged index") as raised:
+        Bank.load(tmp_path / "bank", data.z)
+    assert "\n" not in str(raised.value)
+    memory(data).save(tmp_path / "bank")
+    with pytest.raises(InputError, match="do not belong together"):
+        Bank.load(tmp_path / "bank", data.z[:, :3])
+    with pytest.raises(InputError, match="no such file"):
+        Bank.load(tmp_path / "nothing", data.z)

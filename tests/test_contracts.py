@@ -1,0 +1,149 @@
+"""What holds the house together, read from the code and from dvc.yaml."""
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from closure import EXEMPT, ROOT, closure, imports_of
+from params import Overrides, Params, read_params
+
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
+SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}
+MODULES = sorted(p.relative_to(ROOT) for p in (ROOT / "attnknn").rglob("*.py"))
+
+
+def code_deps(stage: str, stages: dict = STAGES) -> set[Path]:
+    return {Path(dep) for dep in stages[stage]["deps"] if str(dep).endswith(".py")}
+
+
+def keys_read(script: Path) -> tuple[bool, set[str]]:
+    """Whether `read_params` is called for a dataset, and with which keys."""
+    for node in ast.walk(ast.parse((ROOT / script).read_text("utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "read_params":
+            first, *keys = node.args
+            assert all(isinstance(key, ast.Constant) for key in keys), f"{script}: name the keys as literals"
+            return not isinstance(first, ast.Constant), {key.value for key in keys}  # type: ignore[union-attr]
+    return False, set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_code_deps_are_the_import_closure(stage: str) -> None:
+    assert code_deps(stage) == closure(SCRIPTS[stage])
+
+
+def test_a_missing_dep_is_noticed(tmp_path: Path) -> None:
+    for folder in ("attnknn", "stages"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    assert closure(SCRIPTS["embed"], tmp_path) == code_deps("embed")
+    heads = tmp_path / "attnknn/encoders.py"
+    heads.write_text(heads.read_text() + "\n\ndef late() -> None:\n    from attnknn import metrics\n")
+    assert closure(SCRIPTS["embed"], tmp_path) - code_deps("embed") == {Path("attnknn/metrics.py")}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_params_are_the_keys_read(stage: str) -> None:
+    for_dataset, keys = keys_read(SCRIPTS[stage])
+    expected = {"sources.${item.dataset}" if key == "sources" and for_dataset else key for key in keys}
+    if for_dataset:
+        expected |= {f"overrides.${{item.dataset}}.{key}" for key in keys & set(Overrides.model_fields)}
+    else:
+        expected |= {"overrides"} if "overrides" in keys else set()
+    assert set(STAGES[stage].get("params", [])) == expected
+
+
+def test_keys_not_named_are_out_of_reach() -> None:
+    params = read_params("iris", "k_eval")
+    with pytest.raises(AttributeError):
+        _ = params.k_train
+
+
+def test_values_are_handed_over_unchanged() -> None:
+    """The reason why stages/params.py may be left out of the deps."""
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    plain = [key for key in Params.model_fields if key not in ("sources", "overrides")]
+    for dataset in raw["sources"]:
+        params = read_params(dataset, *Params.model_fields)
+        for key in plain:
+            value = getattr(params, key)
+            value = value.model_dump() if hasattr(value, "model_dump") else value
+            expected = raw[key]
+            if isinstance(expected, dict):
+                changes = raw["overrides"][dataset].get(key, {})
+                expected = {
+                    k: {**v, **changes.get(k, {})} if isinstance(v, dict) else changes.get(k, v)
+                    for k, v in expected.items()
+                }
+            assert value == expected, (dataset, key)
+        assert params.sources == raw["sources"][dataset]
+
+
+def test_every_stage_script_is_a_stage() -> None:
+    scripts = {p.relative_to(ROOT) for p in (ROOT / "stages").glob("*.py")}
+    assert scripts == set(SCRIPTS.values()) | {Path("stages/params.py")}
+    for script in scripts - EXEMPT:
+        assert len((ROOT / script).read_text("utf-8").splitlines()) <= 60, f"{script}: science belongs in attnknn/"
+
+
+def test_stages_touch_declared_paths_only() -> None:
+    """Every path of a command is a declared dep or out, a parent of one, or the resume file."""
+    for name, stage in STAGES.items():
+        paths = [word for word in stage["cmd"].split()[2:] if "/" in word or word in ("metrics", "plots", "report")]
+        outs = [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]]
+        declared = [*map(str, stage["deps"]), *outs]
+        for path in paths:
+            fine = any(d == path or d.startswith(path + "/") for d in declared) or path.startswith("data/resume/")
+            assert fine, f"{name}: {path} is not declared"
+
+
+def test_every_stage_says_what_it_does() -> None:
+    assert all(stage.get("desc") for stage in STAGES.values())
+
+
+LAYERS = [
+    {"errors", "losses", "metrics", "images", "votes", "torchvision_import"},
+    {"artifacts", "device"},
+    {"resume", "bank", "encoders", "heads", "fetch", "image_folder", "official_images", "tables", "sources"},
+    {"datasets", "classify", "tuning"},
+    {"training", "fitting", "comparison", "scorecard", "plots"},
+    {"report", "cli"},
+]
+
+
+def test_imports_point_one_way() -> None:
+    level = {name: i for i, names in enumerate(LAYERS) for name in names}
+    for module in MODULES:
+        if module in EXEMPT:
+            continue
+        own = module.parts[1].removesuffix(".py")
+        assert own in level, f"{module}: give it a place in LAYERS"
+        for imported in imports_of(module) - EXEMPT:
+            other = imported.parts[1].removesuffix(".py")
+            if other != own:
+                assert level[other] <= level[own], f"{module} imports {imported}, which lies above it"
+
+
+def test_no_import_circle() -> None:
+    for module in MODULES:
+        for imported in imports_of(module):
+            assert module not in closure(imported) or module in EXEMPT, f"{module} and {imported} import each other"
+
+
+@pytest.mark.parametrize("module", ["losses", "metrics", "images"])
+def test_the_bottom_imports_nothing_of_ours(module: str) -> None:
+    assert imports_of(Path(f"attnknn/{module}.py")) - EXEMPT == set()
+
+
+def test_only_the_bank_imports_faiss_and_only_the_shim_torchvision() -> None:
+    for name, allowed in (("faiss", {"bank.py"}), ("torchvision", {"torchvision_import.py"})):
+        for module in MODULES:
+            tree = ast.walk(ast.parse((ROOT / module).read_text("utf-8")))
+            names = {a.name for n in tree if isinstance(n, ast.Import) for a in n.names}
+            if any(n.split(".")[0] == name for n in names):
+                assert module.name in allowed, f"{module} imports {name}"
+
+
+def test_no_module_with_a_name_that_says_nothing() -> None:
+    assert not {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"} & {m.name for m in MODULES}

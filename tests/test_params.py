@@ -1,0 +1,95 @@
+"""params.yaml: what is wrong is named by its key, with what was given and what is allowed, in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from closure import ROOT
+
+from attnknn.errors import InputError
+from params import check, read_params
+
+GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+MISSING = object()
+
+
+def written(folder: Path, key: str, value: Any) -> Path:
+    """params.yaml with one value changed, by its dotted key."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    *blocks, last = key.split(".")
+    at = params
+    for block in blocks:
+        at = at[block]
+    if value is MISSING:
+        del at[last]
+    else:
+        at[last] = value
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(params))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("k_eval", 0, ["k_eval", "0", "greater than or equal to 1"]),
+        ("k_eval", "many", ["k_eval", "'many'", "integer"]),
+        ("k_eval", 1.5, ["k_eval", "1.5", "integer"]),
+        ("k_eval", True, ["k_eval", "True", "integer"]),
+        ("k_eval", 65, ["k_eval: 65", "k_max: 64"]),
+        ("k_train", 100, ["k_train: 100", "k_max: 64"]),
+        ("k_eval", MISSING, ["k_eval: missing"]),
+        ("k_evil", 3, ["k_evil: unknown key"]),
+        ("train_embedder.epoch", 3, ["train_embedder.epoch: unknown key"]),
+        ("train_embedder.lr", "1e-3", ["train_embedder.lr", "'1e-3'", "number"]),
+        ("train_embedder.encoder", "vit", ["train_embedder.encoder", "'vit'", "'convnet'", "'resnet50'"]),
+        ("train_embedder.losses.supcon", -1, ["train_embedder.losses.supcon", "-1"]),
+        ("train_embedder.losses", {"cross_entropy": 0, "supcon": 0, "proxy_anchor": 0}, ["losses", "weight above 0"]),
+        ("overrides.iris.train_embedder", {"epohcs": 3}, ["overrides.iris.train_embedder.epohcs: unknown key"]),
+        ("overrides.iris.train_attention", MISSING, ["overrides.iris.train_attention: missing"]),
+        ("datasets", ["iris", "nope"], ["datasets: nope", "sources", "cifar10_jpeg"]),
+        ("datasets", [], ["datasets", "at least 1"]),
+        ("datasets", ["iris", "iris"], ["datasets", "twice"]),
+        ("overrides.iris", MISSING, ["overrides.iris: missing", "train_embedder: {}"]),
+        ("device", "gpu", ["device", "'gpu'", "cuda"]),
+        ("prepare.val", 0.95, ["prepare", "leave no rows for the bank"]),
+        ("prepare.test", 1.0, ["prepare.test", "less than 1"]),
+        ("sources.iris.kind", "web", ["sources.iris", "web", "csv"]),
+        ("sources.adult.target", MISSING, ["sources.adult.target: missing"]),
+        ("sources.winequality_red.rule", {}, ["sources.winequality_red.rule", "threshold or map"]),
+        ("tune.prior", [0.0], ["tune.prior.0", "greater than 0"]),
+    ],
+)
+def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: list[str]) -> None:
+    with pytest.raises(InputError) as raised:
+        check(written(tmp_path, key, value))
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "params.yaml" in message
+    for part in expected:
+        assert part in message, message
+
+
+def test_no_file_and_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        check(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("a: [1,\nb")
+    with pytest.raises(InputError, match="no valid YAML") as raised:
+        check(tmp_path / "params.yaml")
+    assert "\n" not in str(raised.value)
+    (tmp_path / "params.yaml").write_text("")
+    with pytest.raises(InputError, match="params.yaml"):
+        check(tmp_path / "params.yaml")
+
+
+def test_an_override_lies_over_nested_blocks_key_by_key(tmp_path: Path) -> None:
+    merged = check(written(tmp_path, "overrides.iris.train_embedder", {"augment": {"flip": True}}))["iris"]
+    base = GOOD["train_embedder"]
+    assert merged.train_embedder.augment.model_dump() == {**base["augment"], "flip": True}
+    assert merged.train_embedder.epochs == base["epochs"]
+
+
+def test_an_unknown_dataset_is_named() -> None:
+    with pytest.raises(InputError, match="nope is no dataset; known are digits"):
+        read_params("nope", "k_eval")

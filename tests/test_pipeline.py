@@ -1,0 +1,175 @@
+"""The pipeline as people run it: dvc in a small copy of the project."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from closure import ROOT
+
+QUICK = {
+    "datasets": ["iris"],
+    "train_embedder": {"epochs": 3},
+    "train_attention": {"epochs": 5},
+    "evaluate": {"resamples": 100},
+}
+
+
+class Project:
+    """A git and DVC repository that holds the project's code and quick params."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        tools = str(Path(sys.executable).parent)
+        self.env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+        for name in ("attnknn", "stages"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("dvc.yaml", "params.yaml", ".gitignore", ".dvcignore"):
+            shutil.copy(ROOT / name, folder / name)
+        params = self.params()
+        for key, value in QUICK.items():
+            params[key] = {**params[key], **value} if isinstance(value, dict) else value
+        params["overrides"]["iris"]["train_embedder"]["epochs"] = 3
+        self.write(params)
+        self("git", "init", "-q", "-b", "main")
+        self("dvc", "init", "-q")
+        self("dvc", "config", "core.analytics", "false")
+        self.commit("start")
+
+    def params(self) -> dict:
+        return yaml.safe_load((self.folder / "params.yaml").read_text())
+
+    def write(self, params: dict) -> None:
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+    def commit(self, message: str) -> None:
+        self("git", "add", "-A")
+        self("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", message)
+
+    def __call__(self, *command: str, ok: bool = True) -> str:
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
+        assert (done.returncode == 0) == ok, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def would_run(self) -> set[str]:
+        """Names of the stages that `dvc repro` would run now."""
+        return set(re.findall(r"Running stage '([a-z_]+)", self("dvc", "repro", "--dry")))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(tmp_path_factory.mktemp("project"))
+    made("dvc", "repro")
+    made.commit("run")
+    return made
+
+
+def test_the_whole_way_then_nothing(project: Project) -> None:
+    for out in ("metrics/iris/42/evaluate.json", "plots/paired/iris-42.csv", "report/index.html"):
+        assert (project.folder / out).stat().st_size > 0
+    assert "Data and pipelines are up to date." in project("dvc", "repro")
+    assert "up to date" in project("dvc", "status")
+    assert not (project.folder / "data/resume").exists() or not list((project.folder / "data/resume").iterdir())
+    assert project("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("attnknn/metrics.py", {"evaluate", "report"}),
+        ("attnknn/tables.py", None),
+        ("attnknn/heads.py", {"train_attention", "evaluate", "report"}),
+        ("attnknn/losses.py", {"train_embedder"}),
+        ("attnknn/encoders.py", {"train_embedder", "embed"}),
+        ("stages/params.py", set()),
+    ],
+)
+def test_an_edit_reruns_what_uses_it(project: Project, file: str, expected: set[str] | None) -> None:
+    """`--dry` assumes that what runs changes its outputs, so stages that follow are in the list as well."""
+    path = project.folder / file
+    before = path.read_text()
+    path.write_text(before + "\n# a comment\n")
+    try:
+        stages = project.would_run()
+    finally:
+        path.write_text(before)
+    later = {"build_index", "search", "train_attention", "evaluate", "report"}
+    if expected is None:
+        assert "prepare" in stages
+        assert "download" not in stages
+    elif "train_embedder" in expected:
+        assert expected <= stages <= expected | later | {"embed"}
+    else:
+        assert stages == expected
+
+
+def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> None:
+    out = project("dvc", "exp", "run", "-S", "k_eval=20")
+    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {"evaluate", "report"}
+    assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
+    assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
+    project("git", "checkout", "-q", ".")
+    project("dvc", "checkout", "-q")
+    assert "up to date" in project("dvc", "status")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k_eval": 0}, "k_eval: 0 given"),
+        ({"k_eval": 60, "k_max": 500, "k_train": 50, "prepare": {"test": 0.5, "val": 0.3, "fit": 0.3}}, None),
+        ({"device": "cuda:7"}, "device: cuda:7 asked for"),
+        ({"datasets": ["nope"]}, "nope"),
+    ],
+)
+def test_bad_params_stop_in_one_line_and_leave_results_alone(
+    project: Project, change: dict, message: str | None
+) -> None:
+    metrics = project.folder / "metrics/iris/42/evaluate.json"
+    before = metrics.read_bytes()
+    params = project.params()
+    project.write({**params, **change})
+    try:
+        out = project("dvc", "repro", ok=False)
+    finally:
+        project("git", "checkout", "-q", ".")
+    assert "Traceback" not in out
+    assert message is None or message in out, out
+    project("dvc", "checkout", "-q")
+    assert metrics.read_bytes() == before
+
+
+def test_sigkill_half_way_then_the_same_bytes(project: Project, tmp_path: Path) -> None:
+    params = project.params()
+    params["overrides"]["iris"]["train_embedder"] |= {"epochs": 60}
+    project.write(params)
+    state = tmp_path / "state.safetensors"
+
+    def command(out: Path) -> list[str]:
+        split = "data/split/iris/42"
+        files = [str(state), str(out), str(out.with_suffix(".json")), str(out.with_suffix(".csv"))]
+        return ["python", "stages/train_embedder.py", "iris", "42", split, *files]
+
+    try:
+        project(*command(tmp_path / "whole"))
+        assert not state.exists()
+        running = subprocess.Popen(command(tmp_path / "killed"), cwd=project.folder, env=project.env, stderr=-3)
+        deadline = time.monotonic() + 60
+        while not state.exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        running.send_signal(signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        assert state.exists()
+        assert not (tmp_path / "killed").exists()
+        project(*command(tmp_path / "killed"))
+    finally:
+        project("git", "checkout", "-q", ".")
+    for name in ("weights.safetensors", "config.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (tmp_path / "killed.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()

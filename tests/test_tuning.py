@@ -1,0 +1,131 @@
+"""Tuned values against loops over the whole grid."""
+
+import math
+
+import numpy as np
+import pytest
+from data import blobs, embedded, searched
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+
+from attnknn.artifacts import BANK, VAL
+from attnknn.tuning import (
+    choices_of_k,
+    fit_temperature,
+    fit_vector_scaling,
+    spread,
+    tune_distance,
+    tune_uniform,
+    vector_scale,
+)
+from attnknn.votes import class_shares
+
+KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
+
+
+@pytest.fixture(scope="module")
+def val():
+    data = embedded(blobs(240, noise=1.5))
+    rows = data.rows(VAL)
+    ids, sims = searched(data).of(rows, 20)
+    return sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
+
+
+def nll_by_loops(val, weigh, prior: float) -> float:
+    """Mean −log((1 − ε)·Σ w·1[label = y] + ε·share), a row at a time."""
+    sims, labels, y, shares = val
+    total = 0.0
+    for s, v, c in zip(sims, labels, y, strict=True):
+        w = weigh(s)
+        total -= math.log((1 - prior) * sum(w[v == c]) + prior * float(shares[c]))
+    return total / len(y)
+
+
+def test_uniform_finds_the_best_of_the_grid(val) -> None:
+    losses = {(k, e): nll_by_loops(val, lambda s, k=k: (np.arange(len(s)) < k) / k, e) for k in KS for e in PRIORS}
+    tuned = tune_uniform(*val, KS, PRIORS)
+    assert (tuned["k"], tuned["prior"]) == min(losses, key=losses.__getitem__)
+
+
+def test_distance_finds_the_best_of_the_grid(val) -> None:
+    unit = spread(val[0])
+
+    def weigh(s: np.ndarray, k: int, t: float) -> np.ndarray:
+        w = np.where(np.arange(len(s)) < k, np.exp((s - s[0]) / (t * unit)), 0)
+        return w / w.sum()
+
+    losses = {
+        (k, t, e): nll_by_loops(val, lambda s, k=k, t=t: weigh(s, k, t), e)
+        for k in KS
+        for t in TEMPERATURES
+        for e in PRIORS
+    }
+    tuned = tune_distance(*val, KS, TEMPERATURES, PRIORS)
+    k, t, e = min(losses, key=losses.__getitem__)
+    assert tuned == {"k": k, "temperature": pytest.approx(t * unit), "prior": e}
+
+
+def test_fault_8_the_historic_temperature_is_near_uniform_and_tuning_beats_it() -> None:
+    """τ = 1 on squared distances of unit vectors hardly tells a neighbour from another; the tuned one does."""
+    data = embedded(blobs(150, dim=3, noise=0.7))
+    rows = data.rows(VAL)
+    ids, sims = searched(data, 64).of(rows, 64)
+    val = sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
+    untuned = np.exp(sims) / np.exp(sims).sum(1, keepdims=True)
+    assert untuned.max() < 5 / 64
+    tuned = tune_distance(*val, [64], TEMPERATURES, PRIORS)
+
+    def weigh(s: np.ndarray, t: float) -> np.ndarray:
+        w = np.exp((s - s[0]) / t)
+        return w / w.sum()
+
+    best = nll_by_loops(val, lambda s: weigh(s, tuned["temperature"]), tuned["prior"])
+    assert best < min(nll_by_loops(val, lambda s: weigh(s, 1.0), e) for e in PRIORS) - 0.05
+
+
+def test_scale_of_the_embedding_does_not_matter(val) -> None:
+    sims, *rest = val
+    small, large = (tune_distance(f * sims, *rest, KS, TEMPERATURES, PRIORS) for f in (np.float32(1), np.float32(64)))
+    assert large["temperature"] == pytest.approx(64 * small["temperature"], rel=1e-5)
+    assert (large["k"], large["prior"]) == (small["k"], small["prior"])
+
+
+def test_spread_of_one_point_is_usable() -> None:
+    assert spread(np.zeros((3, 4), dtype=np.float32)) == 1.0
+    assert spread(np.array([[-1.0, -3.0, -np.inf], [-2.0, -4.0, -9.0]], dtype=np.float32)) == 4.5
+
+
+def test_choices_of_k() -> None:
+    assert choices_of_k([1, 5, 50, 64], 20) == [1, 5, 20]
+    assert choices_of_k([1, 5, 20], 5) == [1, 5]
+
+
+def test_temperature_undoes_a_known_one() -> None:
+    """Labels drawn from softmax(logits): scaling the logits by 3 must be answered by T = 3."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(20_000, 4)) * 2
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    assert fit_temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
+
+
+def test_vector_scaling_reaches_the_known_minimum_and_ridge_holds_it_back() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(4000, 3)) * 2
+    y = (logits * [1.0, 2.0, 0.5] + [0.5, -0.5, 0.0] + rng.gumbel(size=logits.shape)).argmax(1)
+    log_probs = log_softmax(logits, axis=1)
+
+    def nll(scale: np.ndarray, bias: np.ndarray) -> float:
+        return -float(np.log(vector_scale(log_probs, scale, bias)[np.arange(len(y)), y]).mean())
+
+    scale, bias = fit_vector_scaling(log_probs, y, 1e-6)
+    best = nll(scale, bias)
+    for step in (-0.05, 0.05):
+        for i in range(3):
+            assert nll(scale + step * np.eye(3)[i], bias) >= best - 1e-6
+            assert nll(scale, bias + step * np.eye(3)[i]) >= best - 1e-6
+    # A full linear map on the same inputs has more freedom, so its optimum bounds ours from below, and not by much.
+    full = LogisticRegression(C=1e6, max_iter=1000).fit(log_probs, y).predict_proba(log_probs)
+    assert -np.log(full[np.arange(len(y)), y]).mean() - 1e-4 <= best < nll(np.ones(3), np.zeros(3)) - 0.03
+    held = fit_vector_scaling(log_probs, y, 1e6)
+    np.testing.assert_allclose(held[0], 1, atol=1e-3)
+    np.testing.assert_allclose(held[1], 0, atol=1e-3)
