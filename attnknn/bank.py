@@ -11,19 +11,9 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from attnknn.artifacts import (
-    BANK,
-    FIT,
-    TEST,
-    VAL,
-    Embeddings,
-    Neighbours,
-    new_folder,
-    read_json,
-    require,
-    write_json,
-)
-from attnknn.errors import InputError
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
+from attnknn.errors import InputError, require
+from attnknn.files import new_folder, read_json, write_json
 
 _CHUNK = 64 * 2**20  # floats gathered at once when similarities are computed again
 

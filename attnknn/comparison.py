@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, require
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions
 from attnknn.classify import classify
+from attnknn.errors import require
 from attnknn.heads import Attention, Distance, Head, Uniform
 from attnknn.tuning import (
     Tuned,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Split, read_json
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.errors import InputError
+from attnknn.files import read_json
 
 
 def prepare(

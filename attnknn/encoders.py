@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from attnknn.artifacts import load_weights, require, save_weights
-from attnknn.errors import InputError
+from attnknn.errors import InputError, require
+from attnknn.files import load_weights, save_weights
 
 
 class ConvNet(nn.Sequential):

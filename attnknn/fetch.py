@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from attnknn.artifacts import new_file
 from attnknn.errors import InputError
+from attnknn.files import new_file
 
 CHUNK = 1 << 20
 MIRROR = "the mirror setting (`mirror`, or the environment variable ATTNKNN_MIRROR)"

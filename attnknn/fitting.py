@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnknn.artifacts import BANK, FIT, VAL, Embeddings, Neighbours, require
+from attnknn.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
 from attnknn.classify import gather
+from attnknn.errors import require
 from attnknn.heads import Attention
 from attnknn.tuning import tune_distance
 from attnknn.votes import class_shares, vote

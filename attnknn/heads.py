@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnknn.artifacts import load_weights, save_weights
 from attnknn.errors import InputError
+from attnknn.files import load_weights, save_weights
 from attnknn.votes import Weights, distance_weights, uniform_weights
 
 # The one signature: (query, keys, sims, labels) → (weights, null).

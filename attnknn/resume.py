@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from attnknn.artifacts import new_file
+from attnknn.files import new_file
 
 
 def save_state(

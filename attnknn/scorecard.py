@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from attnknn import metrics
-from attnknn.artifacts import Predictions, require
+from attnknn.artifacts import Predictions
+from attnknn.errors import require
 
 Table = list[dict[str, Any]]
 

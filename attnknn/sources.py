@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.artifacts import new_folder, write_json
 from attnknn.errors import InputError
 from attnknn.fetch import base_name, fetch
+from attnknn.files import new_folder, write_json
 from attnknn.image_folder import ARCHIVES, pack_folder
 from attnknn.official_images import official_files
 

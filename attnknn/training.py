@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnknn.artifacts import BANK, VAL, Split, require
+from attnknn.artifacts import BANK, VAL, Split
 from attnknn.bank import build
 from attnknn.encoders import Encoder, embed
+from attnknn.errors import require
 from attnknn.images import augment as augment_images
 from attnknn.losses import EncoderLoss
 from attnknn.resume import load_state, save_state

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from params import read_params, run
-
 from attnknn.artifacts import Embeddings
 from attnknn.bank import memory, set_threads
+from params import read_params, run
 
 
 def main(dataset: str, embeddings: Path, out: Path) -> None:

@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-from params import read_params, run
-
 from attnknn.sources import download
+from params import read_params, run
 
 
 def main(dataset: str, out: Path) -> None:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from params import read_params, run
-
 from attnknn.artifacts import Embeddings, Split
 from attnknn.device import use_device
 from attnknn.encoders import Encoder, embed
+from params import read_params, run
 
 
 def main(dataset: str, split: Path, encoder: Path, out: Path) -> None:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from params import read_params, run
-
-from attnknn.artifacts import Embeddings, Neighbours, write_csv, write_json
+from attnknn.artifacts import Embeddings, Neighbours
 from attnknn.comparison import compare
 from attnknn.device import use_device
+from attnknn.files import write_csv, write_json
 from attnknn.heads import Attention
 from attnknn.scorecard import intervals_and_tests, reliability, scores
+from params import read_params, run
 
 
 def main(

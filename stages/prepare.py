@@ -1,18 +1,21 @@
-"""Split a data set into bank, fit, val and test rows: `python stages/prepare.py DATASET SEED RAW OUT`."""
+"""Split a data set into bank, fit, val and test rows: `python stages/prepare.py DATASET SEED RAW OUT METRICS`."""
 
 from pathlib import Path
 
+from attnknn.artifacts import PARTS
+from attnknn.datasets import prepare
+from attnknn.files import write_json
 from params import read_params, run
 
-from attnknn.datasets import prepare
 
-
-def main(dataset: str, seed: int, raw: Path, out: Path) -> None:
-    """Make the `Split` of DATASET from the files in RAW and save it to OUT."""
+def main(dataset: str, seed: int, raw: Path, out: Path, metrics: Path) -> None:
+    """Make the `Split` of DATASET from the files in RAW and save it to OUT, its sizes to METRICS."""
     p = read_params(dataset, "sources", "prepare")
     shares = p.prepare
     split = prepare(p.sources, raw, seed, test=shares.test, val=shares.val, fit=shares.fit, subset=shares.subset)
     split.save(out)
+    sizes = {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
+    write_json(metrics, {"rows": len(split.y), **sizes, "classes": len(split.classes)})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from params import read_params, run
-
 from attnknn.artifacts import Embeddings
 from attnknn.bank import Bank, search, set_threads
 from attnknn.device import use_device
+from params import read_params, run
 
 
 def main(dataset: str, embeddings: Path, bank: Path, out: Path) -> None:

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 import torch
-from params import read_params, run
 from tqdm import tqdm
 
-from attnknn.artifacts import Split, write_csv, write_json
+from attnknn.artifacts import Split
 from attnknn.bank import set_threads
 from attnknn.device import use_device
 from attnknn.encoders import Encoder
+from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
 from attnknn.training import best_epoch, train_encoder
+from params import read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
 LOOP = {
@@ -36,10 +37,10 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     set_threads(p.threads)
     data = Split.load(split)
     torch.manual_seed(seed)
-    classes = len(data.classes)
-    head = classes if t.losses.cross_entropy else 0
+    c = len(data.classes)
+    head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
-    loss = EncoderLoss(classes, t.embed_dim, **t.losses.model_dump(), **t.model_dump(include=LOSS))
+    loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(), **t.model_dump(include=LOSS))
     with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch") as bar:
 
         def progress(row: dict[str, float]) -> None:
@@ -48,9 +49,8 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
 
         loop = t.model_dump(include=LOOP)
         history = train_encoder(data, encoder, loss, **loop, seed=seed, device=device, resume=state, progress=progress)
-
-    best = best_epoch(history)
     encoder.save(out, classes=list(data.classes), bf16=t.bf16)
+    best = best_epoch(history)
     write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})
     write_csv(curve, [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in history])
     state.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ ALL = [blobs(60), pictures(60), EMBEDDINGS, dataclasses.replace(EMBEDDINGS, logi
 
 
 @pytest.mark.parametrize("artifact", ALL, ids=lambda a: type(a).__name__)
-def test_saved_and_loaded(artifact, tmp_path: Path) -> None:  # noqa: ANN001
+def test_saved_and_loaded(artifact, tmp_path: Path) -> None:
     artifact.save(tmp_path / "a")
     again = type(artifact).load(tmp_path / "a")
     for field in dataclasses.fields(artifact):
@@ -64,7 +64,7 @@ def with_value(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarr
         (PREDICTIONS, {"methods": ("u",)}, r"probs: shape \(2, 4, 2\); expected \(1, 4, 2\)"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(artifact, changes: dict, message: str) -> None:  # noqa: ANN001
+def test_what_does_not_fit_is_refused_by_name(artifact, changes: dict, message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
         dataclasses.replace(artifact, **changes)
     assert "\n" not in str(raised.value)

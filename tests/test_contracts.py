@@ -104,7 +104,8 @@ def test_every_stage_says_what_it_does() -> None:
 
 LAYERS = [
     {"errors", "losses", "metrics", "images", "votes", "torchvision_import"},
-    {"artifacts", "device"},
+    {"files", "device"},
+    {"artifacts"},
     {"resume", "bank", "encoders", "heads", "fetch", "image_folder", "official_images", "tables", "sources"},
     {"datasets", "classify", "tuning"},
     {"training", "fitting", "comparison", "scorecard", "plots"},

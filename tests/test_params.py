@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
-from closure import ROOT
 
 from attnknn.errors import InputError
+from closure import ROOT
 from params import check, read_params
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
@@ -79,7 +79,7 @@ def test_no_file_and_no_yaml(tmp_path: Path) -> None:
         check(tmp_path / "params.yaml")
     assert "\n" not in str(raised.value)
     (tmp_path / "params.yaml").write_text("")
-    with pytest.raises(InputError, match="params.yaml"):
+    with pytest.raises(InputError, match=r"params\.yaml"):
         check(tmp_path / "params.yaml")
 
 
