@@ -17,7 +17,9 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, out: Path,
     p = read_params(dataset, "train_attention", "tune", "k_train", "device", "threads")
     device = use_device(p.device, p.threads)
     torch.manual_seed(seed)
-    with tqdm(total=p.train_attention.epochs, desc=f"train_attention {dataset}/{seed}", unit="epoch") as bar:
+    with tqdm(
+        total=p.train_attention.epochs, desc=f"train_attention {dataset}/{seed}", unit="epoch", delay=2, disable=None
+    ) as bar:
 
         def progress(row: dict[str, float]) -> None:
             bar.update()

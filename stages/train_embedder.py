@@ -41,7 +41,7 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
     loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(), **t.model_dump(include=LOSS))
-    with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch") as bar:
+    with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch", delay=2, disable=None) as bar:
 
         def progress(row: dict[str, float]) -> None:
             bar.n = int(row["epoch"])
