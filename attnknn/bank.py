@@ -92,7 +92,7 @@ class Bank:
         )
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(k + extra + 1, len(self.ids))
-        if device.startswith("cuda"):
+        if device.startswith("cuda") and not isinstance(self.index, faiss.IndexHNSW):
             at = _torch_search(self.z, queries, wanted, self.metric, device)
         else:
             require(self.index is not None, "index: none; build one, or search on a GPU")

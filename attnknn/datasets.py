@@ -44,9 +44,10 @@ def prepare(
 
 
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
-    """How many of a class's n rows go to (bank, fit, val, test): shares rounded down, but at least one row each.
+    """Rows of a class of n that go to (bank, fit, val, test): shares rounded down, but at least one row each.
 
-    test is a share of n, 0 where those rows are chosen already; val and fit are shares of the others; the rest is bank.
+    test is a share of n, or 0 where the test rows are given; val and fit are shares of the others; the rest is
+    the bank.
     """
 
     def share(of: int, part: float) -> int:
@@ -115,7 +116,7 @@ def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.n
     stratum = y if official is None else y + official * (y.max() + 1)
     shuffled = np.random.default_rng(0).permutation(len(y))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    # The running total is rounded down, so that each stratum is within one row of its share, and the sum exact.
+    # The running total is rounded down: each stratum is within one row of its share, and the sum is exact.
     ends = np.cumsum(np.bincount(stratum))
     kept = np.diff(ends * subset // len(y), prepend=0)
     starts = np.concatenate([[0], ends[:-1]])
@@ -156,9 +157,7 @@ def _official(source: dict[str, Any], raw: Path) -> _Labelled:
     from attnknn.official_images import read_official
 
     images, y, classes, test = read_official(source["name"], raw)
-    return _Labelled(
-        source["name"], y, classes, test, lambda rows, bank: (np.ascontiguousarray(images[rows]), ())
-    )
+    return _Labelled(source["name"], y, classes, test, lambda rows, bank: (np.ascontiguousarray(images[rows]), ()))
 
 
 def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -188,17 +187,11 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     tables = [read_csv(path, source["target"], **layout) for path in files]
     for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
         if list(frame.columns) != list(tables[0][0].columns):
-            raise InputError(
-                f"{path.name}: columns differ from those of {files[0].name}; give both the same header"
-            )
+            raise InputError(f"{path.name}: columns differ from those of {files[0].name}; give both the same header")
     frame = typed(pd.concat([frame for frame, _ in tables]))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"
     y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
-    test = (
-        np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])])
-        if len(files) > 1
-        else None
-    )
+    test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
     return _Labelled(where, y, classes, test, lambda rows, bank: encode(frame.iloc[rows], bank))

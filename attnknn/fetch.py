@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from tqdm import tqdm
+
 from attnknn.errors import InputError
 from attnknn.files import new_file
 
@@ -29,9 +31,7 @@ def base_name(location: str) -> str:
     """
     scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() not in ("http", "https"):
-        raise InputError(
-            f"{location}: {scheme} addresses are not read; give a path, or an http or https address"
-        )
+        raise InputError(f"{location}: {scheme} addresses are not read; give a path or an http(s) address")
     path = urllib.parse.urlsplit(location).path if separator else location
     name = urllib.parse.unquote(path.rpartition("/")[2]) if separator else Path(path).name
     if name in ("", ".", "..") or "/" in name:
@@ -49,7 +49,7 @@ def fetch(
     mirror_folder: str = "",
     timeout: float = 30.0,
 ) -> None:
-    """Copy the file at `location` to `out`: from the mirror if it has one of that name, else from `location` itself.
+    """Copy the file at `location` to `out`, from the mirror if that has one of its name.
 
     Args:
         location: an http(s) address or a path.
@@ -57,7 +57,7 @@ def fetch(
         mirror: a directory or an http(s) base address; empty for none.
         sha256: expected checksum in hexadecimal; empty for no check.
         md5: the same, for sources that publish no other.
-        mirror_folder: folder of the mirror that is looked in before its root, for file names that several sources share.
+        mirror_folder: folder of the mirror to look in before its root, for names that several sources share.
         timeout: seconds without a byte after which a server counts as absent.
 
     Raises:
@@ -100,14 +100,13 @@ def _is_url(location: str) -> bool:
 
 def _copy(place: str, draft: Path, timeout: float) -> dict[str, str]:
     """Write the bytes at `place` to `draft`, and return their checksums."""
-    from tqdm import tqdm
-
     sums = {"sha256": hashlib.sha256(), "md5": hashlib.md5(usedforsecurity=False)}
+    name = draft.name[1:].removesuffix(".draft")
     with (
         _open(place, timeout) as (stream, total),
         draft.open("wb") as file,
         tqdm(
-            desc=draft.name[1:].removesuffix(".draft"),
+            desc=name,
             total=total,
             unit="B",
             unit_scale=True,

@@ -1,6 +1,6 @@
 """Images in class folders: packed into one archive, and decoded straight from it.
 
-An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, if need be inside one more folder.
+An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, either inside one more folder or not.
 Nothing is ever extracted to disk, so no member can write anywhere. Hidden files and `__MACOSX` are ignored.
 """
 
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -52,9 +53,7 @@ def pack_folder(folder: Path, out: Path) -> None:
                     member.size = os.fstat(file.fileno()).st_size
                     tar.addfile(member, file)
             except OSError as error:
-                raise InputError(
-                    f"{path}: cannot be read ({error.strerror or error}); correct or remove it"
-                ) from None
+                raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct or remove it") from None
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def list_images(archive: Path) -> Listing:
     """The image names and labels of an archive; no image is decoded.
 
     Raises:
-        InputError: the archive is damaged, laid out otherwise, has one class or an empty one, or an unsafe member.
+        InputError: the archive is damaged or laid out otherwise, or has one class, an empty one, or an unsafe member.
     """
     files, folders = set(), set()
     with _whole(archive):
@@ -97,22 +96,14 @@ def list_images(archive: Path) -> Listing:
             raise InputError(f"{archive.name}: {path} is out of place; {LAYOUT}")
     filled = {path.parent for path in files}
     for path in sorted(folders):
-        if (
-            len(path.parts) == depth - 1
-            and path.parts[:skip] == min(files).parts[:skip]
-            and path not in filled
-        ):
-            raise InputError(
-                f"{archive.name}: class folder {path} is empty; put images into it, or remove it"
-            )
+        if len(path.parts) == depth - 1 and path.parts[:skip] == min(files).parts[:skip] and path not in filled:
+            raise InputError(f"{archive.name}: class folder {path} is empty; put images into it, or remove it")
     ordered = sorted(files, key=lambda path: (official and path.parts[skip] == "test", path.parts))
     labels = np.array([path.parts[-2] for path in ordered])
     test = np.array([path.parts[skip] == "test" for path in ordered]) if official else None
     classes, y = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise InputError(
-            f"{archive.name}: one class, {classes[0]}; a classifier needs at least two class folders"
-        )
+        raise InputError(f"{archive.name}: one class, {classes[0]}; give at least two class folders")
     if test is not None:
         untaught = np.setdiff1d(labels[test], labels[~test])
         if len(untaught):
@@ -135,7 +126,8 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
         InputError: the archive is damaged, a member is no image, or their sizes differ and `size` is 0.
     """
     rows = {name: row for row, name in enumerate(names)}
-    images, first = None, ""
+    images: Any = None
+    first = ""
     with (
         _whole(archive),
         tqdm(desc=f"decoding {archive.name}", total=len(names), delay=2, disable=None) as bar,
@@ -148,7 +140,7 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
             if images is None:
                 images, first = np.zeros((len(names), *pixels.shape), np.uint8), name
             if pixels.shape[1:] != images.shape[2:]:
-                (h, w), (h0, w0) = pixels.shape[1:], images.shape[2:]
+                (_, h, w), (_, _, h0, w0) = pixels.shape, images.shape
                 raise InputError(
                     f"{archive.name}: {name} is {w}×{h} and {first} is {w0}×{h0}; "
                     f"give the source a size to resize all images to, such as `size: 32`"
@@ -195,7 +187,7 @@ def _whole(archive: Path) -> Iterator[None]:
     except (*damage, RuntimeError) as error:  # RuntimeError: an encrypted or unknown kind of zip
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{archive.name}: no whole archive ({reason}); get the file again, and give its sha256 in the source"
+            f"{archive.name}: no whole archive ({reason}); get the file again, and give the source its sha256"
         ) from None
 
 
@@ -208,13 +200,9 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
     for name, kind, read in _zip_members(archive) if archive.suffix == ".zip" else _tar_members(archive):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise InputError(
-                f"{archive.name}: member {name} points outside the archive; refused, pack it again"
-            )
+            raise InputError(f"{archive.name}: member {name} points outside it; refused, pack it again")
         if kind == "other":
-            raise InputError(
-                f"{archive.name}: member {name} is a link or a device; refused, pack the file itself"
-            )
+            raise InputError(f"{archive.name}: member {name} is a link or a device; refused, pack the file")
         if path.parts and not _ignored(path):
             yield path, read if kind == "file" else None
 

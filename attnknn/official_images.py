@@ -1,4 +1,4 @@
-"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: the archives that torchvision names, read by its own classes."""
+"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: the archives that torchvision names, read by its classes."""
 
 import gzip
 import shutil
@@ -24,6 +24,7 @@ def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[s
         InputError: `md5` names a file that the data set does not have.
     """
     kind = _torchvision_class(name)
+    files: list[tuple[str, str, str]]
     if hasattr(kind, "resources"):
         files = [(kind.mirrors[0] + file, file, checksum) for file, checksum in kind.resources]
     else:
@@ -37,10 +38,10 @@ def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[s
 
 
 def read_official(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray]:
-    """Images uint8 (N, C, H, W), labels int64 (N,), class names, and bool (N,): the official test rows, which come last.
+    """Images uint8 (N, C, H, W), labels int64 (N,), class names, and the official test rows, bool (N,).
 
-    torchvision is never told to download: it reads what is unpacked here, and checks CIFAR's members by md5 before it
-    unpickles them.
+    torchvision is never told to download: it reads what is unpacked here, and checks CIFAR's members by md5 before
+    it unpickles them.
 
     Raises:
         InputError: a file in `folder` is missing or damaged.

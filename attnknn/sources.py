@@ -47,9 +47,7 @@ def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
     files = [source["train"], *([source["test"]] if source.get("test") else [])]
     names = {base_name(file["path"]) for file in files}
     if len(names) < len(files):
-        raise InputError(
-            f"test.path: {files[1]['path']} has the same file name as train.path; rename one of the files"
-        )
+        raise InputError(f"test.path: {files[1]['path']} has the file name of train.path; rename one of the files")
     return files
 
 
@@ -73,6 +71,4 @@ def _save_image_folder(path: str, folder: Path, mirror: str, sha256: str) -> Non
     elif path.lower().endswith(ARCHIVES):
         fetch(path, folder / base_name(path), mirror, sha256=sha256)
     else:
-        raise InputError(
-            f"path: {path!r} is no directory and no archive ({', '.join(ARCHIVES)}); correct the path"
-        )
+        raise InputError(f"path: {path!r} is no directory and no archive ({', '.join(ARCHIVES)}); correct the path")

@@ -26,7 +26,7 @@ def read_csv(
     target_strip: str = "",
     drop: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """Read the features and raw labels of a CSV file as trimmed strings, None where missing, indexed `<file> line <n>`.
+    """Features and raw labels of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
 
     Args:
         path: the file, UTF-8.
@@ -50,9 +50,7 @@ def read_csv(
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
-        raise InputError(
-            f"{path.name}: no valid CSV in UTF-8 ({error}); correct the file or the separator"
-        ) from None
+        raise InputError(f"{path.name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
     if columns is None:
         if not rows:
             raise InputError(f"{path.name}: empty; give a file with a header line and rows")
@@ -67,15 +65,20 @@ def read_csv(
     if not rows:
         raise InputError(f"{path.name}: no rows; give a file with rows")
     index = [f"{path.name} line {line}" for line, _ in rows]
-    frame = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns), dtype=object)
+    frame: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns), dtype=object)
     frame = frame.apply(lambda column: column.str.strip())
-    labels = frame[target].str.strip(target_strip + " ")
-    frame, labels = (part.mask(part.isin([*MISSING, *missing])) for part in (frame, labels))
+    frame[target] = frame[target].str.strip(target_strip + " ")
+    frame = frame.mask(frame.isin([*MISSING, *missing]))
+    labels = frame.pop(target)
     if labels.isna().any():
-        raise InputError(
-            f"{labels.index[labels.isna()][0]}: no label in column {target!r}; give it one, or remove the line"
-        )
-    return frame.drop(columns=[target, *drop]), labels
+        where = labels.index[labels.isna()][0]
+        raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
+    return frame.drop(columns=list(drop)), labels
+
+
+def _numbers(column: Any) -> Any:
+    """The column as floats, NaN where it holds no number."""
+    return pd.to_numeric(column, errors="coerce").astype(float)
 
 
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
@@ -87,33 +90,29 @@ def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequenc
         raise InputError(f"{file}: no target column {target!r}; correct `target` (columns are {given})")
     for name in drop:
         if name not in columns or name == target:
-            raise InputError(
-                f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})"
-            )
+            raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})")
     if len(set(columns) - {target, *drop}) == 0:
         raise InputError(f"{file}: no column beside the target {target!r}; give some features")
 
 
 def class_numbers(
-    labels: pd.Series, threshold: float | None = None, mapping: dict[str, str] | None = None
+    labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Number the labels: int64 (N,), and the class names.
 
     Args:
-        labels: raw labels, indexed by where they stand.
+        labels: a series of raw labels, indexed by where they stand, named for their file and column.
         threshold: two classes, `< threshold` and `≥ threshold`.
         mapping: raw label to class name; classes come in its order.
 
     Raises:
         InputError: a label is no number or unmapped, or all rows have one class.
     """
-    numbers = pd.to_numeric(labels, errors="coerce")
+    numbers = _numbers(labels)
     if threshold is not None:
         if numbers.isna().any():
             where = labels.index[numbers.isna()][0]
-            raise InputError(
-                f"{where}: label {labels[where]!r} is no number; correct it, or the rule `threshold`"
-            )
+            raise InputError(f"{where}: label {labels[where]!r} is no number; correct it, or the threshold")
         classes = (f"< {threshold:g}", f"≥ {threshold:g}")
         y = (numbers >= threshold).to_numpy(np.int64)
     else:
@@ -121,56 +120,51 @@ def class_numbers(
             named = labels.map(mapping)
             if named.isna().any():
                 where = labels.index[named.isna()][0]
-                raise InputError(
-                    f"{where}: label {labels[where]!r} is not in the rule `map`; add it, or correct the line"
-                )
+                raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
             classes, labels = tuple(dict.fromkeys(mapping.values())), named
         else:
-            values = labels.unique()
             # Numbers in their own order, so that 10 comes after 9.
-            classes = tuple(sorted(values, key=float if numbers.notna().all() else str))
+            classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
     if len(np.unique(y)) < 2:
-        raise InputError(
-            f"{labels.name}: every row has the class {classes[y[0]]!r}; give rows of at least two classes"
-        )
+        only = classes[y[0]]
+        raise InputError(f"{labels.name}: every row has class {only!r}; give rows of two classes or more")
     return y, classes
 
 
-def typed(frame: pd.DataFrame) -> pd.DataFrame:
+def typed(frame: Any) -> pd.DataFrame:
     """Make the columns of strings numeric where every value is a number, and leave the others as categories.
 
     Raises:
         InputError: a column has no value at all, or an infinite one.
     """
     file = str(frame.index[0]).partition(" line ")[0]
-    columns: dict[str, pd.Series] = {}
+    columns = {}
     for name, column in frame.items():
         if column.isna().all():
             raise InputError(f"{file}: column {name!r} has no value at all; remove it, or name it in `drop`")
-        numbers = pd.to_numeric(column, errors="coerce").astype(float)
-        if (numbers.isna() & column.notna()).any():
-            columns[str(name)] = column
-            continue
+        numbers = _numbers(column)
         infinite = np.isinf(numbers)
-        if infinite.any():
+        if (numbers.isna() & column.notna()).any():
+            columns[name] = column
+        elif infinite.any():
             where = column.index[infinite][0]
-            raise InputError(
-                f"{where}: column {name!r} is infinite ({column[where]}); correct it, or leave it empty"
-            )
-        columns[str(name)] = numbers
+            value = column[where]
+            raise InputError(f"{where}: column {name!r} is {value}; give a finite value, or leave it empty")
+        else:
+            columns[name] = numbers
     return pd.DataFrame(columns)
 
 
-def encode(frame: pd.DataFrame, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def encode(frame: Any, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Numbers for a table's columns: float32 (N, F), and the F feature names.
 
-    Numeric columns are standardised, missing values filled with the median, and marked in a column of their own where
-    the bank misses some. Other columns are one-hot encoded, a missing value being one more category. All of it is fitted
-    on bank rows: a category that they lack counts as rare, or as none of them.
+    Numeric columns are standardised, their missing values filled with the median, and marked in a column of their
+    own where the bank misses some. Other columns are one-hot encoded, a missing value being one more category. All
+    of it is fitted on bank rows: a category that they lack counts as rare, or as none of them.
 
     Args:
-        frame: N rows; floats with NaN, or strings with None, where missing.
+        frame: a data frame of N rows; floats with NaN, or strings with NaN, where missing.
         bank: bool (N,), the rows to fit on.
 
     Raises:
@@ -189,10 +183,10 @@ def encode(frame: pd.DataFrame, bank: np.ndarray) -> tuple[np.ndarray, tuple[str
         handle_unknown="infrequent_if_exist",
         min_frequency=RARE if bank.sum() >= LARGE_TABLE else None,
         sparse_output=False,
-        feature_name_combiner=lambda name, value: f"{name} = {value}",
+        feature_name_combiner=lambda name, value: f"{name} = {value}",  # type: ignore[arg-type]
     )
     # The marks stay 0 or 1: standardised, the mark of a rarely missing value would be enormous.
-    steps: list[Any] = [
+    steps: list[tuple[str, Any, list[str]]] = [
         ("number", scale, numeric),
         ("missing", MissingIndicator(error_on_new=False), numeric),
         ("category", one_hot, categories),
@@ -203,9 +197,8 @@ def encode(frame: pd.DataFrame, bank: np.ndarray) -> tuple[np.ndarray, tuple[str
         x = np.asarray(encoder.transform(frame), dtype=np.float32)
     broken = ~np.isfinite(x).all(axis=0)
     if broken.any():
-        raise InputError(
-            f"column {names[broken.argmax()]!r}: values too large for float32; give them in a larger unit"
-        )
+        name = names[broken.argmax()]
+        raise InputError(f"column {name!r}: values too large for float32; give them in a larger unit")
     return x, names
 
 

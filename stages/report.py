@@ -1,0 +1,58 @@
+"""Write the report from metrics and plot data: `python stages/report.py METRICS PLOTS OUT`."""
+
+import subprocess
+from pathlib import Path
+
+from attnknn.report.build import write_report
+from params import read_params, run
+
+CODE = ["attnknn", "stages", "params.yaml", "dvc.yaml"]
+
+
+def revision() -> str:
+    """The last commit that touched code or params: a commit of results alone does not change the page."""
+
+    def git(*command: str) -> str:
+        done = subprocess.run(["git", *command, "--", *CODE], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        commit = git("log", "-1", "--format=%h of %cs", "--abbrev=10", "--date=short")
+        return f"{commit}, with changes not committed" if commit and git("status", "--porcelain") else commit
+    except FileNotFoundError:
+        return ""
+
+
+def main(metrics: Path, plots: Path, out: Path) -> None:
+    """Read the files of every dataset and seed in METRICS and PLOTS; write the page and tables to OUT."""
+    p = read_params(
+        None,
+        "datasets",
+        "seeds",
+        "k_eval",
+        "k_train",
+        "k_max",
+        "device",
+        "threads",
+        "mirror",
+        "prepare",
+        "train_embedder",
+        "build_index",
+        "train_attention",
+        "tune",
+        "evaluate",
+        "sources",
+        "overrides",
+    )
+
+    def plain(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: plain(inner) for key, inner in value.items()}
+        return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else value  # type: ignore[union-attr]
+
+    params = {key: plain(value) for key, value in vars(p).items()}
+    write_report(metrics, plots, out, p.datasets, p.seeds, params, revision() or "not in a git repository")
+
+
+if __name__ == "__main__":
+    run(main)
