@@ -187,7 +187,7 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     tables = [read_csv(path, source["target"], **layout) for path in files]
     for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
         if list(frame.columns) != list(tables[0][0].columns):
-            raise InputError(f"{path.name}: columns differ from those of {files[0].name}; give both the same header")
+            raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
     frame = typed(pd.concat([frame for frame, _ in tables]))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])

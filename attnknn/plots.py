@@ -1,6 +1,6 @@
 """Pictures of results: one colour per method everywhere, labels beside the lines, the same bytes for the same data.
 
-Every function returns a PNG of about 3.4 inches' width, so that a page can lay several out in a grid and one is
+Every function returns a PNG of at most 3.4 inches' width, so that a page can lay several out in a grid and one is
 readable on a phone. matplotlib's object interface draws on Agg without a display.
 """
 
@@ -71,7 +71,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
 
     Args:
         bins: rows of low, high, count, confidence, accuracy; bins of several seeds are pooled, and empty bins are
-            left out. The shaded gap between a point and the diagonal, weighted by count, is the ECE.
+            left out. A point's area grows with its rows; the mean gap to the diagonal, weighted so, is the ECE.
     """
     edges = bins.groupby(["low", "high"], sort=True)["count"].sum().reset_index()
     full = bins[bins["count"] > 0]
@@ -79,16 +79,17 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     pooled = weighted.groupby("low", sort=True).sum()
     confidence, accuracy = pooled["confidence"] / pooled["count"], pooled["accuracy"] / pooled["count"]
     colour = method_colour(method)
-    figure = _figure(3.4, 3.9)
-    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.6, 1])
+    figure = _figure(2.5, 3.1)
+    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     top.plot([0, 1], [0, 1], color=_SOFT, lw=1, zorder=1)
     top.vlines(confidence, confidence, accuracy, color=colour, alpha=0.35, lw=3, zorder=2)
-    top.plot(confidence, accuracy, "o-", color=colour, ms=4, lw=1.4, zorder=3)
+    top.plot(confidence, accuracy, color=colour, lw=0.8, alpha=0.6, zorder=3)
+    top.scatter(confidence, accuracy, 6 + 60 * pooled["count"] / pooled["count"].max(), colour, lw=0, zorder=4)
     top.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="accuracy")
-    top.set_title(method_name(method), loc="left", size=10, color=colour, weight="bold")
+    top.set_title(method_name(method), loc="left", size=9, color=colour, weight="bold")
     widths = edges["high"] - edges["low"]
     below.bar(edges["low"], edges["count"], widths, align="edge", color=colour, alpha=0.7, edgecolor="white", lw=0.5)
-    below.set(xlabel="confidence in the top class", ylabel="rows")
+    below.set(xlabel="confidence, top class", ylabel="rows")
     below.locator_params(axis="y", nbins=3)
     for axes in (top, below):
         _tidy(axes)
@@ -102,7 +103,7 @@ def differences(rows: "pd.DataFrame", metric: str) -> bytes:
         rows: baseline, difference, low, high: one row a baseline and seed; seeds lie under each other.
     """
     baselines = list(dict.fromkeys(rows["baseline"]))
-    figure = _figure(3.4, 0.75 + 0.42 * len(baselines))
+    figure = _figure(3.4, 0.95 + 0.38 * len(baselines))
     axes = figure.subplots()
     axes.axvline(0, color=_INK, lw=0.8, zorder=1)
     for place, baseline in enumerate(baselines):
@@ -114,9 +115,9 @@ def differences(rows: "pd.DataFrame", metric: str) -> bytes:
     axes.set_yticks(range(len(baselines)), [method_name(b) for b in baselines])
     axes.set_ylim(len(baselines) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
-    better = "right: attention better" if metric in HIGHER_IS_BETTER else "left: attention better"
+    side = "right" if metric in HIGHER_IS_BETTER else "left"
     axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=_INK)
-    axes.set_xlabel(f"attention − baseline ({better})")
+    axes.set_xlabel(f"attention − baseline\n({side} of 0: attention better)")
     _tidy(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -162,6 +163,4 @@ def _name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     step, floor = 0.09 * (high - low), float("-inf")
     for value, name, colour in sorted(ends):
         floor = max(value, floor + step)
-        axes.annotate(
-            name, (1.02, floor), xycoords=("axes fraction", "data"), color=colour, size=8.5, va="center"
-        )
+        axes.annotate(name, (1.02, floor), xycoords=("axes fraction", "data"), color=colour, size=8.5, va="center")

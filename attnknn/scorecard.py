@@ -63,22 +63,15 @@ def intervals_and_tests(
     return intervals, paired
 
 
-def reliability(predictions: Predictions, bins: int) -> tuple[Table, Table]:
-    """Reliability of every method: rows of one bin and method, and wide rows of one bin for the three main methods.
-
-    Returns:
-        Rows of method, low, high, count, confidence, accuracy; and of confidence (the bin's middle), uniform,
-        distance, attention (the accuracies, None in empty bins).
-    """
-    long: Table = []
-    accuracy: dict[str, list[float | None]] = {}
+def reliability(predictions: Predictions, bins: int) -> Table:
+    """Reliability diagrams: rows of method, low, high, count, confidence, accuracy; the last two None in empty bins."""
+    table: Table = []
     for method, probs in zip(predictions.methods, predictions.probs, strict=True):
         for b in metrics.reliability(probs, predictions.y, bins):
-            full = b.count > 0
-            confidence, hit = (b.confidence, b.accuracy) if full else (None, None)
-            row = {"method": method, "low": b.low, "high": b.high, "count": b.count}
-            long.append({**row, "confidence": confidence, "accuracy": hit})
-            accuracy.setdefault(method, []).append(hit)
-    main = ("uniform", "distance", "attention")
-    wide = [{"confidence": (b + 0.5) / bins, **{m: accuracy[m][b] for m in main}} for b in range(bins)]
-    return long, wide
+            mean = (
+                {"confidence": b.confidence, "accuracy": b.accuracy}
+                if b.count
+                else {"confidence": None, "accuracy": None}
+            )
+            table.append({"method": method, "low": b.low, "high": b.high, "count": b.count, **mean})
+    return table

@@ -39,8 +39,7 @@ def main(
     write_json(metrics / "evaluate.json", scores(predictions, e.bins))
     write_json(metrics / "tuned.json", tuned)
     intervals, paired = intervals_and_tests(predictions, "attention", e.bins, e.resamples, e.confidence, seed)
-    bins, wide = reliability(predictions, e.bins)
-    tables = {"intervals": intervals, "paired": paired, "bins": bins, "reliability": wide}
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(predictions, e.bins)}
     for name, table in tables.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 

@@ -240,8 +240,8 @@ def _one_line(error: ValidationError, prefix: str) -> str:
     return f"{PARAMS}: {where + ': ' if where else ''}{message}{more}"
 
 
-def check(path: Path = PARAMS) -> dict[str, Params]:
-    """Read and check all of params.yaml: the merged settings of every dataset that has overrides.
+def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
+    """Read and check all of params.yaml: the settings as they stand, and as they hold for every dataset in overrides.
 
     Raises:
         InputError: one line that names the key, what was given and what is allowed.
@@ -262,7 +262,7 @@ def check(path: Path = PARAMS) -> dict[str, Params]:
             merged[name] = Params.model_validate(_merge(raw, changes.model_dump()))
         except ValidationError as error:
             raise InputError(_one_line(error, f"overrides.{name}")) from None
-    return merged
+    return base, merged
 
 
 def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
@@ -270,9 +270,9 @@ def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
 
     `sources` means that dataset's own source, as a dict.
     """
-    merged = check()
+    base, merged = check()
     if dataset is None:
-        params = next(iter(merged.values()))
+        params = base
     elif dataset in merged:
         params = merged[dataset]
     else:

@@ -52,7 +52,8 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     encoder.save(out, classes=list(data.classes), bf16=t.bf16)
     best = best_epoch(history)
     write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})
-    write_csv(curve, [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in history])
+    validated = [row for row in history if row["val_accuracy"] >= 0]  # dvc plots an empty cell as 0
+    write_csv(curve, [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in validated])
     state.unlink(missing_ok=True)
 
 

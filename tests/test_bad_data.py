@@ -241,7 +241,10 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     def files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
 
-    for name, args in (("download", ("iris", "data/raw")), ("prepare", ("iris", "3", "data/raw", "data/split"))):
+    for name, args in (
+        ("download", ("iris", "data/raw")),
+        ("prepare", ("iris", "3", "data/raw", "data/split", "data/m.json")),
+    ):
         assert stage(name, *args).returncode == 0, name
     before = files()
     assert {Path(path).name for path in before} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
@@ -255,7 +258,8 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     missing = stage("download", "cifar10_jpeg", "data/raw")
     assert missing.returncode == 2
     assert "put cifar10-jpeg.tar.xz into a directory" in missing.stderr
-    damaged = stage("prepare", "cifar10_jpeg", "3", "data/raw", "data/split")
+    damaged = stage("prepare", "cifar10_jpeg", "3", "data/raw", "data/split", "data/m.json")
     assert damaged.returncode == 2
     assert damaged.stderr.count("\n") == 1
+    assert "expected one archive" in damaged.stderr
     assert files() == before

@@ -127,9 +127,12 @@ def test_scorecard(data: tuple[Embeddings, Neighbours]) -> None:
         expected = table["attention"][row["metric"]] - table[row["baseline"]][row["metric"]]
         assert row["difference"] == pytest.approx(expected)
         assert 0 < row["p"] <= 1
-    long, wide = reliability(predictions, 15)
-    assert sum(row["count"] for row in long if row["method"] == "attention") == len(predictions.y)
-    assert [row["uniform"] for row in wide] == [row["accuracy"] for row in long if row["method"] == "uniform"]
+    bins = [row for row in reliability(predictions, 15) if row["method"] == "attention"]
+    assert sum(row["count"] for row in bins) == len(predictions.y)
+    full = [row for row in bins if row["count"]]
+    assert all(row["low"] < row["confidence"] <= row["high"] for row in full)
+    gap = sum(row["count"] * abs(row["confidence"] - row["accuracy"]) for row in full) / len(predictions.y)
+    assert gap == pytest.approx(table["attention"]["ece"])
 
 
 def test_a_method_against_its_own_copy_is_no_finding(data: tuple[Embeddings, Neighbours]) -> None:

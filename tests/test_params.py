@@ -84,7 +84,7 @@ def test_no_file_and_no_yaml(tmp_path: Path) -> None:
 
 
 def test_an_override_lies_over_nested_blocks_key_by_key(tmp_path: Path) -> None:
-    merged = check(written(tmp_path, "overrides.iris.train_embedder", {"augment": {"flip": True}}))["iris"]
+    merged = check(written(tmp_path, "overrides.iris.train_embedder", {"augment": {"flip": True}}))[1]["iris"]
     base = GOOD["train_embedder"]
     assert merged.train_embedder.augment.model_dump() == {**base["augment"], "flip": True}
     assert merged.train_embedder.epochs == base["epochs"]
@@ -93,3 +93,9 @@ def test_an_override_lies_over_nested_blocks_key_by_key(tmp_path: Path) -> None:
 def test_an_unknown_dataset_is_named() -> None:
     with pytest.raises(InputError, match="nope is no dataset; known are digits"):
         read_params("nope", "k_eval")
+
+
+def test_without_a_dataset_no_override_is_laid_over() -> None:
+    params = read_params(None, "train_embedder", "overrides")
+    assert params.train_embedder.model_dump() == GOOD["train_embedder"]
+    assert set(params.overrides) == set(GOOD["overrides"])

@@ -72,7 +72,7 @@ def _note(runs: Sequence[Run], confidence: float) -> str:
     tests = sorted({r.json["prepare"]["test"] for r in runs})
     rows = " or ".join(f"{n:,}" for n in tests) + (" test row" if tests == [1] else " test rows")
     if len(runs) == 1:
-        return f"{rows}, seed {runs[0].seed}; in brackets the bootstrap {confidence:.0%} interval"
+        return f"{rows}, seed {runs[0].seed}; with the bootstrap {100 * confidence:g} % interval"
     return f"{rows}, {len(runs)} seeds; mean ± standard deviation over seeds"
 
 
@@ -130,14 +130,15 @@ def _head(runs: Sequence[Run]) -> str:
 
 
 def _limit(claims: Sequence[claimed.Claim], seeds: int, resamples: int, alpha: float) -> str:
-    """A warning where the bootstrap is too small for any NLL or ECE claim to be decided, or nothing."""
+    """A warning where the bootstrap is too small to decide NLL or ECE among so many claims, or nothing."""
     # The smallest p of a paired bootstrap is 2/(R+1); several seeds double it, Holm takes it times the claims.
-    needed = 2 * (2 if seeds > 1 else 1) * len(claims) / alpha
-    if resamples + 1 > needed:
+    least = 2 * (2 if seeds > 1 else 1) / (resamples + 1)
+    if least * len(claims) < alpha:
         return ""
     return (
-        f"With {resamples:,} bootstrap resamples no difference in NLL or ECE can reach p < {alpha:g} among "
-        f"{len(claims)} claims: set evaluate.resamples to {int(needed):,} or more to decide them."
+        f"{resamples:,} bootstrap resamples are few for {len(claims)} claims: a p value of NLL or ECE is at least "
+        f"{least:.2g} before its adjustment, so “undecided” there may only mean too few of them. "
+        f"Set evaluate.resamples to {int(least * (resamples + 1) * len(claims) / alpha):,} or more."
     )
 
 
@@ -214,9 +215,7 @@ def write_report(
         _write_tables(draft, intervals, tables, notes)
 
 
-def _write_tables(
-    folder: Path, intervals: pd.DataFrame, tables: dict[str, Any], notes: dict[str, str]
-) -> None:
+def _write_tables(folder: Path, intervals: pd.DataFrame, tables: dict[str, Any], notes: dict[str, str]) -> None:
     intervals.to_csv(folder / "comparison.csv", index=False, lineterminator="\n")
     (folder / "comparison.tex").write_text(as_tex(tables, notes), "utf-8")
     parts = [as_markdown(name, table, f"{notes[name][0].upper()}{notes[name][1:]}.") for name, table in tables.items()]

@@ -156,7 +156,7 @@ def sentence(of_dataset: Sequence[Claim]) -> str:
     """What was found on one dataset, in words: better, worse and undecided metrics against each baseline."""
     words = {"yes": "better", "no": "worse"}
     names = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
-    found = []
+    found: dict[str, list[str]] = {}
     for role, name in (("best tuned", "the best tuned kNN"), ("to beat", "distance weighting + vector scaling")):
         mine = [c for c in of_dataset if role in c.roles]
         parts = [
@@ -167,5 +167,5 @@ def sentence(of_dataset: Sequence[Claim]) -> str:
         open_ = [names[c.metric] for c in mine if c.verdict == "undecided"]
         if open_:
             parts.append(f"undecided in {_list(open_)}")
-        found.append(f"Against {name}: {', '.join(parts)}.")
-    return " ".join(found)
+        found.setdefault(", ".join(parts), []).append(name)
+    return " ".join(f"Against {' and against '.join(who)}: {what}." for what, who in found.items())

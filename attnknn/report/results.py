@@ -80,6 +80,9 @@ def read_runs(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequen
 def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
     """One table of several runs, with `dataset` and `seed` as its first columns."""
     return pd.concat(
-        [pd.DataFrame({"dataset": r.dataset, "seed": r.seed}, r.tables[table].index).join(r.tables[table]) for r in runs],
+        [
+            pd.DataFrame({"dataset": r.dataset, "seed": r.seed}, r.tables[table].index).join(r.tables[table])
+            for r in runs
+        ],
         ignore_index=True,
     )

@@ -72,7 +72,9 @@ def as_markdown(dataset: str, cells: dict[str, dict[str, Cell]], note: str, metr
     lines.append("| method | " + " | ".join(METRICS[m] for m in metrics) + " |")
     lines.append("|---" * (len(metrics) + 1) + "|")
     for method, row in cells.items():
-        shown = [f"**{c.value}** ({c.around})" if c.best else f"{c.value} ({c.around})" for c in map(row.get, metrics) if c]
+        shown = [
+            f"**{c.value}** ({c.around})" if c.best else f"{c.value} ({c.around})" for c in map(row.get, metrics) if c
+        ]
         lines.append(f"| {method_name(method)} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,50 @@
+"""What `device` means on machines with none, and with two GPUs."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from attnknn.device import use_device
+from attnknn.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_are_fixed(threads: int) -> None:
+    assert use_device("cpu", threads) == "cpu"
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("count", "device", "expected"),
+    [
+        (0, "auto", "cpu"),
+        (2, "auto", "cuda"),
+        (2, "cpu", "cpu"),
+        (2, "cuda", "cuda"),
+        (2, "cuda:0", "cuda:0"),
+        (2, "cuda:1", "cuda:1"),
+    ],
+)
+def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch, count: int, device: str, expected: str) -> None:
+    gpus(monkeypatch, count)
+    assert use_device(device, 1) == expected
+
+
+@pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2"), (2, "cuda:13")])
+def test_a_gpu_that_is_absent(monkeypatch: pytest.MonkeyPatch, count: int, device: str) -> None:
+    gpus(monkeypatch, count)
+    with pytest.raises(InputError, match=f"^device: {device} asked for, .*{count} GPUs.* auto or cpu$"):
+        use_device(device, 1)
