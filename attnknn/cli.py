@@ -14,8 +14,8 @@ from attnknn import __version__
 from attnknn.errors import InputError
 
 _HOW_TO_ADD = """\
-To add one, describe it under `sources` in {params}, by the example of one of the same kind, and say what
-differs for it under `overrides`:
+To add one, describe it under `sources` in {params}, after the example of one of the same kind, and
+say what differs for it under `overrides`:
 
   sources:
     birds: {{kind: image_folder, path: /data/birds.zip}}

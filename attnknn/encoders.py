@@ -6,6 +6,7 @@ The classifier reads the very vector that is compared, so kNN and the linear hea
 
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,11 @@ def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
         weights = models.get_model_weights(kind).IMAGENET1K_V1  # type: ignore[attr-defined]
         file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
         try:
-            net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True))
-        except (OSError, RuntimeError) as error:
+            net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
+        except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+            reason = " ".join(str(error).split())[:200]
             raise InputError(
-                f"pretrained: the ImageNet weights of {kind} cannot be had ({error}); "
+                f"pretrained: the ImageNet weights of {kind} cannot be had ({reason}); "
                 f"put {weights.url} at {file}, or set pretrained: false"
             ) from None
     net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
@@ -104,7 +106,7 @@ class Encoder(nn.Module):
         super().__init__()
         image = len(shape) == 3
         require(
-            image != (kind == "mlp"),
+            kind in (("convnet", "resnet18", "resnet50") if image else ("mlp",)),
             f"encoder: {kind} does not fit rows of shape {tuple(shape)}; "
             f"take {'convnet, resnet18 or resnet50 for images' if image else 'mlp for tables'}",
         )
@@ -167,7 +169,7 @@ class Encoder(nn.Module):
         try:
             encoder = cls(**config.pop("encoder"))
             encoder.load_state_dict(state)
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
         return encoder.eval(), config

@@ -45,7 +45,9 @@ def random_rotation(x: Num[Tensor, "B C H W"], degrees: float, generator: Genera
     """Rotate each image by an angle from [−degrees, degrees) about its centre, bilinearly, edges repeated."""
     angle = _uniform(len(x), -degrees, degrees, x, generator) * math.pi / 180
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    affine = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
+    # affine_grid counts height and width as 2 each; the ratios make it a rotation in pixels.
+    h, w = x.shape[2:]
+    affine = torch.stack([cos, -sin * (h / w), zero, sin * (w / h), cos, zero], dim=1).view(-1, 2, 3)
     grid = F.affine_grid(affine, list(x.shape), align_corners=False)
     return F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
 

@@ -11,8 +11,9 @@ class EncoderLoss(nn.Module):
     """L = w_ce · CE(logits, y) + w_sc · SupCon(z, y) + w_pa · ProxyAnchor(z, y).
 
     SupCon (Khosla et al. 2020, L_out) takes the other rows of a class in the batch as positives; a batch without a
-    positive pair gives 0. Proxy-Anchor (Kim et al. 2020) averages its positive term over the proxies that have
-    positives in the batch, and its negative term over all proxies. Terms of weight 0 are not computed.
+    positive pair, or of one class alone, gives 0. Proxy-Anchor (Kim et al. 2020) averages its positive term over the
+    proxies that have positives in the batch, and its negative term over all proxies. Terms of weight 0 are not
+    computed.
 
     Args:
         n_classes: C.

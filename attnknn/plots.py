@@ -150,7 +150,7 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
     axes.set_xlabel("epoch")
     axes.set_ylabel(labels.get("ylabel", ""))
     axes.set_title(labels.get("title", ""), loc="left", size=10, weight="bold", color=_INK)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     _tidy(axes)
     if len(ends) > 1:
         _name_ends(axes, ends)

@@ -15,18 +15,7 @@ from attnknn.training import best_epoch, train_encoder
 from params import read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
-LOOP = {
-    "epochs",
-    "batch_size",
-    "lr",
-    "weight_decay",
-    "warmup",
-    "grad_clip",
-    "validate_every",
-    "k_val",
-    "augment",
-    "bf16",
-}
+LOOP = {"epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "augment"}
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
@@ -47,7 +36,7 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
             bar.n = int(row["epoch"])
             bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        loop = t.model_dump(include=LOOP)
+        loop = t.model_dump(include={*LOOP, "bf16"})
         history = train_encoder(data, encoder, loss, **loop, seed=seed, device=device, resume=state, progress=progress)
     encoder.save(out, classes=list(data.classes), bf16=t.bf16)
     best = best_epoch(history)

@@ -65,6 +65,6 @@ def write_results(
     nll = [{"epoch": e, "fit_nll": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
     write_csv(plots / "attention" / item, nll)
     intervals, paired = intervals_and_tests(made, "attention", 15, resamples, 0.95, seed)
-    bins, wide = reliability(made, 15)
-    for name, table in {"intervals": intervals, "paired": paired, "bins": bins, "reliability": wide}.items():
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(made, 15)}
+    for name, table in tables.items():
         write_csv(plots / name / item, table)

@@ -168,7 +168,7 @@ def test_ece_of_calibrated_rows_is_near_its_floor() -> None:
 def test_fault_7_probability_zero_of_a_true_class_is_an_error_and_never_clipped() -> None:
     probs = np.array([[1.0, 0.0], [0.5, 0.5]])
     for function in (scores, reliability):
-        with pytest.raises(ValueError, match="a true class has probability 0.*prior mass"):
+        with pytest.raises(ValueError, match=r"a true class has probability 0.*prior mass"):
             function(probs, np.array([1, 0]))
     with pytest.raises(ValueError, match="prior mass"):
         bootstrap(probs[None], np.array([1, 0]), 15, 10, 0)

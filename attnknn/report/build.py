@@ -78,7 +78,7 @@ def _note(runs: Sequence[Run], confidence: float) -> str:
 
 def _pictures(runs: Sequence[Run], methods: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
     """Pictures of one dataset as (text for who cannot see it, data URI), by section."""
-    name, paired, bins = runs[0].dataset, joined(runs, "paired"), joined(runs, "bins")
+    name, paired, bins = runs[0].dataset, joined(runs, "paired"), joined(runs, "reliability")
     moved = [
         (f"{name}: differences in {pictures.METRICS[m]}", pictures.differences(paired[paired["metric"] == m], m))
         for m in claimed.CLAIMED
@@ -93,9 +93,10 @@ def _pictures(runs: Sequence[Run], methods: Sequence[str]) -> dict[str, list[tup
     training, attention = [r.tables["training"] for r in runs], [r.tables["attention"] for r in runs]
     epoch = [{"epoch": r.json["train_embedder"]["best_epoch"]} for r in runs]
     kept = [e | {"val_accuracy": r.json["train_embedder"]["val_accuracy"]} for e, r in zip(epoch, runs, strict=True)]
-    best = [t.loc[t["val_nll"].idxmin(), ["epoch", "val_nll"]].to_dict() for t in attention]
+    best = [t.nsmallest(1, "val_nll").iloc[0].to_dict() for t in attention]
     colour = pictures.method_colour
     loss, accuracy = {"loss": colour("distance")}, {"val_accuracy": colour("distance_vector")}
+    best = [{"epoch": b["epoch"], "val_nll": b["val_nll"]} for b in best]
     nll = {"fit_nll": colour("distance"), "val_nll": colour("attention")}
     training_pictures = [
         ("encoder loss", pictures.curves(training, loss, epoch, title="Encoder: training loss", ylabel="loss")),
@@ -114,7 +115,7 @@ def _tuned(runs: Sequence[Run]) -> list[dict[str, Any]]:
     rows = []
     for run in runs:
         learned = {k: v for k, v in run.json["train_attention"].items() if k in ("temperature", "prior")}
-        for method, values in {**run.json["tuned"], "attention (at its start)": learned}.items():
+        for method, values in {**run.json["tuned"], "Attention, at its start": learned}.items():
             text = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
             rows.append({"seed": run.seed, "method": pictures.method_name(method), "values": text})
     return rows
@@ -169,7 +170,9 @@ def write_report(
     intervals = joined(runs, "intervals")
     confidence = params["evaluate"]["confidence"]
     claims = claimed.claims(paired, alpha)
-    answers = {name: claimed.answer([c for c in claims if c.dataset == name]) for name in datasets}
+    answers: dict[str, claimed.Verdict] = {
+        name: claimed.answer([c for c in claims if c.dataset == name]) for name in datasets
+    }
     notes = {name: _note(of[name], confidence) for name in datasets}
     digits = {name: digits_for(min(r.json["prepare"]["test"] for r in of[name])) for name in datasets}
     tables = {name: comparison(intervals[intervals["dataset"] == name], digits[name]) for name in datasets}

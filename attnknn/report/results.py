@@ -20,7 +20,7 @@ _METRICS = {
 _PLOTS = {
     "training": ("train_embedder", ("epoch", "loss", "val_accuracy")),
     "attention": ("train_attention", ("epoch", "fit_nll", "val_nll")),
-    "bins": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
+    "reliability": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
     "intervals": ("evaluate", ("method", "metric", "value", "low", "high")),
     "paired": ("evaluate", ("method", "baseline", "metric", "difference", "low", "high", "p", "test")),
 }
@@ -28,7 +28,7 @@ _PLOTS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`bins`, …)."""
+    """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`paired`, …)."""
 
     dataset: str
     seed: int
