@@ -23,7 +23,7 @@ def intervals_and_tests(
     """Bootstrap intervals of every score, and `method` against every other method on the same rows.
 
     Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
-    with percentile intervals of the paired bootstrap.
+    with percentile intervals of the paired bootstrap. Resamples are centred on the score of the sample itself.
 
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, p, test.
@@ -32,6 +32,9 @@ def intervals_and_tests(
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
     drawn = metrics.bootstrap(probs, y, bins, resamples, seed)  # (M, R, 8)
+    # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
+    own = np.array([[point[name][metric] for metric in metrics.METRICS] for name in predictions.methods])  # (M, 8)
+    drawn += (own - drawn.mean(1))[:, None]
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
         for i, metric in enumerate(metrics.METRICS):

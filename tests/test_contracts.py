@@ -54,6 +54,12 @@ def test_params_are_the_keys_read(stage: str) -> None:
     assert set(STAGES[stage].get("params", [])) == expected
 
 
+def test_what_is_read_as_package_data_is_a_dep_too() -> None:
+    data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "attnknn").rglob("*.html")}
+    assert data
+    assert data <= set(STAGES["report"]["deps"])
+
+
 def test_keys_not_named_are_out_of_reach() -> None:
     params = read_params("iris", "k_eval")
     with pytest.raises(AttributeError):
