@@ -20,6 +20,7 @@ METRICS = (
     "ece_adaptive",
     "ece_classwise",
 )
+HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
 
 
 def _bins(confidence: np.ndarray, bins: int) -> np.ndarray:

@@ -38,7 +38,8 @@ def intervals_and_tests(
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
         for i, metric in enumerate(metrics.METRICS):
-            low, high = metrics.interval(drawn[m, :, i], confidence)
+            ends = np.clip(metrics.interval(drawn[m, :, i], confidence), 0, metrics.HIGHEST.get(metric))
+            low, high = map(float, ends)
             intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
     ours = predictions.methods.index(method)
     hits = probs.argmax(2) == y  # (M, N)
