@@ -4,7 +4,7 @@ BASE ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test check review clean
+.PHONY: repro test check review results clean
 
 repro: .venv/ready          ## the whole pipeline; only what changed runs
 	dvc repro
@@ -20,6 +20,9 @@ check: .venv/ready          ## formatter, linter, type checker, tests
 
 review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
 	@python tools/review.py $(if $(BASE),--base $(BASE))
+
+results: .venv/ready        ## the results tables of README.md and RESULTS.md, from metrics/ and plots/
+	@python tools/results.py
 
 clean:                      ## what the pipeline made in the work tree; DVC's cache stays
 	rm -rf data models report dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
