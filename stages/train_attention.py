@@ -39,7 +39,8 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, out: Path,
     best = min(history, key=lambda row: row["val_nll"])
     head.save(out)
     start = {key: head.config[key] for key in ("temperature", "prior")}
-    write_json(metrics, {**best, "val_nll_start": history[0]["val_nll"], **start})
+    ends = {"best_epoch": best["epoch"], "fit_nll": best["fit_nll"], "val_nll": best["val_nll"]}
+    write_json(metrics, {**ends, "val_nll_start": history[0]["val_nll"], **start})
     write_csv(curve, history)
 
 

@@ -49,7 +49,7 @@ def write_results(
     sizes = {"rows": 6 * rows, "bank": 3 * rows, "fit": rows, "val": rows, "test": rows, "classes": 5}
     write_json(folder / "prepare.json", sizes)
     write_json(folder / "train_embedder.json", {"best_epoch": 3, "val_accuracy": 0.9})
-    head = {"epoch": 2, "fit_nll": 0.30, "val_nll": 0.31, "val_nll_start": 0.35, "temperature": 0.5, "prior": 0.01}
+    head = {"best_epoch": 2, "fit_nll": 0.30, "val_nll": 0.31, "val_nll_start": 0.35, "temperature": 0.5, "prior": 0.01}
     write_json(folder / "train_attention.json", head)
     write_json(folder / "evaluate.json", scores(made, 15))
     tuned = {

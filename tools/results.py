@@ -60,7 +60,7 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     with new_file(Path("README.md")) as draft:
         draft.write_text(f"{before}{START}\n{short(tables, runs)}\n\nMade with {made}.\n{END}{after}", "utf-8")
-    head = "# Results\n\nAll methods on the test rows, with 95 % intervals; the best is bold. Written by `make results`.\n"
+    head = "# Results\n\nAll methods on the test rows, with 95 % intervals. Written by `make results`.\n"
     parts = [as_markdown(name, cells, notes[name]) for name, cells in tables.items()]
     with new_file(Path("RESULTS.md")) as draft:
         draft.write_text("\n".join([head, *parts, f"Made with {made}.\n"]), "utf-8")

@@ -1,0 +1,41 @@
+"""README.md's and RESULTS.md's tables come from metrics and plot data."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from closure import ROOT
+from results import WIN, write_results
+
+TOOL = str(ROOT / "tools/results.py")
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, TOOL], cwd=folder, capture_output=True, text=True)
+
+
+def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: Path) -> None:
+    write_results(tmp_path, "birds", 3, WIN)
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- results -->\nold\n<!-- /results -->\nafter\n")
+    assert run(tmp_path).returncode == 0
+    first = readme.read_text(), (tmp_path / "RESULTS.md").read_text()
+    assert first[0].startswith("before\n<!-- results -->\n| dataset")
+    assert first[0].endswith("<!-- /results -->\nafter\n")
+    assert "birds (300; 3)" in first[0]
+    assert "old" not in first[0]
+    assert "### birds" in first[1]
+    assert run(tmp_path).returncode == 0
+    assert (readme.read_text(), (tmp_path / "RESULTS.md").read_text()) == first
+
+
+def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("no marks")
+    done = run(tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: metrics: nothing evaluated yet; run `dvc repro`\n"
+    write_results(tmp_path, "birds", 3, WIN)
+    done = run(tmp_path)
+    assert done.returncode == 2
+    assert "put the marks back" in done.stderr
+    assert (tmp_path / "README.md").read_text() == "no marks"
