@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data import blobs, embedded, pictures, searched
 
 from attnknn.artifacts import Embeddings, Neighbours, Predictions, Split
 from attnknn.errors import InputError
 from attnknn.files import new_file, new_folder, read_json, write_csv, write_json
+from data import blobs, embedded, pictures, searched
 
 EMBEDDINGS = embedded(blobs(60))
 NEIGHBOURS = searched(EMBEDDINGS, 5)

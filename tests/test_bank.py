@@ -6,11 +6,11 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from data import blobs, embedded
 
 from attnknn.artifacts import BANK, TEST
 from attnknn.bank import Bank, _torch_search, build, memory, search, set_threads, similarity
 from attnknn.errors import InputError
+from data import blobs, embedded
 
 N, B, D, K = 211, 23, 7, 5
 

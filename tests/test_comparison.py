@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from data import blobs, embedded, searched
 from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions
@@ -15,6 +14,7 @@ from attnknn.heads import Attention, Distance, Uniform
 from attnknn.metrics import METRICS
 from attnknn.scorecard import intervals_and_tests, reliability, scores
 from attnknn.tuning import Tuned
+from data import blobs, embedded, searched
 
 GRIDS = {
     "ks": [1, 3, 8],

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data import blobs, embedded, searched
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
 from attnknn.classify import classify
@@ -15,6 +14,7 @@ from attnknn.fitting import fit_head
 from attnknn.heads import Attention, Distance
 from attnknn.tuning import tune_distance
 from attnknn.votes import class_shares
+from data import blobs, embedded, searched
 
 SETTINGS: dict[str, Any] = {
     "k_train": 20,

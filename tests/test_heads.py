@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data import neighbourhoods
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnknn.errors import InputError
 from attnknn.heads import Attention, Distance, Uniform
 from attnknn.votes import class_shares, vote
+from data import neighbourhoods
 
 SHARES = torch.tensor([0.5, 0.3, 0.2])
 

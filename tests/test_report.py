@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from results import LOSS, TIE, WIN, write_results
 
 from attnknn.errors import InputError
 from attnknn.report.build import write_report
 from attnknn.report.claims import answer, claims, headline, holm, sentence
 from attnknn.report.tables import fixed, p_value
 from closure import ROOT
+from results import LOSS, TIE, WIN, write_results
 
 DATASETS, SEED = ("digits", "iris", "cifar10_jpeg"), 42
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data import blobs, pictures
 from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
@@ -16,6 +15,7 @@ from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
 from attnknn.losses import EncoderLoss
 from attnknn.training import best_epoch, knn_score, learning_rate, train_encoder
+from data import blobs, pictures
 
 SETTINGS: dict[str, Any] = {
     "epochs": 4,

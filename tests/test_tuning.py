@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from data import blobs, embedded, searched
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -19,6 +18,7 @@ from attnknn.tuning import (
     vector_scale,
 )
 from attnknn.votes import class_shares
+from data import blobs, embedded, searched
 
 KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
 
