@@ -192,9 +192,17 @@ def memory(embeddings: Embeddings, **index: object) -> Bank:
 
 
 def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows (fewer if the bank is smaller) of every fit, val and test row, itself excluded."""
+    """The k_max nearest bank rows of every fit, val and test row, itself excluded.
+
+    Raises:
+        InputError: k_max is above the bank's size.
+    """
+    size = len(bank.ids)
+    require(
+        k_max <= size, f"k_max: {k_max} is above the {size} rows of the bank; lower k_max, k_eval and k_train to fit"
+    )
     rows = np.flatnonzero(np.isin(embeddings.part, (FIT, VAL, TEST)))
-    ids, sims = bank.search(np.asarray(embeddings.z)[rows], min(k_max, len(bank.ids)), exclude=rows, device=device)
+    ids, sims = bank.search(np.asarray(embeddings.z)[rows], k_max, exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 
 

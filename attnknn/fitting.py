@@ -11,7 +11,7 @@ from attnknn.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
 from attnknn.classify import gather
 from attnknn.errors import require
 from attnknn.heads import Attention
-from attnknn.tuning import tune_distance
+from attnknn.tuning import spread, tune_distance
 from attnknn.votes import class_shares, vote
 
 Row = dict[str, float]
@@ -54,7 +54,13 @@ def fit_head(
     shares = class_shares(y[embeddings.rows(BANK)], len(embeddings.classes))
     fit, val = embeddings.rows(FIT), embeddings.rows(VAL)
     start = _start(neighbours, y, val, k_train, shares, temperatures, priors)
-    head = Attention(embeddings.z.shape[1], start["temperature"], start["prior"], neighbours.metric).to(device)
+    head = Attention(
+        embeddings.z.shape[1],
+        start["temperature"],
+        start["prior"],
+        neighbours.metric,
+        spread(neighbours.of(val, k_train)[1]),
+    ).to(device)
     shares = shares.to(device)
     decayed = [head.delta]
     others = [p for name, p in head.named_parameters() if name != "delta"]

@@ -61,7 +61,7 @@ class Attention(nn.Module):
     """Learned similarity with a null neighbour; untrained, it is exactly `Distance` over all K neighbours.
 
         sᵢ = −‖W(q − kᵢ)‖²/τ   (metric l2)      or      sᵢ = (Wq)·(Wkᵢ)/τ   (metric ip)
-        w₀ = σ(b + a·maxᵢ sᵢ),    wᵢ = (1 − w₀)·softmax(s)ᵢ
+        w₀ = σ(b + a·maxᵢ sᵢ·τ/u),    wᵢ = (1 − w₀)·softmax(s)ᵢ
 
     W = I + Δ is shared by query and keys and not scaled by √D (TabR, Gorishniy et al. 2024). Δ = 0, a = 0 and
     b = logit ε at the start. The null neighbour's weight so depends on how near the nearest neighbour is.
@@ -71,11 +71,13 @@ class Attention(nn.Module):
         temperature: τ at the start.
         prior: ε at the start.
         metric: that of the bank the sims come from.
+        unit: u, the size of a usual difference among similarities (`tuning.spread`), so that a has none.
     """
 
-    def __init__(self, dim: int, temperature: float, prior: float, metric: str = "l2") -> None:
+    def __init__(self, dim: int, temperature: float, prior: float, metric: str = "l2", unit: float = 1.0) -> None:
         super().__init__()
-        self.config = {"dim": dim, "temperature": temperature, "prior": prior, "metric": metric}
+        self.config = {"dim": dim, "temperature": temperature, "prior": prior, "metric": metric, "unit": unit}
+        self.unit = unit
         self.metric = metric
         self.delta = nn.Parameter(torch.zeros(dim, dim))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
@@ -100,7 +102,8 @@ class Attention(nn.Module):
         labels: Int[Tensor, "B K"],
     ) -> Weights:
         scores = self.scores(query, keys).masked_fill(~torch.isfinite(sims), -torch.inf)  # (B, K)
-        null = torch.sigmoid(self.null_bias + self.null_slope * scores.amax(1))  # (B,)
+        nearest = scores.amax(1) * self.log_temperature.exp() / self.unit  # (B,)
+        null = torch.sigmoid(self.null_bias + self.null_slope * nearest)  # (B,)
         return (1 - null)[:, None] * scores.softmax(1), null
 
     def save(self, folder: Path) -> None:

@@ -36,7 +36,13 @@ def pack_folder(folder: Path, out: Path) -> None:
         InputError: something in it is neither a file nor a folder, or cannot be read.
     """
     paths = []
-    for top, folders, files in os.walk(folder, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror or error}); correct or remove it")
+
+    for top, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        if any(Path(top).resolve() == parent.resolve() for parent in Path(top).parents):
+            raise InputError(f"{top}: a link to a folder above it; remove it")
         folders[:] = [name for name in folders if not _ignored(PurePosixPath(name))]
         paths += [Path(top, name) for name in (*folders, *files) if not _ignored(PurePosixPath(name))]
     with tarfile.open(out, "w") as tar:
@@ -197,7 +203,7 @@ def _ignored(path: PurePosixPath) -> bool:
 
 def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes] | None]]:
     """Yield path and reader of every file, path and None of every folder, in the order of the archive."""
-    for name, kind, read in _zip_members(archive) if archive.suffix == ".zip" else _tar_members(archive):
+    for name, kind, read in _zip_members(archive) if archive.suffix.lower() == ".zip" else _tar_members(archive):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"{archive.name}: member {name} points outside it; refused, pack it again")
@@ -208,6 +214,11 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+    with archive.open("rb") as file:
+        # Compressed archives tell that they are cut; a plain tar cut between members only lacks its two zero blocks.
+        plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
+        if plain and (file.seek(-1024, os.SEEK_END), file.read())[1].strip(b"\0"):
+            raise tarfile.ReadError("unexpected end of data")
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
             kind = "file" if member.isreg() else "folder" if member.isdir() else "other"

@@ -37,6 +37,12 @@ class EncoderLoss(nn.Module):
         proxy_alpha: float = 32.0,
     ) -> None:
         super().__init__()
+        self.config = {
+            "label_smoothing": label_smoothing,
+            "supcon_temperature": supcon_temperature,
+            "proxy_margin": proxy_margin,
+            "proxy_alpha": proxy_alpha,
+        }
         self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
         self.label_smoothing = label_smoothing
         self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None

@@ -157,6 +157,14 @@ def interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Wilson's interval of an accuracy (N,) bool; unlike the bootstrap's, it has a width when every row is right."""
+    from scipy.stats import binomtest
+
+    found = binomtest(int(hits.sum()), len(hits)).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
+
+
 def paired_p(differences: np.ndarray) -> float:
     """Two-sided p of "no difference" from paired bootstrap differences d (R,): 2·(min(#d≤0, #d≥0) + 1)/(R + 1)."""
     low, high = int((differences <= 0).sum()), int((differences >= 0).sum())

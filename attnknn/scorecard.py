@@ -9,6 +9,7 @@ from attnknn.artifacts import Predictions
 from attnknn.errors import require
 
 Table = list[dict[str, Any]]
+_ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
 def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
@@ -20,13 +21,14 @@ def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
 def intervals_and_tests(
     predictions: Predictions, method: str, bins: int, resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
-    """Bootstrap intervals of every score, and `method` against every other method on the same rows.
+    """Intervals of every score (Wilson's for accuracy, else bootstrap), and `method` against all others, row by row.
 
     Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
     with percentile intervals of the paired bootstrap. Resamples are centred on the score of the sample itself.
 
     Returns:
-        Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, p, test.
+        Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
+        (test rows that either gets wrong), p, test.
     """
     require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
@@ -35,14 +37,17 @@ def intervals_and_tests(
     # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
     own = np.array([[point[name][metric] for metric in metrics.METRICS] for name in predictions.methods])  # (M, 8)
     drawn += (own - drawn.mean(1))[:, None]
+    hits = probs.argmax(2) == y  # (M, N)
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
         for i, metric in enumerate(metrics.METRICS):
-            ends = np.clip(metrics.interval(drawn[m, :, i], confidence), 0, metrics.HIGHEST.get(metric))
-            low, high = map(float, ends)
+            if metric == "accuracy":
+                low, high = metrics.wilson(hits[m], confidence)
+            else:
+                ends = np.clip(metrics.interval(drawn[m, :, i], confidence), 0, metrics.HIGHEST.get(metric))
+                low, high = map(float, ends)
             intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
     ours = predictions.methods.index(method)
-    hits = probs.argmax(2) == y  # (M, N)
     paired: Table = []
     for m, name in enumerate(predictions.methods):
         if m == ours:
@@ -50,6 +55,7 @@ def intervals_and_tests(
         for metric in ("accuracy", "nll", "ece"):
             i = metrics.METRICS.index(metric)
             differences = drawn[ours, :, i] - drawn[m, :, i]
+            differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)
             exact = metric == "accuracy"
             paired.append(
@@ -60,6 +66,7 @@ def intervals_and_tests(
                     "difference": point[method][metric] - point[name][metric],
                     "low": low,
                     "high": high,
+                    "errors": int((~(hits[ours] & hits[m])).sum()),
                     "p": metrics.mcnemar(hits[ours], hits[m]) if exact else metrics.paired_p(differences),
                     "test": "McNemar" if exact else "paired bootstrap",
                 }

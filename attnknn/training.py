@@ -106,20 +106,11 @@ def train_encoder(
         bf16,
         seed,
     )
-    code = [
-        Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes()
-        for m in ("encoders", "images", "losses", "training")
-    ]
-    about = (
-        settings,
-        encoder.config,
-        repr(loss),
-        loss.weights,
-        device,
-        torch.get_num_threads(),
-        torch.__version__,
-    )
-    mark = fingerprint(x, y, x_val, y_val, about, code)
+    modules = ("bank", "encoders", "images", "losses", "training", "votes")
+    code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in modules]
+    start = [t.numpy() for module in (encoder, loss) for t in module.state_dict().values()]  # tells weights and shapes
+    about = (settings, loss.weights, loss.config, device, torch.get_num_threads(), torch.__version__)
+    mark = fingerprint(x, y, x_val, y_val, *start, encoder.config, about, code)
 
     if split.is_image:
         encoder.fit_normalisation(x)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from attnknn.artifacts import Embeddings
 from attnknn.bank import memory, set_threads
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, embeddings: Path, out: Path) -> None:

@@ -1,10 +1,10 @@
-"""Fetch the raw files of a data set: `python stages/download.py DATASET OUT`."""
+"""Fetch the raw files of a data set: `python -m stages.download DATASET OUT`."""
 
 import os
 from pathlib import Path
 
 from attnknn.sources import download
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, out: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from attnknn.artifacts import Embeddings, Split
 from attnknn.device import use_device
 from attnknn.encoders import Encoder, embed
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, split: Path, encoder: Path, out: Path) -> None:

@@ -8,7 +8,7 @@ from attnknn.device import use_device
 from attnknn.files import write_csv, write_json
 from attnknn.heads import Attention
 from attnknn.scorecard import intervals_and_tests, reliability, scores
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(

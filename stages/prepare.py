@@ -1,11 +1,11 @@
-"""Split a data set into bank, fit, val and test rows: `python stages/prepare.py DATASET SEED RAW OUT METRICS`."""
+"""Split a data set into bank, fit, val and test rows: `python -m stages.prepare DATASET SEED RAW OUT METRICS`."""
 
 from pathlib import Path
 
 from attnknn.artifacts import PARTS
 from attnknn.datasets import prepare
 from attnknn.files import write_json
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, seed: int, raw: Path, out: Path, metrics: Path) -> None:

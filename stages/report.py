@@ -1,10 +1,10 @@
-"""Write the report from metrics and plot data: `python stages/report.py METRICS PLOTS OUT`."""
+"""Write the report from metrics and plot data: `python -m stages.report METRICS PLOTS OUT`."""
 
 import subprocess
 from pathlib import Path
 
 from attnknn.report.build import write_report
-from params import read_params, run
+from stages.params import read_params, run
 
 CODE = ["attnknn", "stages", "params.yaml", "dvc.yaml"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from attnknn.artifacts import Embeddings
 from attnknn.bank import Bank, search, set_threads
 from attnknn.device import use_device
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, embeddings: Path, bank: Path, out: Path) -> None:

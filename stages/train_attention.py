@@ -9,7 +9,7 @@ from attnknn.artifacts import Embeddings, Neighbours
 from attnknn.device import use_device
 from attnknn.files import write_csv, write_json
 from attnknn.fitting import fit_head
-from params import read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, out: Path, metrics: Path, curve: Path) -> None:

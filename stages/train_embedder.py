@@ -12,7 +12,7 @@ from attnknn.encoders import Encoder
 from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
 from attnknn.training import best_epoch, train_encoder
-from params import read_params, run
+from stages.params import read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
 LOOP = {"epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "augment"}

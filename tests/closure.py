@@ -11,7 +11,7 @@ EXEMPT = {Path("stages/params.py"), Path("attnknn/__init__.py")}
 def _file_of(module: str, root: Path) -> Path | None:
     """The project's file of a dotted module name, relative to the root; None if it is not the project's."""
     parts = Path(*module.split("."))
-    for base in (Path(), Path("stages"), Path("tools")):
+    for base in (Path(), Path("tools")):
         for candidate in (base / parts.with_suffix(".py"), base / parts / "__init__.py"):
             if (root / candidate).is_file():
                 return candidate

@@ -9,7 +9,7 @@ from jaxtyping import install_import_hook
 ROOT = Path(__file__).parents[1]
 # Before torch starts its threads; two threads on busy cores wait for each other longer than tiny work takes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(ROOT / "stages"))
+sys.path.insert(0, str(ROOT))
 # Not the whole package: beartype would also check what a test passes wrongly on purpose.
 _CHECKED = ("images", "losses", "votes", "heads", "classify", "encoders")
 install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")

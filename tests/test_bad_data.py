@@ -234,8 +234,8 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     mirror.mkdir()
 
     def stage(name: str, *args: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, str(ROOT / "stages" / f"{name}.py"), *args]
-        env = {"ATTNKNN_MIRROR": str(mirror), "PATH": ""}
+        command = [sys.executable, "-m", f"stages.{name}", *args]
+        env = {"ATTNKNN_MIRROR": str(mirror), "PATH": "", "PYTHONPATH": str(ROOT)}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     def files() -> dict[str, bytes]:

@@ -101,9 +101,11 @@ def test_fault_2_the_memory_holds_bank_rows_only() -> None:
 
 def test_searching_all_of_a_small_bank() -> None:
     data = embedded(blobs(60))
-    found = search(memory(data), data, 1000)
+    found = search(memory(data), data, 30)
     assert found.ids.shape == (30, 30)
     assert (np.sort(found.ids, axis=1) == data.rows(BANK)).all()
+    with pytest.raises(InputError, match="k_max: 31 is above the 30 rows of the bank"):
+        search(memory(data), data, 31)
 
 
 @pytest.mark.parametrize("k", [0, N + 1])

@@ -13,7 +13,8 @@ from attnknn.errors import InputError
 from attnknn.heads import Attention, Distance, Uniform
 from attnknn.metrics import METRICS
 from attnknn.scorecard import intervals_and_tests, reliability, scores
-from attnknn.tuning import Tuned
+from attnknn.tuning import Tuned, tune_distance, tune_uniform
+from attnknn.votes import class_shares
 from data import blobs, embedded, searched
 
 GRIDS = {
@@ -71,6 +72,11 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: tuple[Em
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
     assert on_val["linear_temperature"] == tuned["linear_temperature"]
     rows = data[0].rows(VAL)
+    ids, sims = data[1].of(rows, 20)
+    y, ks = data[0].y, [*GRIDS["ks"], 20]
+    val = sims, y[ids], y[rows], class_shares(y[data[0].rows(BANK)], 3), ks
+    assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"]), "the whole grid, and no other"
+    assert tuned["distance"] == tune_distance(*val, GRIDS["temperatures"], GRIDS["priors"])
 
     def nll(head: Distance) -> float:
         probs = classify(head, *data, rows, 20)
@@ -140,3 +146,14 @@ def test_a_method_against_its_own_copy_is_no_finding(data: tuple[Embeddings, Nei
     for row in intervals_and_tests(twice, "attention", 15, 200, 0.95, seed=0)[1]:
         assert row["difference"] == row["low"] == row["high"] == 0
         assert row["p"] == 1
+
+
+def test_the_same_method_up_to_rounding_is_no_finding(data: tuple[Embeddings, Neighbours]) -> None:
+    p = run(data)[0]
+    close = np.asarray(p.probs[3], dtype=np.float64) ** (1 + 1e-8)
+    close = (close / close.sum(1, keepdims=True)).astype(np.float32)
+    twice = Predictions(p.rows, p.y, np.stack([p.probs[3], close]), ("attention", "copy"), p.classes)
+    for row in intervals_and_tests(twice, "attention", 15, 200, 0.95, seed=0)[1]:
+        assert abs(row["difference"]) < 1e-6
+        assert row["p"] == 1
+        assert row["errors"] == (p.probs[3].argmax(1) != p.y).sum()

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from closure import EXEMPT, ROOT, closure, imports_of
-from params import Overrides, Params, read_params
+from stages.params import Overrides, Params, read_params
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}
@@ -96,12 +96,18 @@ def test_every_stage_script_is_a_stage() -> None:
 def test_stages_touch_declared_paths_only() -> None:
     """Every path of a command is a declared dep or out, a parent of one, or the resume file."""
     for name, stage in STAGES.items():
-        paths = [word for word in stage["cmd"].split()[2:] if "/" in word or word in ("metrics", "plots", "report")]
+        paths = [word for word in stage["cmd"].split()[3:] if "/" in word or word in ("metrics", "plots", "report")]
         outs = [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]]
         declared = [*map(str, stage["deps"]), *outs]
         for path in paths:
             fine = any(d == path or d.startswith(path + "/") for d in declared) or path.startswith("data/resume/")
             assert fine, f"{name}: {path} is not declared"
+
+
+def test_params_are_checked_before_anything_else() -> None:
+    """DVC removes a stage's outputs before it runs, so a stage that refuses a value has lost its earlier result."""
+    assert {"params.yaml", "stages/check.py"} <= set(STAGES["check"]["deps"])
+    assert "data/params_checked" in STAGES["download"]["deps"], "all other stages follow download"
 
 
 def test_every_stage_says_what_it_does() -> None:

@@ -18,7 +18,7 @@ SHARES = torch.tensor([0.5, 0.3, 0.2])
 
 
 def trained(metric: str = "l2", d: int = 7) -> Attention:
-    head = Attention(d, 1.7, 0.05, metric)
+    head = Attention(d, 1.7, 0.05, metric, unit=3.0)
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in head.parameters():
@@ -75,7 +75,12 @@ def test_trained_attention_by_loops() -> None:
     weights, null = head(query, keys, sims, labels)
     for b in range(len(query)):
         scores = [-float((w @ query[b] - w @ key).square().sum()) / math.exp(head.log_temperature) for key in keys[b]]
-        mass = 1 / (1 + math.exp(-float(head.null_bias) - float(head.null_slope) * max(scores)))
+        mass = 1 / (
+            1
+            + math.exp(
+                -float(head.null_bias) - float(head.null_slope) * max(scores) * math.exp(head.log_temperature) / 3
+            )
+        )
         total = sum(math.exp(s - max(scores)) for s in scores)
         assert float(null[b]) == pytest.approx(mass, abs=1e-6)
         expected = [(1 - mass) * math.exp(s - max(scores)) / total for s in scores]

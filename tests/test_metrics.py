@@ -294,3 +294,15 @@ def test_reliability_bins_make_up_the_ece(bins: int) -> None:
     assert all(b.low < b.confidence <= b.high for b in found)
     gap = sum(b.count * abs(b.confidence - b.accuracy) for b in found) / 173
     assert gap == pytest.approx(scores(probs, y, bins)["ece"])
+
+
+def test_wilson_by_hand() -> None:
+    """8 of 10 at 95 %: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) with z = 1.96; and 10 of 10 has a width."""
+    hits = np.array([True] * 8 + [False] * 2)
+    z, n, p = 1.959964, 10, 0.8
+    centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    assert metrics.wilson(hits, 0.95) == pytest.approx(
+        ((centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n))
+    )
+    low, high = metrics.wilson(np.ones(10, dtype=bool), 0.95)
+    assert (low, high) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)

@@ -8,7 +8,7 @@ import yaml
 
 from attnknn.errors import InputError
 from closure import ROOT
-from params import check, read_params
+from stages.params import check, read_params
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
 MISSING = object()

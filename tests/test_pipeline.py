@@ -28,7 +28,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         tools = str(Path(sys.executable).parent)
-        self.env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+        self.env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         for name in ("attnknn", "stages"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("dvc.yaml", "params.yaml", ".gitignore", ".dvcignore"):
@@ -106,7 +106,7 @@ def test_an_edit_invalidates_what_uses_it(project: Project, file: str, expected:
 
 def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
-    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {"evaluate", "report"}
+    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {"check", "evaluate", "report"}
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
     assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
     project("git", "checkout", "-q", ".")
@@ -118,26 +118,33 @@ def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> N
     ("change", "message"),
     [
         ({"k_eval": 0}, "k_eval: 0 given"),
-        ({"k_eval": 60, "k_max": 500, "k_train": 50, "prepare": {"test": 0.5, "val": 0.3, "fit": 0.3}}, None),
+        ({"k_eval": "many"}, "k_eval: 'many' given"),
+        ({"k_eval": 65}, "k_eval: 65 is above k_max: 64"),
+        ({"k_eval": 90, "k_max": 100}, "k_max: 100 is above the 72 rows of the bank"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
-        ({"datasets": ["nope"]}, "nope"),
+        ({"datasets": ["nope"]}, "datasets: nope has no entry in sources"),
     ],
 )
-def test_bad_params_stop_in_one_line_and_leave_results_alone(
-    project: Project, change: dict, message: str | None
-) -> None:
-    metrics = project.folder / "metrics/iris/42/evaluate.json"
-    before = metrics.read_bytes()
+def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, change: dict, message: str) -> None:
+    def results() -> dict[Path, bytes]:
+        folders = ("metrics", "plots", "report", "models", "data/predictions", "data/neighbours")
+        return {p: p.read_bytes() for f in folders for p in (project.folder / f).rglob("*") if p.is_file()}
+
+    before = results()
     params = project.params()
     project.write({**params, **change})
     try:
         out = project("dvc", "repro", ok=False)
+        assert "Traceback" not in out
+        assert message in out, out
+        # Only the stage that meets the bank's size can refuse k_max; its own output waits in DVC's cache.
+        lost = set(before) - set(results())
+        assert all("k_max" in change and "neighbours" in path.parts for path in lost)
+        assert all(before[path] == now for path, now in results().items())
     finally:
         project("git", "checkout", "-q", ".")
-    assert "Traceback" not in out
-    assert message is None or message in out, out
-    project("dvc", "checkout", "-q")
-    assert metrics.read_bytes() == before
+        project("dvc", "checkout", "-q")
+    assert results() == before
 
 
 def test_sigkill_half_way_then_the_same_bytes(project: Project, tmp_path: Path) -> None:
@@ -149,7 +156,7 @@ def test_sigkill_half_way_then_the_same_bytes(project: Project, tmp_path: Path) 
     def command(out: Path) -> list[str]:
         split = "data/split/iris/42"
         files = [str(state), str(out), str(out.with_suffix(".json")), str(out.with_suffix(".csv"))]
-        return ["python", "stages/train_embedder.py", "iris", "42", split, *files]
+        return ["python", "-m", "stages.train_embedder", "iris", "42", split, *files]
 
     try:
         project(*command(tmp_path / "whole"))

@@ -22,6 +22,7 @@ def paired(
     seed: int = 0,
     gain: float = 0.1,
     p: float = 1e-6,
+    errors: int = 100,
     against: dict[str, float] | None = None,
 ) -> list[dict]:
     """Rows in which attention is better by `gain` (NLL and ECE lower, accuracy higher) than every baseline."""
@@ -31,8 +32,15 @@ def paired(
         for metric, sign in (("accuracy", 1), ("nll", -1), ("ece", -1)):
             d = sign * by
             row = {"dataset": dataset, "seed": seed, "method": "attention", "baseline": baseline, "metric": metric}
-            rows.append({**row, "difference": d, "low": d - 0.01, "high": d + 0.01, "p": p})
+            rows.append({**row, "difference": d, "low": d - 0.01, "high": d + 0.01, "errors": errors, "p": p})
     return rows
+
+
+def test_where_hardly_a_row_is_wrong_nothing_is_decided() -> None:
+    assert {c.verdict for c in claims(paired(errors=20))} == {"yes"}
+    assert {c.verdict for c in claims(paired(errors=19))} == {"undecided"}
+    seeds = paired(seed=0, errors=50) + paired(seed=1, errors=3)
+    assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
 
 
 def test_holm_by_hand() -> None:

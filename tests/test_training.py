@@ -108,6 +108,26 @@ def test_the_state_of_another_run_is_not_gone_on_with(tmp_path: Path) -> None:
     assert epochs == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "change", [{"label_smoothing": 0.4}, {"supcon_temperature": 0.9}, {"proxy_margin": 0.5}, {"proxy_alpha": 8.0}, {}]
+)
+def test_the_state_of_another_loss_or_start_is_not_gone_on_with(tmp_path: Path, change: dict[str, float]) -> None:
+    split, state = pictures(), tmp_path / "state.safetensors"
+
+    def epochs_run(loss_settings: dict[str, float], weights: int) -> list[float]:
+        torch.manual_seed(weights)
+        encoder = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8)
+        torch.manual_seed(0)
+        loss = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1, **loss_settings)
+        epochs: list[float] = []
+        train_encoder(split, encoder, loss, **SETTINGS, resume=state, progress=lambda row: epochs.append(row["epoch"]))
+        return epochs
+
+    assert epochs_run({}, 0) == [1, 2, 3, 4]
+    assert epochs_run({}, 0) == []
+    assert epochs_run(change, 0 if change else 1) == [1, 2, 3, 4]
+
+
 def test_a_damaged_state_starts_afresh(tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     state.write_bytes(b"half a file")

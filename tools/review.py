@@ -38,7 +38,9 @@ def exists(revision: str) -> bool:
 
 
 def find_base(given: str | None) -> str:
-    """The revision to compare with: the one given, else main (or origin/main), or HEAD~1 on main itself.
+    """The revision to compare with: the one given, else main (or origin/main).
+
+    On main itself: HEAD if something is not committed yet, else HEAD~1.
 
     Raises:
         InputError: the repository holds no such revision.
@@ -46,7 +48,8 @@ def find_base(given: str | None) -> str:
     if git("rev-parse", "--show-toplevel", check=False) is None:
         raise InputError(f"{Path.cwd()}: not in a git repository; run from the project's root")
     branch = str(git("rev-parse", "--abbrev-ref", "HEAD", check=False) or "").strip()
-    wanted = [given] if given else ["HEAD~1"] if branch == "main" else ["main", "origin/main"]
+    on_main = "HEAD" if git("status", "--porcelain", check=False) else "HEAD~1"
+    wanted = [given] if given else [on_main] if branch == "main" else ["main", "origin/main"]
     for revision in wanted:
         if exists(revision):
             return revision
@@ -218,7 +221,11 @@ def reran(base: str) -> str:
     return table(["stage", "because of"], rows) if rows else "None."
 
 
-def review(base: str | None = typer.Option(None, help="The revision to compare with [main; HEAD~1 on main]")) -> None:
+def review(
+    base: str | None = typer.Option(
+        None, help="The revision to compare with [main; on main HEAD, or HEAD~1 if all is committed]"
+    ),
+) -> None:
     """Compare the work tree with a base revision, as Markdown. Example: python tools/review.py --base HEAD~3"""
     try:
         revision = find_base(base)

@@ -22,7 +22,7 @@ _PLOTS = {
     "attention": ("train_attention", ("epoch", "fit_nll", "val_nll")),
     "reliability": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
     "intervals": ("evaluate", ("method", "metric", "value", "low", "high")),
-    "paired": ("evaluate", ("method", "baseline", "metric", "difference", "low", "high", "p", "test")),
+    "paired": ("evaluate", ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")),
 }
 
 
