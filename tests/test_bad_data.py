@@ -13,6 +13,7 @@ from PIL import Image
 
 from attnknn.datasets import assign_parts, prepare
 from attnknn.errors import InputError
+from attnknn.image_folder import list_images, pack_folder
 from attnknn.sources import download
 
 ROOT = Path(__file__).parents[1]
@@ -263,3 +264,21 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     assert damaged.stderr.count("\n") == 1
     assert "expected one archive" in damaged.stderr
     assert files() == before
+
+
+def test_a_plain_tar_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    """Cut between two members a tar is still readable, with images missing; only its closing zero blocks tell."""
+    folder = tmp_path / "pictures"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        for i in range(6):
+            Image.new("L", (4, 4), 20 * i).save(folder / name / f"{i}.png")
+    whole = tmp_path / "whole.tar"
+    pack_folder(folder, whole)
+    assert len(list_images(whole).names) == 12
+    data = whole.read_bytes()
+    for cut in range(len(data.rstrip(b"\0")) // 512 * 512, 512, -512):
+        part = tmp_path / "part.tar"
+        part.write_bytes(data[:cut])
+        with pytest.raises(InputError, match=r"part\.tar: no whole archive"):
+            list_images(part)
