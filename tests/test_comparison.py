@@ -13,7 +13,7 @@ from attnknn.errors import InputError
 from attnknn.heads import Attention, Distance, Uniform
 from attnknn.metrics import METRICS
 from attnknn.scorecard import intervals_and_tests, reliability, scores
-from attnknn.tuning import Tuned, tune_distance, tune_uniform
+from attnknn.tuning import Tuned, spread, tune_distance, tune_uniform
 from attnknn.votes import class_shares
 from data import blobs, embedded, searched
 
@@ -72,11 +72,6 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: tuple[Em
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
     assert on_val["linear_temperature"] == tuned["linear_temperature"]
     rows = data[0].rows(VAL)
-    ids, sims = data[1].of(rows, 20)
-    y, ks = data[0].y, [*GRIDS["ks"], 20]
-    val = sims, y[ids], y[rows], class_shares(y[data[0].rows(BANK)], 3), ks
-    assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"]), "the whole grid, and no other"
-    assert tuned["distance"] == tune_distance(*val, GRIDS["temperatures"], GRIDS["priors"])
 
     def nll(head: Distance) -> float:
         probs = classify(head, *data, rows, 20)
@@ -84,6 +79,22 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: tuple[Em
 
     best = nll(Distance(**tuned["distance"]))  # type: ignore[arg-type]
     assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
+
+
+def test_fault_8_the_whole_grid_is_searched() -> None:
+    """Data whose best k is below k_eval and whose best τ is not 1: leaving either untuned gives other values."""
+    embeddings = embedded(blobs(360, noise=0.5, dim=2, seed=3))
+    neighbours = searched(embeddings)
+    grids = {**GRIDS, "temperatures": [0.2, 0.5, 1.0, 2.0]}
+    tuned = compare(embeddings, neighbours, Attention(2, 0.5, 0.05), 20, **grids)[1]  # type: ignore[arg-type]
+    rows, y = embeddings.rows(VAL), embeddings.y
+    ids, sims = neighbours.of(rows, 20)
+    val = sims, y[ids], y[rows], class_shares(y[embeddings.rows(BANK)], 3), [1, 3, 8, 20]
+    assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"])
+    assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])
+    assert tuned["uniform"]["k"] < 20
+    assert tuned["distance"]["k"] < 20
+    assert tuned["distance"]["temperature"] != pytest.approx(spread(sims))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])

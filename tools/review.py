@@ -177,7 +177,7 @@ def metrics(base: str) -> str:
         values = [f"{old[key]:.4f}", f"{new[key]:.4f}", f"{change(key):+.4f}", where, "⚠" if out else ""]
         rows.append([key[0], key[1], key[3], key[4], *values])
     if rows:
-        head = ["dataset", "seed", "method", "metric", "old", "new", "change", "95 % interval of new", "old outside"]
+        head = ["dataset", "seed", "method", "metric", "old", "new", "change", "interval of new", "old outside"]
         parts.append(f"{len(rows)} scores moved; for {outside} the old value lies outside the new one's interval (⚠).")
         parts.append(table(head, rows))
     rest = [key for key in moved if key not in scored]
