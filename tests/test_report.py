@@ -196,6 +196,10 @@ def test_the_answer_comes_first_and_says_where_attention_loses(page: tuple[str, 
     assert text.index("does not pay on digits") < text.index("<table>")
 
 
+def test_the_page_says_when_nothing_can_be_decided(page: tuple[str, Path]) -> None:
+    assert "fewer than 20 test rows are wrong under either method" in " ".join(page[0].split())
+
+
 def test_too_few_resamples_are_told(page: tuple[str, Path], root: Path, tmp_path: Path) -> None:
     assert "100 bootstrap resamples are few" in page[0]
     params = settings(resamples=10_000)

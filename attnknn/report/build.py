@@ -208,6 +208,7 @@ def write_report(
         seeds=seeds,
         confidence=confidence,
         resamples=params["evaluate"]["resamples"],
+        fewest_errors=claimed.FEWEST_ERRORS,
         params=_params_table(params, datasets),
         datasets=datasets,
         environment=environment(),
