@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
 from attnknn.classify import classify
@@ -117,4 +116,3 @@ def test_under_inner_product_it_starts_there_too(data: tuple[Embeddings, Neighbo
     sims = 1 + neighbours.sims / 2  # of unit vectors
     _, history = fit((data[0], dataclasses.replace(neighbours, sims=sims, metric="ip")), epochs=1)
     assert history[0]["val_nll"] == pytest.approx(fit(data, epochs=1)[1][0]["val_nll"], abs=1e-4)
-    torch.manual_seed(0)
