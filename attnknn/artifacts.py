@@ -200,6 +200,33 @@ class Neighbours(Artifact):
 
 
 @dataclass(frozen=True)
+class Evidence(Artifact):
+    """What is known of each bank row, and of each class, beyond distance; computed once per bank and label set.
+
+    Attributes:
+        agreement: float32 (N, S), the share of a bank row's own `sizes[s]` nearest other bank rows that carry its
+            label; 0 for rows outside the bank, which are nobody's neighbour.
+        density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; 0 outside.
+        prototypes: float32 (C, D), mean embedding of each class's bank rows, at unit length.
+        sizes: the S neighbourhood sizes, ascending.
+    """
+
+    agreement: np.ndarray
+    density: np.ndarray
+    prototypes: np.ndarray
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_array("agreement", self.agreement, ("float32",), (2,))
+        _check_array("density", self.density, ("float32",), (1,))
+        _check_array("prototypes", self.prototypes, ("float32",), (2,))
+        expected = (len(self.density), len(self.sizes))
+        require(self.agreement.shape == expected, f"agreement: shape {self.agreement.shape}; expected {expected}")
+        low, high = float(self.agreement.min()), float(self.agreement.max())
+        require(low >= 0 and high <= 1, f"agreement: values {low:.3g} … {high:.3g}; expected shares")
+
+
+@dataclass(frozen=True)
 class Predictions(Artifact):
     """Class probabilities of every method on the same rows.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
+from attnknn.artifacts import BANK, Embeddings, Neighbours
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
 
@@ -192,17 +192,21 @@ def memory(embeddings: Embeddings, **index: object) -> Bank:
 
 
 def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows of every fit, val and test row, itself excluded.
+    """The k_max nearest bank rows of every row, itself excluded by its id.
+
+    Held-out rows are the queries of heads and baselines; the neighbours of bank rows are evidence about them.
 
     Raises:
-        InputError: k_max is above the bank's size.
+        InputError: k_max is not below the bank's size.
     """
     size = len(bank.ids)
     require(
-        k_max <= size, f"k_max: {k_max} is above the {size} rows of the bank; lower k_max, k_eval and k_train to fit"
+        k_max < size,
+        f"k_max: {k_max} must be below the {size} rows of the bank, whose rows are each other's neighbours; "
+        "lower k_max, k_eval and k_train to fit",
     )
-    rows = np.flatnonzero(np.isin(embeddings.part, (FIT, VAL, TEST)))
-    ids, sims = bank.search(np.asarray(embeddings.z)[rows], k_max, exclude=rows, device=device)
+    rows = np.arange(len(embeddings.z))
+    ids, sims = bank.search(np.asarray(embeddings.z), k_max, exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 
 

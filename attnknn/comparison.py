@@ -1,108 +1,97 @@
-"""Every method on the same test rows: tuned on val, fitted on fit, read once on test."""
+"""Every method on the same rows: tuned on val, fitted on fit, read once on test."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
+from scipy.special import softmax
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions
+from attnknn.artifacts import FIT, TEST, VAL, Predictions
+from attnknn.calibration import calibrate
 from attnknn.classify import classify
 from attnknn.errors import require
-from attnknn.heads import Attention, Distance, Head, Uniform
-from attnknn.tuning import (
-    Tuned,
-    choices_of_k,
-    fit_temperature,
-    fit_vector_scaling,
-    tune_distance,
-    tune_uniform,
-    vector_scale,
-)
-from attnknn.votes import class_shares
+from attnknn.heads import Distance, Head, Uniform
+from attnknn.neighbourhood import Retrieved
+from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 
 
-def _nll(probs: np.ndarray, y: np.ndarray) -> float:
-    return -float(np.log(probs[np.arange(len(y)), y]).mean())
+@dataclass(frozen=True)
+class Compared:
+    """What every method answers on the test rows and on the val rows, and what was tuned or fitted for it."""
 
-
-def _vector_scaled(
-    fit: np.ndarray,
-    y_fit: np.ndarray,
-    val: np.ndarray,
-    y_val: np.ndarray,
-    test: np.ndarray,
-    ridges: Sequence[float],
-) -> tuple[np.ndarray, float]:
-    """Test probabilities after vector scaling of log probabilities, fitted on fit, its ridge chosen on val."""
-    fits = [fit_vector_scaling(np.log(fit), y_fit, ridge) for ridge in ridges]
-    best = int(np.argmin([_nll(vector_scale(np.log(val), *f), y_val) for f in fits]))
-    return vector_scale(np.log(test), *fits[best]), ridges[best]
+    test: Predictions
+    val: Predictions
+    tuned: dict[str, Tuned]
 
 
 def compare(
-    embeddings: Embeddings,
-    neighbours: Neighbours,
-    attention: Attention,
+    retrieved: Retrieved,
+    fits: Sequence[Retrieved],
+    heads: Mapping[str, Head],
     k_eval: int,
     ks: Sequence[int],
     temperatures: Sequence[float],
     priors: Sequence[float],
     ridges: Sequence[float],
+    calibrations: Sequence[str],
     device: str = "cpu",
-) -> tuple[Predictions, dict[str, Tuned]]:
-    """Test probabilities of every method, and what was tuned.
+) -> Compared:
+    """Probabilities of every method, and what was tuned.
 
-    Methods: `uniform` and `distance` (k, τ, ε by NLL on val), `distance_vector` (the same distance weighting, its log
-    votes vector-scaled on fit rows, ridge by NLL on val), `attention` (with k_eval neighbours), and where the encoder
-    has a linear head, `linear` and `linear_temperature` (T fitted on fit rows).
+    Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
+    `linear` where the encoder has a linear head; and each of these but the head `prototypes` with each calibration, as
+    `<method>_<calibration>`, fitted on fit rows.
 
     Args:
+        fits: whose fit rows calibration is fitted on: `retrieved` itself, or the folds of a cross-fit.
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
+        calibrations: kinds of `calibration.calibrate`.
 
     Raises:
         InputError: k_eval is above the neighbours stored.
     """
-    stored = neighbours.ids.shape[1]
-    require(
-        k_eval <= stored,
-        f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval",
-    )
-    fit, val, test = (embeddings.rows(part) for part in (FIT, VAL, TEST))
-    y = np.asarray(embeddings.y)
-    shares = class_shares(y[embeddings.rows(BANK)], len(embeddings.classes))
-    ids, sims = neighbours.of(val, k_eval)
-    labels = np.where(ids >= 0, y[ids], -1)
-    ks = choices_of_k(ks, k_eval)
+    stored = retrieved.neighbours.ids.shape[1]
+    require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
+    e = retrieved.embeddings
+    val, test, y = e.rows(VAL), e.rows(TEST), np.asarray(e.y)
+    y_fit = np.concatenate([one.embeddings.y[one.embeddings.rows(FIT)] for one in fits])
+    near = retrieved.around(val, k_eval)
+    on_val = near.sims.numpy(), near.labels.numpy(), y[val], retrieved.shares, choices_of_k(ks, k_eval)
     tuned: dict[str, Tuned] = {
-        "uniform": tune_uniform(sims, labels, y[val], shares, ks, priors),
-        "distance": tune_distance(sims, labels, y[val], shares, ks, temperatures, priors),
+        "uniform": tune_uniform(*on_val, priors),
+        "distance": tune_distance(*on_val, temperatures, priors),
     }
-    uniform = Uniform(**tuned["uniform"])  # type: ignore[arg-type]
-    distance = Distance(**tuned["distance"])  # type: ignore[arg-type]
+    named: dict[str, Head] = {
+        "uniform": Uniform(**tuned["uniform"]),  # type: ignore[arg-type]
+        "distance": Distance(**tuned["distance"]),  # type: ignore[arg-type]
+        **heads,
+    }
 
-    def votes(head: Head, rows: np.ndarray) -> np.ndarray:
-        return classify(head, embeddings, neighbours, rows, k_eval, device=device)
+    def votes(head: Head, one: Retrieved, part: int) -> np.ndarray:
+        return classify(head, one, one.embeddings.rows(part), k_eval, device)
 
-    probs = {"uniform": votes(uniform, test), "distance": votes(distance, test)}
-    probs["distance_vector"], ridge = _vector_scaled(
-        votes(distance, fit), y[fit], votes(distance, val), y[val], probs["distance"], ridges
+    def linear(one: Retrieved, part: int) -> np.ndarray:
+        assert one.embeddings.logits is not None, "an encoder has a linear head in every fold or in none"
+        logits = np.asarray(one.embeddings.logits[one.embeddings.rows(part)], dtype=np.float64)
+        return softmax(logits, 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
+
+    # Probabilities on fit, val and test rows.
+    probs = {
+        name: (np.concatenate([votes(h, one, FIT) for one in fits]), votes(h, retrieved, VAL), votes(h, retrieved, TEST))
+        for name, h in named.items()
+    }
+    if e.logits is not None:
+        parts = linear(retrieved, VAL), linear(retrieved, TEST)
+        probs["linear"] = (np.concatenate([linear(one, FIT) for one in fits]), *parts)
+    for name in [name for name in probs if name != "prototypes"]:
+        fit, on_val_rows, on_test_rows = probs[name]
+        for kind in calibrations:
+            made = calibrate(kind, fit, y_fit, on_val_rows, y[val], on_test_rows, ridges)
+            probs[f"{name}_{kind}"] = fit, made.val, made.test
+            tuned[f"{name}_{kind}"] = made.settings
+    of_val, of_test = (
+        Predictions(rows.astype(np.int32), y[rows], np.stack([p[i] for p in probs.values()]), tuple(probs), tuple(e.classes))
+        for i, rows in ((1, val), (2, test))
     )
-    tuned["distance_vector"] = {"ridge": ridge}
-    probs["attention"] = votes(attention.to(device), test)
-    if embeddings.logits is not None:
-        t = fit_temperature(np.asarray(embeddings.logits[fit]), y[fit])
-        logits = torch.from_numpy(np.asarray(embeddings.logits[test])).double()
-        probs["linear"] = logits.softmax(1).float().numpy()
-        probs["linear_temperature"] = (logits / t).softmax(1).float().numpy()
-        tuned["linear_temperature"] = {"temperature": t}
-    return (
-        Predictions(
-            test.astype(np.int32),
-            y[test],
-            np.stack(list(probs.values())),
-            tuple(probs),
-            tuple(embeddings.classes),
-        ),
-        tuned,
-    )
+    return Compared(of_test, of_val, tuned)

@@ -9,17 +9,18 @@ Weights = tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]  # of the neighbours,
 
 
 def class_shares(y: np.ndarray, n_classes: int) -> Float[Tensor, " C"]:
-    """Share of each class among bank labels y; the null neighbour's vote."""
-    return torch.from_numpy(np.bincount(y, minlength=n_classes) / len(y)).float()
+    """Share of each class among bank labels y; a class without a row counts as half a row, so no share is 0."""
+    counts = np.maximum(np.bincount(y, minlength=n_classes), 0.5)
+    return torch.from_numpy(counts / counts.sum()).float()
 
 
 def vote(
     weights: Float[Tensor, "B K"],
     null: Float[Tensor, " B"],
     labels: Int[Tensor, "B K"],
-    shares: Float[Tensor, " C"],
+    shares: Float[Tensor, "*B C"],
 ) -> Float[Tensor, "B C"]:
-    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do."""
+    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do, and shares (of each query, or of all)."""
     return (null[:, None] * shares).scatter_add(1, labels.clamp(min=0), weights)
 
 

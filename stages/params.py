@@ -97,12 +97,65 @@ class BuildIndex(Block):
     ef_search: Count
 
 
+class EvidenceSizes(Block):
+    sizes: Annotated[list[Count], Field(min_length=1)]
+
+
+class AttentionHead(Block):
+    similarity: Literal["bank", "l2", "dot"]
+    heads: Count
+    temperature_bounds: list[Positive]
+    evidence: list[Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]]
+    hidden: Count
+    self_attention: bool
+    label_bias: bool
+    prototypes: bool
+    move_prototypes: bool
+    class_correction: bool
+    null: bool
+    dropout: Rate
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "AttentionHead":
+        if self.heads > 1 and self.similarity != "dot":
+            raise ValueError(f"heads: {self.heads} need similarity: dot, not {self.similarity}; set heads: 1")
+        if self.temperature_bounds and not (
+            len(self.temperature_bounds) == 2 and self.temperature_bounds[0] < 1 < self.temperature_bounds[1]
+        ):
+            raise ValueError(f"temperature_bounds: {self.temperature_bounds}; give [low, high] with low < 1 < high, or []")
+        if self.self_attention and not self.evidence:
+            raise ValueError("self_attention: true needs evidence to attend to; name some, or set it false")
+        if len(set(self.evidence)) < len(self.evidence):
+            raise ValueError(f"evidence: {self.evidence} names one twice")
+        return self
+
+
 class TrainAttention(Block):
     epochs: Count
     batch_size: Count
     lr: Positive
     weight_decay: NonNegative
     patience: Count
+    restarts: Count
+    label_smoothing: Rate
+    hard_weight: Annotated[float, Field(ge=1)]
+    entropy_weight: NonNegative
+    calibration_weight: NonNegative
+    head: AttentionHead
+
+
+class Noise(Block):
+    rates: Annotated[list[Rate], Field(min_length=1)]
+    repeats: Count
+
+
+class Imbalance(Block):
+    ratios: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    repeats: Count
+
+
+class Ablation(Block):
+    repeats: Count
 
 
 class Tune(Block):
@@ -190,9 +243,13 @@ class Params(Block):
     prepare: Prepare
     train_embedder: TrainEmbedder
     build_index: BuildIndex
+    evidence: EvidenceSizes
     train_attention: TrainAttention
     tune: Tune
     evaluate: Evaluate
+    noise: Noise
+    imbalance: Imbalance
+    ablation: Ablation
     sources: dict[Name, Source]
     overrides: dict[Name, Overrides]
 

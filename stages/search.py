@@ -1,4 +1,4 @@
-"""Find the k_max nearest bank rows of every fit, val and test row, once; all later stages slice them."""
+"""Find the k_max nearest bank rows of every row, itself excluded, once; all later stages slice them."""
 
 from pathlib import Path
 

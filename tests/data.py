@@ -1,10 +1,14 @@
 """Small made-up data that the tests share."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.bank import memory, search
+from attnknn.evidence import gather_evidence
+from attnknn.neighbourhood import Neighbourhood, Retrieved
 
 
 def parts(n: int, seed: int = 0) -> np.ndarray:
@@ -40,19 +44,38 @@ def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:
 
 
 def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:
-    """Exact neighbours of every held-out row."""
+    """Exact neighbours of every row."""
     return search(memory(embeddings), embeddings, k)
 
 
-def neighbourhoods(b: int = 5, k: int = 11, d: int = 7, c: int = 3, seed: int = 0, missing: bool = False):
-    """query (B, D), keys (B, K, D), sims (B, K), labels (B, K), nearest first."""
+def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 7)) -> Retrieved:
+    """Exact neighbours and the evidence."""
+    found = searched(embeddings, k)
+    return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
+
+
+def neighbourhood(
+    b: int = 5, k: int = 11, d: int = 7, c: int = 3, s: int = 2, seed: int = 0, missing: bool = False, metric: str = "l2"
+) -> Neighbourhood:
+    """Random queries and neighbours, nearest first; with `missing` the first query lacks its last two."""
     g = torch.Generator().manual_seed(seed)
     query = torch.randn(b, d, generator=g)
     keys = query[:, None] + torch.randn(b, k, d, generator=g)
-    sims = -(query[:, None] - keys).square().sum(2)
+    dot = (keys @ query[:, :, None]).squeeze(2)
+    sims = dot if metric == "ip" else -(query[:, None] - keys).square().sum(2)
     order = sims.argsort(1, descending=True)
     keys, sims = keys.gather(1, order[:, :, None].expand_as(keys)), sims.gather(1, order)
     labels = torch.randint(c, (b, k), generator=g)
+    agreement, density = torch.rand(b, k, s, generator=g), -torch.rand(b, k, generator=g)
+    prototypes = torch.nn.functional.normalize(torch.randn(c, d, generator=g))
     if missing:
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
-    return query, keys, sims, labels
+    shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
+    return Neighbourhood(query, keys, sims, labels, agreement, density, shares, prototypes)
+
+
+def reordered(n: Neighbourhood, order: torch.Tensor) -> Neighbourhood:
+    """The same neighbours in another order."""
+    assert n.keys is not None
+    moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}
+    return replace(n, **moved)

@@ -1,0 +1,97 @@
+"""What a head is given: queries with their nearest bank rows, and what is known of these."""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnknn.artifacts import BANK, Embeddings, Evidence, Neighbours
+from attnknn.errors import require
+from attnknn.votes import class_shares
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Queries with their K nearest bank rows, nearest first.
+
+    A missing neighbour has label −1 and similarity −inf.
+
+    Attributes:
+        query: embeddings of the queries.
+        keys: embeddings of the neighbours; None where the head does not ask for them.
+        sims: the bank's similarities.
+        labels: classes of the neighbours.
+        agreement: share of each neighbour's own neighbours that carry its label, at S sizes.
+        density: mean similarity of each neighbour to its own neighbours.
+        shares: class shares of the bank, all above 0.
+        prototypes: mean embedding of each class in the bank, at unit length.
+    """
+
+    query: Float[Tensor, "B D"]
+    keys: Float[Tensor, "B K D"] | None
+    sims: Float[Tensor, "B K"]
+    labels: Int[Tensor, "B K"]
+    agreement: Float[Tensor, "B K S"]
+    density: Float[Tensor, "B K"]
+    shares: Float[Tensor, " C"]
+    prototypes: Float[Tensor, "C D"]
+
+    def to(self, target: str | torch.dtype) -> "Neighbourhood":
+        """The same on another device, or with floats of another type."""
+
+        def moved(value: Tensor | None) -> Tensor | None:
+            kept = value is None or (isinstance(target, torch.dtype) and not value.is_floating_point())
+            return value if kept else value.to(target)  # type: ignore[union-attr]
+
+        return Neighbourhood(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Embeddings with the stored neighbours of their rows and the evidence about their bank."""
+
+    embeddings: Embeddings
+    neighbours: Neighbours
+    evidence: Evidence
+
+    @classmethod
+    def load(cls, embeddings: Path, neighbours: Path, evidence: Path) -> "Retrieved":
+        """Open the three artifacts.
+
+        Raises:
+            InputError: one is missing, damaged, or does not fit the others.
+        """
+        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), Evidence.load(evidence)
+        fits = len(e.z) == len(about.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
+        require(fits, f"{evidence}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
+        return cls(e, n, about)
+
+    @cached_property
+    def shares(self) -> Float[Tensor, " C"]:
+        """Class shares of the bank."""
+        e = self.embeddings
+        return class_shares(np.asarray(e.y[e.rows(BANK)]), len(e.classes))
+
+    def around(self, rows: np.ndarray, k: int, keys: bool = False) -> Neighbourhood:
+        """The k stored neighbours of the given query rows.
+
+        Raises:
+            InputError: k is above the neighbours stored, or a row was never searched for.
+        """
+        ids, sims = self.neighbours.of(rows, k)
+        e = self.embeddings
+        return Neighbourhood(
+            query=torch.from_numpy(np.asarray(e.z[rows])),
+            keys=torch.from_numpy(np.asarray(e.z[ids])) if keys else None,
+            sims=torch.from_numpy(sims),
+            labels=torch.from_numpy(np.where(ids >= 0, e.y[ids], -1)),
+            agreement=torch.from_numpy(self.evidence.agreement[ids]),
+            density=torch.from_numpy(self.evidence.density[ids]),
+            shares=self.shares,
+            prototypes=torch.from_numpy(np.asarray(self.evidence.prototypes)),
+        )
+

@@ -1,0 +1,74 @@
+"""A head that reads its neighbours instead of counting their votes, after TabR (Gorishniy et al. 2024)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnknn.heads import Answer
+from attnknn.neighbourhood import Neighbourhood
+from attnknn.votes import vote
+
+
+class Retrieval(nn.Module):
+    """What the neighbours carry is added to the query, and a small network answers; it starts as distance weighting.
+
+        sᵢ = −‖W(q − kᵢ)‖²/τ,   w = softmax(s)
+        q̃ = q + Σᵢ wᵢ·(E[yᵢ] + T(W(q − kᵢ)))
+        p = softmax(log votes(w) + network(q̃))
+
+    W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels. TabR has no votes in its
+    answer: here they are what an untrained head answers with, for the last layer of the network is 0 at the start.
+    Under inner product sᵢ = (Wq)·(Wkᵢ)/τ.
+
+    Args:
+        dim, n_classes: D, C.
+        temperature, prior: τ and the votes' ε at the start; ε stays.
+        metric: that of the bank.
+        hidden: units of T and of the network.
+        dropout: of the weights and of the hidden units.
+    """
+
+    needs_keys = True
+
+    def __init__(
+        self,
+        dim: int,
+        n_classes: int,
+        temperature: float,
+        prior: float,
+        metric: str = "l2",
+        hidden: int = 32,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self.prior, self.metric = prior, metric
+        self.delta = nn.Parameter(torch.zeros(dim, dim))
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+        self.labels = nn.Embedding(n_classes, dim)
+        self.correct = nn.Sequential(
+            nn.Linear(dim, hidden, bias=False), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim, bias=False)
+        )
+        self.answer = nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n_classes)
+        )
+        self.dropout = nn.Dropout(dropout)
+        last = self.answer[-1]
+        nn.init.zeros_(last.weight)  # type: ignore[arg-type]
+        nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+
+    def forward(self, n: Neighbourhood) -> Answer:
+        assert n.keys is not None, "this head needs the neighbours' embeddings: gather with keys=True"
+        missing = ~torch.isfinite(n.sims)
+        projected = n.query + n.query @ self.delta.T  # (B, D)
+        keys = n.keys + n.keys @ self.delta.T
+        difference = (projected[:, None] - keys).masked_fill(missing[:, :, None], 0)  # (B, K, D)
+        closeness = -difference.square().sum(2) if self.metric == "l2" else (keys @ projected[:, :, None]).squeeze(2)
+        weights = (closeness / self.log_temperature.exp()).masked_fill(missing, -torch.inf).softmax(1)  # (B, K)
+        values = self.labels(n.labels.clamp(min=0)) + self.correct(difference)  # (B, K, D)
+        context = n.query + (self.dropout(weights)[:, None] @ values).squeeze(1)
+        counted = (1 - self.prior) * weights
+        votes = vote(counted, torch.full_like(counted[:, 0], self.prior), n.labels, n.shares)
+        return (votes.log() + self.answer(context)).softmax(1), counted
