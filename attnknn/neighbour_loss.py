@@ -64,12 +64,10 @@ class NeighbourLoss(nn.Module):
         require(
             k <= len(y) - 2, f"train_embedder.knn.k: {k} is more than {len(y)} bank rows can give; at most {len(y) - 2}"
         )
-        self.config = {"knn": knn, "entropy": entropy, "calibration": calibration, "label_smoothing": label_smoothing}
-        self.config |= {"k": k, "temperature": temperature, "prior": prior, "refresh": refresh, "momentum": momentum}
-        self.config |= {"hard_weight": hard_weight, "bins": bins, "sharpness": sharpness}
-        self.knn, self.entropy, self.calibration, self.label_smoothing = knn, entropy, calibration, label_smoothing
+        self.weights = {"knn": knn, "entropy": entropy, "calibration": calibration}
+        self.label_smoothing, self.hard_weight = label_smoothing, hard_weight
         self.k, self.prior, self.refresh, self.momentum = k, prior, refresh, momentum
-        self.hard_weight, self.bins, self.sharpness = hard_weight, bins, sharpness
+        self.bins, self.sharpness = bins, sharpness
         self.log_temperature = nn.Parameter(torch.tensor(float(np.log(temperature))))
         self.register_buffer("memory", torch.zeros(len(y), embed_dim))
         self.register_buffer("labels", torch.from_numpy(np.array(y, np.int64)))
@@ -111,22 +109,23 @@ class NeighbourLoss(nn.Module):
         Raises:
             ValueError: the calibration term has a weight and rows are mixed; a mixture has no label to be right about.
         """
-        if partners is not None and self.calibration:
+        if partners is not None and self.weights["calibration"]:
             raise ValueError("the calibration term needs rows of one label; MixUp gives them two")
-        rows_in = [(rows, 1.0)] if partners is None else [(rows, share), (partners, 1 - share)]
-        ids = self.search(z, torch.stack([r for r, _ in rows_in], dim=1))
+        targets = [(rows, 1.0)] if partners is None else [(rows, share), (partners, 1 - share)]
+        ids = self.search(z.detach(), torch.stack([row_ids for row_ids, _ in targets], dim=1))
         sims = -(z[:, None] - self.memory[ids]).square().sum(2)  # (B, K)
         weights, null = distance_weights(sims / self.log_temperature.exp(), self.k, 1.0, self.prior)
         labels = self.labels[ids]
         probs = vote(weights, null, labels, self.shares)
         total = torch.zeros((), device=z.device)
-        for ids_in, part in rows_in:
-            if self.knn:
-                y = self.labels[ids_in]
+        if self.weights["knn"]:
+            for row_ids, part in targets:
+                y = self.labels[row_ids]
                 importance = hard_weights(hardness(labels, y), self.hard_weight)
-                total = total + self.knn * part * nll(probs, y, self.label_smoothing, importance)
-        if self.entropy:
-            total = total - self.entropy * entropy(weights)
-        if self.calibration:
-            total = total + self.calibration * soft_ece(probs, self.labels[rows], self.bins, self.sharpness)
+                total = total + self.weights["knn"] * part * nll(probs, y, self.label_smoothing, importance)
+        if self.weights["entropy"]:
+            total = total - self.weights["entropy"] * entropy(weights)
+        if self.weights["calibration"]:
+            error = soft_ece(probs, self.labels[rows], self.bins, self.sharpness)
+            total = total + self.weights["calibration"] * error
         return total

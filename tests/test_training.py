@@ -27,6 +27,9 @@ SETTINGS: dict[str, Any] = {
     "validate_every": 1,
     "k_val": 5,
     "augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1},
+    "mixup": 0.0,
+    "lr_factors": {"backbone": 1.0, "projection": 1.0, "knn": 1.0},
+    "restarts": {"period": 0, "factor": 1},
     "bf16": False,
     "seed": 3,
 }
