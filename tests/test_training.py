@@ -288,6 +288,7 @@ def test_every_parameter_is_in_one_group_with_its_factor() -> None:
     held = [{names.get(id(p), "").partition(".")[0] for p in group["params"]} for group in groups]
     assert held == [{"backbone"}, {"projection", "classifier", ""}, {""}], "the proxies have no name in the encoder"
     assert [group["factor"] for group in groups] == [0.1, 1.0, 2.0]
+    assert [group.get("weight_decay") for group in groups] == [None, None, 0.0], "decay would pull τ towards 1"
     every = [id(p) for module in (encoder, loss, neighbours) for p in module.parameters()]
     assert sorted(id(p) for group in groups for p in group["params"]) == sorted(every)
     assert len(parameter_groups(encoder, loss, None, {"backbone": 0.1, "projection": 1.0, "knn": 2.0})) == 2
