@@ -1,27 +1,37 @@
-"""What the encoder is trained on: a weighted sum of cross-entropy, SupCon and Proxy-Anchor."""
+"""What the encoder is trained on, batch by batch: a weighted sum of cross-entropy and losses on pairs or proxies."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from pytorch_metric_learning.losses import ProxyAnchorLoss, SupConLoss
+from pytorch_metric_learning.losses import ContrastiveLoss, ProxyAnchorLoss, SupConLoss
+from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor, nn
 
 
+class _SquaredContrastive(ContrastiveLoss):
+    """The library's terms are d and max(0, m − d); those of Hadsell et al. (2006) are their squares."""
+
+    def get_per_pair_loss(self, pair_dists: Tensor, pos_or_neg: str) -> Tensor:
+        return super().get_per_pair_loss(pair_dists, pos_or_neg).square()
+
+
 class EncoderLoss(nn.Module):
-    """L = w_ce · CE(logits, y) + w_sc · SupCon(z, y) + w_pa · ProxyAnchor(z, y).
+    """L = w_ce · CE(logits, y) + w_sc · SupCon(z, y) + w_pa · ProxyAnchor(z, y) + w_co · Contrastive(z, y).
 
     SupCon (Khosla et al. 2020, L_out) takes the other rows of a class in the batch as positives; a batch without a
     positive pair, or of one class alone, gives 0. Proxy-Anchor (Kim et al. 2020) averages its positive term over the
-    proxies that have positives in the batch, and its negative term over all proxies. Terms of weight 0 are not
-    computed.
+    proxies that have positives in the batch, and its negative term over all proxies. Contrastive (Hadsell et al.
+    2006) is the mean of d² over pairs of one class plus the mean of max(0, m − d)² over pairs of two, d = ‖zᵢ − zⱼ‖; a
+    mean over no pairs is 0. Terms of weight 0 are not computed.
 
     Args:
         n_classes: C.
         embed_dim: D.
-        cross_entropy, supcon, proxy_anchor: the weights.
+        cross_entropy, supcon, proxy_anchor, contrastive: the weights.
         label_smoothing: of the cross-entropy.
         supcon_temperature: τ of SupCon.
         proxy_margin, proxy_alpha: δ and α of Proxy-Anchor.
+        contrastive_margin: m.
     """
 
     def __init__(
@@ -31,10 +41,12 @@ class EncoderLoss(nn.Module):
         cross_entropy: float = 1.0,
         supcon: float = 0.0,
         proxy_anchor: float = 0.0,
+        contrastive: float = 0.0,
         label_smoothing: float = 0.0,
         supcon_temperature: float = 0.1,
         proxy_margin: float = 0.1,
         proxy_alpha: float = 32.0,
+        contrastive_margin: float = 0.5,
     ) -> None:
         super().__init__()
         self.config = {
@@ -42,14 +54,23 @@ class EncoderLoss(nn.Module):
             "supcon_temperature": supcon_temperature,
             "proxy_margin": proxy_margin,
             "proxy_alpha": proxy_alpha,
+            "contrastive_margin": contrastive_margin,
         }
-        self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
+        self.weights = {
+            "cross_entropy": cross_entropy,
+            "supcon": supcon,
+            "proxy_anchor": proxy_anchor,
+            "contrastive": contrastive,
+        }
         self.label_smoothing = label_smoothing
         self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None
         self.proxy_anchor = None
         if proxy_anchor:
             # Its alpha is annotated as int and used as a factor.
             self.proxy_anchor = ProxyAnchorLoss(n_classes, embed_dim, proxy_margin, proxy_alpha)  # type: ignore[arg-type]
+        self.contrastive = None
+        if contrastive:
+            self.contrastive = _SquaredContrastive(neg_margin=contrastive_margin, reducer=MeanReducer())  # type: ignore[arg-type]
 
     def forward(
         self, z: Float[Tensor, "B D"], logits: Float[Tensor, "B C"] | None, y: Int[Tensor, " B"]
@@ -66,4 +87,6 @@ class EncoderLoss(nn.Module):
             total = total + self.weights["supcon"] * self.supcon(z, y)
         if self.proxy_anchor is not None:
             total = total + self.weights["proxy_anchor"] * self.proxy_anchor(z, y)
+        if self.contrastive is not None:
+            total = total + self.weights["contrastive"] * self.contrastive(z, y)
         return total

@@ -31,9 +31,9 @@ def nll(
 
 def entropy(weights: Float[Tensor, "B K"]) -> Float[Tensor, ""]:
     """Mean over rows of −Σᵢ wᵢ log wᵢ, w renormalised over the neighbours; 0·log 0 = 0, as for missing ones."""
-    tiny = _tiny(weights)
-    w = weights / weights.sum(1, keepdim=True).clamp(min=tiny)
-    return -(w * w.clamp(min=tiny).log()).sum(1).mean()
+    # A row whose neighbours have next to no weight, beside a null neighbour, would get an infinite gradient.
+    w = weights / weights.sum(1, keepdim=True).clamp(min=torch.finfo(weights.dtype).eps)
+    return -(w * w.clamp(min=_tiny(w)).log()).sum(1).mean()
 
 
 def soft_ece(
@@ -70,17 +70,3 @@ def hardness(
 def hard_weights(hardness: Float[Tensor, " B"], factor: float) -> Float[Tensor, " B"]:
     """1 + (h − 1)·hardness: a query whose neighbours all disagree counts h = `factor` times one whose all agree."""
     return 1 + (factor - 1) * hardness
-
-
-def margin_contrastive(z: Float[Tensor, "B D"], y: Int[Tensor, " B"], margin: float) -> Float[Tensor, ""]:
-    """Mean of d² over pairs of one class, plus mean of max(0, margin − d)² over pairs of two (Hadsell et al. 2006).
-
-    d is the Euclidean distance of two rows of z. A mean over no pairs is 0, and so is the gradient at d = 0.
-    """
-    i, j = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
-    # Without matrix products, which lose near pairs; pdist crashes on the gradient of an empty batch.
-    d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")[i, j]
-    same = y[i] == y[j]
-    positive = (d.square() * same).sum() / same.sum().clamp(min=1)
-    negative = ((margin - d).relu().square() * ~same).sum() / (~same).sum().clamp(min=1)
-    return positive + negative

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from attnknn.artifacts import BANK, VAL, Split
 from attnknn.bank import build
@@ -20,6 +21,7 @@ from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
 from attnknn.images import augment as augment_images
 from attnknn.losses import EncoderLoss
+from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.resume import load_state, save_state
 from attnknn.votes import class_shares, distance_weights, vote
 
@@ -27,12 +29,47 @@ Row = dict[str, float]
 _TEMPERATURE, _PRIOR = 0.1, 0.01  # of the validation kNN, on squared distances of unit vectors
 
 
-def learning_rate(step: int, steps: int, warmup: float, peak: float) -> float:
-    """Linear warm-up over a share of all steps, then half a cosine down to 0 (Loshchilov & Hutter 2017)."""
+def learning_rate(step: int, steps: int, warmup: float, peak: float, cycle: int = 0, factor: int = 1) -> float:
+    """Linear warm-up over a share of all steps, then half cosines from the peak down to 0 (Loshchilov & Hutter 2017).
+
+    The first takes `cycle` steps, each further one `factor` times as many as the one before; the end of training cuts
+    the last off. With cycle 0, a single one takes all steps after the warm-up.
+    """
     rising = max(1, round(warmup * steps))
     if step < rising:
         return peak * (step + 1) / rising
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+    into, length = step - rising, cycle or max(1, steps - rising)
+    while into >= length:
+        into, length = into - length, length * factor
+    return peak * 0.5 * (1 + math.cos(math.pi * into / length))
+
+
+def parameter_groups(
+    encoder: Encoder, loss: EncoderLoss, neighbours: NeighbourLoss | None, factors: dict[str, float]
+) -> list[dict[str, Any]]:
+    """The optimiser's groups, each with the `factor` of its learning rate.
+
+    backbone; projection, with the linear head and the loss's proxies; knn, with τ, which weight decay leaves alone.
+    """
+    rest = [p for name, p in encoder.named_parameters() if not name.startswith("backbone.")]
+    groups: list[dict[str, Any]] = [
+        {"params": list(encoder.backbone.parameters()), "factor": factors["backbone"]},
+        {"params": [*rest, *loss.parameters()], "factor": factors["projection"]},
+    ]
+    if neighbours is not None:
+        groups.append({"params": list(neighbours.parameters()), "factor": factors["knn"], "weight_decay": 0.0})
+    return groups
+
+
+def mix_rows(x: torch.Tensor, alpha: float, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """λ·x + (1 − λ)·x[partner], the partners' places, and λ: one a batch, the larger of Beta(α, α) and its complement.
+
+    So the first row of a pair always has the larger share (Zhang et al. 2018).
+    """
+    drawn = np.random.default_rng(int(torch.randint(2**31, (), generator=generator))).beta(alpha, alpha)
+    share = max(drawn, 1 - drawn)
+    partner = torch.randperm(len(x), generator=generator).to(x.device)
+    return share * x + (1 - share) * x[partner], partner, share
 
 
 def knn_score(
@@ -69,8 +106,12 @@ def train_encoder(
     validate_every: int,
     k_val: int,
     augment: dict[str, Any],
+    mixup: float,
+    lr_factors: dict[str, float],
+    restarts: dict[str, int],
     bf16: bool,
     seed: int,
+    neighbours: NeighbourLoss | None = None,
     device: str = "cpu",
     resume: Path | None = None,
     progress: Callable[[Row], None] | None = None,
@@ -81,10 +122,19 @@ def train_encoder(
     lower NLL of the same kNN. Everything random in an epoch follows from (seed, epoch), so a run that was killed and
     resumed ends with the same bytes as one that was not.
 
+    Under MixUp rows are mixed before they are embedded, and every loss is λ·L(y) + (1 − λ)·L(y′), with the labels of
+    all first or of all second rows of the pairs: cross-entropy and kNN are linear in the label, so for them this is
+    the mixed label; losses on pairs take first those pairs that share y, then those that share y′.
+
     Args:
+        loss: of a batch; its sum with `neighbours` is what is trained on.
         warmup: share of all steps.
         validate_every: epochs between validations; the last epoch is always validated.
         augment: keyword arguments of `images.augment`, for images.
+        mixup: α of MixUp; 0 mixes nothing.
+        lr_factors: of lr for backbone, projection and knn; see `parameter_groups`.
+        restarts: period of the first cosine in epochs, 0 for a single one, and factor; see `learning_rate`.
+        neighbours: the kNN objective over the bank rows in their order, or None.
         resume: file that holds the state after each epoch, for the caller to remove once the result is safe; or None.
         progress: called with each epoch's row.
 
@@ -93,58 +143,65 @@ def train_encoder(
     """
     x, y = np.asarray(split.x[split.part == BANK]), np.asarray(split.y[split.part == BANK])
     x_val, y_val = np.asarray(split.x[split.part == VAL]), np.asarray(split.y[split.part == VAL])
-    settings = (
-        epochs,
-        batch_size,
-        lr,
-        weight_decay,
-        warmup,
-        grad_clip,
-        validate_every,
-        k_val,
-        augment,
-        bf16,
-        seed,
-    )
-    modules = ("bank", "encoders", "images", "losses", "training", "votes")
+    settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "warmup": warmup}
+    settings |= {"grad_clip": grad_clip, "validate_every": validate_every, "k_val": k_val, "augment": augment}
+    settings |= {"mixup": mixup, "lr_factors": lr_factors, "restarts": restarts, "bf16": bf16, "seed": seed}
+    if neighbours is not None:
+        settings["neighbours"] = {name: v for name, v in vars(neighbours).items() if not name.startswith("_")}
+    objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
+    modules = ("bank", "encoders", "images", "losses", "neighbour_loss", "objectives", "training", "votes")
     code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in modules]
-    start = [t.numpy() for module in (encoder, loss) for t in module.state_dict().values()]  # tells weights and shapes
+    start = [t.numpy() for module in (encoder, objectives) for t in module.state_dict().values()]  # weights, shapes
     about = (settings, loss.weights, loss.config, device, torch.get_num_threads(), torch.__version__)
     mark = fingerprint(x, y, x_val, y_val, *start, encoder.config, about, code)
 
     if split.is_image:
         encoder.fit_normalisation(x)
     encoder.to(device)
-    loss.to(device)
-    parameters = [*encoder.parameters(), *loss.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+    objectives.to(device)
+    parameters = [*encoder.parameters(), *objectives.parameters()]
+    groups = parameter_groups(encoder, loss, neighbours, lr_factors)
+    optimiser = torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
     n, batch = len(x), min(batch_size, len(x))
     steps_an_epoch = max(1, n // batch)
     best = copy.deepcopy(encoder.state_dict())
     history: list[Row] = []
     if resume is not None:
-        history = load_state(resume, mark, encoder, loss, optimiser, best) or []
+        history = load_state(resume, mark, encoder, objectives, optimiser, best) or []
     data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
 
     for epoch in range(len(history), epochs):
         torch.manual_seed(seed * 100_003 + epoch)  # dropout
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         order = torch.randperm(n, generator=generator).to(device)
+        if neighbours is not None and epoch % neighbours.refresh == 0:
+            neighbours.fill(torch.from_numpy(embed(encoder, x, device, bf16)[0]))
         encoder.train()
         total = 0.0
         for i in range(steps_an_epoch):
             rows = order[i * batch : (i + 1) * batch]
-            rate = learning_rate(epoch * steps_an_epoch + i, epochs * steps_an_epoch, warmup, lr)
+            step, cycle = epoch * steps_an_epoch + i, restarts["period"] * steps_an_epoch
+            rate = learning_rate(step, epochs * steps_an_epoch, warmup, lr, cycle, restarts["factor"])
             for group in optimiser.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group["factor"]
             views = augment_images(data[rows], generator, **augment) if split.is_image else data[rows]
+            partners, share = None, 1.0
+            if mixup:
+                views, places, share = mix_rows(views, mixup, generator)
+                partners = rows[places]
             with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
                 z, logits = encoder(views)
             value = loss(z, logits, target[rows])
+            if partners is not None:
+                value = share * value + (1 - share) * loss(z, logits, target[partners])
+            if neighbours is not None:
+                value = value + neighbours(z, rows, partners, share)
             optimiser.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_(parameters, grad_clip)
             optimiser.step()
+            if neighbours is not None and partners is None:  # a mixture is no embedding of a bank row
+                neighbours.update(rows, z.detach())
             total += float(value.detach())
         require(
             math.isfinite(total),
@@ -165,7 +222,7 @@ def train_encoder(
                 best = copy.deepcopy(encoder.state_dict())
         history.append(row)
         if resume is not None:
-            save_state(resume, mark, encoder, loss, optimiser, best, history)
+            save_state(resume, mark, encoder, objectives, optimiser, best, history)
         if progress is not None:
             progress(row)
 

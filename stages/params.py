@@ -58,12 +58,41 @@ class Losses(Block):
     cross_entropy: NonNegative
     supcon: NonNegative
     proxy_anchor: NonNegative
+    contrastive: NonNegative
+    knn: NonNegative
+    entropy: NonNegative
+    calibration: NonNegative
 
     @model_validator(mode="after")
     def _learn_something(self) -> "Losses":
-        if self.cross_entropy + self.supcon + self.proxy_anchor == 0:
-            raise ValueError("all weights are 0; give at least one loss a weight above 0")
+        if self.cross_entropy + self.supcon + self.proxy_anchor + self.contrastive + self.knn == 0:
+            raise ValueError(
+                "nothing learns the classes; "
+                "give cross_entropy, supcon, proxy_anchor, contrastive or knn a weight above 0"
+            )
         return self
+
+
+class Knn(Block):
+    k: Count
+    temperature: Positive
+    prior: Share
+    refresh: Count
+    momentum: Annotated[float, Field(ge=0, le=1)]
+    hard_weight: Annotated[float, Field(ge=1)]
+    bins: Annotated[int, Field(ge=2)]
+    sharpness: Positive
+
+
+class LrFactors(Block):
+    backbone: NonNegative
+    projection: NonNegative
+    knn: NonNegative
+
+
+class Restarts(Block):
+    period: Whole
+    factor: Count
 
 
 class TrainEmbedder(Block):
@@ -85,8 +114,28 @@ class TrainEmbedder(Block):
     supcon_temperature: Positive
     proxy_margin: NonNegative
     proxy_alpha: Positive
+    contrastive_margin: Positive
+    knn: Knn
+    lr_factors: LrFactors
+    restarts: Restarts
     augment: Augment
+    mixup: NonNegative
     bf16: bool
+
+    @model_validator(mode="after")
+    def _mix_what_can_be_mixed(self) -> "TrainEmbedder":
+        if self.mixup and self.losses.calibration:
+            raise ValueError(
+                f"mixup {self.mixup} gives a row two labels, and losses.calibration {self.losses.calibration} "
+                "needs one; set either to 0"
+            )
+        votes = self.losses.knn or self.losses.entropy
+        if self.mixup and votes and self.knn.momentum < 1:
+            raise ValueError(
+                f"mixup {self.mixup} embeds no row as it is, so knn.momentum {self.knn.momentum} has nothing to put "
+                "into the memory; set knn.momentum to 1.0 or mixup to 0"
+            )
+        return self
 
 
 class BuildIndex(Block):

@@ -5,17 +5,20 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from attnknn.artifacts import Split
+from attnknn.artifacts import BANK, Split
 from attnknn.bank import set_threads
 from attnknn.device import use_device
 from attnknn.encoders import Encoder
 from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
+from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.training import best_epoch, train_encoder
 from stages.params import read_params, run
 
-LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha"}
+LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
+VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
 LOOP = {"epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "augment"}
+LOOP |= {"mixup", "lr_factors", "restarts", "bf16"}
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
@@ -29,15 +32,19 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     c = len(data.classes)
     head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
-    loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(), **t.model_dump(include=LOSS))
+    loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
+    weights, neighbours = t.losses.model_dump(include=VOTES), None
+    if any(weights.values()):
+        votes = {**weights, **t.knn.model_dump(), "label_smoothing": t.label_smoothing}
+        neighbours = NeighbourLoss(data.y[data.part == BANK], c, t.embed_dim, **votes)
     with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch", delay=2, disable=None) as bar:
 
         def progress(row: dict[str, float]) -> None:
             bar.n = int(row["epoch"])
             bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        loop = t.model_dump(include={*LOOP, "bf16"})
-        history = train_encoder(data, encoder, loss, **loop, seed=seed, device=device, resume=state, progress=progress)
+        run_with = {"seed": seed, "device": device, "neighbours": neighbours, "resume": state, "progress": progress}
+        history = train_encoder(data, encoder, loss, **t.model_dump(include=LOOP), **run_with)
     encoder.save(out, classes=list(data.classes), bf16=t.bf16)
     best = best_epoch(history)
     write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})

@@ -10,7 +10,7 @@ from attnknn.losses import EncoderLoss
 
 # Class 3 has one row only, class 2 none.
 Y = torch.tensor([0, 1, 0, 3, 1, 0, 4])
-ONLY = {"cross_entropy": 0.0, "supcon": 0.0, "proxy_anchor": 0.0}
+ONLY = {"cross_entropy": 0.0, "supcon": 0.0, "proxy_anchor": 0.0, "contrastive": 0.0}
 
 
 def embeddings(b: int = 7, d: int = 11, seed: int = 0) -> Tensor:
@@ -103,6 +103,61 @@ def test_fault_15_proxy_anchor_averages_positives_over_proxies_that_have_some() 
     assert found.item() == pytest.approx(math.log(1 + 2 / math.e) + 3 / 4 * math.log(3), rel=1e-5)
 
 
+def slow_contrastive(z: Tensor, y: Tensor, margin: float) -> Tensor:
+    """Mean of d² over pairs of one class plus mean of max(0, m − d)² over pairs of two."""
+    z, same, other = torch.stack([row / row.norm() for row in z]), [], []
+    for i in range(len(y)):
+        for j in range(i + 1, len(y)):
+            d = (z[i] - z[j]).norm()
+            if y[i] == y[j]:
+                same.append(d**2)
+            elif d < margin:
+                other.append((margin - d) ** 2)
+            else:
+                other.append(0 * d)
+    return torch.stack(same).mean() + torch.stack(other).mean()
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.3, 1.9])
+def test_contrastive_by_loops_over_pairs(margin: float) -> None:
+    """A margin within reach of no negative pair, of some, and of all."""
+    z = embeddings()
+    found = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=margin)(z, None, Y)
+    expected = slow_contrastive(z, Y, margin)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient(found, z), gradient(expected, z))
+
+
+def test_contrastive_by_hand() -> None:
+    """Rows at 0°, 60° and 90°: positive pair d = 1; negatives d = √2 and 2 sin 15°, margin 1."""
+    angle = torch.tensor([0.0, math.pi / 3, math.pi / 2])
+    z = torch.stack([angle.cos(), angle.sin()], dim=1)
+    loss = EncoderLoss(2, 2, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.0)
+    assert loss(z, None, torch.tensor([0, 0, 1])).item() == pytest.approx(
+        1 + (1 - 2 * math.sin(math.pi / 12)) ** 2 / 2, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2], [0, 0, 1, 1, 1]])
+@pytest.mark.parametrize("alike", [False, True])
+def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int], alike: bool) -> None:
+    """A mean over no pairs is 0; pairs at distance 0 have a gradient of 0 and not 0/0."""
+    z = (torch.eye(5)[[0] * 5] if alike else torch.eye(5)).requires_grad_()
+    found = EncoderLoss(5, 5, **(ONLY | {"contrastive": 1.0}), contrastive_margin=0.5)(z, None, torch.tensor(y))
+    found.backward()
+    positive, negative = len(set(y)) < 5, len(set(y)) > 1
+    assert found.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+
+
+def test_contrastive_gradient_against_finite_differences() -> None:
+    loss = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.3)
+    assert loss.contrastive is not None
+    z = embeddings().detach().double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss.contrastive(z, Y), z)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_by_loops(smoothing: float) -> None:
     """The target is 1 − ε of the class and ε spread over all C."""
@@ -116,10 +171,11 @@ def test_cross_entropy_by_loops(smoothing: float) -> None:
 
 
 def test_weights_scale_the_terms() -> None:
-    z, outputs, loss = embeddings(), logits(), EncoderLoss(5, 11, 2.0, 0.3, 0.7)
+    z, outputs, loss = embeddings(), logits(), EncoderLoss(5, 11, 2.0, 0.3, 0.7, 0.4)
     (proxies,) = loss.parameters()
     ce = EncoderLoss(5, 11)(z, outputs, Y)
     expected = 2.0 * ce + 0.3 * slow_supcon(z, Y, 0.1) + 0.7 * slow_proxy_anchor(z, Y, proxies, 0.1, 32.0)
+    expected = expected + 0.4 * slow_contrastive(z, Y, 0.5)
     torch.testing.assert_close(loss(z, outputs, Y), expected)
 
 
@@ -137,7 +193,7 @@ def test_cross_entropy_without_a_linear_head_raises() -> None:
 
 
 def test_bfloat16_inputs_are_summed_in_float32() -> None:
-    loss = EncoderLoss(5, 11, 1.0, 1.0, 1.0)
+    loss = EncoderLoss(5, 11, 1.0, 1.0, 1.0, 1.0)
     z, outputs = embeddings().bfloat16(), logits().bfloat16()
     found = loss(z, outputs, Y)
     assert found.dtype == torch.float32

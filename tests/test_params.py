@@ -12,6 +12,7 @@ from stages.params import check, read_params
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
 MISSING = object()
+LOSSES = dict.fromkeys(GOOD["train_embedder"]["losses"], 0.0)
 
 
 def written(folder: Path, key: str, value: Any) -> Path:
@@ -45,7 +46,29 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("train_embedder.lr", "1e-3", ["train_embedder.lr", "'1e-3'", "number"]),
         ("train_embedder.encoder", "vit", ["train_embedder.encoder", "'vit'", "'convnet'", "'resnet50'"]),
         ("train_embedder.losses.supcon", -1, ["train_embedder.losses.supcon", "-1"]),
-        ("train_embedder.losses", {"cross_entropy": 0, "supcon": 0, "proxy_anchor": 0}, ["losses", "weight above 0"]),
+        ("train_embedder.losses", LOSSES | {"entropy": 0.1, "calibration": 1.0}, ["losses", "weight above 0"]),
+        ("train_embedder.losses.knn", MISSING, ["losses.knn: missing"]),
+        ("train_embedder.losses.contrastive", -0.1, ["train_embedder.losses.contrastive", "-0.1"]),
+        ("train_embedder.losses.knn", -1.0, ["train_embedder.losses.knn", "-1.0"]),
+        ("train_embedder.losses.entropy", -1.0, ["train_embedder.losses.entropy", "-1.0"]),
+        ("train_embedder.losses.calibration", -1.0, ["train_embedder.losses.calibration", "-1.0"]),
+        ("train_embedder.contrastive_margin", 0.0, ["train_embedder.contrastive_margin", "greater than 0"]),
+        ("train_embedder.knn.k", 0, ["train_embedder.knn.k", "0"]),
+        ("train_embedder.knn.temperature", 0.0, ["train_embedder.knn.temperature", "greater than 0"]),
+        ("train_embedder.knn.prior", 0.0, ["train_embedder.knn.prior", "greater than 0"]),
+        ("train_embedder.knn.prior", 1.0, ["train_embedder.knn.prior", "less than 1"]),
+        ("train_embedder.knn.refresh", 0, ["train_embedder.knn.refresh", "0"]),
+        ("train_embedder.knn.momentum", 1.5, ["train_embedder.knn.momentum", "1.5", "less than or equal to 1"]),
+        ("train_embedder.knn.hard_weight", 0.5, ["train_embedder.knn.hard_weight", "0.5"]),
+        ("train_embedder.knn.bins", 1, ["train_embedder.knn.bins", "1"]),
+        ("train_embedder.knn.sharpness", 0.0, ["train_embedder.knn.sharpness", "greater than 0"]),
+        ("train_embedder.knn.tau", 0.1, ["train_embedder.knn.tau: unknown key"]),
+        ("train_embedder.lr_factors.backbone", -0.1, ["train_embedder.lr_factors.backbone", "-0.1"]),
+        ("train_embedder.lr_factors.projection", -0.1, ["train_embedder.lr_factors.projection", "-0.1"]),
+        ("train_embedder.lr_factors.knn", -0.1, ["train_embedder.lr_factors.knn", "-0.1"]),
+        ("train_embedder.restarts.period", -1, ["train_embedder.restarts.period", "-1"]),
+        ("train_embedder.restarts.factor", 0, ["train_embedder.restarts.factor", "0"]),
+        ("train_embedder.mixup", -0.4, ["train_embedder.mixup", "-0.4"]),
         ("overrides.iris.train_embedder", {"epohcs": 3}, ["overrides.iris.train_embedder.epohcs: unknown key"]),
         ("overrides.iris.train_attention", MISSING, ["overrides.iris.train_attention: missing"]),
         ("datasets", ["iris", "nope"], ["datasets: nope", "sources", "cifar10_jpeg"]),
@@ -69,6 +92,26 @@ def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: 
     assert "params.yaml" in message
     for part in expected:
         assert part in message, message
+
+
+@pytest.mark.parametrize(
+    ("losses", "knn", "expected"),
+    [
+        ({"knn": 1.0, "calibration": 0.5}, {}, ["mixup 0.4", "losses.calibration 0.5", "set either to 0"]),
+        ({"knn": 1.0}, {"momentum": 0.5}, ["mixup 0.4", "knn.momentum 0.5", "set knn.momentum to 1.0"]),
+        ({"knn": 1.0, "supcon": 0.5}, {}, None),
+        ({"knn": 0.0}, {"momentum": 0.5}, None),
+    ],
+)
+def test_what_mixup_goes_with(tmp_path: Path, losses: dict, knn: dict, expected: list[str] | None) -> None:
+    path = written(tmp_path, "overrides.iris.train_embedder", {"mixup": 0.4, "losses": losses, "knn": knn})
+    if expected is None:
+        assert check(path)[1]["iris"].train_embedder.mixup == 0.4
+        return
+    with pytest.raises(InputError) as raised:
+        check(path)
+    for part in ["overrides.iris.train_embedder", *expected]:
+        assert part in str(raised.value)
 
 
 def test_no_file_and_no_yaml(tmp_path: Path) -> None:

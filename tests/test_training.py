@@ -14,7 +14,8 @@ from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
 from attnknn.losses import EncoderLoss
-from attnknn.training import best_epoch, knn_score, learning_rate, train_encoder
+from attnknn.neighbour_loss import NeighbourLoss
+from attnknn.training import best_epoch, knn_score, learning_rate, mix_rows, parameter_groups, train_encoder
 from data import blobs, pictures
 
 SETTINGS: dict[str, Any] = {
@@ -27,9 +28,19 @@ SETTINGS: dict[str, Any] = {
     "validate_every": 1,
     "k_val": 5,
     "augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1},
+    "mixup": 0.0,
+    "lr_factors": {"backbone": 1.0, "projection": 1.0, "knn": 1.0},
+    "restarts": {"period": 0, "factor": 1},
     "bf16": False,
     "seed": 3,
 }
+
+
+KNN: dict[str, Any] = {"knn": 1.0, "entropy": 0.01, "calibration": 0.1, "k": 5, "hard_weight": 2.0, "momentum": 0.5}
+
+
+def votes(split: Split, **settings: Any) -> NeighbourLoss:
+    return NeighbourLoss(split.y[split.part == BANK], 3, 8, **settings)
 
 
 def train(split: Split, **changes: Any) -> tuple[Encoder, list[dict[str, float]]]:
@@ -75,11 +86,32 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
     assert bytes_of(first[0]) != bytes_of(third[0])
 
 
+# Recorded before the loop took a kNN objective, MixUp, learning rates by group and restarts.
+@pytest.mark.parametrize(
+    ("make", "losses"),
+    [
+        (pictures, [5.2910536130269366, 4.828734556833903, 4.4269561767578125, 4.328950881958008]),
+        (blobs, [5.913523991902669, 5.29571517308553, 4.850482145945231, 4.567959785461426]),
+    ],
+)
+def test_with_all_that_is_new_off_the_numbers_are_the_old_ones(make, losses: list[float]) -> None:
+    _, history = train(make(96))
+    assert [row["loss"] for row in history] == pytest.approx(losses, rel=1e-3)
+
+
 @pytest.mark.parametrize("make", [pictures, blobs])
-@pytest.mark.parametrize("after", [1, 3])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(make, after: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("after", "knn"), [(1, False), (3, False), (1, True), (3, True)])
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(make, after: int, knn: bool, tmp_path: Path) -> None:
     split = make(96)
-    whole, history = train(split)
+    kept: list[NeighbourLoss] = []
+
+    def run(**changes: Any) -> tuple[Encoder, list[dict[str, float]]]:
+        if knn:  # refreshed at the first and third epoch: a resumed second or fourth needs the memory of the state
+            kept.append(votes(split, **KNN, refresh=2))
+            changes["neighbours"] = kept[-1]
+        return train(split, **changes)
+
+    whole, history = run()
     state = tmp_path / "state.safetensors"
     seen: list[float] = []
 
@@ -89,11 +121,13 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(make, after: int, tmp
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(split, resume=state, progress=kill)
-    resumed, rest = train(split, resume=state, progress=lambda row: seen.append(row["epoch"]))
+        run(resume=state, progress=kill)
+    resumed, rest = run(resume=state, progress=lambda row: seen.append(row["epoch"]))
     assert seen == [1, 2, 3, 4], "an epoch was run twice or left out"
     assert bytes_of(resumed) == bytes_of(whole)
     assert rest == history
+    for name in ("memory", "log_temperature") if knn else ():
+        assert torch.equal(getattr(kept[-1], name), getattr(kept[0], name)), name
 
 
 def test_the_state_of_another_run_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -126,6 +160,43 @@ def test_the_state_of_another_loss_or_start_is_not_gone_on_with(tmp_path: Path, 
     assert epochs_run({}, 0) == [1, 2, 3, 4]
     assert epochs_run({}, 0) == []
     assert epochs_run(change, 0 if change else 1) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"k": 7}, {"temperature": 0.2}, {"prior": 0.02}, {"refresh": 2}, {"momentum": 0.9}, {"hard_weight": 1.5}),
+        *({"knn": 0.5}, {"entropy": 0.02}, {"calibration": 0.2}, {"label_smoothing": 0.1}, {"bins": 9}),
+        {"sharpness": 1.0},
+    ],
+)
+def test_the_state_of_another_knn_objective_is_not_gone_on_with(tmp_path: Path, change: dict[str, float]) -> None:
+    split, state = blobs(48), tmp_path / "state.safetensors"
+    train(split, epochs=1, resume=state, neighbours=votes(split, **KNN))
+    epochs: list[float] = []
+
+    def note(row: dict[str, float]) -> None:
+        epochs.append(row["epoch"])
+
+    train(split, epochs=1, resume=state, progress=note, neighbours=votes(split, **KNN))
+    assert epochs == []
+    train(split, epochs=1, resume=state, progress=note, neighbours=votes(split, **KNN | change))
+    assert epochs == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mixup": 0.4},
+        {"restarts": {"period": 1, "factor": 1}},
+        {"lr_factors": SETTINGS["lr_factors"] | {"backbone": 0.1}},
+    ],
+)
+def test_the_state_of_another_loop_is_not_gone_on_with(tmp_path: Path, change: dict[str, Any]) -> None:
+    split, state, epochs = blobs(48), tmp_path / "state.safetensors", []
+    train(split, epochs=1, resume=state)
+    train(split, epochs=1, resume=state, progress=lambda row: epochs.append(row["epoch"]), **change)
+    assert epochs == [1]
 
 
 def test_a_damaged_state_starts_afresh(tmp_path: Path) -> None:
@@ -188,6 +259,165 @@ def test_learning_rate_by_hand() -> None:
     assert rates[:3] == [0.5, 1.0, 1.0]
     assert rates[6] == pytest.approx(0.5)
     assert rates[9] == pytest.approx(0.5 * (1 + math.cos(math.pi * 7 / 8)))
+
+
+def test_restarts_by_hand() -> None:
+    """Two steps of warm-up, a cosine of 4 steps, one of 8, and 2 steps of one of 16 that the end cuts off."""
+    rates = [learning_rate(step, 16, 2 / 16, 1.0, cycle=4, factor=2) for step in range(16)]
+    assert rates[:2] == [0.5, 1.0]
+    first = [0.5 * (1 + math.cos(math.pi * i / 4)) for i in range(4)]
+    second = [0.5 * (1 + math.cos(math.pi * i / 8)) for i in range(8)]
+    third = [0.5 * (1 + math.cos(math.pi * i / 16)) for i in range(2)]
+    assert rates[2:] == pytest.approx([*first, *second, *third])
+    assert first[2] == second[4] == pytest.approx(0.5)
+
+
+def test_the_period_is_in_epochs() -> None:
+    _, history = train(blobs(96), warmup=0.0, restarts={"period": 2, "factor": 1})
+    rates = [row["lr"] for row in history]
+    assert rates[2:] == rates[:2], "the third epoch starts over"
+    assert rates[1] < rates[0]
+
+
+def test_every_parameter_is_in_one_group_with_its_factor() -> None:
+    split = blobs(48)
+    encoder = Encoder("mlp", split.x.shape[1:], 3, [16], 8)
+    loss, neighbours = EncoderLoss(3, 8, proxy_anchor=0.1), votes(split, k=5)
+    groups = parameter_groups(encoder, loss, neighbours, {"backbone": 0.1, "projection": 1.0, "knn": 2.0})
+    names = {id(p): name for name, p in encoder.named_parameters()}
+    held = [{names.get(id(p), "").partition(".")[0] for p in group["params"]} for group in groups]
+    assert held == [{"backbone"}, {"projection", "classifier", ""}, {""}], "the proxies have no name in the encoder"
+    assert [group["factor"] for group in groups] == [0.1, 1.0, 2.0]
+    assert [group.get("weight_decay") for group in groups] == [None, None, 0.0], "decay would pull τ towards 1"
+    every = [id(p) for module in (encoder, loss, neighbours) for p in module.parameters()]
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(every)
+    assert len(parameter_groups(encoder, loss, None, {"backbone": 0.1, "projection": 1.0, "knn": 2.0})) == 2
+
+
+def test_the_first_step_moves_each_group_by_its_own_rate() -> None:
+    """AdamW's first step without decay is lr·g/(|g| + 1e-8), which is ± lr wherever there is a gradient to speak of."""
+    split = blobs(96)
+    torch.manual_seed(0)
+    encoder, loss = Encoder("mlp", split.x.shape[1:], 3, [16], 8), EncoderLoss(3, 8)
+    neighbours = votes(split, **KNN)
+    before = [p.detach().clone() for p in (*encoder.parameters(), *neighbours.parameters())]
+    changes = {"epochs": 1, "batch_size": 48, "warmup": 0.0, "weight_decay": 0.0, "lr": 0.01, "grad_clip": 1e9}
+    factors = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
+    (row,) = train_encoder(split, encoder, loss, **SETTINGS | changes | {"lr_factors": factors}, neighbours=neighbours)
+    assert row["lr"] == 0.01
+    after = (*encoder.named_parameters(), *neighbours.named_parameters())
+    for old, (name, new) in zip(before, after, strict=True):
+        factor = 2.0 if name == "log_temperature" else 0.1 if name.startswith("backbone.") else 1.0
+        assert (new - old).abs().max().item() == pytest.approx(factor * 0.01, rel=1e-3), name
+
+
+# The kNN objective in the loop
+
+
+@pytest.mark.parametrize("make", [pictures, blobs])
+def test_it_overfits_32_rows_with_the_knn_objective_alone(make) -> None:
+    """No linear head, no metric loss: the other 31 rows vote for each, and all are right in the end."""
+    split = make(62)
+    x, y = split.x[split.part == BANK], torch.from_numpy(split.y[split.part == BANK])
+    torch.manual_seed(0)
+    kind, widths = ("convnet", [8, 8]) if split.is_image else ("mlp", [16])
+    encoder = Encoder(kind, split.x.shape[1:], 0, widths, 8)
+    loss, neighbours = EncoderLoss(3, 8, cross_entropy=0.0), votes(split, k=9)
+    changes = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
+    history = train_encoder(split, encoder, loss, **SETTINGS | changes, neighbours=neighbours)
+    z = torch.from_numpy(embed(encoder, x)[0])
+    neighbours.fill(z)
+    near = neighbours.search(z, torch.arange(32)[:, None])
+    assert not (near == torch.arange(32)[:, None]).any()
+    assert (y[near].mode(1).values == y).all()
+    assert history[-1]["loss"] < 0.2 * history[0]["loss"]
+
+
+@pytest.mark.parametrize("refresh", [1, 2, 5])
+def test_the_memory_is_embedded_again_every_few_epochs(refresh: int) -> None:
+    """What it holds at the end is what the encoder made of the rows at the start of the last epoch that refreshed."""
+    split = blobs(96)
+    x = split.x[split.part == BANK]
+    torch.manual_seed(0)
+    encoder, neighbours = Encoder("mlp", split.x.shape[1:], 3, [16], 8), votes(split, k=5, refresh=refresh)
+    made = [embed(encoder, x)[0]]  # at the start of each epoch
+    train_encoder(
+        split,
+        encoder,
+        EncoderLoss(3, 8),
+        **SETTINGS,
+        neighbours=neighbours,
+        progress=lambda _: made.append(embed(encoder, x)[0]),
+    )
+    assert np.array_equal(neighbours.memory.numpy(), made[{1: 3, 2: 2, 5: 0}[refresh]])
+    assert not np.array_equal(made[0], made[2])
+
+
+def test_between_refreshes_the_rows_of_a_batch_are_put_in_where_they_belong() -> None:
+    """With m = 0 and one batch of all rows, the memory is what the batch gave, row for row."""
+    split = blobs(96)
+    neighbours, seen = votes(split, k=5, momentum=0.0), []
+    neighbours.register_forward_pre_hook(lambda _, given: seen.append(given))
+    train(split, epochs=1, batch_size=48, neighbours=neighbours)
+    ((z, rows, _, _),) = seen
+    assert sorted(rows.tolist()) == list(range(48))
+    torch.testing.assert_close(neighbours.memory[rows], z.detach())
+
+
+# MixUp
+
+
+def test_mix_rows_by_hand() -> None:
+    x = torch.arange(14, dtype=torch.uint8).reshape(7, 2)
+    shares = []
+    for seed in range(200):
+        mixed, partner, share = mix_rows(x, 0.4, torch.Generator().manual_seed(seed))
+        shares.append(share)
+        assert sorted(partner.tolist()) == list(range(7))
+        for row, i in zip(mixed, range(7), strict=True):
+            assert row.tolist() == pytest.approx((share * x[i] + (1 - share) * x[partner[i]]).tolist())
+    assert 0.5 <= min(shares) < 0.55
+    assert 0.95 < max(shares) <= 1
+    again = mix_rows(x, 0.4, torch.Generator().manual_seed(199))
+    assert torch.equal(again[0], mixed)
+
+
+def test_fault_11_neighbours_are_looked_up_for_the_mixture_that_is_embedded() -> None:
+    """What enters the encoder is λ·x + (1 − λ)·x′, and what it makes of that, with both ids, enters the objective."""
+    split = blobs(96)
+    x = torch.from_numpy(split.x[split.part == BANK])
+    encoder, neighbours = Encoder("mlp", split.x.shape[1:], 3, [16], 8), votes(split, k=5, momentum=0.0)
+    embedded: list[Any] = []
+    looked_up: list[Any] = []
+    encoder.register_forward_hook(lambda m, given, out: embedded.append((given[0], out[0])) if m.training else None)
+    neighbours.register_forward_pre_hook(lambda _, given: looked_up.append(given))
+    train_encoder(split, encoder, EncoderLoss(3, 8), **SETTINGS | {"mixup": 0.4, "epochs": 1}, neighbours=neighbours)
+    assert len(embedded) == len(looked_up) == 3
+    for (views, z), (z_looked_up, rows, partners, share) in zip(embedded, looked_up, strict=True):
+        assert z is z_looked_up
+        assert 0.5 <= share < 1
+        torch.testing.assert_close(views, share * x[rows] + (1 - share) * x[partners])
+    assert not any((neighbours.memory[rows] == z).all(1).any() for z, rows, _, _ in looked_up), "a mixture got in"
+
+
+def test_mixup_weighs_both_labels_in_every_loss() -> None:
+    """The first loss of a run is that of the untrained encoder, so it can be computed again from what went in."""
+    split = pictures()
+    y = torch.from_numpy(split.y[split.part == BANK])
+    torch.manual_seed(0)
+    encoder = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8)
+    loss, neighbours = EncoderLoss(3, 8, supcon=0.5), votes(split, k=5)
+    terms: list[Any] = []
+    neighbours.register_forward_hook(lambda _, given, out: terms.append((*given, out.detach())))
+    labels: list[Any] = []
+    loss.register_forward_hook(lambda _, given, out: labels.append((given[2], out.detach())))
+    changes = {"mixup": 0.4, "epochs": 1, "batch_size": 48}
+    (row,) = train_encoder(split, encoder, loss, **SETTINGS | changes, neighbours=neighbours)
+    ((_, rows, partners, share, votes_loss),) = terms
+    (first, value), (second, other_value) = labels
+    assert torch.equal(first, y[rows])
+    assert torch.equal(second, y[partners])
+    assert row["loss"] == pytest.approx((share * value + (1 - share) * other_value + votes_loss).item(), rel=1e-6)
 
 
 def test_knn_score_against_scikit_learn() -> None:
