@@ -6,18 +6,11 @@ import numpy as np
 import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions
+from attnknn.calibration import fit_temperature, fit_vector_scaling, vector_scale
 from attnknn.classify import classify
 from attnknn.errors import require
 from attnknn.heads import Attention, Distance, Head, Uniform
-from attnknn.tuning import (
-    Tuned,
-    choices_of_k,
-    fit_temperature,
-    fit_vector_scaling,
-    tune_distance,
-    tune_uniform,
-    vector_scale,
-)
+from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 from attnknn.votes import class_shares
 
 
