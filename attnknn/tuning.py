@@ -1,15 +1,12 @@
-"""Baselines get their due: k, temperature and prior mass searched on validation rows by NLL, and calibration fitted.
+"""Baselines get their due: k, temperature and prior mass searched on validation rows by NLL.
 
 Searching costs one table of votes for each (k, temperature); the prior mass then only mixes it with the class shares.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import log_softmax
 
 from attnknn.votes import distance_weights, uniform_weights, vote
 
@@ -80,40 +77,3 @@ def tune_distance(
     nll = np.array([[_nll_by_prior(table, y, shares, priors) for table in row] for row in tables])
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}
-
-
-def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
-    """T > 0 that minimises the NLL of softmax(logits/T) on rows (B, C), y (B,) (Guo et al. 2017)."""
-    at = np.arange(len(y))
-
-    def nll(log_t: float) -> float:
-        return -float(log_softmax(logits / np.exp(log_t), axis=1)[at, y].mean())
-
-    found: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
-    return float(np.exp(found.x))
-
-
-def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """softmax(scale_c · log p_c + bias_c), float32 (B, C)."""
-    return np.exp(log_softmax(scale * log_probs + bias, axis=1)).astype(np.float32)
-
-
-def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scale (C,) and bias (C,) of `vector_scale` that minimise NLL + ridge·(‖scale − 1‖² + ‖bias‖²)/C.
-
-    The problem is convex; the ridge pulls towards "no change" where rows are few.
-    """
-    n, c = log_probs.shape
-    log_probs = log_probs.astype(np.float64)
-    onehot = np.eye(c)[y]
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        scale, bias = flat[:c], flat[c:]
-        log_q = log_softmax(scale * log_probs + bias, axis=1)
-        residual = (np.exp(log_q) - onehot) / n  # (B, C)
-        pull = np.concatenate([scale - 1, bias])
-        gradient = np.concatenate([(residual * log_probs).sum(0), residual.sum(0)]) + 2 * ridge * pull / c
-        return -float((log_q * onehot).sum() / n) + ridge * float(pull @ pull) / c, gradient
-
-    best = minimize(loss, np.concatenate([np.ones(c), np.zeros(c)]), jac=True, method="L-BFGS-B")
-    return best.x[:c], best.x[c:]

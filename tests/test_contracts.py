@@ -119,7 +119,7 @@ LAYERS = [
     {"files", "device", "neighbour_loss"},
     {"artifacts"},
     {"resume", "bank", "encoders", "heads", "fetch", "image_folder", "official_images", "tables", "sources"},
-    {"datasets", "classify", "tuning"},
+    {"datasets", "classify", "tuning", "calibration"},
     {"training", "fitting", "comparison", "scorecard", "plots"},
     {"report", "cli"},
 ]

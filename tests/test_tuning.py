@@ -4,19 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
-from sklearn.linear_model import LogisticRegression
 
 from attnknn.artifacts import BANK, VAL
-from attnknn.tuning import (
-    choices_of_k,
-    fit_temperature,
-    fit_vector_scaling,
-    spread,
-    tune_distance,
-    tune_uniform,
-    vector_scale,
-)
+from attnknn.tuning import choices_of_k, spread, tune_distance, tune_uniform
 from attnknn.votes import class_shares
 from data import blobs, embedded, searched
 
@@ -98,34 +88,3 @@ def test_spread_of_one_point_is_usable() -> None:
 def test_choices_of_k() -> None:
     assert choices_of_k([1, 5, 50, 64], 20) == [1, 5, 20]
     assert choices_of_k([1, 5, 20], 5) == [1, 5]
-
-
-def test_temperature_undoes_a_known_one() -> None:
-    """Labels drawn from softmax(logits): scaling the logits by 3 must be answered by T = 3."""
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(20_000, 4)) * 2
-    y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
-    assert fit_temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
-
-
-def test_vector_scaling_reaches_the_known_minimum_and_ridge_holds_it_back() -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(4000, 3)) * 2
-    y = (logits * [1.0, 2.0, 0.5] + [0.5, -0.5, 0.0] + rng.gumbel(size=logits.shape)).argmax(1)
-    log_probs = log_softmax(logits, axis=1)
-
-    def nll(scale: np.ndarray, bias: np.ndarray) -> float:
-        return -float(np.log(vector_scale(log_probs, scale, bias)[np.arange(len(y)), y]).mean())
-
-    scale, bias = fit_vector_scaling(log_probs, y, 1e-6)
-    best = nll(scale, bias)
-    for step in (-0.05, 0.05):
-        for i in range(3):
-            assert nll(scale + step * np.eye(3)[i], bias) >= best - 1e-6
-            assert nll(scale, bias + step * np.eye(3)[i]) >= best - 1e-6
-    # A full linear map on the same inputs has more freedom, so its optimum bounds ours from below, and not by much.
-    full = LogisticRegression(C=1e6, max_iter=1000).fit(log_probs, y).predict_proba(log_probs)
-    assert -np.log(full[np.arange(len(y)), y]).mean() - 1e-4 <= best < nll(np.ones(3), np.zeros(3)) - 0.03
-    held = fit_vector_scaling(log_probs, y, 1e6)
-    np.testing.assert_allclose(held[0], 1, atol=1e-3)
-    np.testing.assert_allclose(held[1], 0, atol=1e-3)

@@ -1,0 +1,179 @@
+"""Post-hoc calibration of any method's probabilities: fitted on fit rows, its settings chosen on validation rows.
+
+Every kind has "no change" among its settings, and takes another only where that lowers the NLL on validation rows. With
+few fit rows a calibration can be worse than none; then the probabilities stay as they are, and the settings say so.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax
+
+from attnknn.errors import require
+
+KINDS = ("temperature", "vector", "isotonic", "dirichlet")
+UNCHANGED = {"unchanged": 1.0}
+_TINY = float(np.finfo(np.float32).tiny)  # 1.2e-38, so that every probability has a logarithm
+_MIXES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # share of uncalibrated probabilities beside isotonic's
+
+Transform = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Calibrated probabilities of the val rows (V, C) and test rows (N, C), and the settings that were chosen."""
+
+    val: np.ndarray
+    test: np.ndarray
+    settings: dict[str, float]
+
+
+def _nll(probs: np.ndarray, y: np.ndarray) -> float:
+    return -float(np.log(probs[np.arange(len(y)), y].astype(np.float64)).mean())
+
+
+def _floored(probs: np.ndarray) -> np.ndarray:
+    """Rows that sum to 1 with no probability below 1.2e-38, float32."""
+    probs = np.maximum(np.asarray(probs, np.float64), 2 * _TINY)
+    return (probs / probs.sum(1, keepdims=True)).astype(np.float32)
+
+
+def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
+    """T > 0 that minimises the NLL of softmax(logits/T) on rows (B, C), y (B,) (Guo et al. 2017)."""
+    at = np.arange(len(y))
+
+    def nll(log_t: float) -> float:
+        return -float(log_softmax(logits / np.exp(log_t), axis=1)[at, y].mean())
+
+    found: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
+    return float(np.exp(found.x))
+
+
+def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """softmax(scale_c · log p_c + bias_c), float32 (B, C)."""
+    return np.exp(log_softmax(scale * log_probs + bias, axis=1)).astype(np.float32)
+
+
+def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scale (C,) and bias (C,) of `vector_scale` that minimise NLL + ridge·(‖scale − 1‖² + ‖bias‖²)/C.
+
+    The problem is convex; the ridge pulls towards "no change" where rows are few.
+    """
+    n, c = log_probs.shape
+    log_probs = log_probs.astype(np.float64)
+    onehot = np.eye(c)[y]
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        scale, bias = flat[:c], flat[c:]
+        log_q = log_softmax(scale * log_probs + bias, axis=1)
+        residual = (np.exp(log_q) - onehot) / n  # (B, C)
+        pull = np.concatenate([scale - 1, bias])
+        gradient = np.concatenate([(residual * log_probs).sum(0), residual.sum(0)]) + 2 * ridge * pull / c
+        return -float((log_q * onehot).sum() / n) + ridge * float(pull @ pull) / c, gradient
+
+    best = minimize(loss, np.concatenate([np.ones(c), np.zeros(c)]), jac=True, method="L-BFGS-B")
+    return best.x[:c], best.x[c:]
+
+
+def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
+    """One class against the rest, each by isotonic regression, then normalised (Zadrozny & Elkan 2002).
+
+    A row that every class's regression gives 0 keeps its probabilities.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    steps = [
+        IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(fit[:, c].astype(np.float64), y == c)
+        for c in range(fit.shape[1])
+    ]
+
+    def transform(probs: np.ndarray) -> np.ndarray:
+        probs = probs.astype(np.float64)
+        found = np.stack([step.predict(column) for step, column in zip(steps, probs.T, strict=True)], 1)
+        total = found.sum(1, keepdims=True)
+        return np.divide(found, total, out=probs.copy(), where=total > 0)
+
+    return transform
+
+
+def _fit_dirichlet(fit: np.ndarray, y: np.ndarray, ridge: float) -> Transform:
+    """softmax(W log p + b) by multinomial logistic regression (Kull et al. 2019), penalised by ridge·‖W‖²/C.
+
+    Classes without a fit row keep their probability, and the others share what is left. Fit rows of one class alone
+    fit nothing.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    n, c = fit.shape
+    present = np.unique(y)
+    if len(present) < 2:
+        return lambda probs: probs
+    # scikit-learn minimises strength·ΣNLL + ‖W‖²/2; centred columns spare its solver most of the steps.
+    strength = c / (2 * n * ridge)
+    centre = np.log(fit).mean(0)
+    model = LogisticRegression(C=strength, max_iter=300).fit(np.log(fit) - centre, y)
+
+    def transform(probs: np.ndarray) -> np.ndarray:
+        found = probs.astype(np.float64)
+        share = found[:, present].sum(1, keepdims=True)
+        found[:, present] = share * model.predict_proba(np.log(probs) - centre)
+        return found
+
+    return transform
+
+
+def _fits(
+    kind: str, fit: np.ndarray, y: np.ndarray, ridges: Sequence[float]
+) -> list[tuple[dict[str, float], Transform]]:
+    """Every setting that validation rows choose among, with the transform fitted under it."""
+    if kind == "temperature":
+        t = fit_temperature(np.log(fit), y)
+        return [({"temperature": t}, lambda p: vector_scale(np.log(p), np.array(1 / t), np.array(0.0)))]
+    if kind == "vector":
+        fitted = [(r, fit_vector_scaling(np.log(fit), y, r)) for r in ridges]
+        return [({"ridge": r}, lambda p, at=at: vector_scale(np.log(p), *at)) for r, at in fitted]
+    if kind == "isotonic":
+        step = _fit_isotonic(fit, y)
+        return [({"mix": m}, lambda p, m=m: (1 - m) * step(p) + m * p) for m in _MIXES]
+    return [({"ridge": r}, _fit_dirichlet(fit, y, r)) for r in ridges]
+
+
+def calibrate(
+    kind: str,
+    fit: np.ndarray,
+    y_fit: np.ndarray,
+    val: np.ndarray,
+    y_val: np.ndarray,
+    test: np.ndarray,
+    ridges: Sequence[float],
+) -> Calibrated:
+    """Calibrate one method's probabilities; the setting of lowest NLL on val is taken, ties keep "no change".
+
+    temperature: softmax(log p / T). vector: softmax(s_c · log p_c + b_c), held back by a ridge (Guo et al. 2017).
+    isotonic: one class against the rest, normalised; its zeros would make the NLL infinite, so a share `mix` of the
+    uncalibrated probabilities, at least 0.001, is kept as a floor. dirichlet: softmax(W log p + b), with a ridge on W.
+
+    Args:
+        kind: one of `KINDS`.
+        fit, val, test: (F, C), (V, C), (N, C), rows sum to 1; zeros are lifted to 1.2e-38, the least float32.
+        y_fit, y_val: (F,), (V,) true classes; a class may be absent.
+        ridges: what vector and dirichlet choose among.
+
+    Returns:
+        float32 probabilities; rows sum to 1 and none is 0. The settings are one of temperature, ridge, mix, or
+        `UNCHANGED`.
+
+    Raises:
+        InputError: no such kind.
+    """
+    require(kind in KINDS, f"calibration: {kind} is no kind; there are {', '.join(KINDS)}")
+    fit, val, test = (_floored(probs) for probs in (fit, val, test))
+    choices: list[tuple[dict[str, float], Transform]] = [(dict(UNCHANGED), lambda p: p)]
+    choices += _fits(kind, fit.astype(np.float64), np.asarray(y_fit), ridges)
+    on_val = [_floored(transform(val.astype(np.float64))) for _, transform in choices]
+    best = int(np.argmin([_nll(probs, np.asarray(y_val)) for probs in on_val]))
+    settings, transform = choices[best]
+    return Calibrated(on_val[best], _floored(transform(test.astype(np.float64))), settings)

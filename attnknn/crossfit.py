@@ -1,0 +1,33 @@
+"""Which rows each fold of a cross-fit holds out, so that bank rows become queries that their encoder never saw."""
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL
+from attnknn.errors import require
+
+
+def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+    """The part (N,) of every row in each fold: stratified, each bank row held out once.
+
+    Half of the rows a fold holds out become fit rows, half val rows; the other bank rows stay in the bank. Rows of
+    fit and val are left to the main encoder: val rows stay, for they choose the fold's epoch, fit rows join test, which
+    no fold reads.
+
+    Raises:
+        InputError: a class has fewer bank rows than there are folds.
+    """
+    bank = np.flatnonzero(part == BANK)
+    fewest = int(np.bincount(y[bank]).min())
+    require(
+        2 <= folds <= fewest,
+        f"crossfit.folds: {folds}; the rarest class has {fewest} bank rows, so 2 … {fewest} can be had, or 0 for none",
+    )
+    made = []
+    for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
+        rows = bank[held]
+        rows = rows[np.argsort(y[rows], kind="stable")]  # every second of them is stratified too
+        of_fold = np.where(part == FIT, TEST, part).astype(part.dtype)
+        of_fold[rows[::2]], of_fold[rows[1::2]] = FIT, VAL
+        made.append(of_fold)
+    return made
