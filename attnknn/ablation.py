@@ -1,9 +1,18 @@
 """Which parts of the head carry its gain: each taken out of the whole, each put into it, each alone."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from attnknn.artifacts import TEST
+from attnknn.classify import classify_part
+from attnknn.comparison import compare
+from attnknn.fitting import fit_head
 from attnknn.heads import EVIDENCE, PROTOTYPES_ALONE
+from attnknn.neighbourhood import Retrieved
+from attnknn.scorecard import TESTED, Table, intervals_and_tests
 
 Parts = dict[str, Any]
 
@@ -73,3 +82,66 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     changed("reference", "historic", {**NOTHING, **HISTORIC})
     changed("reference", "prototypes", {**NOTHING, **PROTOTYPES_ALONE})
     return made
+
+
+def ablate(
+    spaces: Sequence[Retrieved],
+    repeats: int,
+    k_train: int,
+    k_eval: int,
+    fitting: Mapping[str, Any],
+    grids: Mapping[str, Any],
+    scoring: Mapping[str, Any],
+    seed: int,
+    device: str,
+    progress: Callable[[str], object] | None = None,
+) -> Table:
+    """Every variant of the head (`ablation.variants`), several heads each, against the full head or distance weighting.
+
+    Variants that learn one embedding space are fitted on the main embeddings alone.
+
+    Returns:
+        Rows of variant, group, repeat, metric, value, reference, difference, low, high, p: `alone` is compared with
+        tuned distance weighting, everything else with the full head; `distance` and its calibration are references too.
+    """
+    kind, full = fitting["kind"], fitting["parts"]
+    rest = {name: value for name, value in fitting.items() if name not in ("kind", "parts")}
+    rest |= {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
+    asked = {key: (kind, parts) for key, parts in variants(full).items()}
+    asked["reference", "retrieval"] = ("retrieval", full)
+    main = spaces[:1]
+    base = compare(spaces, {}, k_eval, **grids, calibrations=("vector",), device=device).test
+    groups = {"distance": "reference", "distance_vector": "reference"}
+    table: Table = []
+    for repeat in range(repeats):
+        probs = {name: base.probs[base.methods.index(name)] for name in groups}
+        for (group, part), (of_kind, parts) in asked.items():
+            name = f"{group} {part}" if group in ("without", "with", "alone") else part
+            on = main if _of_one_space(of_kind, parts) else spaces
+            head, _ = fit_head(on, kind=of_kind, parts=parts, **rest, seed=100 * seed + repeat)
+            probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
+            if progress is not None:
+                progress(name)
+        stacked = dataclasses.replace(base, probs=np.stack(list(probs.values())), methods=tuple(probs))
+        against = {name: "distance" if group == "alone" else "full" for name, group in groups.items()}
+        against = {name: reference for name, reference in against.items() if name != reference}
+        intervals, paired = intervals_and_tests(stacked, list(against.items()), **scoring, seed=seed)
+        value = {(row["method"], row["metric"]): row["value"] for row in intervals}
+        for metric in TESTED:
+            own = {"value": value["full", metric], "reference": "full", "difference": 0.0, "low": 0.0, "high": 0.0}
+            table.append({"variant": "full", "group": "full", "repeat": repeat, "metric": metric, **own, "p": 1.0})
+        for row in paired:
+            about = {
+                "variant": row["method"],
+                "group": groups[row["method"]],
+                "repeat": repeat,
+                "metric": row["metric"],
+            }
+            numbers = {key: row[key] for key in ("difference", "low", "high", "p")}
+            own = {"value": value[row["method"], row["metric"]], "reference": row["baseline"]}
+            table.append({**about, **own, **numbers})
+    return table
+
+
+def _of_one_space(kind: str, parts: Mapping[str, Any]) -> bool:
+    return kind == "retrieval" or parts.get("similarity", "bank") != "bank" or bool(parts.get("move_prototypes"))

@@ -3,11 +3,13 @@
 x ─encoder→ z ─bank→ ids, sims (B, K) ─gather→ keys (B, K, D), labels (B, K) ─head→ weights ─vote→ probs (B, C)
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from attnknn.heads import Head
-from attnknn.neighbourhood import Retrieved
+from attnknn.neighbourhood import Retrieved, pooled
 
 _BATCH = 1024
 
@@ -24,3 +26,8 @@ def classify(head: Head, retrieved: Retrieved, rows: np.ndarray, k: int, device:
         batch = retrieved.around(rows[start : start + _BATCH], k, head.needs_keys).to(device)
         out[start : start + _BATCH] = head(batch)[0].cpu().numpy()
     return out
+
+
+def classify_part(head: Head, spaces: Sequence[Retrieved], part: int, k: int, device: str = "cpu") -> np.ndarray:
+    """`classify` for the rows of a part in several embedding spaces, one after the other."""
+    return np.concatenate([classify(head, space, rows, k, device) for space, rows in pooled(spaces, part)])

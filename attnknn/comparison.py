@@ -8,10 +8,10 @@ from scipy.special import softmax
 
 from attnknn.artifacts import FIT, TEST, VAL, Predictions
 from attnknn.calibration import calibrate
-from attnknn.classify import classify
+from attnknn.classify import classify_part
 from attnknn.errors import require
 from attnknn.heads import Distance, Head, Uniform
-from attnknn.neighbourhood import Retrieved
+from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 
 
@@ -25,8 +25,7 @@ class Compared:
 
 
 def compare(
-    retrieved: Retrieved,
-    fits: Sequence[Retrieved],
+    spaces: Sequence[Retrieved],
     heads: Mapping[str, Head],
     k_eval: int,
     ks: Sequence[int],
@@ -43,7 +42,8 @@ def compare(
     `<method>_<calibration>`, fitted on fit rows.
 
     Args:
-        fits: whose fit rows calibration is fitted on: `retrieved` itself, or the folds of a cross-fit.
+        spaces: embeddings whose val rows tune baselines and whose fit rows fit calibration: first the main ones, whose
+            test rows are answered, then those of the folds of a cross-fit, if any.
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
@@ -51,13 +51,11 @@ def compare(
     Raises:
         InputError: k_eval is above the neighbours stored.
     """
-    stored = retrieved.neighbours.ids.shape[1]
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
-    e = retrieved.embeddings
-    val, test, y = e.rows(VAL), e.rows(TEST), np.asarray(e.y)
-    y_fit = np.concatenate([one.embeddings.y[one.embeddings.rows(FIT)] for one in fits])
-    near = retrieved.around(val, k_eval)
-    on_val = near.sims.numpy(), near.labels.numpy(), y[val], retrieved.shares, choices_of_k(ks, k_eval)
+    main = spaces[0]
+    y_fit, y_val, y_test = classes_of(spaces, FIT), classes_of(spaces, VAL), classes_of([main], TEST)
+    on_val = *voters(spaces, VAL, k_eval), y_val, main.shares, choices_of_k(ks, k_eval)
     tuned: dict[str, Tuned] = {
         "uniform": tune_uniform(*on_val, priors),
         "distance": tune_distance(*on_val, temperatures, priors),
@@ -68,30 +66,31 @@ def compare(
         **heads,
     }
 
-    def votes(head: Head, one: Retrieved, part: int) -> np.ndarray:
-        return classify(head, one, one.embeddings.rows(part), k_eval, device)
-
-    def linear(one: Retrieved, part: int) -> np.ndarray:
-        assert one.embeddings.logits is not None, "an encoder has a linear head in every fold or in none"
-        logits = np.asarray(one.embeddings.logits[one.embeddings.rows(part)], dtype=np.float64)
-        return softmax(logits, 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
+    def linear(of: Sequence[Retrieved], part: int) -> np.ndarray:
+        logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(of, part)])  # type: ignore[index]
+        return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
 
     # Probabilities on fit, val and test rows.
+    asked = ((spaces, FIT), (spaces, VAL), ([main], TEST))
     probs = {
-        name: (np.concatenate([votes(h, one, FIT) for one in fits]), votes(h, retrieved, VAL), votes(h, retrieved, TEST))
-        for name, h in named.items()
+        name: tuple(classify_part(head, of, part, k_eval, device) for of, part in asked) for name, head in named.items()
     }
-    if e.logits is not None:
-        parts = linear(retrieved, VAL), linear(retrieved, TEST)
-        probs["linear"] = (np.concatenate([linear(one, FIT) for one in fits]), *parts)
+    if main.embeddings.logits is not None:
+        probs["linear"] = tuple(linear(of, part) for of, part in asked)
     for name in [name for name in probs if name != "prototypes"]:
         fit, on_val_rows, on_test_rows = probs[name]
         for kind in calibrations:
-            made = calibrate(kind, fit, y_fit, on_val_rows, y[val], on_test_rows, ridges)
+            made = calibrate(kind, fit, y_fit, on_val_rows, y_val, on_test_rows, ridges)
             probs[f"{name}_{kind}"] = fit, made.val, made.test
             tuned[f"{name}_{kind}"] = made.settings
     of_val, of_test = (
-        Predictions(rows.astype(np.int32), y[rows], np.stack([p[i] for p in probs.values()]), tuple(probs), tuple(e.classes))
-        for i, rows in ((1, val), (2, test))
+        Predictions(
+            np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32),
+            y,
+            np.stack([p[i] for p in probs.values()]),
+            tuple(probs),
+            tuple(main.embeddings.classes),
+        )
+        for i, (of, part, y) in ((1, (spaces, VAL, y_val)), (2, ([main], TEST, y_test)))
     )
     return Compared(of_test, of_val, tuned)

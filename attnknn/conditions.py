@@ -1,4 +1,4 @@
-"""The same embeddings under a memory that is not as it should be: wrong labels, rare classes. Queries stay as they are."""
+"""The same embeddings under a memory that is not as it should be: wrong labels, rare classes. Queries stay."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ from attnknn.evidence import gather_evidence
 from attnknn.neighbourhood import Retrieved
 
 
-def retrieve(embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu") -> Retrieved:
+def retrieve(
+    embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
+) -> Retrieved:
     """Exact neighbours of every row, and the evidence; at most k_max, and at most the other rows of the bank."""
     found = search(memory(embeddings, metric=metric), embeddings, min(k_max, len(embeddings.rows(BANK)) - 1), device)
     return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
@@ -37,7 +39,9 @@ def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -
     return made
 
 
-def with_long_tail(of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu") -> list[Retrieved]:
+def with_long_tail(
+    of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu"
+) -> list[Retrieved]:
     """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest; searched again.
 
     Row ids are those of the rows that are left. Args as for `with_noise`.

@@ -1,4 +1,4 @@
-"""What can be wrong with a memory: labels that are wrong, classes that are rare. Pure numpy; nothing of ours is imported."""
+"""What can be wrong with a memory: labels that are wrong, classes that are rare. Nothing of ours is imported."""
 
 import numpy as np
 

@@ -10,9 +10,8 @@ from attnknn.errors import require
 def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
     """The part (N,) of every row in each fold: stratified, each bank row held out once.
 
-    Half of the rows a fold holds out become fit rows, half val rows; the other bank rows stay in the bank. Rows of
-    fit and val are left to the main encoder: val rows stay, for they choose the fold's epoch, fit rows join test, which
-    no fold reads.
+    Half of the rows that a fold holds out become its fit rows, half its val rows; the other bank rows stay its bank.
+    The rows that all folds hold out count as test rows, which no fold reads.
 
     Raises:
         InputError: a class has fewer bank rows than there are folds.
@@ -27,7 +26,7 @@ def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[n
     for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
         rows = bank[held]
         rows = rows[np.argsort(y[rows], kind="stable")]  # every second of them is stratified too
-        of_fold = np.where(part == FIT, TEST, part).astype(part.dtype)
+        of_fold = np.where(part == BANK, BANK, TEST).astype(part.dtype)
         of_fold[rows[::2]], of_fold[rows[1::2]] = FIT, VAL
         made.append(of_fold)
     return made

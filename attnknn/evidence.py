@@ -1,4 +1,4 @@
-"""What is known of each bank row beyond distance: how far its own neighbours agree with its label, and how dense it lies.
+"""What is known of each bank row beyond distance: how far its own neighbours agree with its label, how dense it lies.
 
 Label noise shows as a row whose neighbours carry another label. All of it comes from the bank alone, each row left out
 of its own neighbourhood, so it says nothing about the queries.

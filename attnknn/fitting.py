@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from attnknn.artifacts import FIT, VAL
-from attnknn.classify import classify
+from attnknn.classify import classify_part
 from attnknn.errors import require
-from attnknn.learned import LearnedHead, make_head
-from attnknn.neighbourhood import Retrieved
+from attnknn.learned import LearnedHead, learns_space, make_head
+from attnknn.neighbourhood import Retrieved, classes_of, voters
 from attnknn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.tuning import spread, tune_distance
 
@@ -21,8 +21,7 @@ Row = dict[str, float]
 
 
 def fit_head(
-    retrieved: Retrieved,
-    fits: Sequence[Retrieved],
+    spaces: Sequence[Retrieved],
     *,
     k_train: int,
     kind: str,
@@ -43,7 +42,7 @@ def fit_head(
     device: str = "cpu",
     progress: Callable[[Row], None] | None = None,
 ) -> tuple[LearnedHead, list[Row]]:
-    """Fit the attention head on fit rows, which no encoder they are embedded by trained on; stop by the NLL on val rows.
+    """Fit the attention head on fit rows, which their encoder never trained on; stop by the NLL on val rows.
 
     The head starts as the distance weighting of k_train neighbours whose τ and ε are best on val, and never ends with
     a higher validation NLL than that. Of several restarts the one of lowest validation NLL is kept.
@@ -51,9 +50,8 @@ def fit_head(
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
 
     Args:
-        retrieved: whose val rows stop the fitting.
-        fits: whose fit rows are learned from: `retrieved` itself, or the folds of a cross-fit, each embedded by an
-            encoder that did not see its fit rows.
+        spaces: embeddings whose fit rows are learned from and whose val rows stop it: the main ones first, then those
+            of the folds of a cross-fit, if any.
         kind, parts: what the head is made of, see `learned.make_head`.
         hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 weighs all queries alike.
         weight_decay: of the projections, the prototypes' moves and the evidence network's matrices.
@@ -61,26 +59,30 @@ def fit_head(
         temperatures, priors: grids for the start, see `tuning.tune_distance`.
 
     Returns:
-        The head in evaluation mode, and a row an epoch: epoch (0 is the start), loss on fit rows, val_nll, restart.
+        The head in evaluation mode, and a row an epoch: restart, epoch (0 is the start), fit_loss, val_nll.
     """
-    stored = retrieved.neighbours.ids.shape[1]
-    require(k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train")
-    y, val = np.asarray(retrieved.embeddings.y), retrieved.embeddings.rows(VAL)
-    own = [one.embeddings.rows(FIT) for one in fits]
-    queries = np.concatenate([np.stack([np.full_like(rows, f), rows], 1) for f, rows in enumerate(own)])  # (M, 2)
-    require(len(queries) > 0, "fit: no rows to fit the head on")
-    around = retrieved.around(val, k_train)
-    start = tune_distance(
-        around.sims.numpy(), around.labels.numpy(), y[val], retrieved.shares, [k_train], temperatures, priors
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    require(
+        k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
     )
+    queries = np.concatenate(
+        [
+            np.stack([np.full_like(rows, s), rows], 1)
+            for s, rows in enumerate(one.embeddings.rows(FIT) for one in spaces)
+        ]
+    )  # (M, 2): which space, row
+    require(len(queries) > 0, "fit: no rows to fit the head on")
+    y_val = classes_of(spaces, VAL)
+    sims, labels = voters(spaces, VAL, k_train)
+    start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
     def objective(head: LearnedHead, batch: np.ndarray) -> Tensor:
-        """The loss of some queries (B, 2): which of fits, row; those of one embedding space at a time."""
+        """The loss of some queries (B, 2): which space, row; those of one embedding space at a time."""
         answers = []
         for f in np.unique(batch[:, 0]):
             rows = batch[batch[:, 0] == f, 1]
-            near = fits[f].around(rows, k_train, head.needs_keys).to(device)
-            target = torch.from_numpy(fits[f].embeddings.y[rows]).to(device)
+            near = spaces[f].around(rows, k_train, head.needs_keys).to(device)
+            target = torch.from_numpy(spaces[f].embeddings.y[rows]).to(device)
             answers.append((*head(near), target, hardness(near.labels, target)))
         probs, weights, target, hard = (torch.cat(part) for part in zip(*answers, strict=True))
         loss = nll(probs, target, label_smoothing, hard_weights(hard, hard_weight) if hard_weight != 1 else None)
@@ -91,8 +93,8 @@ def fit_head(
         return loss
 
     def validate(head: LearnedHead) -> float:
-        probs = classify(head.eval(), retrieved, val, k_train, device)
-        return -float(np.log(probs[np.arange(len(val)), y[val]].clip(1e-37)).mean())
+        probs = classify_part(head.eval(), spaces, VAL, k_train, device)
+        return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
 
     best, best_state, history = math.inf, None, []
     for restart in range(restarts):
@@ -101,45 +103,49 @@ def fit_head(
         head = make_head(
             kind,
             parts,
-            dim=retrieved.embeddings.z.shape[1],
-            n_classes=len(retrieved.embeddings.classes),
-            n_sizes=len(retrieved.evidence.sizes),
+            dim=spaces[0].embeddings.z.shape[1],
+            n_classes=len(spaces[0].embeddings.classes),
+            n_sizes=len(spaces[0].evidence.sizes),
             temperature=start["temperature"],
             prior=start["prior"],
-            metric=retrieved.neighbours.metric,
-            unit=spread(around.sims.numpy()),
+            metric=spaces[0].neighbours.metric,
+            unit=spread(sims),
         ).to(device)
+        require(
+            len(spaces) == 1 or not learns_space(head),
+            "train_attention.head: what it learns of one embedding space means nothing in another; with "
+            "crossfit.folds take similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
+        )
         learned = [p for p in head.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if p.ndim > 1], "weight_decay": weight_decay},
             {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
         ]
         optimiser = torch.optim.AdamW(groups, lr=lr)
-        history.append({"restart": restart, "epoch": 0, "loss": math.nan, "val_nll": validate(head)})
-        since, lowest = 0, history[-1]["val_nll"]
-        if lowest < best:
-            best, best_state = lowest, copy.deepcopy(head.state_dict())
-        for epoch in range(1, epochs + 1):
-            head.train()
-            order = rng.permutation(queries)
-            total = 0.0
+        stalled, lowest = 0, math.inf
+        for epoch in range(epochs + 1):
+            training = epoch > 0  # epoch 0 only measures the start
+            head.train(training)
+            order, total = rng.permutation(queries), 0.0
             for s in range(0, len(order), batch_size):
                 batch = order[s : s + batch_size]
-                loss = objective(head, batch)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                with torch.set_grad_enabled(training):
+                    loss = objective(head, batch)
+                if training:
+                    optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    optimiser.step()
                 total += float(loss.detach()) * len(batch)
-            history.append({"restart": restart, "epoch": epoch, "loss": total / len(order), "val_nll": validate(head)})
+            row = {"restart": restart, "epoch": epoch, "fit_loss": total / len(order), "val_nll": validate(head)}
+            history.append(row)
             if progress is not None:
-                progress(history[-1])
-            since += 1
-            if history[-1]["val_nll"] < lowest:
-                since, lowest = 0, history[-1]["val_nll"]
-                if lowest < best:
-                    best, best_state = lowest, copy.deepcopy(head.state_dict())
-            if since >= patience:
+                progress(row)
+            stalled = 0 if row["val_nll"] < lowest else stalled + 1
+            lowest = min(lowest, row["val_nll"])
+            if row["val_nll"] < best:
+                best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
+            if stalled >= patience:
                 break
-    assert best_state is not None, "the first epoch of the first restart is the best so far"
+    assert best_state is not None, "the start itself has a validation NLL"
     head.load_state_dict(best_state)
     return head.eval(), history

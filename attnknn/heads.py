@@ -25,7 +25,7 @@ Head = Callable[[Neighbourhood], Answer]
 EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
 # What is left of attention when the neighbours are taken away: a linear classifier that starts at the class means.
-PROTOTYPES_ALONE = {"prototypes": True, "neighbours": False}
+PROTOTYPES_ALONE = {"prototypes": True, "move_prototypes": False, "neighbours": False}
 _COSINE = 10.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
 
 
@@ -68,8 +68,8 @@ def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
 class Attention(nn.Module):
     """Learned weights over neighbours and null neighbours; untrained, it is exactly `Distance` over all K neighbours.
 
-        aᵢₕ = similarityᵢₕ/τₕ + biasᵢ                                     (neighbour i, head h)
-        n꜀ₕ = logΣⱼ exp(similarityⱼₕ/τₕ) + logit ε + slope·sim₁/u + log share_c + bias_c        (null neighbour of class c)
+        aᵢₕ = similarityᵢₕ/τₕ + biasᵢ                                              (neighbour i, head h)
+        n_ch = logΣⱼ exp(similarityⱼₕ/τₕ) + logit ε + slope·sim₁/u + log share_c + bias_c   (null neighbour of class c)
         w = mean over h of softmax([a₁ₕ … a_Kₕ, n₁ₕ … n_Cₕ]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
     Each part of the bias is a switch, and 0 at the start:
@@ -78,10 +78,10 @@ class Attention(nn.Module):
       nearest), `rank`, `label_share` (log share of its label among the K), `agreement` and `density` of its own
       neighbourhood in the bank, `class_prior` (log share of its class in the bank).
     * self_attention: that network's units first attend to those of the other neighbours, by a residual.
-    * label_bias: s_y·log(label share) + b_y for a neighbour of class y, b_c for the null neighbours. (A bias that is the
-      same for all neighbours would do nothing under softmax.)
-    * prototypes: 10·g·q·(P_y + Δ_y) + d_y for a neighbour of class y, and the same for that class's null neighbour, with P
-      the mean embeddings of the classes in the bank.
+    * label_bias: s_y·log(label share) + b_y for a neighbour of class y, b_c for the null neighbours. (A bias that is
+      the same for all neighbours would do nothing under softmax.)
+    * prototypes: 10·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
+      mean embeddings of the classes in the bank.
     * class_correction: −η·log share_y, for neighbours only: votes corrected for how common a class is in the bank.
 
     Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ that query and keys share,
@@ -101,7 +101,7 @@ class Attention(nn.Module):
         null: whether logit ε and slope are learned.
         neighbours: False takes their votes away, so that the null neighbours answer alone.
         dropout: chance in training that a neighbour is left out of the softmax.
-        move_prototypes: whether Δ_y is learned; not so where a head is fitted in several embedding spaces.
+        move_prototypes: whether Δ_y is learned.
 
     Raises:
         InputError: an unknown name, or parts that do not go together.
@@ -124,7 +124,7 @@ class Attention(nn.Module):
         self_attention: bool = False,
         label_bias: bool = False,
         prototypes: bool = False,
-        move_prototypes: bool = True,
+        move_prototypes: bool = False,
         class_correction: bool = False,
         null: bool = True,
         neighbours: bool = True,
@@ -242,6 +242,7 @@ class Attention(nn.Module):
             by_class = by_class + self.label_bias
         if self.prototype_gain is not None:
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
+            assert self.prototype_bias is not None, "made with the gain"
             by_class = by_class + _COSINE * self.prototype_gain * (n.query @ prototypes.T) + self.prototype_bias
         nearest = self.null_slope * n.sims[:, :1] / self.unit  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)

@@ -31,6 +31,11 @@ def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, unit: float,
     return Attention(**start, n_sizes=n_sizes, unit=unit, **parts)
 
 
+def learns_space(head: LearnedHead) -> bool:
+    """Whether it has weights for each embedding dimension, which mean nothing in another embedding space."""
+    return isinstance(head, Retrieval) or head.needs_keys or head.prototype_move is not None
+
+
 def save_head(head: LearnedHead, folder: Path) -> None:
     """Write weights and configuration to `folder`, in one step."""
     kind = "retrieval" if isinstance(head, Retrieval) else "attention"

@@ -1,5 +1,6 @@
 """What a head is given: queries with their nearest bank rows, and what is known of these."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,8 @@ from torch import Tensor
 from attnknn.artifacts import BANK, Embeddings, Evidence, Neighbours
 from attnknn.errors import require
 from attnknn.votes import class_shares
+
+_PARTS = ("embeddings", "neighbours", "evidence")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Retrieved:
     neighbours: Neighbours
     evidence: Evidence
 
+    def save(self, folder: Path) -> None:
+        """Write the three artifacts to folders inside `folder`."""
+        for name in _PARTS:
+            getattr(self, name).save(folder / name)
+
     @classmethod
     def load(cls, embeddings: Path, neighbours: Path, evidence: Path) -> "Retrieved":
         """Open the three artifacts.
@@ -69,6 +77,17 @@ class Retrieved:
         fits = len(e.z) == len(about.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
         require(fits, f"{evidence}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
         return cls(e, n, about)
+
+    @classmethod
+    def load_folds(cls, folder: Path) -> "list[Retrieved]":
+        """Open what `save` wrote to the folders in `folder`, which are named by number; an empty list if there is none.
+
+        Raises:
+            InputError: as for `load`, or `folder` is missing.
+        """
+        require(Path(folder).is_dir(), f"{folder}: no such folder; run `dvc repro`")
+        folds = sorted((f for f in Path(folder).iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+        return [cls.load(*(fold / name for name in _PARTS)) for fold in folds]
 
     @cached_property
     def shares(self) -> Float[Tensor, " C"]:
@@ -95,3 +114,23 @@ class Retrieved:
             prototypes=torch.from_numpy(np.asarray(self.evidence.prototypes)),
         )
 
+
+def pooled(spaces: Sequence[Retrieved], part: int) -> list[tuple[Retrieved, np.ndarray]]:
+    """The rows of a part in each embedding space that has some: first the main one's, then those of the folds."""
+    found = [(space, space.embeddings.rows(part)) for space in spaces]
+    return [(space, rows) for space, rows in found if len(rows)]
+
+
+def classes_of(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
+    """True classes int64 (M,) of the rows of a part in all spaces, in the order of `pooled`."""
+    return np.concatenate([np.asarray(space.embeddings.y[rows]) for space, rows in pooled(spaces, part)])
+
+
+def voters(spaces: Sequence[Retrieved], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities and labels (M, k) of the neighbours of the rows of a part in all spaces.
+
+    Raises:
+        InputError: k is above the neighbours stored somewhere.
+    """
+    near = [space.around(rows, k) for space, rows in pooled(spaces, part)]
+    return np.concatenate([n.sims.numpy() for n in near]), np.concatenate([n.labels.numpy() for n in near])

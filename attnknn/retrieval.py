@@ -3,8 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from attnknn.heads import Answer
 from attnknn.neighbourhood import Neighbourhood

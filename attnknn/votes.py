@@ -18,9 +18,9 @@ def vote(
     weights: Float[Tensor, "B K"],
     null: Float[Tensor, " B"],
     labels: Int[Tensor, "B K"],
-    shares: Float[Tensor, "*B C"],
+    shares: Float[Tensor, " C"],
 ) -> Float[Tensor, "B C"]:
-    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do, and shares (of each query, or of all)."""
+    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do."""
     return (null[:, None] * shares).scatter_add(1, labels.clamp(min=0), weights)
 
 

@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings, Neighbours
+from attnknn.artifacts import TEST
+from attnknn.calibration import KINDS
 from attnknn.comparison import compare
 from attnknn.device import use_device
 from attnknn.files import write_csv, write_json
-from attnknn.heads import Attention
-from attnknn.scorecard import intervals_and_tests, reliability, scores
-from stages.params import read_params, run
+from attnknn.learned import load_head
+from attnknn.metrics import oracle
+from attnknn.neighbourhood import Retrieved, classes_of, voters
+from attnknn.scorecard import BASE, intervals_and_tests, pairs, reliability, scores, values
+from stages.params import grids, read_params, run
 
 
 def main(
@@ -16,30 +19,31 @@ def main(
     seed: int,
     embeddings: Path,
     neighbours: Path,
-    attention: Path,
+    evidence: Path,
+    folds: Path,
+    heads: Path,
     out: Path,
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, ATTENTION; write predictions to OUT and small files under METRICS and PLOTS."""
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS; write predictions to OUT, the rest to METRICS and PLOTS."""
     p = read_params(dataset, "evaluate", "tune", "k_eval", "device", "threads")
-    e = p.evaluate
-    predictions, tuned = compare(
-        Embeddings.load(embeddings),
-        Neighbours.load(neighbours),
-        Attention.load(attention),
-        k_eval=p.k_eval,
-        ks=p.tune.k,
-        temperatures=p.tune.temperature,
-        priors=p.tune.prior,
-        ridges=p.tune.ridge,
-        device=use_device(p.device, p.threads),
-    )
-    predictions.save(out)
-    write_json(metrics / "evaluate.json", scores(predictions, e.bins))
-    write_json(metrics / "tuned.json", tuned)
-    intervals, paired = intervals_and_tests(predictions, "attention", e.bins, e.resamples, e.confidence, seed)
-    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(predictions, e.bins)}
+    device, e = use_device(p.device, p.threads), p.evaluate
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
+    made = compare(spaces, fitted, p.k_eval, **grids(p.tune), calibrations=KINDS, device=device)
+    made.test.save(out)
+    scored = scores(made.test, e.bins)
+    write_json(metrics / "evaluate.json", {name: scored[name] for name in scored if name in BASE})
+    write_json(metrics / "calibration.json", {name: scored[name] for name in scored if name not in BASE})
+    write_json(metrics / "tuned.json", made.tuned)
+    labels, y = voters(spaces[:1], TEST, p.k_eval)[1], classes_of(spaces[:1], TEST)
+    headroom = {"oracle_at_1": 1, "oracle_at_5": min(5, p.k_eval), "oracle_at_k": p.k_eval}
+    write_json(metrics / "headroom.json", {name: oracle(labels, y, k) for name, k in headroom.items()})
+    methods = made.test.methods
+    intervals, paired = intervals_and_tests(made.test, pairs(methods), e.bins, e.resamples, e.confidence, seed)
+    tables = {"intervals": intervals, "paired": paired, "validation": values(made.val, e.bins)}
+    tables["reliability"] = reliability(made.test, e.bins)
     for name, table in tables.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 

@@ -150,6 +150,16 @@ class EvidenceSizes(Block):
     sizes: Annotated[list[Count], Field(min_length=1)]
 
 
+class Crossfit(Block):
+    folds: Whole
+
+    @model_validator(mode="after")
+    def _more_than_one(self) -> "Crossfit":
+        if self.folds == 1:
+            raise ValueError("folds: 1 leaves no rows to train on; give 0 for none, or 2 or more")
+        return self
+
+
 class AttentionHead(Block):
     similarity: Literal["bank", "l2", "dot"]
     heads: Count
@@ -171,7 +181,9 @@ class AttentionHead(Block):
         if self.temperature_bounds and not (
             len(self.temperature_bounds) == 2 and self.temperature_bounds[0] < 1 < self.temperature_bounds[1]
         ):
-            raise ValueError(f"temperature_bounds: {self.temperature_bounds}; give [low, high] with low < 1 < high, or []")
+            raise ValueError(
+                f"temperature_bounds: {self.temperature_bounds}; give [low, high] with low < 1 < high, or []"
+            )
         if self.self_attention and not self.evidence:
             raise ValueError("self_attention: true needs evidence to attend to; name some, or set it false")
         if len(set(self.evidence)) < len(self.evidence):
@@ -180,6 +192,7 @@ class AttentionHead(Block):
 
 
 class TrainAttention(Block):
+    kind: Literal["attention", "retrieval"]
     epochs: Count
     batch_size: Count
     lr: Positive
@@ -205,6 +218,7 @@ class Imbalance(Block):
 
 class Ablation(Block):
     repeats: Count
+    resamples: Annotated[int, Field(ge=100)]
 
 
 class Tune(Block):
@@ -277,6 +291,7 @@ class Overrides(Block):
     prepare: dict[str, Any]
     train_embedder: dict[str, Any]
     build_index: dict[str, Any]
+    crossfit: dict[str, Any]
     train_attention: dict[str, Any]
 
 
@@ -293,6 +308,7 @@ class Params(Block):
     train_embedder: TrainEmbedder
     build_index: BuildIndex
     evidence: EvidenceSizes
+    crossfit: Crossfit
     train_attention: TrainAttention
     tune: Tune
     evaluate: Evaluate
@@ -307,6 +323,13 @@ class Params(Block):
         for key in ("k_eval", "k_train"):
             if getattr(self, key) > self.k_max:
                 raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
+        head = self.train_attention.head
+        of_one_space = self.train_attention.kind == "retrieval" or head.similarity != "bank" or head.move_prototypes
+        if self.crossfit.folds and of_one_space:
+            raise ValueError(
+                f"crossfit.folds: {self.crossfit.folds} embeds rows in several spaces, and train_attention "
+                "learns of one; set folds: 0, or kind: attention, head.similarity: bank and head.move_prototypes: false"
+            )
         for key in ("datasets", "seeds"):
             values = getattr(self, key)
             if len(set(values)) < len(values):
@@ -390,6 +413,16 @@ def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
         # Only what the file says: what a source leaves out is decided where it is read, in attnknn/datasets.py.
         values["sources"] = params.sources[dataset].model_dump(exclude_unset=True)
     return SimpleNamespace(**values)
+
+
+def fitting(t: TrainAttention) -> dict[str, Any]:
+    """The settings of `attnknn.fitting.fit_head` that train_attention gives."""
+    return t.model_dump(exclude={"head"}) | {"parts": t.head.model_dump()}
+
+
+def grids(t: Tune) -> dict[str, Any]:
+    """The settings of `attnknn.comparison.compare` that tune gives."""
+    return {"ks": t.k, "temperatures": t.temperature, "priors": t.prior, "ridges": t.ridge}
 
 
 def run(main: Callable[..., None]) -> None:

@@ -41,6 +41,11 @@ def main(metrics: Path, plots: Path, out: Path) -> None:
         "train_attention",
         "tune",
         "evaluate",
+        "crossfit",
+        "evidence",
+        "noise",
+        "imbalance",
+        "ablation",
         "sources",
         "overrides",
     )

@@ -1,6 +1,7 @@
-"""Fit the attention head on fit rows; stop early by the NLL on val rows. Beside it, class prototypes alone."""
+"""Fit the attention head on fit rows, and class prototypes alone beside it; stop early by the NLL on val rows."""
 
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -8,48 +9,45 @@ from attnknn.device import use_device
 from attnknn.files import new_folder, write_csv, write_json
 from attnknn.fitting import fit_head
 from attnknn.heads import PROTOTYPES_ALONE
+from attnknn.learned import save_head
 from attnknn.neighbourhood import Retrieved
-from stages.params import read_params, run
+from stages.params import fitting, read_params, run
 
 
 def main(
-    dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, out: Path, metrics: Path, curve: Path
+    dataset: str,
+    seed: int,
+    embeddings: Path,
+    neighbours: Path,
+    evidence: Path,
+    folds: Path,
+    out: Path,
+    metrics: Path,
+    curve: Path,
 ) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE; write the heads to OUT, METRICS and the training CURVE."""
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write the heads to OUT, METRICS and the training CURVE."""
     p = read_params(dataset, "train_attention", "tune", "k_train", "device", "threads")
     t = p.train_attention
     device = use_device(p.device, p.threads)
-    retrieved = Retrieved.load(embeddings, neighbours, evidence)
-    with tqdm(
-        total=t.epochs * t.restarts, desc=f"train_attention {dataset}/{seed}", unit="epoch", delay=2, disable=None
-    ) as bar:
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    made: dict[str, Any] = {}
+    own = fitting(t) | {"temperatures": p.tune.temperature, "priors": p.tune.prior}
+    asked = {"attention": own, "prototypes": own | {"kind": "attention", "parts": PROTOTYPES_ALONE}}
+    for name, settings in asked.items():
+        with tqdm(desc=f"train_attention {dataset}/{seed} {name}", unit="epoch", delay=2, disable=None) as bar:
 
-        def progress(row: dict[str, float]) -> None:
-            bar.update()
-            bar.set_postfix(val_nll=f"{row['val_nll']:.4f}")
+            def progress(row: dict[str, float], bar: Any = bar) -> None:
+                bar.update()
+                bar.set_postfix(val_nll=f"{row['val_nll']:.4f}")
 
-        def fit(parts: dict[str, object]):  # noqa: ANN202
-            return fit_head(
-                retrieved,
-                [retrieved],
-                **t.model_dump(exclude={"head"}),
-                parts=parts,
-                k_train=p.k_train,
-                temperatures=p.tune.temperature,
-                priors=p.tune.prior,
-                seed=seed,
-                device=device,
-                progress=progress,
-            )
-
-        head, history = fit(t.head.model_dump())
-        alone, _ = fit(PROTOTYPES_ALONE)
-    best = min(history, key=lambda row: row["val_nll"])
+            made[name] = fit_head(spaces, **settings, k_train=p.k_train, seed=seed, device=device, progress=progress)
     with new_folder(out) as draft:
-        head.save(draft / "attention")
-        alone.save(draft / "prototypes")
+        for name, (head, _) in made.items():
+            save_head(head, draft / name)
+    head, history = made["attention"]
+    best = min(history, key=lambda row: row["val_nll"])
     start = {key: head.config[key] for key in ("temperature", "prior")}
-    ends = {key: best[key] for key in ("restart", "epoch", "val_nll")}
+    ends = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}
     write_json(metrics, {**ends, "val_nll_start": history[0]["val_nll"], **start})
     write_csv(curve, history)
 

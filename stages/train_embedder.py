@@ -13,7 +13,7 @@ from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.training import best_epoch, train_encoder
-from stages.params import read_params, run
+from stages.params import TrainEmbedder, read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
@@ -21,31 +21,38 @@ LOOP = {"epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "va
 LOOP |= {"mixup", "lr_factors", "restarts", "bf16"}
 
 
-def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
-    """Read SPLIT; write the encoder to OUT, METRICS and the training CURVE; STATE is the place to resume from."""
-    p = read_params(dataset, "train_embedder", "device", "threads")
-    t = p.train_embedder
-    device = use_device(p.device, p.threads)
-    set_threads(p.threads)
-    data = Split.load(split)
+def train(
+    data: Split, t: TrainEmbedder, seed: int, device: str, label: str, state: Path | None = None
+) -> tuple[Encoder, list[dict[str, float]]]:
+    """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; STATE as for the loop."""
     torch.manual_seed(seed)
     c = len(data.classes)
     head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
     loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
-    weights, neighbours = t.losses.model_dump(include=VOTES), None
-    if any(weights.values()):
-        votes = {**weights, **t.knn.model_dump(), "label_smoothing": t.label_smoothing}
-        neighbours = NeighbourLoss(data.y[data.part == BANK], c, t.embed_dim, **votes)
-    with tqdm(total=t.epochs, desc=f"train_embedder {dataset}/{seed}", unit="epoch", delay=2, disable=None) as bar:
+    votes, neighbours = {**t.losses.model_dump(include=VOTES), **t.knn.model_dump()}, None
+    if any(votes[name] for name in VOTES):
+        labels = data.y[data.part == BANK]
+        neighbours = NeighbourLoss(labels, c, t.embed_dim, **votes, label_smoothing=t.label_smoothing)
+    with tqdm(total=t.epochs, desc=label, unit="epoch", delay=2, disable=None) as bar:
 
         def progress(row: dict[str, float]) -> None:
             bar.n = int(row["epoch"])
             bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        run_with = {"seed": seed, "device": device, "neighbours": neighbours, "resume": state, "progress": progress}
-        history = train_encoder(data, encoder, loss, **t.model_dump(include=LOOP), **run_with)
-    encoder.save(out, classes=list(data.classes), bf16=t.bf16)
+        rest = {"seed": seed, "device": device, "resume": state, "progress": progress}
+        loop = t.model_dump(include=LOOP)
+        return encoder, train_encoder(data, encoder, loss, **loop, neighbours=neighbours, **rest)
+
+
+def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
+    """Read SPLIT; write the encoder to OUT, METRICS and the training CURVE; STATE is the place to resume from."""
+    p = read_params(dataset, "train_embedder", "device", "threads")
+    device = use_device(p.device, p.threads)
+    set_threads(p.threads)
+    data = Split.load(split)
+    encoder, history = train(data, p.train_embedder, seed, device, f"train_embedder {dataset}/{seed}", state)
+    encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16)
     best = best_epoch(history)
     write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})
     validated = [row for row in history if row["val_accuracy"] >= 0]  # dvc plots an empty cell as 0

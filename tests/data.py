@@ -55,7 +55,14 @@ def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 
 
 
 def neighbourhood(
-    b: int = 5, k: int = 11, d: int = 7, c: int = 3, s: int = 2, seed: int = 0, missing: bool = False, metric: str = "l2"
+    b: int = 5,
+    k: int = 11,
+    d: int = 7,
+    c: int = 3,
+    s: int = 2,
+    seed: int = 0,
+    missing: bool = False,
+    metric: str = "l2",
 ) -> Neighbourhood:
     """Random queries and neighbours, nearest first; with `missing` the first query lacks its last two."""
     g = torch.Generator().manual_seed(seed)

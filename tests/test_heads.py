@@ -164,12 +164,16 @@ def test_the_whole_head_by_loops() -> None:
             bias = by_class[c] + p["label_scale"][c] * math.log(share) - p["correction"] * math.log(shares[c])
             logits.append(learned[i] + bias + from_evidence)
         nulls = [
-            mass + p["null_bias"] + p["null_slope"] * sims[0] / unit + math.log(shares[c]) + by_class[c] for c in range(C)
+            mass + p["null_bias"] + p["null_slope"] * sims[0] / unit + math.log(shares[c]) + by_class[c]
+            for c in range(C)
         ]
         total = sum(math.exp(x) for x in [*logits, *nulls])
         expected = [math.exp(x) / total for x in logits]
         assert weights[b].tolist() == pytest.approx(expected, abs=1e-5)
-        votes = [math.exp(nulls[c]) / total + sum(e for e, y in zip(expected, labels, strict=True) if y == c) for c in range(C)]
+        votes = [
+            math.exp(nulls[c]) / total + sum(e for e, y in zip(expected, labels, strict=True) if y == c)
+            for c in range(C)
+        ]
         assert probs[b].tolist() == pytest.approx(votes, abs=1e-5)
 
 
@@ -181,7 +185,7 @@ def test_several_heads_by_loops() -> None:
     taus = head.temperatures().tolist()
     assert all(0.05 * 1.7 < tau < 20 * 1.7 for tau in taus)
     assert len(set(taus)) == 7
-    probs, weights = head(n)
+    weights = head(n)[1]
     for b in range(2):
         mean = np.zeros(3)
         for h, tau in enumerate(taus):
@@ -226,7 +230,7 @@ def test_fault_6_a_bias_that_is_the_same_for_all_neighbours_does_nothing() -> No
 
 @pytest.mark.parametrize("name", ["label_bias", "label_share", "agreement"])
 def test_fault_6_ours_differs_from_neighbour_to_neighbour(name: str) -> None:
-    """Two neighbours at one distance: the one whose label is common, or is confirmed by its own neighbours, may weigh more."""
+    """Of two neighbours at one distance the one whose label is common, or confirmed, may weigh more."""
     n = replace(neighbourhood(b=1, k=4), labels=torch.tensor([[0, 0, 0, 1]]), sims=torch.full((1, 4), -1.0))
     before = trained(PARTS["nothing"])(n)[1][0]
     torch.testing.assert_close(before, before[:1].expand(4))
@@ -261,7 +265,9 @@ def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> 
     torch.testing.assert_close(renamed[:, to], head(n)[0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("parts", [PARTS["all, l2"], {**EVERYTHING, "similarity": "dot"}, HISTORIC], ids=["l2", "dot", "heads"])
+@pytest.mark.parametrize(
+    "parts", [PARTS["all, l2"], {**EVERYTHING, "similarity": "dot"}, HISTORIC], ids=["l2", "dot", "heads"]
+)
 def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
     n = neighbourhood(b=2, k=4, missing=True).to(torch.float64)
     head = trained({**parts, "dropout": 0.0}).double()

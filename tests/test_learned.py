@@ -15,7 +15,9 @@ from data import neighbourhood, reordered
 PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True, "dropout": 0.3}
 
 
-def made(kind: str, parts: dict[str, Any] = PARTS, metric: str = "l2", trained: bool = False, dim: int = 7) -> LearnedHead:
+def made(
+    kind: str, parts: dict[str, Any] = PARTS, metric: str = "l2", trained: bool = False, dim: int = 7
+) -> LearnedHead:
     torch.manual_seed(0)
     start = {"dim": dim, "n_classes": 3, "temperature": 0.7, "prior": 0.1, "metric": metric}
     head = make_head(kind, parts, n_sizes=2, unit=3.0, **start).eval()

@@ -1,0 +1,85 @@
+"""Attention and what it has to beat, fitted and tuned anew under conditions of the memory; it ends in plain tables."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnknn.artifacts import Predictions
+from attnknn.comparison import Compared, compare
+from attnknn.fitting import fit_head
+from attnknn.heads import PROTOTYPES_ALONE
+from attnknn.neighbourhood import Retrieved
+from attnknn.scorecard import TESTED, Table, intervals_and_tests, pairs, scores, values
+
+# Enough to tell attention from what it has to beat; all calibrations of all methods are `evaluate`'s.
+COMPARED = ("uniform", "uniform_vector", "distance", "distance_vector", "attention", "prototypes", "linear_temperature")
+Make = Callable[[np.random.Generator], Sequence[Retrieved]]
+Settings = Mapping[str, Any]
+
+
+def _only(predictions: Predictions, methods: Sequence[str]) -> Predictions:
+    kept = [m for m, name in enumerate(predictions.methods) if name in methods]
+    names = tuple(predictions.methods[m] for m in kept)
+    return dataclasses.replace(predictions, probs=predictions.probs[kept], methods=names)
+
+
+def fit_and_compare(
+    spaces: Sequence[Retrieved], k_train: int, k_eval: int, fitting: Settings, grids: Settings, seed: int, device: str
+) -> Compared:
+    """Fit attention and prototypes alone, tune the baselines, and answer all test rows; k shrinks with the bank.
+
+    Args:
+        fitting: keyword arguments of `fit_head` that do not follow from the others.
+        grids: ks, temperatures, priors, ridges of `compare`.
+    """
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
+    common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
+    alone = {**common, "kind": "attention", "parts": PROTOTYPES_ALONE}
+    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_head(spaces, **alone)[0]}
+    calibrations = ("temperature", "vector")
+    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=calibrations, device=device)
+
+
+def under_conditions(
+    conditions: Mapping[str, Make],
+    repeats: int,
+    scoring: Settings,
+    seed: int,
+    progress: Callable[[str], object] | None = None,
+    **settings: Any,
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
+    """`fit_and_compare` under each condition, several times: a new memory and a new head each.
+
+    Args:
+        conditions: by name, what makes the memory from a random generator.
+        scoring: bins, resamples, confidence.
+        settings: of `fit_and_compare`.
+
+    Returns:
+        Mean scores over repeats, by condition, method and metric; and the tables `intervals`, `paired` and
+        `validation`, whose rows begin with condition and repeat.
+    """
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    tables: dict[str, Table] = {"intervals": [], "paired": [], "validation": []}
+    for name, make in conditions.items():
+        scored = []
+        for repeat in range(repeats):
+            spaces = make(np.random.default_rng([seed, repeat]))
+            made = fit_and_compare(spaces, seed=100 * seed + repeat, **settings)
+            test, val = _only(made.test, COMPARED), _only(made.val, COMPARED)
+            scored.append(scores(test, scoring["bins"]))
+            intervals, paired = intervals_and_tests(test, pairs(test.methods), **scoring, seed=seed)
+            intervals = [row for row in intervals if row["metric"] in TESTED]
+            found = {"intervals": intervals, "paired": paired, "validation": values(val, scoring["bins"])}
+            for table, rows in found.items():
+                tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
+            if progress is not None:
+                progress(name)
+        means[name] = {
+            method: {metric: float(np.mean([one[method][metric] for one in scored])) for metric in of}
+            for method, of in scored[0].items()
+        }
+    return means, tables

@@ -1,0 +1,36 @@
+"""Which parts of the head carry its gain: each off, each put in, each alone."""
+
+from pathlib import Path
+
+from tqdm import tqdm
+
+from attnknn.ablation import ablate
+from attnknn.device import use_device
+from attnknn.files import write_csv
+from attnknn.neighbourhood import Retrieved
+from stages.params import fitting, grids, read_params, run
+
+
+def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, table: Path) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write TABLE."""
+    p = read_params(
+        dataset, "ablation", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads"
+    )
+    with tqdm(desc=f"ablation {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
+        rows = ablate(
+            [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)],
+            p.ablation.repeats,
+            k_train=p.k_train,
+            k_eval=p.k_eval,
+            fitting=fitting(p.train_attention),
+            grids=grids(p.tune),
+            scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},
+            seed=seed,
+            device=use_device(p.device, p.threads),
+            progress=lambda _: bar.update(),
+        )
+    write_csv(table, rows)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,47 @@
+"""Wrong labels in the memory: heads fitted anew, baselines tuned anew, on the same embeddings."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+from tqdm import tqdm
+
+from attnknn.conditions import with_noise
+from attnknn.device import use_device
+from attnknn.files import write_csv, write_json
+from attnknn.neighbourhood import Retrieved
+from attnknn.study import Make, under_conditions
+from stages.params import fitting, grids, read_params, run
+
+
+def study(
+    stage: str, conditions: Mapping[str, Make], repeats: int, p: SimpleNamespace, item: tuple[str, int], out: list[Path]
+) -> None:
+    """Fit and compare under each condition; write METRICS, and tables under PLOTS."""
+    dataset, seed = item
+    metrics, plots = out
+    with tqdm(
+        total=len(conditions) * repeats, desc=f"{stage} {dataset}/{seed}", unit="head", delay=2, disable=None
+    ) as bar:
+        ks = {"k_train": p.k_train, "k_eval": p.k_eval, "device": use_device(p.device, p.threads)}
+        settings = ks | {"fitting": fitting(p.train_attention), "grids": grids(p.tune)}
+        scoring = p.evaluate.model_dump()
+        means, tables = under_conditions(conditions, repeats, scoring, seed, lambda _: bar.update(), **settings)
+    write_json(metrics, means)
+    for table, folder in (("intervals", stage), ("paired", f"{stage}_paired"), ("validation", f"{stage}_validation")):
+        write_csv(plots / folder / f"{dataset}-{seed}.csv", tables[table])
+
+
+def main(
+    dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
+    p = read_params(dataset, "noise", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads")
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    conditions = {f"noise {rate}": partial(with_noise, spaces, rate) for rate in p.noise.rates}
+    study("noise", conditions, p.noise.repeats, p, (dataset, seed), [metrics, plots])
+
+
+if __name__ == "__main__":
+    run(main)
