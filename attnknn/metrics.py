@@ -21,6 +21,7 @@ METRICS = (
     "ece_classwise",
 )
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
+_HELD = 2**26  # numbers of row terms that a bootstrap holds at once: 512 MiB
 
 
 def _bins(confidence: np.ndarray, bins: int) -> np.ndarray:
@@ -141,13 +142,17 @@ def bootstrap(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed:
         (M, resamples, 8), the last axis in the order of `METRICS`.
     """
     n, c = probs.shape[1:]
-    terms = [_row_terms(*_check(p, y), bins) for p in probs]
     out = np.empty((len(probs), resamples, len(METRICS)))
-    done = 0
-    for counts in _resamples(n, resamples, seed):
-        for m, t in enumerate(terms):
-            out[m, done : done + len(counts)] = _scores(counts @ t, n, c, bins)
-        done += len(counts)
+    columns = 3 + 3 * c + 2 * bins + c * bins
+    size = max(1, _HELD // (n * columns))
+    # Drawing the same counts again for the next methods is cheaper than holding the counts or all terms.
+    for first in range(0, len(probs), size):
+        terms = [_row_terms(*_check(p, y), bins) for p in probs[first : first + size]]
+        done = 0
+        for counts in _resamples(n, resamples, seed):
+            for m, t in enumerate(terms, first):
+                out[m, done : done + len(counts)] = _scores(counts @ t, n, c, bins)
+            done += len(counts)
     return out
 
 
@@ -203,3 +208,18 @@ def reliability(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> list[Reliab
         ReliabilityBin(b / bins, (b + 1) / bins, int(count[b]), float(mean_confidence[b]), float(accuracy[b]))
         for b in range(bins)
     ]
+
+
+def oracle(labels: np.ndarray, y: np.ndarray, k: int) -> float:
+    """Share of rows with a neighbour of their own class among the first k: what the best weights could get right.
+
+    Args:
+        labels: (B, K) classes of the neighbours, nearest first; −1 where there is none.
+        y: (B,) true classes.
+
+    Raises:
+        ValueError: k is not in 1 … K.
+    """
+    if not 1 <= k <= labels.shape[1]:
+        raise ValueError(f"k: {k} of {labels.shape[1]} neighbours")
+    return float((np.asarray(labels)[:, :k] == np.asarray(y)[:, None]).any(1).mean())

@@ -1,5 +1,6 @@
 """From predictions to what is reported: scores, intervals, paired tests and reliability, as plain tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,10 @@ from attnknn.artifacts import Predictions
 from attnknn.errors import require
 
 Table = list[dict[str, Any]]
+Pair = tuple[str, str]
+# The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
+BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
+TESTED = ("accuracy", "nll", "ece")
 _ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
@@ -18,19 +23,47 @@ def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
     return {method: metrics.scores(probs, predictions.y, bins) for method, probs in named}
 
 
+def values(predictions: Predictions, bins: int) -> Table:
+    """Rows of method, metric, value in the metrics that are tested."""
+    table = scores(predictions, bins)
+    return [{"method": name, "metric": m, "value": found[m]} for name, found in table.items() for m in TESTED]
+
+
+def pairs(methods: Sequence[str]) -> list[Pair]:
+    """Who is tested against whom: (method, baseline).
+
+    `attention` against every other method; and with each calibration, `attention_<kind>` against the kNN baselines
+    with the same one, so that the head's own gain is seen apart from calibration's.
+    """
+    found = [("attention", name) for name in methods if name != "attention"]
+    for name in methods:
+        base, _, kind = name.partition("_")
+        if base == "attention" and kind:
+            found += [(name, other) for other in (f"distance_{kind}", f"uniform_{kind}") if other in methods]
+    return found
+
+
 def intervals_and_tests(
-    predictions: Predictions, method: str, bins: int, resamples: int, confidence: float, seed: int
+    predictions: Predictions, pairs: Sequence[Pair], bins: int, resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
-    """Intervals of every score (Wilson's for accuracy, else bootstrap), and `method` against all others, row by row.
+    """Intervals of every score (Wilson's for accuracy, else bootstrap), and each method of a pair against the other.
 
     Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
     with percentile intervals of the paired bootstrap. Resamples are centred on the score of the sample itself.
 
+    Args:
+        pairs: (method, baseline); see `pairs`.
+
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
         (test rows that either gets wrong), p, test.
+
+    Raises:
+        InputError: a pair names a method that is not there.
     """
-    require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
+    place = {name: m for m, name in enumerate(predictions.methods)}
+    for name in [name for pair in pairs for name in pair]:
+        require(name in place, f"{name}: no such method; there are {', '.join(predictions.methods)}")
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
     drawn = metrics.bootstrap(probs, y, bins, resamples, seed)  # (M, R, 8)
@@ -47,37 +80,41 @@ def intervals_and_tests(
                 ends = np.clip(metrics.interval(drawn[m, :, i], confidence), 0, metrics.HIGHEST.get(metric))
                 low, high = map(float, ends)
             intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
-    ours = predictions.methods.index(method)
     paired: Table = []
-    for m, name in enumerate(predictions.methods):
-        if m == ours:
-            continue
-        for metric in ("accuracy", "nll", "ece"):
+    for method, baseline in pairs:
+        a, b = place[method], place[baseline]
+        for metric in TESTED:
             i = metrics.METRICS.index(metric)
-            differences = drawn[ours, :, i] - drawn[m, :, i]
+            differences = drawn[a, :, i] - drawn[b, :, i]
             differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)
             exact = metric == "accuracy"
             paired.append(
                 {
                     "method": method,
-                    "baseline": name,
+                    "baseline": baseline,
                     "metric": metric,
-                    "difference": point[method][metric] - point[name][metric],
+                    "difference": point[method][metric] - point[baseline][metric],
                     "low": low,
                     "high": high,
-                    "errors": int((~(hits[ours] & hits[m])).sum()),
-                    "p": metrics.mcnemar(hits[ours], hits[m]) if exact else metrics.paired_p(differences),
+                    "errors": int((~(hits[a] & hits[b])).sum()),
+                    "p": metrics.mcnemar(hits[a], hits[b]) if exact else metrics.paired_p(differences),
                     "test": "McNemar" if exact else "paired bootstrap",
                 }
             )
     return intervals, paired
 
 
-def reliability(predictions: Predictions, bins: int) -> Table:
-    """Reliability diagrams: rows of method, low, high, count, confidence, accuracy; the last two None in empty bins."""
+def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BASE) -> Table:
+    """Reliability diagrams of those methods that are there.
+
+    Returns:
+        Rows of method, low, high, count, confidence, accuracy; the last two None in empty bins.
+    """
     table: Table = []
     for method, probs in zip(predictions.methods, predictions.probs, strict=True):
+        if method not in methods:
+            continue
         for b in metrics.reliability(probs, predictions.y, bins):
             mean = (
                 {"confidence": b.confidence, "accuracy": b.accuracy}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss
 
 from attnknn import metrics
-from attnknn.metrics import METRICS, bootstrap, interval, mcnemar, paired_p, reliability, scores
+from attnknn.metrics import METRICS, bootstrap, interval, mcnemar, oracle, paired_p, reliability, scores
 
 # Predicted 0, 0, 1, 2, 0, 2: right, wrong, right, right, wrong, right.
 SIX = np.array(
@@ -236,6 +236,14 @@ def test_bootstrap_is_paired_and_repeats() -> None:
     assert not (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=6)).all()
 
 
+def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    probs, y = sample(53, 3)
+    three = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
+    whole = bootstrap(three, y, 15, 120, seed=5)
+    monkeypatch.setattr(metrics, "_HELD", 2 * 53 * (3 + 9 + 30 + 45))
+    assert (bootstrap(three, y, 15, 120, seed=5) == whole).all()
+
+
 def test_bootstrap_centre_and_spread_of_accuracy() -> None:
     """The mean is the point estimate, the deviation √(a(1 − a)/N)."""
     probs, y = sample(401, 3)
@@ -306,3 +314,14 @@ def test_wilson_by_hand() -> None:
     )
     low, high = metrics.wilson(np.ones(10, dtype=bool), 0.95)
     assert (low, high) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)
+
+
+# Headroom
+
+
+def test_oracle_by_hand() -> None:
+    """Three rows of classes 0, 1, 2: found first, found third, never found; −1 is no neighbour."""
+    labels, y = np.array([[0, 1, 2], [0, 2, 1], [0, 1, -1]]), np.array([0, 1, 2])
+    assert [oracle(labels, y, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    with pytest.raises(ValueError, match="k: 4 of 3"):
+        oracle(labels, y, 4)
