@@ -26,12 +26,12 @@ NOTHING: Parts = {
     "label_bias": False,
     "prototypes": False,
     "class_correction": False,
-    "null": False,
+    "learned_prior": False,
     "dropout": 0.0,
 }
 # The form of the historic study, trained correctly: four heads of query-key products with bounded temperatures.
-HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.05, 20.0], "null": True}
-_SWITCHES = ("label_bias", "prototypes", "class_correction", "null")
+HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.05, 20.0], "learned_prior": True}
+_SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
 
 
 def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:

@@ -98,7 +98,7 @@ class Attention(nn.Module):
         similarity, heads: see above; several heads need `dot`.
         temperature_bounds: lowest and highest τₕ as multiples of the start, low < 1 < high; empty for none.
         evidence: names out of `EVIDENCE`; empty for none.
-        null: whether logit ε and slope are learned.
+        learned_prior: whether logit ε and slope, the null neighbours' mass, are learned.
         neighbours: False takes their votes away, so that the null neighbours answer alone.
         dropout: chance in training that a neighbour is left out of the softmax.
         move_prototypes: whether Δ_y is learned.
@@ -126,7 +126,7 @@ class Attention(nn.Module):
         prototypes: bool = False,
         move_prototypes: bool = False,
         class_correction: bool = False,
-        null: bool = True,
+        learned_prior: bool = True,
         neighbours: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -153,8 +153,8 @@ class Attention(nn.Module):
             share = -self.bounds[0] / (self.bounds[1] - self.bounds[0])
             at = math.log(share) - math.log1p(-share)
         self.heat = nn.Parameter(torch.full((heads,), at))
-        self.null_bias = nn.Parameter(torch.tensor(math.log(prior) - math.log1p(-prior)), requires_grad=null)
-        self.null_slope = nn.Parameter(torch.tensor(0.0), requires_grad=null)
+        self.null_bias = nn.Parameter(torch.tensor(math.log(prior) - math.log1p(-prior)), requires_grad=learned_prior)
+        self.null_slope = nn.Parameter(torch.tensor(0.0), requires_grad=learned_prior)
         if similarity == "l2":
             self.delta = nn.Parameter(torch.zeros(dim, dim))
         if similarity == "dot":

@@ -171,7 +171,7 @@ class AttentionHead(Block):
     prototypes: bool
     move_prototypes: bool
     class_correction: bool
-    null: bool
+    learned_prior: bool
     dropout: Rate
 
     @model_validator(mode="after")

@@ -20,8 +20,8 @@ D, C, S = 7, 3, 2
 ALL = list(EVIDENCE)
 # Every part alone, and all at once with either similarity.
 PARTS: dict[str, dict[str, Any]] = {
-    "nothing": {"null": False},
-    "null": {},
+    "nothing": {"learned_prior": False},
+    "learned_prior": {},
     "l2": {"similarity": "l2"},
     "dot": {"similarity": "dot"},
     "label_bias": {"label_bias": True},
