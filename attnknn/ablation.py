@@ -111,9 +111,9 @@ def ablate(
     asked["reference", "retrieval"] = ("retrieval", full)
     main = spaces[:1]
     base = compare(spaces, {}, k_eval, **grids, calibrations=("vector",), device=device).test
-    groups = {"distance": "reference", "distance_vector": "reference"}
     table: Table = []
     for repeat in range(repeats):
+        groups = dict.fromkeys(("distance", "distance_vector"), "reference")
         probs = {name: base.probs[base.methods.index(name)] for name in groups}
         for (group, part), (of_kind, parts) in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part

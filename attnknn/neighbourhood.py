@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnknn.artifacts import BANK, Embeddings, Evidence, Neighbours
 from attnknn.errors import require
+from attnknn.files import read_json
 from attnknn.votes import class_shares
 
 _PARTS = ("embeddings", "neighbours", "evidence")
@@ -80,14 +81,13 @@ class Retrieved:
 
     @classmethod
     def load_folds(cls, folder: Path) -> "list[Retrieved]":
-        """Open what `save` wrote to the folders in `folder`, which are named by number; an empty list if there is none.
+        """Open what `save` wrote to the folders 0, 1, … in `folder`, as many as its `folds.json` says.
 
         Raises:
-            InputError: as for `load`, or `folder` is missing.
+            InputError: as for `load`.
         """
-        require(Path(folder).is_dir(), f"{folder}: no such folder; run `dvc repro`")
-        folds = sorted((f for f in Path(folder).iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
-        return [cls.load(*(fold / name for name in _PARTS)) for fold in folds]
+        folds = read_json(Path(folder) / "folds.json")["folds"]
+        return [cls.load(*(Path(folder) / str(fold) / name for name in _PARTS)) for fold in range(folds)]
 
     @cached_property
     def shares(self) -> Float[Tensor, " C"]:
@@ -111,7 +111,7 @@ class Retrieved:
             agreement=torch.from_numpy(self.evidence.agreement[ids]),
             density=torch.from_numpy(self.evidence.density[ids]),
             shares=self.shares,
-            prototypes=torch.from_numpy(np.asarray(self.evidence.prototypes)),
+            prototypes=torch.from_numpy(np.array(self.evidence.prototypes)),
         )
 
 

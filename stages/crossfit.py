@@ -9,19 +9,20 @@ from attnknn.conditions import retrieve
 from attnknn.crossfit import fold_parts
 from attnknn.device import use_device
 from attnknn.encoders import embed
-from attnknn.files import new_folder
+from attnknn.files import new_folder, write_json
 from stages.params import read_params, run
 from stages.train_embedder import train
 
 
 def main(dataset: str, seed: int, split: Path, out: Path) -> None:
-    """Read SPLIT; write a folder a fold, of embeddings, neighbours and evidence, to OUT; none where folds is 0."""
+    """Read SPLIT; write a folder a fold, of embeddings, neighbours and evidence, to OUT; no folder where folds is 0."""
     p = read_params(dataset, "crossfit", "train_embedder", "build_index", "evidence", "k_max", "device", "threads")
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
     data = Split.load(split)
     parts = fold_parts(data.y, data.part, p.crossfit.folds, seed) if p.crossfit.folds else []
     with new_folder(out) as draft:
+        write_json(draft / "folds.json", {"folds": len(parts)})
         for fold, part in enumerate(parts):
             label = f"crossfit {dataset}/{seed} {fold + 1}/{len(parts)}"
             encoder, _ = train(dataclasses.replace(data, part=part), p.train_embedder, seed, device, label)
