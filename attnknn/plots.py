@@ -30,7 +30,7 @@ CALIBRATIONS = {
     "dirichlet": "Dirichlet",
 }
 GROUPS = {
-    "full": ("The head as it is", "#d55e00"),
+    "full": ("The whole head", "#d55e00"),
     "without": ("Without one part", "#0072b2"),
     "with": ("With one part more", "#56b4e9"),
     "alone": ("One part alone", "#009e73"),
@@ -229,7 +229,8 @@ def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
     axes.set_xlabel("rarest class / largest class" if tail else "share of wrong labels in the memory")
-    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=_INK)
+    title = f"{METRICS.get(metric, metric)}, {kind}"
+    axes.set_title(title, loc="left", size=10, weight="bold", color=_INK)
     figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
     _tidy(axes)
     return _png(figure)
@@ -244,17 +245,18 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
     places: list[tuple[str, Any]] = []
     for group in [g for g in GROUPS if g in set(rows["group"])]:
         mine = rows[rows["group"] == group]
-        against = " or ".join(dict.fromkeys(method_name(r).lower() for r in mine["reference"]))
+        against = " or ".join(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
         places.append((f"{GROUPS[group][0]} − {against}", None))
-        places += [(method_name(str(row["variant"])), row) for _, row in mine.iterrows()]
+        places += [(str(row["variant"]).replace("_", " "), row) for _, row in mine.iterrows()]
     figure = _figure(3.4, 0.75 + 0.19 * len(places))
     axes = figure.subplots()
     axes.axvline(0, color=_INK, lw=0.8, zorder=1)
     for y, (name, row) in enumerate(places):
         if row is None:
-            # Over the plot's whole width; the variants' names stand left of it.
-            axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=0)
-            axes.annotate(name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold")
+            axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
+            axes.annotate(
+                name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold", zorder=3
+            )
             continue
         colour = GROUPS[row["group"]][1]
         axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=1.8, solid_capstyle="butt", zorder=2)

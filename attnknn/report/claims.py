@@ -251,4 +251,4 @@ def sentence(of_setting: Sequence[Claim]) -> str:
         if open_:
             parts.append(f"undecided in {_list(open_)}")
         found.setdefault(", ".join(parts), []).append(name)
-    return " ".join(f"Against {' and against '.join(who)}: {what}." for what, who in found.items())
+    return " ".join(f"Against {_list(who)}: {what}." for what, who in found.items())
