@@ -156,6 +156,24 @@ def bootstrap(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed:
     return out
 
 
+def bootstrap_tested(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int) -> np.ndarray:
+    """NLL and ECE alone of the same resamples as `bootstrap`'s, (M, resamples, 2), at a tenth of its cost.
+
+    A p value of n claims at level α needs some 2n/α resamples, far more than an interval does.
+    """
+    n, c = probs.shape[1:]
+    at = [1, *range(3 + 3 * c, 3 + 3 * c + bins)]
+    terms = np.hstack([_row_terms(*_check(p, y), bins)[:, at] for p in probs])  # (N, M·(1 + bins))
+    out = np.empty((len(probs), resamples, 2))
+    done = 0
+    for counts in _resamples(n, resamples, seed):
+        sums = (counts @ terms).reshape(len(counts), len(probs), 1 + bins) / n
+        out[:, done : done + len(counts), 0] = sums[:, :, 0].T
+        out[:, done : done + len(counts), 1] = np.abs(sums[:, :, 1:]).sum(2).T
+        done += len(counts)
+    return out
+
+
 def interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
     """Percentile interval of bootstrap values (R,)."""
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -18,8 +18,23 @@ METHODS = {
     "distance": ("Distance-weighted kNN", "#0072b2"),
     "distance_vector": ("Distance + vector scaling", "#009e73"),
     "attention": ("Attention", "#d55e00"),
+    "prototypes": ("Prototypes alone", "#e69f00"),
     "linear": ("Linear head", "#b07aa1"),
     "linear_temperature": ("Linear head + temperature", "#8c564b"),
+}
+# calibration: name that people read. A method with one added is named `<method>_<calibration>`.
+CALIBRATIONS = {
+    "temperature": "temperature",
+    "vector": "vector scaling",
+    "isotonic": "isotonic",
+    "dirichlet": "Dirichlet",
+}
+GROUPS = {
+    "full": ("The whole head", "#d55e00"),
+    "without": ("Without one part", "#0072b2"),
+    "with": ("With one part more", "#56b4e9"),
+    "alone": ("One part alone", "#009e73"),
+    "reference": ("For reference", "#7f7f7f"),
 }
 METRICS = {
     "accuracy": "Accuracy",
@@ -35,14 +50,24 @@ HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy"}
 _INK, _SOFT = "#222222", "#c8c8c8"
 
 
+def _parted(method: str) -> tuple[str, str]:
+    """(base, calibration) of a method with a calibration added; ("", "") of any other."""
+    base, _, kind = method.rpartition("_")
+    return (base, kind) if base in METHODS and kind in CALIBRATIONS else ("", "")
+
+
 def method_name(method: str) -> str:
     """The name of a method that people read; an unknown one keeps its own."""
-    return METHODS[method][0] if method in METHODS else method.replace("_", " ")
+    if method in METHODS:
+        return METHODS[method][0]
+    base, kind = _parted(method)
+    return f"{METHODS[base][0]} + {CALIBRATIONS[kind]}" if base else method.replace("_", " ")
 
 
 def method_colour(method: str) -> str:
-    """The colour of a method in every picture."""
-    return METHODS[method][1] if method in METHODS else "#444444"
+    """The colour of a method in every picture; a calibration keeps that of what it is added to."""
+    base = method if method in METHODS else _parted(method)[0]
+    return METHODS[base][1] if base else "#444444"
 
 
 def _figure(width: float, height: float) -> "Figure":
@@ -164,3 +189,85 @@ def _name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     for value, name, colour in sorted(ends):
         floor = max(value, floor + step)
         axes.annotate(name, (1.02, floor), xycoords=("axes fraction", "data"), color=colour, size=8.5, va="center")
+
+
+def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
+    """One metric of several methods against how much is wrong with the memory.
+
+    Args:
+        rows: method, rate, value, low, high: one row a method and rate; a bar spans low to high.
+        kind: "noise" (rate is the share of wrong labels) or "long tail" (rate is the rarest class over the largest,
+            drawn on a log scale that runs from balanced to rare).
+    """
+    figure = _figure(3.4, 3.3)
+    axes = figure.subplots()
+    rates = sorted(rows["rate"].unique())
+    tail = kind == "long tail"
+    methods = [m for m in METHODS if m in set(rows["method"])]
+    span = (max(rates) - min(rates)) or 1
+    for i, (method, marker) in enumerate(zip(methods, "ovs^DPX*", strict=False)):
+        line = rows[rows["method"] == method].sort_values("rate")
+        # A little apart, so that the bars of methods that agree can be told apart.
+        shift = i - (len(methods) - 1) / 2
+        x = line["rate"] * 1.03**shift if tail else line["rate"] + 0.006 * span * shift
+        ours = method == "attention"
+        colour = method_colour(method)
+        axes.vlines(x, line["low"], line["high"], color=colour, lw=1.2, alpha=0.6)
+        axes.plot(
+            x,
+            line["value"],
+            marker=marker,
+            ms=4.5,
+            color=colour,
+            lw=2 if ours else 1.2,
+            zorder=4 if ours else 3,
+            label=method_name(method),
+        )
+    if tail:
+        axes.set_xscale("log")
+        axes.invert_xaxis()
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
+    axes.set_xlabel("rarest class / largest class" if tail else "share of wrong labels in the memory")
+    title = f"{METRICS.get(metric, metric)}, {kind}"
+    axes.set_title(title, loc="left", size=10, weight="bold", color=_INK)
+    figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
+    _tidy(axes)
+    return _png(figure)
+
+
+def forest(rows: "pd.DataFrame", metric: str) -> bytes:
+    """Differences of variants from what they are measured against, with intervals, in their groups.
+
+    Args:
+        rows: group, variant, reference, difference, low, high: one row a variant.
+    """
+    places: list[tuple[str, Any]] = []
+    for group in [g for g in GROUPS if g in set(rows["group"])]:
+        mine = rows[rows["group"] == group]
+        against = " or ".join(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
+        places.append((f"{GROUPS[group][0]} − {against}", None))
+        places += [(str(row["variant"]).replace("_", " "), row) for _, row in mine.iterrows()]
+    figure = _figure(3.4, 0.75 + 0.19 * len(places))
+    axes = figure.subplots()
+    axes.axvline(0, color=_INK, lw=0.8, zorder=1)
+    for y, (name, row) in enumerate(places):
+        if row is None:
+            axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
+            axes.annotate(
+                name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold", zorder=3
+            )
+            continue
+        colour = GROUPS[row["group"]][1]
+        axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=1.8, solid_capstyle="butt", zorder=2)
+        axes.plot(row["difference"], y, "o", color=colour, ms=3.8, zorder=3)
+    axes.set_yticks(range(len(places)), [name if row is not None else "" for name, row in places])
+    axes.set_ylim(len(places) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=4)
+    side = "right" if metric in HIGHER_IS_BETTER else "left"
+    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=_INK)
+    axes.set_xlabel(f"difference ({side} of 0: better)")
+    _tidy(axes)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    return _png(figure)

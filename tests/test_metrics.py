@@ -244,6 +244,13 @@ def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPa
     assert (bootstrap(three, y, 15, 120, seed=5) == whole).all()
 
 
+def test_the_cheap_bootstrap_draws_the_same() -> None:
+    probs, y = sample(53, 3)
+    both = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True)])
+    whole = bootstrap(both, y, 15, 230, seed=5)[:, :, [METRICS.index("nll"), METRICS.index("ece")]]
+    np.testing.assert_allclose(metrics.bootstrap_tested(both, y, 15, 230, seed=5), whole, rtol=1e-9)
+
+
 def test_bootstrap_centre_and_spread_of_accuracy() -> None:
     """The mean is the point estimate, the deviation √(a(1 − a)/N)."""
     probs, y = sample(401, 3)

@@ -64,3 +64,36 @@ def test_differences_grow_by_baseline_and_not_by_seed() -> None:
     two = pd.DataFrame([{"baseline": b, **row} for b in ("uniform", "distance")])
     heights = [len(picture(plots.differences(t, "nll"))) for t in (one, pd.concat([one, one]), two)]
     assert heights[0] == heights[1] < heights[2]
+
+
+def test_a_calibration_is_named_and_coloured_after_what_it_is_added_to() -> None:
+    assert plots.method_name("attention_isotonic") == "Attention + isotonic"
+    assert plots.method_colour("attention_isotonic") == plots.method_colour("attention")
+    assert plots.method_name("distance_vector") == "Distance + vector scaling"
+    assert plots.method_name("some_thing") == "some thing"
+
+
+@pytest.mark.parametrize(("kind", "rates"), [("noise", [0.0, 0.3]), ("long tail", [1.0, 0.01])])
+def test_only_methods_with_values_are_drawn_against_a_rate(kind: str, rates: list[float]) -> None:
+    rows = [
+        {"method": m, "rate": r, "value": 0.3 + r, "low": 0.2 + r, "high": 0.4 + r}
+        for m in ("attention", "distance")
+        for r in rates
+    ]
+    png = plots.against_rate(pd.DataFrame(rows), "nll", kind)
+    drawn = {m for m in plots.METHODS if ink(png, plots.method_colour(m)) > 100}
+    assert drawn == {"attention", "distance"}
+
+
+def test_a_forest_has_a_line_for_each_group_and_variant() -> None:
+    row = {"reference": "full", "difference": 0.1, "low": 0.0, "high": 0.2}
+    one = pd.DataFrame([{"group": "without", "variant": "null", **row}])
+    two = pd.DataFrame([*one.to_dict("records"), {"group": "without", "variant": "dropout", **row}])
+    three = pd.DataFrame([*one.to_dict("records"), {"group": "alone", "variant": "null", **row}])
+    heights = [len(picture(plots.forest(table, "nll"))) for table in (one, two, three)]
+    assert heights[1] - heights[0] == pytest.approx((heights[2] - heights[0]) / 2, abs=1)
+    assert [ink(plots.forest(three, "nll"), plots.GROUPS[g][1]) > 100 for g in ("without", "alone", "full")] == [
+        True,
+        True,
+        False,
+    ]

@@ -1,18 +1,24 @@
 import csv
+import math
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from attnknn.errors import InputError
+from attnknn.plots import METHODS
+from attnknn.report import claims as claimed
 from attnknn.report.build import write_report
-from attnknn.report.claims import answer, claims, headline, holm, sentence
-from attnknn.report.tables import fixed, p_value
+from attnknn.report.claims import Claim, answer, answers, beyond, headline, holm, overall, sentence
+from attnknn.report.tables import ablated, calibrations, fixed, p_value
+from attnknn.scorecard import BASE
 from closure import ROOT
-from results import LOSS, TIE, WIN, write_results
+from results import LOSS, TIE, VARIANTS, WIN, write_ablation, write_conditions, write_results
 
 DATASETS, SEED = ("digits", "iris", "cifar10_jpeg"), 42
 
@@ -24,22 +30,38 @@ def paired(
     p: float = 1e-6,
     errors: int = 100,
     against: dict[str, float] | None = None,
-) -> list[dict]:
+    condition: str = "clean",
+    repeat: int = 0,
+) -> pd.DataFrame:
     """Rows in which attention is better by `gain` (NLL and ECE lower, accuracy higher) than every baseline."""
     gains = against or {"uniform": 2 * gain, "distance": 1.5 * gain, "distance_vector": gain}
+    run = {"dataset": dataset, "condition": condition, "seed": seed, "repeat": repeat, "method": "attention"}
     rows = []
     for baseline, by in gains.items():
         for metric, sign in (("accuracy", 1), ("nll", -1), ("ece", -1)):
             d = sign * by
-            row = {"dataset": dataset, "seed": seed, "method": "attention", "baseline": baseline, "metric": metric}
-            rows.append({**row, "difference": d, "low": d - 0.01, "high": d + 0.01, "errors": errors, "p": p})
-    return rows
+            row = {**run, "baseline": baseline, "metric": metric, "difference": d, "errors": errors, "p": p}
+            rows.append({**row, "low": d - 0.01, "high": d + 0.01})
+    return pd.DataFrame(rows)
+
+
+def on_val(rows: pd.DataFrame, best: str = "distance_vector") -> pd.DataFrame:
+    """Validation scores for the same runs and baselines; `best` is best in every metric."""
+    known = rows[["dataset", "condition", "seed", "repeat", "baseline", "metric"]].rename(
+        columns={"baseline": "method"}
+    )
+    good = (known["method"] == best) == (known["metric"] == "accuracy")
+    return known.assign(value=np.where(good, 0.9, 0.1))
+
+
+def claims(rows: pd.DataFrame, best: str = "distance_vector", alpha: float = 0.01) -> list[Claim]:
+    return claimed.claims(rows, on_val(rows, best), alpha)
 
 
 def test_where_hardly_a_row_is_wrong_nothing_is_decided() -> None:
     assert {c.verdict for c in claims(paired(errors=20))} == {"yes"}
     assert {c.verdict for c in claims(paired(errors=19))} == {"undecided"}
-    seeds = paired(seed=0, errors=50) + paired(seed=1, errors=3)
+    seeds = pd.concat([paired(seed=0, errors=50), paired(seed=1, errors=3)])
     assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
 
 
@@ -50,7 +72,7 @@ def test_holm_by_hand() -> None:
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.1, "yes"), (-0.1, "no")])
 def test_better_is_yes_and_worse_is_no_in_every_metric(gain: float, expected: str) -> None:
-    found = claims(paired(against={"uniform": 3 * abs(gain), "distance_vector": gain}))
+    found = claims(paired(against={"uniform": 3 * gain, "distance_vector": gain}))
     assert {c.verdict for c in found} == {expected}
     assert answer(found) == expected
 
@@ -62,34 +84,60 @@ def test_undecided_from_alpha_upwards() -> None:
     assert {c.verdict for c in claims(paired(p=0.04 / 3), alpha=0.05)} == {"yes"}
 
 
-def test_more_datasets_make_each_claim_harder() -> None:
-    one, ten = paired(p=0.003), [row for i in range(10) for row in paired(f"d{i}", p=0.003)]
-    assert {c.verdict for c in claims(one)} == {"yes"}
-    assert {c.verdict for c in claims(ten)} == {"undecided"}
+def test_more_settings_make_each_claim_harder() -> None:
+    assert {c.verdict for c in claims(paired(p=0.003))} == {"yes"}
+    for key in ("dataset", "condition"):
+        ten = pd.concat([paired(**{key: f"d{i}"}, p=0.003) for i in range(10)])
+        assert {c.verdict for c in claims(ten)} == {"undecided"}
 
 
-def test_the_best_baseline_is_the_hardest_to_beat_and_never_the_linear_head() -> None:
-    rows = paired(against={"uniform": 0.3, "distance": 0.1, "distance_vector": 0.2, "linear": -5.0})
-    found = [(c.metric, c.baseline, c.roles) for c in claims(rows)]
+def test_the_best_baseline_is_chosen_on_validation_rows_whatever_the_test_rows_say() -> None:
+    """On test rows uniform is by far the hardest to beat; validation rows say distance + isotonic, and that is it."""
+    rows = paired(against={"uniform": -9.0, "distance_isotonic": 0.1, "distance_vector": 0.2, "linear": -5.0})
+    found = [(c.metric, c.baseline, c.roles) for c in claims(rows, best="distance_isotonic")]
     assert found == [
         (metric, baseline, roles)
         for metric in ("nll", "accuracy", "ece")
-        for baseline, roles in (("distance", ("best tuned",)), ("distance_vector", ("to beat",)))
+        for baseline, roles in (("distance_isotonic", ("best tuned",)), ("distance_vector", ("to beat",)))
     ]
 
 
+@pytest.mark.parametrize("best", ["linear", "attention_vector", "prototypes"])
+def test_only_a_voting_baseline_can_be_the_best_tuned(best: str) -> None:
+    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, best: 0.1})
+    names = {c.baseline for c in claims(rows, best) if "best tuned" in c.roles}
+    assert names <= {"uniform", "distance_vector"}
+
+
+def test_prototypes_are_claimed_against_where_the_head_has_them_and_do_not_change_the_answer() -> None:
+    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, "prototypes": -0.3})
+    found = claims(rows)
+    assert [(c.baseline, c.verdict) for c in found if c.metric == "nll"] == [
+        ("distance_vector", "yes"),
+        ("prototypes", "no"),
+    ]
+    assert answer(found) == "yes"
+    assert "worse on digits" in beyond(found)
+    assert beyond(claims(paired())) == ""
+    assert "its prototypes alone: worse in NLL, accuracy and ECE" in sentence(found)
+
+
 def test_seeds_must_agree_in_sign_whatever_p() -> None:
-    agree = paired(seed=0, gain=0.1) + paired(seed=1, gain=0.2)
-    assert {c.verdict for c in claims(agree)} == {"yes"}
-    differ = paired(seed=0, gain=0.5) + paired(seed=1, gain=-0.01)
-    assert {c.verdict for c in claims(differ)} == {"undecided"}
+    for key in ("seed", "repeat"):
+        agree = pd.concat([paired(**{key: 0}, gain=0.1), paired(**{key: 1}, gain=0.2)])
+        assert {c.verdict for c in claims(agree)} == {"yes"}
+        differ = pd.concat([paired(**{key: 0}, gain=0.5), paired(**{key: 1}, gain=-0.01)])
+        assert {c.verdict for c in claims(differ)} == {"undecided"}
 
 
-def test_seeds_are_combined_as_twice_the_mean_p() -> None:
-    first, *_ = claims(paired(seed=0, gain=0.1, p=0.001) + paired(seed=1, gain=0.3, p=0.003))
-    assert first.p == pytest.approx(3 * 2 * 0.002)
-    assert first.difference == pytest.approx(-0.2)
-    assert (first.low, first.high) == (pytest.approx(-0.31), pytest.approx(-0.09))
+def test_runs_are_combined_as_twice_the_mean_p() -> None:
+    for key in ("seed", "repeat"):
+        first, *_ = claims(pd.concat([paired(**{key: 0}, gain=0.1, p=0.001), paired(**{key: 1}, gain=0.3, p=0.003)]))
+        assert first.p == pytest.approx(3 * 2 * 0.002)
+        assert first.difference == pytest.approx(-0.2)
+        assert first.sd == pytest.approx(0.2 / math.sqrt(2))
+        assert (first.low, first.high) == (pytest.approx(-0.31), pytest.approx(-0.09))
+        assert first.runs == 2
 
 
 def test_no_difference_is_never_decided() -> None:
@@ -97,23 +145,37 @@ def test_no_difference_is_never_decided() -> None:
 
 
 def test_a_lower_nll_that_costs_accuracy_is_no() -> None:
-    rows = [row | {"difference": -0.1} for row in paired()]
-    found = claims(rows)
+    found = claims(paired().assign(difference=-0.1))
     assert {c.metric: c.verdict for c in found} == {"nll": "yes", "accuracy": "no", "ece": "yes"}
     assert answer(found) == "no"
     assert "better in NLL and ECE, worse in accuracy" in sentence(found)
 
 
+def test_every_condition_has_its_own_answer_and_the_worst_is_the_datasets() -> None:
+    rows = pd.concat([paired(), paired(condition="noise 0.3", gain=-0.1), paired("iris")])
+    found = answers(claims(rows))
+    assert found == {("digits", "clean"): "yes", ("digits", "noise 0.3"): "no", ("iris", "clean"): "yes"}
+    assert [overall(v) for v in (["yes", "no"], ["yes", "undecided"], ["yes", "yes"])] == ["no", "undecided", "yes"]
+    lines = headline(found)
+    assert lines[0].startswith("Learned attention does not pay on digits (noise 0.3): ")
+    assert lines[1].startswith("Learned attention pays on digits (clean) and iris: ")
+
+
 def test_the_first_words_are_where_attention_does_not_win() -> None:
-    words = headline({"adult": "yes", "digits": "no", "iris": "undecided"})
-    assert words.startswith("Learned attention does not pay on digits")
-    assert words.index("iris") < words.index("adult")
-    assert headline({"adult": "yes"}).startswith("Learned attention pays on adult")
+    lines = headline({("adult", "clean"): "yes", ("digits", "clean"): "no", ("iris", "clean"): "undecided"})
+    assert [words.split(":")[0].rstrip(".") for words in lines] == [
+        "Learned attention does not pay on digits",
+        "Learned attention does not clearly win on iris",
+        "Learned attention pays on adult",
+    ]
 
 
 def test_a_missing_baseline_is_told() -> None:
-    with pytest.raises(InputError, match="digits has no nll row against distance_vector"):
-        claims(paired(against={"uniform": 0.1}))
+    rows = paired(against={"uniform": 0.1})
+    with pytest.raises(InputError, match="digits, clean has no nll row against distance_vector"):
+        claims(rows, "uniform")
+    with pytest.raises(InputError, match="validation: digits, clean has no row"):
+        claimed.claims(paired(), on_val(paired("iris")))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +209,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for dataset, strengths in zip(DATASETS, (LOSS, TIE, WIN), strict=True):
         write_results(root, dataset, SEED, strengths)
     write_results(root, "digits", 7, LOSS)
+    write_conditions(root, "cifar10_jpeg", SEED, WIN)
+    write_ablation(root, "cifar10_jpeg", SEED)
     write_results(root, "dropped", SEED, WIN)
     return root
 
@@ -193,7 +257,75 @@ def test_the_answer_comes_first_and_says_where_attention_loses(page: tuple[str, 
     text, _ = page
     lead = text.split('<p class="lead">')[1].split("</p>")[0]
     assert lead.startswith("Learned attention does not pay on digits")
-    assert text.index("does not pay on digits") < text.index("<table>")
+    assert text.index("does not pay on digits") < text.index('<table class="claims">') < text.index("<table>")
+
+
+def test_every_claim_has_one_row_in_the_first_table(page: tuple[str, Path]) -> None:
+    """digits, iris and six conditions of cifar10_jpeg, three metrics each, against two or three baselines."""
+    table = page[0].split('<table class="claims">')[1].split("</table>")[0]
+    rows = [row for row in table.split("<tr>") if 'class="metric"' in row]
+    assert 8 * 3 * 2 <= len(rows) <= 8 * 3 * 3
+    assert f"over the {len(rows)} claims" in page[0]
+    assert table.count("without neighbours") == 8 * 3
+    assert [table.count(f">{name}, 2 runs<") for name in ("noise 0.3", "long tail 0.01")] == [1, 1]
+    markdown = (page[1] / "results.md").read_text("utf-8").split("### iris")[0].split("### digits")[0]
+    assert sum(line.startswith("| ") for line in markdown.splitlines()) == 1 + len(rows)
+
+
+def test_conditions_and_ablation_stand_where_they_were_run(page: tuple[str, Path]) -> None:
+    parts = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', page[0], flags=re.DOTALL))
+    for heading in ("When the memory is not as it should be", "What each part of the head is worth"):
+        assert [name for name in DATASETS if heading in parts[name]] == ["cifar10_jpeg"]
+    found = parts["cifar10_jpeg"]
+    assert all(f"<th>{name.replace('_', ' ')}<small>" in found for name in VARIANTS)
+    headings = re.findall(r"<h3>(.*?)</h3>", found)
+    assert headings[:5] == [
+        "All methods",
+        "With calibration added",
+        "When the memory is not as it should be",
+        "What each part of the head is worth",
+        "Headroom",
+    ]
+    assert "one of the nearest 5 for 0.942" in found
+
+
+def test_methods_of_pictures_are_the_methods_that_are_compared() -> None:
+    assert tuple(METHODS) == BASE
+
+
+def test_the_heads_own_gain_is_told_from_calibrations() -> None:
+    """Calibration takes distance from .5 to .3 and attention from .35 to .3: its gain is gone with calibration."""
+    nll = {"distance": 0.5, "attention": 0.35, "distance_vector": 0.3, "attention_vector": 0.3}
+    rows = [
+        {"seed": 1, "method": m, "metric": metric, "value": v, "low": v, "high": v}
+        for m, v in nll.items()
+        for metric in ("nll", "ece")
+    ]
+    tests = [
+        {"seed": 1, "method": a, "baseline": b, "metric": metric, "difference": nll[a] - nll[b], "p": 0.5}
+        for a, b in (("attention", "distance"), ("attention_vector", "distance_vector"))
+        for metric in ("nll", "ece")
+    ]
+    first = calibrations(pd.DataFrame(rows), pd.DataFrame(tests), 3)[0]
+    assert first["kinds"] == ["", "vector"]
+    assert [(name, {k: c.value for k, c in cells.items()}) for name, cells in first["rows"]] == [
+        ("distance", {"": "0.500", "vector": "0.300"}),
+        ("attention", {"": "0.350", "vector": "0.300"}),
+    ]
+    assert {k: c.value for k, c in first["gain"].items()} == {"": "−0.150", "vector": "0.000"}
+
+
+def test_ablation_combines_runs() -> None:
+    run = {"group": "without", "variant": "null", "metric": "nll", "reference": "full"}
+    rows = [
+        {**run, "repeat": 0, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01},
+        {**run, "repeat": 1, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03},
+    ]
+    (found,) = ablated(pd.DataFrame(rows)).to_dict("records")
+    assert found["value"] == pytest.approx(0.5)
+    assert found["difference"] == pytest.approx(0.2)
+    assert (found["low"], found["high"], found["runs"]) == (0.05, 0.4, 2)
+    assert found["p"] == pytest.approx(0.04)
 
 
 def test_the_page_says_when_nothing_can_be_decided(page: tuple[str, Path]) -> None:
@@ -229,7 +361,7 @@ def test_tables_hold_the_numbers_of_the_stages(page: tuple[str, Path], root: Pat
     with (root / "plots/intervals/iris-42.csv").open() as file:
         given = list(csv.DictReader(file))
     with (out / "comparison.csv").open() as file:
-        ours = [row for row in csv.DictReader(file) if row["dataset"] == "iris"]
+        ours = [row for row in csv.DictReader(file) if row["dataset"] == "iris" and row["condition"] == "clean"]
     for mine, theirs in zip(ours, given, strict=True):
         assert mine == {"dataset": "iris", "seed": "42", **mine}
         assert float(mine["value"]) == pytest.approx(float(theirs["value"]), rel=1e-12)
@@ -238,7 +370,7 @@ def test_tables_hold_the_numbers_of_the_stages(page: tuple[str, Path], root: Pat
     line = next(line for line in section.splitlines() if line.startswith("| Attention"))
     assert f"{nll:.3f}" in line.split("|")[4]
     tex = (out / "comparison.tex").read_text("utf-8")
-    assert tex.count("\\\\\n") == 1 + 3 * (1 + 6)
+    assert tex.count("\\\\\n") == 1 + 3 * (1 + 7)
     assert re.search(r"(?<!\\)[_%](?! needs)", tex) is None
 
 
@@ -263,7 +395,11 @@ def test_several_seeds_show_mean_and_each(root: Path, tmp_path: Path) -> None:
     [
         ("metrics/iris/42/tuned.json", "dvc repro evaluate@iris-42"),
         ("metrics/iris/42/prepare.json", "dvc repro prepare@iris-42"),
+        ("metrics/iris/42/headroom.json", "dvc repro evaluate@iris-42"),
         ("plots/training/iris-42.csv", "dvc repro train_embedder@iris-42"),
+        ("plots/validation/iris-42.csv", "dvc repro evaluate@iris-42"),
+        ("plots/noise_paired/cifar10_jpeg-42.csv", "dvc repro noise@cifar10_jpeg-42"),
+        ("plots/imbalance/cifar10_jpeg-42.csv", "dvc repro imbalance@cifar10_jpeg-42"),
     ],
 )
 def test_a_missing_file_is_named_with_its_mend(root: Path, tmp_path: Path, file: str, command: str) -> None:

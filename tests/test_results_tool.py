@@ -20,7 +20,9 @@ def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: P
     readme.write_text("before\n<!-- results -->\nold\n<!-- /results -->\nafter\n")
     assert run(tmp_path).returncode == 0
     first = readme.read_text(), (tmp_path / "RESULTS.md").read_text()
-    assert first[0].startswith("before\n<!-- results -->\n| dataset")
+    assert first[0].startswith("before\n<!-- results -->\nLearned attention ")
+    assert "\n\n| dataset" in first[0]
+    assert first[1].index("| birds | NLL | Distance") < first[1].index("### birds")
     assert first[0].endswith("<!-- /results -->\nafter\n")
     assert "birds (300; 3)" in first[0]
     assert "old" not in first[0]

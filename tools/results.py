@@ -9,8 +9,9 @@ from attnknn.errors import InputError
 from attnknn.files import new_file
 from attnknn.plots import METRICS, method_name
 from attnknn.report.build import environment
-from attnknn.report.results import Run, joined, read_runs
-from attnknn.report.tables import Cell, as_markdown, comparison, digits_for, p_value
+from attnknn.report.claims import answers, beyond, claims, headline
+from attnknn.report.results import Run, everywhere, joined, read_runs
+from attnknn.report.tables import Cell, as_markdown, claims_markdown, comparison, digits_for, p_value
 
 METHODS = ("distance_vector", "attention", "linear_temperature")
 SCORES = ("accuracy", "nll", "ece")
@@ -38,7 +39,8 @@ def short(tables: dict[str, dict[str, dict[str, Cell]]], runs: dict[str, list[Ru
         for method in (m for m in METHODS if m in cells):
             name = f"{dataset} ({test:,}; {seeds})" if method == METHODS[0] else ""
             scores = " | ".join(f"{cells[method][s].value} ({cells[method][s].around})" for s in SCORES)
-            p = paired[(paired["baseline"] == method) & (paired["metric"] == "nll")]["p"]
+            ours = (paired["method"] == "attention") & (paired["baseline"] == method) & (paired["metric"] == "nll")
+            p = paired[ours]["p"]
             lines.append(f"| {name} | {method_name(method)} | {scores} | {p_value(p.max()) if len(p) else ''} |")
     return "\n".join(lines)
 
@@ -46,12 +48,18 @@ def short(tables: dict[str, dict[str, dict[str, Cell]]], runs: dict[str, list[Ru
 def main() -> None:
     """Replace what stands between the results marks in README.md, and all of RESULTS.md."""
     runs = found()
-    tables, notes = {}, {}
+    tables, notes, digits = {}, {}, {}
     for dataset, of_dataset in runs.items():
         sizes = of_dataset[0].json["prepare"]
-        tables[dataset] = comparison(joined(of_dataset, "intervals"), digits_for(sizes["test"]))
+        intervals = joined(of_dataset, "intervals")
+        base = intervals["method"].isin(of_dataset[0].json["evaluate"])
+        digits[dataset] = digits_for(sizes["test"])
+        tables[dataset] = comparison(intervals[base], digits[dataset])
         seeds = ", ".join(str(run.seed) for run in of_dataset)
         notes[dataset] = f"{sizes['test']:,} test rows, {sizes['bank']:,} bank rows, seed {seeds}."
+    every = [run for of_dataset in runs.values() for run in of_dataset]
+    found_claims = claims(everywhere(every, "paired"), everywhere(every, "validation"))
+    answer = " ".join(filter(None, [*headline(answers(found_claims)), beyond(found_claims)]))
     made = ", ".join(f"{name} {version}" for name, version in environment().items())
     readme = Path("README.md").read_text("utf-8")
     before, _, rest = readme.partition(START)
@@ -59,11 +67,13 @@ def main() -> None:
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     with new_file(Path("README.md")) as draft:
-        draft.write_text(f"{before}{START}\n{short(tables, runs)}\n\nMade with {made}.\n{END}{after}", "utf-8")
+        text = f"{answer}\n\n{short(tables, runs)}\n\nMade with {made}."
+        draft.write_text(f"{before}{START}\n{text}\n{END}{after}", "utf-8")
     head = "# Results\n\nAll methods on the test rows, with 95 % intervals. Written by `make results`.\n"
+    first = f"## Claims\n\n{answer}\n\n{claims_markdown(found_claims, digits)}\n## Methods\n"
     parts = [as_markdown(name, cells, notes[name]) for name, cells in tables.items()]
     with new_file(Path("RESULTS.md")) as draft:
-        draft.write_text("\n".join([head, *parts, f"Made with {made}.\n"]), "utf-8")
+        draft.write_text("\n".join([head, first, *parts, f"Made with {made}.\n"]), "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 The same inputs give the same bytes: no time of day, PNG pictures, fixed order.
 """
 
-import base64
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,21 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from attnknn import plots as pictures
 from attnknn.files import new_folder
 from attnknn.report import claims as claimed
-from attnknn.report.results import Run, joined, read_runs
-from attnknn.report.tables import (
-    as_markdown,
-    as_tex,
-    comparison,
-    digits_for,
-    fixed,
-    p_value,
-)
+from attnknn.report import figures, tables
+from attnknn.report.results import CLEAN, Run, everywhere, joined, read_runs
+from attnknn.report.tables import digits_for, fixed, p_value
 
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
 
@@ -63,10 +55,6 @@ def _source(source: Mapping[str, Any]) -> str:
     return f"{source['kind']}: {name}"
 
 
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
 def _note(runs: Sequence[Run], confidence: float) -> str:
     """What the numbers of one dataset rest on."""
     tests = sorted({r.json["prepare"]["test"] for r in runs})
@@ -76,48 +64,19 @@ def _note(runs: Sequence[Run], confidence: float) -> str:
     return f"{rows}, {len(runs)} seeds; mean ± standard deviation over seeds"
 
 
-def _pictures(runs: Sequence[Run], methods: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Pictures of one dataset as (text for who cannot see it, data URI), by section."""
-    name, paired, bins = runs[0].dataset, joined(runs, "paired"), joined(runs, "reliability")
-    moved = [
-        (f"{name}: differences in {pictures.METRICS[m]}", pictures.differences(paired[paired["metric"] == m], m))
-        for m in claimed.CLAIMED
-    ]
-    reliable = [
-        (
-            f"{name}: reliability of {pictures.method_name(m)}",
-            pictures.reliability(bins[bins["method"] == m], m),
-        )
-        for m in methods
-    ]
-    training, attention = [r.tables["training"] for r in runs], [r.tables["attention"] for r in runs]
-    epoch = [{"epoch": r.json["train_embedder"]["best_epoch"]} for r in runs]
-    kept = [e | {"val_accuracy": r.json["train_embedder"]["val_accuracy"]} for e, r in zip(epoch, runs, strict=True)]
-    best = [t.nsmallest(1, "val_nll").iloc[0].to_dict() for t in attention]
-    colour = pictures.method_colour
-    loss, accuracy = {"loss": colour("distance")}, {"val_accuracy": colour("distance_vector")}
-    best = [{"epoch": b["epoch"], "val_nll": b["val_nll"]} for b in best]
-    nll = {"fit_nll": colour("distance"), "val_nll": colour("attention")}
-    training_pictures = [
-        ("encoder loss", pictures.curves(training, loss, epoch, title="Encoder: training loss", ylabel="loss")),
-        (
-            "encoder validation accuracy",
-            pictures.curves(training, accuracy, kept, title="Encoder: kNN on val", ylabel="accuracy"),
-        ),
-        ("attention NLL", pictures.curves(attention, nll, best, title="Attention head", ylabel="NLL")),
-    ]
-    curves = [(f"{name}: {alt}", png) for alt, png in training_pictures]
-    sections = {"differences": moved, "reliability": reliable, "curves": curves}
-    return {key: [(alt, _data_uri(png)) for alt, png in found] for key, found in sections.items()}
-
-
 def _tuned(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What was chosen or fitted for each method; `added` tells the calibrations from the methods themselves."""
     rows = []
     for run in runs:
         learned = {k: v for k, v in run.json["train_attention"].items() if k in ("temperature", "prior")}
+        calibrated = set(run.tables["intervals"]["method"]) - set(run.json["evaluate"])
         for method, values in {**run.json["tuned"], "Attention, at its start": learned}.items():
+            if method == "oracle" or not values:
+                continue
             text = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
-            rows.append({"seed": run.seed, "method": pictures.method_name(method), "values": text})
+            text = "unchanged: no fit lowered the NLL on validation rows" if "unchanged" in values else text
+            added = method in calibrated
+            rows.append({"seed": run.seed, "method": pictures.method_name(method), "values": text, "added": added})
     return rows
 
 
@@ -130,10 +89,22 @@ def _head(runs: Sequence[Run]) -> str:
     return f"Fitting took the head's validation NLL from {start:.4f} (tuned distance weighting) to {end:.4f}."
 
 
-def _limit(claims: Sequence[claimed.Claim], seeds: int, resamples: int, alpha: float) -> str:
+def _headroom(runs: Sequence[Run], digits: int) -> str:
+    """How many test rows the neighbours could get right under the best of all weights, in words."""
+    at = {
+        k: fixed(float(np.mean([r.json["headroom"][f"oracle_at_{k}"] for r in runs])), digits) for k in ("1", "5", "k")
+    }
+    of_k = " or ".join(str(k) for k in sorted({r.json["tuned"]["oracle"]["k"] for r in runs}))
+    return (
+        f"The nearest neighbour has the true class for {at['1']} of the test rows, one of the nearest 5 for {at['5']}, "
+        f"one of all {of_k} for {at['k']}: no weights of these neighbours get more right."
+    )
+
+
+def _limit(claims: Sequence[claimed.Claim], resamples: int, alpha: float) -> str:
     """A warning where the bootstrap is too small to decide NLL or ECE among so many claims, or nothing."""
-    # The smallest p of a paired bootstrap is 2/(R+1); several seeds double it, Holm takes it times the claims.
-    least = 2 * (2 if seeds > 1 else 1) / (resamples + 1)
+    # The smallest p of a paired bootstrap is 2/(R+1); several runs double it, Holm takes it times the claims.
+    least = 2 * (2 if any(c.runs > 1 for c in claims) else 1) / (resamples + 1)
     if least * len(claims) < alpha:
         return ""
     return (
@@ -141,6 +112,52 @@ def _limit(claims: Sequence[claimed.Claim], seeds: int, resamples: int, alpha: f
         f"{least:.2g} before its adjustment, so “undecided” there may only mean too few of them. "
         f"Set evaluate.resamples to {int(least * (resamples + 1) * len(claims) / alpha):,} or more."
     )
+
+
+def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: float, source: str) -> dict[str, Any]:
+    """Everything that the page says of one dataset.
+
+    Args:
+        found: the claims about this dataset, of all its conditions.
+    """
+    digits = digits_for(min(r.json["prepare"]["test"] for r in runs))
+    intervals, paired = everywhere(runs, "intervals"), joined(runs, "paired")
+    clean = intervals[intervals["condition"] == CLEAN]
+    base = list(runs[0].json["evaluate"])
+    table = tables.comparison(clean[clean["method"].isin(base)], digits)
+    parts = tables.ablated(joined(runs, "ablation")) if any("ablation" in r.tables for r in runs) else None
+    under = tables.conditions(intervals, digits)
+    verdicts = claimed.answers(found)
+    return {
+        "name": runs[0].dataset,
+        "answer": claimed.overall(list(verdicts.values())),
+        "answers": [
+            {"condition": s[1], "answer": v, "sentence": claimed.sentence([c for c in found if c.setting == s])}
+            for s, v in verdicts.items()
+        ],
+        "claims": found,
+        "note": _note(runs, confidence),
+        "digits": digits,
+        "table": table,
+        "calibrations": tables.calibrations(clean, paired, digits),
+        "conditions": under if len(under) > 1 else [],
+        "ablation": tables.ablation(parts, digits) if parts is not None else [],
+        "ablation_runs": int(parts["runs"].max()) if parts is not None else 0,
+        "headroom": _headroom(runs, digits),
+        "paired": everywhere(runs, "paired").to_dict("records"),
+        "intervals": clean[clean["metric"].isin(claimed.CLAIMED)],
+        "pictures": {
+            "differences": figures.comparisons(runs, list(table)),
+            "rates": figures.against_rate(runs, intervals),
+            "ablation": figures.forests(runs[0].dataset, parts) if parts is not None else [],
+            "reliability": figures.reliability(runs, list(table)),
+            "curves": figures.curves(runs),
+        },
+        "tuned": _tuned(runs),
+        "head": _head(runs),
+        "sizes": [{"seed": r.seed, **r.json["prepare"]} for r in runs],
+        "source": source,
+    }
 
 
 def write_report(
@@ -166,48 +183,30 @@ def write_report(
     """
     runs = read_runs(metrics, plots, datasets, seeds)
     of = {name: [run for run in runs if run.dataset == name] for name in datasets}
-    paired: list[dict[str, Any]] = joined(runs, "paired").to_dict("records")  # type: ignore[assignment]
-    intervals = joined(runs, "intervals")
-    confidence = params["evaluate"]["confidence"]
-    claims = claimed.claims(paired, alpha)
-    answers: dict[str, claimed.Verdict] = {
-        name: claimed.answer([c for c in claims if c.dataset == name]) for name in datasets
-    }
-    notes = {name: _note(of[name], confidence) for name in datasets}
-    digits = {name: digits_for(min(r.json["prepare"]["test"] for r in of[name])) for name in datasets}
-    tables = {name: comparison(intervals[intervals["dataset"] == name], digits[name]) for name in datasets}
+    confidence, resamples = params["evaluate"]["confidence"], params["evaluate"]["resamples"]
+    claims = claimed.claims(everywhere(runs, "paired"), everywhere(runs, "validation"), alpha)
     sections = [
-        {
-            "name": name,
-            "answer": answers[name],
-            "claims": [c for c in claims if c.dataset == name],
-            "sentence": claimed.sentence([c for c in claims if c.dataset == name]),
-            "note": notes[name],
-            "digits": digits[name],
-            "table": tables[name],
-            "paired": [row for row in paired if row["dataset"] == name],
-            "intervals": intervals[(intervals["dataset"] == name) & intervals["metric"].isin(claimed.CLAIMED)],
-            "pictures": _pictures(of[name], list(tables[name])),
-            "tuned": _tuned(of[name]),
-            "head": _head(of[name]),
-            "sizes": [{"seed": r.seed, **r.json["prepare"]} for r in of[name]],
-            "source": _source(params["sources"][name]),
-        }
+        _section(of[name], [c for c in claims if c.dataset == name], confidence, _source(params["sources"][name]))
         for name in datasets
     ]
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"fixed": fixed, "p": p_value, "method": pictures.method_name, "colour": pictures.method_colour}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=claimed.headline(answers),
-        limit=_limit(claims, len(seeds), params["evaluate"]["resamples"], alpha),
+        headline=claimed.headline(claimed.answers(claims)),
+        beyond=claimed.beyond(claims),
+        limit=_limit(claims, resamples, alpha),
         sections=sections,
         metric_names=pictures.METRICS,
+        claim_names=claimed.NAMES,
+        calibration_names=pictures.CALIBRATIONS,
+        group_names={group: name for group, (name, _) in pictures.GROUPS.items()},
         higher=pictures.HIGHER_IS_BETTER,
         n_claims=len(claims),
+        several=any(c.runs > 1 for c in claims),
         alpha=alpha,
         seeds=seeds,
         confidence=confidence,
-        resamples=params["evaluate"]["resamples"],
+        resamples=resamples,
         fewest_errors=claimed.FEWEST_ERRORS,
         params=_params_table(params, datasets),
         datasets=datasets,
@@ -216,11 +215,9 @@ def write_report(
     )
     with new_folder(out) as draft:
         (draft / "index.html").write_text(page + "\n", "utf-8")
-        _write_tables(draft, intervals, tables, notes)
-
-
-def _write_tables(folder: Path, intervals: pd.DataFrame, tables: dict[str, Any], notes: dict[str, str]) -> None:
-    intervals.to_csv(folder / "comparison.csv", index=False, lineterminator="\n")
-    (folder / "comparison.tex").write_text(as_tex(tables, notes), "utf-8")
-    parts = [as_markdown(name, table, f"{notes[name][0].upper()}{notes[name][1:]}.") for name, table in tables.items()]
-    (folder / "results.md").write_text("\n".join(parts), "utf-8")
+        everywhere(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
+        cells, notes = {s["name"]: s["table"] for s in sections}, {s["name"]: s["note"] for s in sections}
+        (draft / "comparison.tex").write_text(tables.as_tex(cells, notes), "utf-8")
+        parts = [tables.as_markdown(name, cells[name], f"{note[0].upper()}{note[1:]}.") for name, note in notes.items()]
+        first = tables.claims_markdown(claims, {s["name"]: s["digits"] for s in sections})
+        (draft / "results.md").write_text("\n".join([f"### Claims\n\n{first}", *parts]), "utf-8")

@@ -1,15 +1,17 @@
 """Does learned attention pay? Computed from the paired comparisons, and free to come out "no".
 
-One claim is one dataset, baseline and metric. The baselines are two: the strongest tuned kNN in that metric (the one
-with the best mean score on the test rows, so the choice favours the opponent), and distance weighting with vector
-scaling, the baseline to beat; where they are the same method the claim is made once.
+One claim is one setting (a dataset and a condition of its memory: clean, wrong labels, long tail), baseline and metric.
+The baselines are: the strongest tuned kNN, which is the uniform or distance-weighted one, bare or with a calibration,
+whichever has the best mean score in that metric on the validation rows; distance weighting with vector scaling, the
+baseline to beat; and, where the head has class prototypes, those alone, without neighbours. Where two of them are the
+same method the claim is made once.
 
-Seeds share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which holds
-under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); one seed keeps its p. The p values of
-all claims shown are then adjusted by Holm's step-down method (1979), so that the chance of even one false "yes" or
-"no" among them is below `alpha`, up to the choice of the strongest baseline, which makes "yes" harder and "no" a
-little easier. A verdict also needs the same sign in every seed, and `FEWEST_ERRORS` errors: where hardly a test row is
-wrong, NLL and ECE say how sure the methods are, and the sample cannot say whether they may be.
+Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
+holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p. The p
+values of all claims shown are then adjusted by Holm's step-down method (1979), so that the chance of even one false
+"yes" or "no" among them is below `alpha`. The baselines are chosen without the test rows. A verdict also needs the same
+sign in every run, and `FEWEST_ERRORS` errors: where hardly a test row is wrong, NLL and ECE say how sure the methods
+are, and the sample cannot say whether they may be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,32 +19,38 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from attnknn.errors import require
+from attnknn.errors import InputError, require
 from attnknn.plots import HIGHER_IS_BETTER
 
 Verdict = Literal["yes", "no", "undecided"]
-KNN_BASELINES = ("uniform", "distance", "distance_vector")
+Setting = tuple[str, str]
+OURS = "attention"
+TUNED = ("uniform", "distance")
 TO_BEAT = "distance_vector"
+PROTOTYPES = "prototypes"
 CLAIMED = ("nll", "accuracy", "ece")
+NAMES = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap has not seen what errors cost
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Attention against one baseline in one metric on one dataset.
+    """Attention against one baseline in one metric in one setting.
 
     Attributes:
-        roles: why this baseline: "best tuned", "to beat", or both.
-        difference: mean over seeds of attention − baseline.
-        sd: standard deviation of the difference over seeds; 0 for one seed.
-        low, high: from the lowest to the highest end of the per-seed intervals.
-        p: combined over seeds and adjusted by Holm's method.
-        errors: test rows that either method gets wrong, in the seed that has fewest.
+        roles: why this baseline: "best tuned", "to beat", "without neighbours".
+        difference: mean over runs (seeds and repeats) of attention − baseline.
+        sd: standard deviation of the difference over runs; 0 for one run.
+        low, high: from the lowest to the highest end of the runs' intervals.
+        p: combined over runs and adjusted by Holm's method.
+        errors: test rows that either method gets wrong, in the run that has fewest.
         verdict: does attention do better: yes, no (it does worse), undecided.
     """
 
     dataset: str
+    condition: str
     baseline: str
     roles: tuple[str, ...]
     metric: str
@@ -52,7 +60,12 @@ class Claim:
     high: float
     p: float
     errors: int
+    runs: int
     verdict: Verdict
+
+    @property
+    def setting(self) -> Setting:
+        return self.dataset, self.condition
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -63,60 +76,82 @@ def holm(p: Sequence[float]) -> list[float]:
     return np.minimum(adjusted, 1.0).tolist()
 
 
+def combined_p(p: Sequence[float]) -> float:
+    """One p value of several runs on the same test rows: min(1, 2 · mean p)."""
+    return min(1.0, 2 * float(np.mean(p))) if len(p) > 1 else float(p[0])
+
+
 def verdict(differences: Sequence[float], p: float, errors: int, metric: str, alpha: float) -> Verdict:
-    """yes or no where p < alpha, errors are enough and all seeds' differences have one sign, undecided otherwise."""
+    """yes or no where p < alpha, errors are enough and all runs' differences have one sign, undecided otherwise."""
     gains = np.asarray(differences) * (1 if metric in HIGHER_IS_BETTER else -1)
     if p >= alpha or errors < FEWEST_ERRORS or not ((gains > 0).all() or (gains < 0).all()):
         return "undecided"
     return "yes" if gains[0] > 0 else "no"
 
 
-def strongest(paired: Sequence[Mapping[str, Any]], dataset: str, metric: str) -> str:
-    """The kNN baseline that attention finds hardest to beat: the best mean score in this metric.
-
-    A score is attention's minus the difference, so the differences alone order the baselines.
-    """
-    sign = 1 if metric in HIGHER_IS_BETTER else -1
-    found: dict[str, list[float]] = {}
-    for row in paired:
-        if row["dataset"] == dataset and row["metric"] == metric and row["baseline"] in KNN_BASELINES:
-            found.setdefault(row["baseline"], []).append(sign * row["difference"])
-    require(bool(found), f"paired: {dataset} has no {metric} row against {' or '.join(KNN_BASELINES)}")
-    # On a tie the claim is about the baseline to beat.
-    return min(found, key=lambda name: (float(np.mean(found[name])), name != TO_BEAT))
-
-
-def claims(paired: Sequence[Mapping[str, Any]], alpha: float = 0.01) -> list[Claim]:
-    """Every claim that the paired rows allow, in the order of the datasets.
+def strongest(validation: pd.DataFrame, metric: str) -> str:
+    """The tuned kNN with the best mean validation score in this metric: uniform or distance, bare or calibrated.
 
     Args:
-        paired: rows of dataset, seed, baseline, metric, difference (attention − baseline), low, high, errors, p.
+        validation: rows of method, metric, value of one setting.
+
+    Raises:
+        InputError: there is no such row.
+    """
+    of = validation[validation["metric"] == metric]
+    of = of[of["method"].isin(TUNED) | of["method"].str.startswith(tuple(f"{name}_" for name in TUNED))]
+    require(not of.empty, f"validation: no {metric} row of {' or '.join(TUNED)}; run `dvc repro`")
+    means = of.groupby("method", sort=False)["value"].mean() * (-1 if metric in HIGHER_IS_BETTER else 1)
+    # On a tie the claim is about the baseline to beat.
+    return min(means.index, key=lambda name: (means[name], name != TO_BEAT))
+
+
+def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) -> list[Claim]:
+    """Every claim that the paired rows allow, in the order of the settings.
+
+    Args:
+        paired: rows of dataset, condition, seed, repeat, method, baseline, metric, difference (method − baseline),
+            low, high, errors, p.
+        validation: rows of dataset, condition, seed, repeat, method, metric, value: scores on the validation rows.
         alpha: the chance that is allowed of any false verdict among all claims.
 
     Raises:
-        InputError: a dataset lacks the rows of a claim.
+        InputError: a setting lacks the rows of a claim.
     """
     drafts: list[tuple[dict[str, Any], list[float]]] = []
-    for dataset in dict.fromkeys(row["dataset"] for row in paired):
+    scores = dict(iter(validation.groupby(["dataset", "condition"], sort=False)))
+    for (dataset, condition), of_setting in paired[paired["method"] == OURS].groupby(
+        ["dataset", "condition"], sort=False
+    ):
+        where = f"{dataset}, {condition}"
+        if (dataset, condition) not in scores:
+            raise InputError(f"validation: {where} has no row; run `dvc repro`")
+        tested = dict(iter(of_setting.groupby(["metric", "baseline"], sort=False)))
         for metric in CLAIMED:
-            best = strongest(paired, dataset, metric)
-            for baseline in dict.fromkeys((best, TO_BEAT)):
-                where = {"dataset": dataset, "baseline": baseline, "metric": metric}
-                rows = [row for row in paired if all(row[key] == value for key, value in where.items())]
-                require(bool(rows), f"paired: {dataset} has no {metric} row against {baseline}; run `dvc repro`")
-                roles = [r for r, b in (("best tuned", best), ("to beat", TO_BEAT)) if b == baseline]
-                moves = [float(row["difference"]) for row in rows]
-                mean_p = float(np.mean([row["p"] for row in rows]))
+            known = scores[dataset, condition]
+            roles = {"best tuned": strongest(known[known["method"].isin(of_setting["baseline"])], metric)}
+            roles["to beat"] = TO_BEAT
+            if (metric, PROTOTYPES) in tested:
+                roles["without neighbours"] = PROTOTYPES
+            for baseline in dict.fromkeys(roles.values()):
+                if (metric, baseline) not in tested:
+                    raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")
+                rows = tested[metric, baseline]
                 numbers = {
-                    "roles": tuple(roles),
-                    "difference": float(np.mean(moves)),
-                    "sd": float(np.std(moves, ddof=1)) if len(moves) > 1 else 0.0,
-                    "low": float(min(row["low"] for row in rows)),
-                    "high": float(max(row["high"] for row in rows)),
-                    "errors": min(int(row["errors"]) for row in rows),
-                    "p": min(1.0, 2 * mean_p) if len(rows) > 1 else mean_p,
+                    "dataset": dataset,
+                    "condition": condition,
+                    "baseline": baseline,
+                    "roles": tuple(role for role, name in roles.items() if name == baseline),
+                    "metric": metric,
+                    "difference": float(rows["difference"].mean()),
+                    "sd": float(rows["difference"].std()) if len(rows) > 1 else 0.0,
+                    "low": float(rows["low"].min()),
+                    "high": float(rows["high"].max()),
+                    "errors": int(rows["errors"].min()),
+                    "runs": len(rows),
+                    "p": combined_p(rows["p"].tolist()),
                 }
-                drafts.append(({**where, **numbers}, moves))
+                drafts.append((numbers, rows["difference"].tolist()))
     adjusted = holm([draft["p"] for draft, _ in drafts])
     return [
         Claim(**{**draft, "p": p, "verdict": verdict(moves, p, draft["errors"], draft["metric"], alpha)})
@@ -124,54 +159,96 @@ def claims(paired: Sequence[Mapping[str, Any]], alpha: float = 0.01) -> list[Cla
     ]
 
 
-def answer(of_dataset: Sequence[Claim]) -> Verdict:
-    """Does attention pay on this dataset?
+def answer(of_setting: Sequence[Claim]) -> Verdict:
+    """Does attention pay here, against the kNN baselines?
 
-    yes: its NLL is lower than both baselines', and nothing claimed is worse. no: it is worse in NLL or accuracy
-    against either. undecided: everything else.
+    yes: its NLL is lower than both kNN baselines', and nothing claimed against them is worse. no: it is worse in NLL or
+    accuracy against either. undecided: everything else. Prototypes alone are a separate question; see `beyond`.
     """
-    nll = [c.verdict for c in of_dataset if c.metric == "nll"]
-    if any(c.verdict == "no" for c in of_dataset if c.metric in ("nll", "accuracy")):
+    of_setting = [c for c in of_setting if c.baseline != PROTOTYPES]
+    nll = [c.verdict for c in of_setting if c.metric == "nll"]
+    if any(c.verdict == "no" for c in of_setting if c.metric in ("nll", "accuracy")):
         return "no"
-    lost = any(c.verdict == "no" for c in of_dataset)
+    lost = any(c.verdict == "no" for c in of_setting)
     return "yes" if nll and all(v == "yes" for v in nll) and not lost else "undecided"
+
+
+def answers(found: Sequence[Claim]) -> dict[Setting, Verdict]:
+    """The answer of every setting, in their order."""
+    return {s: answer([c for c in found if c.setting == s]) for s in dict.fromkeys(c.setting for c in found)}
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """One answer for several settings: no where any is no, yes where all are yes."""
+    return "no" if "no" in verdicts else "yes" if set(verdicts) == {"yes"} else "undecided"
 
 
 def _list(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def headline(answers: Mapping[str, Verdict]) -> str:
-    """The answer in one or two sentences; where attention does not win comes first."""
-    named = {kind: [d for d, v in answers.items() if v == kind] for kind in ("no", "undecided", "yes")}
+def _places(settings: Sequence[Setting], all_of: Sequence[Setting]) -> str:
+    """Settings by dataset; conditions are named where a dataset has several and not all of them are meant."""
+    words = []
+    for dataset in dict.fromkeys(d for d, _ in settings):
+        mine = [condition for d, condition in settings if d == dataset]
+        total = sum(d == dataset for d, _ in all_of)
+        shown = "" if total == 1 else " (all conditions)" if len(mine) == total else f" ({', '.join(mine)})"
+        words.append(dataset + shown)
+    return _list(words)
+
+
+def headline(found: Mapping[Setting, Verdict]) -> list[str]:
+    """The answer in one to three sentences; where attention does not win comes first."""
+    named = {kind: [s for s, v in found.items() if v == kind] for kind in ("no", "undecided", "yes")}
     lines = []
     if named["no"]:
-        where = _list(named["no"])
+        where = _places(named["no"], list(found))
         lines.append(f"Learned attention does not pay on {where}: its NLL or accuracy is worse than a baseline's.")
     if named["undecided"]:
-        lines.append(f"Learned attention does not clearly win on {_list(named['undecided'])}.")
+        lines.append(f"Learned attention does not clearly win on {_places(named['undecided'], list(found))}.")
     if named["yes"]:
         lines.append(
-            f"Learned attention pays on {_list(named['yes'])}: its NLL is lower than the best tuned kNN's "
-            "and than that of distance weighting with vector scaling, and nothing claimed is worse."
+            f"Learned attention pays on {_places(named['yes'], list(found))}: its NLL is lower than the best tuned "
+            "kNN's and than that of distance weighting with vector scaling, and nothing claimed is worse."
         )
-    return " ".join(lines)
+    return lines
 
 
-def sentence(of_dataset: Sequence[Claim]) -> str:
-    """What was found on one dataset, in words: better, worse and undecided metrics against each baseline."""
+def beyond(found: Sequence[Claim]) -> str:
+    """Do the neighbours add anything to the head's class prototypes? In words, by NLL; empty without such claims."""
+    mine = [c for c in found if c.baseline == PROTOTYPES and c.metric == "nll"]
+    words = {"no": "worse", "undecided": "not clearly different", "yes": "better"}
+    parts = [
+        f"{word} on {_places([c.setting for c in mine if c.verdict == kind], [c.setting for c in mine])}"
+        for kind, word in words.items()
+        if any(c.verdict == kind for c in mine)
+    ]
+    if not parts:
+        return ""
+    return f"Neighbours beyond class prototypes: against the head's prototypes alone its NLL is {'; '.join(parts)}."
+
+
+def sentence(of_setting: Sequence[Claim]) -> str:
+    """What was found in one setting, in words: better, worse and undecided metrics against each baseline."""
     words = {"yes": "better", "no": "worse"}
-    names = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
+    roles = {
+        "best tuned": "the best tuned kNN",
+        "to beat": "distance weighting + vector scaling",
+        "without neighbours": "its prototypes alone",
+    }
     found: dict[str, list[str]] = {}
-    for role, name in (("best tuned", "the best tuned kNN"), ("to beat", "distance weighting + vector scaling")):
-        mine = [c for c in of_dataset if role in c.roles]
+    for role, name in roles.items():
+        mine = [c for c in of_setting if role in c.roles]
+        if not mine:
+            continue
         parts = [
-            f"{word} in {_list([names[c.metric] for c in mine if c.verdict == kind])}"
+            f"{word} in {_list([NAMES[c.metric] for c in mine if c.verdict == kind])}"
             for kind, word in words.items()
             if any(c.verdict == kind for c in mine)
         ]
-        open_ = [names[c.metric] for c in mine if c.verdict == "undecided"]
+        open_ = [NAMES[c.metric] for c in mine if c.verdict == "undecided"]
         if open_:
             parts.append(f"undecided in {_list(open_)}")
         found.setdefault(", ".join(parts), []).append(name)
-    return " ".join(f"Against {' and against '.join(who)}: {what}." for what, who in found.items())
+    return " ".join(f"Against {_list(who)}: {what}." for what, who in found.items())

@@ -16,19 +16,42 @@ _METRICS = {
     "train_attention": "train_attention",
     "evaluate": "evaluate",
     "tuned": "evaluate",
+    "headroom": "evaluate",
 }
+_SCORE = ("method", "metric", "value")
+_PAIRED = ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")
 _PLOTS = {
     "training": ("train_embedder", ("epoch", "loss", "val_accuracy")),
     "attention": ("train_attention", ("epoch", "fit_nll", "val_nll")),
     "reliability": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
-    "intervals": ("evaluate", ("method", "metric", "value", "low", "high")),
-    "paired": ("evaluate", ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")),
+    "intervals": ("evaluate", (*_SCORE, "low", "high")),
+    "validation": ("evaluate", _SCORE),
+    "paired": ("evaluate", _PAIRED),
+}
+_RUN = ("condition", "repeat")
+# Stages that run for some datasets only: where one of a stage's files is there, all of them must be.
+CONDITIONS = ("noise", "imbalance")
+CLEAN = "clean"  # the condition of evaluate's own rows
+_SOME = {
+    name: {
+        name: (*_RUN, *_SCORE, "low", "high"),
+        f"{name}_paired": (*_RUN, *_PAIRED),
+        f"{name}_validation": (*_RUN, *_SCORE),
+    }
+    for name in CONDITIONS
+} | {
+    "ablation": {
+        "ablation": ("variant", "group", "repeat", "metric", "value", "reference", "difference", "low", "high", "p")
+    }
 }
 
 
 @dataclass(frozen=True)
 class Run:
-    """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`paired`, …)."""
+    """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`paired`, …).
+
+    Tables of `noise`, `imbalance` and `ablation` are there where those stages ran.
+    """
 
     dataset: str
     seed: int
@@ -45,7 +68,8 @@ def _found(path: Path, stage: str, dataset: str, seed: int) -> Path:
 def _read_csv(path: Path, columns: Sequence[str], item: str) -> pd.DataFrame:
     mend = f"make it again with `dvc repro --force --single-item {item}`"
     try:
-        table = pd.read_csv(path)
+        # "None" and "NA" are names here; only an empty cell is no value.
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); {mend}") from None
     missing = [c for c in columns if c not in table.columns]
@@ -64,25 +88,43 @@ def read_runs(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequen
     runs = []
     for dataset in datasets:
         for seed in seeds:
-            folder = Path(metrics) / dataset / str(seed)
+            folder, item = Path(metrics) / dataset / str(seed), f"{dataset}-{seed}.csv"
             values = {
                 name: read_json(_found(folder / f"{name}.json", stage, dataset, seed))
                 for name, stage in _METRICS.items()
             }
+            wanted = dict(_PLOTS)
+            for stage, files in _SOME.items():
+                if any((Path(plots) / name / item).is_file() for name in files):
+                    wanted |= {name: (stage, columns) for name, columns in files.items()}
             tables = {}
-            for name, (stage, columns) in _PLOTS.items():
-                path = _found(Path(plots) / name / f"{dataset}-{seed}.csv", stage, dataset, seed)
+            for name, (stage, columns) in wanted.items():
+                path = _found(Path(plots) / name / item, stage, dataset, seed)
                 tables[name] = _read_csv(path, columns, f"{stage}@{dataset}-{seed}")
             runs.append(Run(dataset, seed, values, tables))
     return runs
 
 
 def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """One table of several runs, with `dataset` and `seed` as its first columns."""
-    return pd.concat(
-        [
-            pd.DataFrame({"dataset": r.dataset, "seed": r.seed}, r.tables[table].index).join(r.tables[table])
-            for r in runs
-        ],
-        ignore_index=True,
-    )
+    """One table of those runs that have it, with `dataset` and `seed` as its first columns; empty if none has."""
+    found = [
+        pd.DataFrame({"dataset": r.dataset, "seed": r.seed}, r.tables[table].index).join(r.tables[table])
+        for r in runs
+        if table in r.tables
+    ]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+def everywhere(runs: Sequence[Run], table: str) -> pd.DataFrame:
+    """`paired`, `validation` or `intervals` under every condition, with condition and repeat; evaluate's are clean.
+
+    Datasets keep their order, and each has its conditions together.
+    """
+    under = [name if table == "intervals" else f"{name}_{table}" for name in CONDITIONS]
+    parts = [
+        joined(of, name).assign(**({"condition": CLEAN, "repeat": 0} if name == table else {}))
+        for of in ([r for r in runs if r.dataset == d] for d in dict.fromkeys(r.dataset for r in runs))
+        for name in (table, *under)
+        if any(name in r.tables for r in of)
+    ]
+    return pd.concat(parts, ignore_index=True)

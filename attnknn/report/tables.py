@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from attnknn.plots import HIGHER_IS_BETTER, METHODS, METRICS, method_name
+from attnknn.plots import CALIBRATIONS, GROUPS, HIGHER_IS_BETTER, METHODS, METRICS, method_name
+from attnknn.report.claims import CLAIMED, NAMES, Claim, combined_p
 
+CALIBRATED = ("uniform", "distance", "attention", "linear")
+UNDER_CONDITIONS = ("distance", "distance_vector", "attention", "prototypes", "linear_temperature")
 MAIN = ("accuracy", "f1_macro", "nll", "brier", "ece")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A score over seeds: its mean, what lies around it, and whether no other method's mean is better.
+    """A score over runs (seeds and repeats): its mean, what lies around it, and whether no other's mean is better.
 
-    With one seed, `around` is the bootstrap interval; with several, ± the standard deviation over seeds.
+    With one run, `around` is the bootstrap interval; with several, ± the standard deviation over runs.
     """
 
     value: str
@@ -44,9 +48,9 @@ def comparison(intervals: pd.DataFrame, digits: int) -> dict[str, dict[str, Cell
     """Cells by method and metric of one dataset.
 
     Args:
-        intervals: rows of seed, method, metric, value, low, high.
+        intervals: rows of seed, method, metric, value, low, high, and of repeat where there are repeats.
     """
-    seeds = intervals["seed"].nunique()
+    runs = len(intervals[[c for c in ("seed", "repeat") if c in intervals]].drop_duplicates())
     scores = intervals.groupby(["method", "metric"], sort=False).agg(
         value=("value", "mean"), sd=("value", "std"), low=("low", "min"), high=("high", "max")
     )
@@ -59,11 +63,128 @@ def comparison(intervals: pd.DataFrame, digits: int) -> dict[str, dict[str, Cell
         for method, row in of_metric.iterrows():
             around = (
                 f"± {fixed(row['sd'], digits)}"
-                if seeds > 1
+                if runs > 1
                 else f"{fixed(row['low'], digits)} … {fixed(row['high'], digits)}"
             )
             table[str(method)][metric] = Cell(fixed(row["value"], digits), around, bool(row["value"] == top))
     return table
+
+
+def calibrations(intervals: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
+    """NLL and ECE of the base methods under every calibration, and attention less distance weighting under the same.
+
+    Args:
+        intervals: rows of one dataset and condition, with the methods `<base>_<calibration>`.
+        paired: rows of seed, method, baseline, metric, difference, p.
+
+    Returns:
+        For each metric: metric, rows of (method, {calibration: Cell}), and gain {calibration: Cell} with the p values
+        as measured; the calibration "" is none. Empty where no method was calibrated.
+    """
+    present = set(intervals["method"])
+    bases = [b for b in CALIBRATED if b in present]
+    kinds = [k for k in CALIBRATIONS if any(f"{b}_{k}" in present for b in bases)]
+    if not kinds:
+        return []
+    names = {(b, k): f"{b}_{k}" if k else b for b in bases for k in ("", *kinds)}
+    cells = comparison(intervals[intervals["method"].isin(names.values())], digits)
+    blocks = []
+    for metric in ("nll", "ece"):
+        of = paired[paired["metric"] == metric]
+        gain = {}
+        for kind in ("", *kinds):
+            rows = of[(of["method"] == names["attention", kind]) & (of["baseline"] == names["distance", kind])]
+            if len(rows):
+                move = fixed(rows["difference"].mean(), digits, sign=True)
+                gain[kind] = Cell(move, f"p {p_value(combined_p(rows['p'].tolist()))}", False)
+        rows = [(b, {k: cells[names[b, k]][metric] for k in ("", *kinds) if names[b, k] in cells}) for b in bases]
+        blocks.append({"metric": metric, "kinds": ["", *kinds], "rows": rows, "gain": gain})
+    return blocks
+
+
+def conditions(intervals: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
+    """What is known of each condition of one dataset: condition, runs, and the cells of the methods set side by side.
+
+    Args:
+        intervals: rows of condition, seed, repeat, method, metric, value, low, high.
+    """
+    mine = intervals[intervals["method"].isin(UNDER_CONDITIONS) & intervals["metric"].isin(CLAIMED)]
+    return [
+        {
+            "condition": condition,
+            "runs": len(rows[["seed", "repeat"]].drop_duplicates()),
+            "table": {
+                m: {c: row[c] for c in ("accuracy", "nll", "ece")} for m, row in comparison(rows, digits).items()
+            },
+        }
+        for condition, rows in mine.groupby("condition", sort=False)
+    ]
+
+
+def ablated(rows: pd.DataFrame) -> pd.DataFrame:
+    """The variants of the ablation over their runs, one row a variant and metric.
+
+    Args:
+        rows: seed, repeat, group, variant, metric, value, reference, difference, low, high, p.
+
+    Returns:
+        group, variant, metric, runs, value and difference (means), sd (of the difference), low and high (the runs'
+        furthest ends), p (combined over runs, not adjusted), reference; groups in the order of `plots.GROUPS`.
+    """
+    found = rows.groupby(["group", "variant", "metric"], sort=False).agg(
+        reference=("reference", "first"),
+        runs=("value", "size"),
+        value=("value", "mean"),
+        difference=("difference", "mean"),
+        sd=("difference", "std"),
+        low=("low", "min"),
+        high=("high", "max"),
+        p=("p", lambda p: combined_p(p.tolist())),
+    )
+    order = {group: place for place, group in enumerate(GROUPS)}
+    return found.reset_index().sort_values("group", key=lambda g: g.map(order), kind="stable", ignore_index=True)
+
+
+def ablation(found: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
+    """The rows of `ablated` for people: each group with its variants, and for each metric its value, move and p."""
+
+    def shown(row: Any) -> dict[str, str]:
+        if pd.isna(row["difference"]):
+            return {"value": fixed(row["value"], digits), "difference": "", "around": "", "p": ""}
+        return {
+            "value": fixed(row["value"], digits),
+            "difference": fixed(row["difference"], digits + 1, sign=True),
+            "around": f"{fixed(row['low'], digits + 1, True)} … {fixed(row['high'], digits + 1, True)}",
+            "p": p_value(row["p"]),
+        }
+
+    return [
+        {
+            "group": group,
+            "rows": [
+                {
+                    "variant": variant,
+                    "reference": rows["reference"].iloc[0],
+                    "cells": {row["metric"]: shown(row) for _, row in rows.iterrows()},
+                }
+                for variant, rows in of_group.groupby("variant", sort=False)
+            ],
+        }
+        for group, of_group in found.groupby("group", sort=False)
+    ]
+
+
+def claims_markdown(claims: Sequence[Claim], digits: dict[str, int]) -> str:
+    """A Markdown table of all claims."""
+    lines = ["| dataset | claim: attention is better in | than | difference | p | verdict |", "|---" * 6 + "|"]
+    for c in claims:
+        n = digits[c.dataset] + 1
+        around = f"{fixed(c.low, n, True)} … {fixed(c.high, n, True)}"
+        where = c.dataset if c.condition == "clean" else f"{c.dataset}, {c.condition}"
+        than = f"{method_name(c.baseline)} ({', '.join(c.roles)})"
+        move = f"{fixed(c.difference, n, True)} ({around})"
+        lines.append(f"| {where} | {NAMES[c.metric]} | {than} | {move} | {p_value(c.p)} | {c.verdict} |")
+    return "\n".join(lines) + "\n"
 
 
 def as_markdown(dataset: str, cells: dict[str, dict[str, Cell]], note: str, metrics: Sequence[str] = MAIN) -> str:
