@@ -5,19 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnknn.artifacts import BANK, Embeddings
-from attnknn.bank import memory, search
+from attnknn.artifacts import BANK
 from attnknn.corrupt import long_tail, symmetric_noise
 from attnknn.evidence import gather_evidence
+from attnknn.gather import retrieve
 from attnknn.neighbourhood import Retrieved
-
-
-def retrieve(
-    embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
-) -> Retrieved:
-    """Exact neighbours of every row, and the evidence; at most k_max, and at most the other rows of the bank."""
-    found = search(memory(embeddings, metric=metric), embeddings, min(k_max, len(embeddings.rows(BANK)) - 1), device)
-    return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
 
 
 def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -> list[Retrieved]:

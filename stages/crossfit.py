@@ -5,11 +5,11 @@ from pathlib import Path
 
 from attnknn.artifacts import Embeddings, Split
 from attnknn.bank import set_threads
-from attnknn.conditions import retrieve
 from attnknn.crossfit import fold_parts
 from attnknn.device import use_device
 from attnknn.encoders import embed
 from attnknn.files import new_folder, write_json
+from attnknn.gather import retrieve
 from stages.params import read_params, run
 from stages.train_embedder import train
 

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions
-from attnknn.classify import classify
-from attnknn.comparison import compare
+from attnknn.artifacts import BANK, FIT, TEST, VAL
+from attnknn.calibration import KINDS
+from attnknn.classify import classify, classify_part
+from attnknn.comparison import Compared, compare
 from attnknn.errors import InputError
-from attnknn.heads import Attention, Distance, Uniform
-from attnknn.metrics import METRICS
-from attnknn.scorecard import intervals_and_tests, reliability, scores
-from attnknn.tuning import Tuned, spread, tune_distance, tune_uniform
-from attnknn.votes import class_shares
-from data import blobs, embedded, searched
+from attnknn.heads import PROTOTYPES_ALONE, Attention, Distance, Uniform
+from attnknn.neighbourhood import Retrieved, voters
+from attnknn.tuning import spread, tune_distance, tune_uniform
+from data import blobs, embedded, retrieved
 
 GRIDS = {
     "ks": [1, 3, 8],
@@ -23,59 +22,64 @@ GRIDS = {
     "priors": [0.001, 0.03, 0.1],
     "ridges": [0.001, 0.1, 10.0],
 }
-METHODS = ("uniform", "distance", "distance_vector", "attention", "linear", "linear_temperature")
+BASES = ("uniform", "distance", "attention", "prototypes", "linear")
 
 
 @pytest.fixture(scope="module")
-def data() -> tuple[Embeddings, Neighbours]:
-    embeddings = embedded(blobs(360, noise=1.5))
-    return embeddings, searched(embeddings)
+def data() -> Retrieved:
+    return retrieved(embedded(blobs(360, noise=1.5)))
 
 
-def run(data: tuple[Embeddings, Neighbours], k_eval: int = 20) -> tuple[Predictions, dict[str, Tuned]]:
-    return compare(*data, Attention(7, 0.5, 0.05), k_eval, **GRIDS)  # type: ignore[arg-type]
+def heads(dim: int = 7) -> dict[str, Attention]:
+    parts = {"attention": {}, "prototypes": PROTOTYPES_ALONE}
+    return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
 
 
-def relabelled(data: tuple[Embeddings, Neighbours], part: int) -> tuple[Embeddings, Neighbours]:
-    y = np.array(data[0].y)
-    at = data[0].part == part
+def run(data: Retrieved, k_eval: int = 20, folds: tuple[Retrieved, ...] = ()) -> Compared:
+    return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
+
+
+def relabelled(data: Retrieved, part: int) -> Retrieved:
+    y = np.array(data.embeddings.y)
+    at = data.embeddings.part == part
     y[at] = np.random.default_rng(0).permutation(y[at])
-    return dataclasses.replace(data[0], y=y), data[1]
+    return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, y=y))
 
 
-def test_all_methods_answer_all_test_rows(data: tuple[Embeddings, Neighbours]) -> None:
-    predictions, tuned = run(data)
-    assert predictions.methods == METHODS
-    np.testing.assert_array_equal(predictions.rows, data[0].rows(TEST))
-    np.testing.assert_array_equal(predictions.y, data[0].y[predictions.rows])
-    assert set(tuned) == {"uniform", "distance", "distance_vector", "linear_temperature"}
-    assert tuned["uniform"]["k"] in (1, 3, 8, 20)
+def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:
+    made = compare([data], heads(), 20, **GRIDS, calibrations=KINDS)  # type: ignore[arg-type]
+    calibrated = [f"{base}_{kind}" for base in BASES if base != "prototypes" for kind in KINDS]
+    assert made.test.methods == made.val.methods == (*BASES, *calibrated)
+    for answered, part in ((made.test, TEST), (made.val, VAL)):
+        np.testing.assert_array_equal(answered.rows, data.embeddings.rows(part))
+        np.testing.assert_array_equal(answered.y, data.embeddings.y[answered.rows])
+    assert set(made.tuned) == {"uniform", "distance", *calibrated}
+    assert made.tuned["uniform"]["k"] in (1, 3, 8, 20)
 
 
-def test_fault_7_no_method_gives_a_class_probability_zero(data: tuple[Embeddings, Neighbours]) -> None:
+def test_fault_7_no_method_gives_a_class_probability_zero(data: Retrieved) -> None:
     for k_eval in (1, 20):
-        assert (run(data, k_eval)[0].probs > 0).all()
+        assert (run(data, k_eval).test.probs > 0).all()
 
 
-def test_fault_4_test_labels_change_no_probability_and_no_choice(data: tuple[Embeddings, Neighbours]) -> None:
-    (before, tuned), (after, tuned_after) = run(data), run(relabelled(data, TEST))
-    np.testing.assert_array_equal(before.probs, after.probs)
-    assert tuned == tuned_after
+def test_fault_4_test_labels_change_no_probability_and_no_choice(data: Retrieved) -> None:
+    before, after = run(data), run(relabelled(data, TEST))
+    np.testing.assert_array_equal(before.test.probs, after.test.probs)
+    assert before.tuned == after.tuned
 
 
-def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: tuple[Embeddings, Neighbours]) -> None:
-    tuned = run(data)[1]
-    on_val, on_fit = run(relabelled(data, VAL))[1], run(relabelled(data, FIT))[1]
+def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieved) -> None:
+    tuned = run(data).tuned
+    on_val, on_fit = run(relabelled(data, VAL)).tuned, run(relabelled(data, FIT)).tuned
     assert on_val["distance"] != tuned["distance"]
     assert on_val["uniform"] != tuned["uniform"]
     assert (on_fit["distance"], on_fit["uniform"]) == (tuned["distance"], tuned["uniform"])
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
-    assert on_val["linear_temperature"] == tuned["linear_temperature"]
-    rows = data[0].rows(VAL)
+    y = data.embeddings.y[data.embeddings.rows(VAL)]
 
     def nll(head: Distance) -> float:
-        probs = classify(head, *data, rows, 20)
-        return -float(np.log(probs[np.arange(len(rows)), data[0].y[rows]]).mean())
+        probs = classify_part(head, [data], VAL, 20)
+        return -float(np.log(probs[np.arange(len(y)), y]).mean())
 
     best = nll(Distance(**tuned["distance"]))  # type: ignore[arg-type]
     assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
@@ -83,13 +87,11 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: tuple[Em
 
 def test_fault_8_the_whole_grid_is_searched() -> None:
     """Data whose best k is below k_eval and whose best τ is not 1: leaving either untuned gives other values."""
-    embeddings = embedded(blobs(360, noise=0.5, dim=2, seed=3))
-    neighbours = searched(embeddings)
+    data = retrieved(embedded(blobs(360, noise=0.5, dim=2, seed=3)))
     grids = {**GRIDS, "temperatures": [0.2, 0.5, 1.0, 2.0]}
-    tuned = compare(embeddings, neighbours, Attention(2, 0.5, 0.05), 20, **grids)[1]  # type: ignore[arg-type]
-    rows, y = embeddings.rows(VAL), embeddings.y
-    ids, sims = neighbours.of(rows, 20)
-    val = sims, y[ids], y[rows], class_shares(y[embeddings.rows(BANK)], 3), [1, 3, 8, 20]
+    tuned = compare([data], heads(2), 20, **grids, calibrations=()).tuned  # type: ignore[arg-type]
+    sims, labels = voters([data], VAL, 20)
+    val = sims, labels, data.embeddings.y[data.embeddings.rows(VAL)], data.shares, [1, 3, 8, 20]
     assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"])
     assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])
     assert tuned["uniform"]["k"] < 20
@@ -97,74 +99,48 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
     assert tuned["distance"]["temperature"] != pytest.approx(spread(sims))
 
 
+def test_folds_tune_and_calibrate_but_never_answer(data: Retrieved) -> None:
+    """Their val rows count in tuning, their fit rows in calibration, their test rows in nothing."""
+    fold = retrieved(embedded(blobs(360, noise=0.7, seed=4)))
+    alone, with_fold = run(data), run(data, folds=(fold,))
+    assert with_fold.tuned["distance"] != alone.tuned["distance"]
+    np.testing.assert_array_equal(with_fold.test.rows, alone.test.rows)
+    assert len(with_fold.val.y) == len(alone.val.y) + len(fold.embeddings.rows(VAL))
+    at = alone.test.methods.index("attention")
+    np.testing.assert_array_equal(with_fold.test.probs[at], alone.test.probs[at])
+    other = run(data, folds=(relabelled(fold, FIT),))
+    assert other.tuned["distance"] == with_fold.tuned["distance"]
+    assert other.tuned["linear_temperature"] != with_fold.tuned["linear_temperature"]
+    np.testing.assert_array_equal(run(data, folds=(relabelled(fold, TEST),)).test.probs, with_fold.test.probs)
+
+
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_votes_equal_scikit_learns(data: tuple[Embeddings, Neighbours], weights: str) -> None:
-    embeddings, neighbours = data
-    bank, test = embeddings.rows(BANK), embeddings.rows(TEST)
+def test_votes_equal_scikit_learns(data: Retrieved, weights: str) -> None:
+    e = data.embeddings
+    bank, test = e.rows(BANK), e.rows(TEST)
 
     def weigh(distance: np.ndarray) -> np.ndarray:
         return np.exp(-(distance**2) / 0.3)
 
     peer = KNeighborsClassifier(9, weights="uniform" if weights == "uniform" else weigh)
-    peer.fit(embeddings.z[bank], embeddings.y[bank])
+    peer.fit(e.z[bank], e.y[bank])
     head = Uniform(9, 0.0) if weights == "uniform" else Distance(9, 0.3, 0.0)
-    probs = classify(head, embeddings, neighbours, test, 20)
-    np.testing.assert_allclose(probs, peer.predict_proba(embeddings.z[test]), atol=1e-5)
+    np.testing.assert_allclose(classify(head, data, test, 20), peer.predict_proba(e.z[test]), atol=1e-5)
 
 
-def test_a_smaller_k_is_a_slice(data: tuple[Embeddings, Neighbours]) -> None:
-    embeddings, _ = data
-    test = embeddings.rows(TEST)
-    head = Attention(7, 0.5, 0.05)
-    sliced = classify(head, embeddings, searched(embeddings, 20), test, 6)
-    np.testing.assert_array_equal(sliced, classify(head, embeddings, searched(embeddings, 6), test, 6))
+def test_a_smaller_k_is_a_slice(data: Retrieved) -> None:
+    test, head = data.embeddings.rows(TEST), heads()["attention"]
+    fewer = retrieved(data.embeddings, 7)
+    np.testing.assert_array_equal(classify(head, data, test, 6), classify(head, fewer, test, 6))
 
 
-def test_k_eval_above_what_is_stored(data: tuple[Embeddings, Neighbours]) -> None:
+def test_k_eval_above_what_is_stored(data: Retrieved) -> None:
     with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
         run(data, 21)
 
 
-def test_without_a_linear_head(data: tuple[Embeddings, Neighbours]) -> None:
-    assert run((dataclasses.replace(data[0], logits=None), data[1]))[0].methods == METHODS[:4]
-
-
-def test_scorecard(data: tuple[Embeddings, Neighbours]) -> None:
-    predictions = run(data)[0]
-    table = scores(predictions, 15)
-    intervals, paired = intervals_and_tests(predictions, "attention", 15, 200, 0.95, seed=0)
-    assert set(table) == set(METHODS)
-    assert len(intervals) == len(METHODS) * len(METRICS)
-    for row in intervals:
-        assert row["value"] == table[row["method"]][row["metric"]]
-        assert row["low"] <= row["value"] <= row["high"], "also ECE, whose resamples are biased upwards"
-    assert len(paired) == (len(METHODS) - 1) * 3
-    for row in paired:
-        expected = table["attention"][row["metric"]] - table[row["baseline"]][row["metric"]]
-        assert row["difference"] == pytest.approx(expected)
-        assert 0 < row["p"] <= 1
-    bins = [row for row in reliability(predictions, 15) if row["method"] == "attention"]
-    assert sum(row["count"] for row in bins) == len(predictions.y)
-    full = [row for row in bins if row["count"]]
-    assert all(row["low"] < row["confidence"] <= row["high"] for row in full)
-    gap = sum(row["count"] * abs(row["confidence"] - row["accuracy"]) for row in full) / len(predictions.y)
-    assert gap == pytest.approx(table["attention"]["ece"])
-
-
-def test_a_method_against_its_own_copy_is_no_finding(data: tuple[Embeddings, Neighbours]) -> None:
-    p = run(data)[0]
-    twice = Predictions(p.rows, p.y, np.stack([p.probs[3], p.probs[3]]), ("attention", "copy"), p.classes)
-    for row in intervals_and_tests(twice, "attention", 15, 200, 0.95, seed=0)[1]:
-        assert row["difference"] == row["low"] == row["high"] == 0
-        assert row["p"] == 1
-
-
-def test_the_same_method_up_to_rounding_is_no_finding(data: tuple[Embeddings, Neighbours]) -> None:
-    p = run(data)[0]
-    close = np.asarray(p.probs[3], dtype=np.float64) ** (1 + 1e-8)
-    close = (close / close.sum(1, keepdims=True)).astype(np.float32)
-    twice = Predictions(p.rows, p.y, np.stack([p.probs[3], close]), ("attention", "copy"), p.classes)
-    for row in intervals_and_tests(twice, "attention", 15, 200, 0.95, seed=0)[1]:
-        assert abs(row["difference"]) < 1e-6
-        assert row["p"] == 1
-        assert row["errors"] == (p.probs[3].argmax(1) != p.y).sum()
+def test_without_a_linear_head(data: Retrieved) -> None:
+    e = dataclasses.replace(data.embeddings, logits=None)
+    methods = run(dataclasses.replace(data, embeddings=e)).test.methods
+    assert not any("linear" in name for name in methods)
+    assert "attention_vector" in methods

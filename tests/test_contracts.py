@@ -66,6 +66,10 @@ def test_keys_not_named_are_out_of_reach() -> None:
         _ = params.k_train
 
 
+def laid_over(base: dict, changes: dict) -> dict:
+    return {k: laid_over(v, changes.get(k, {})) if isinstance(v, dict) else changes.get(k, v) for k, v in base.items()}
+
+
 def test_values_are_handed_over_unchanged() -> None:
     """The reason why stages/params.py may be left out of the deps."""
     raw = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
@@ -77,11 +81,7 @@ def test_values_are_handed_over_unchanged() -> None:
             value = value.model_dump() if hasattr(value, "model_dump") else value
             expected = raw[key]
             if isinstance(expected, dict):
-                changes = raw["overrides"][dataset].get(key, {})
-                expected = {
-                    k: {**v, **changes.get(k, {})} if isinstance(v, dict) else changes.get(k, v)
-                    for k, v in expected.items()
-                }
+                expected = laid_over(expected, raw["overrides"][dataset].get(key, {}))
             assert value == expected, (dataset, key)
         assert params.sources == raw["sources"][dataset]
 
@@ -115,12 +115,14 @@ def test_every_stage_says_what_it_does() -> None:
 
 
 LAYERS = [
-    {"errors", "losses", "objectives", "metrics", "images", "votes", "torchvision_import"},
+    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "torchvision_import"},
     {"files", "device", "neighbour_loss"},
     {"artifacts"},
-    {"resume", "bank", "encoders", "heads", "fetch", "image_folder", "official_images", "tables", "sources"},
-    {"datasets", "classify", "tuning", "calibration"},
+    {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
+    {"neighbourhood", "crossfit", "datasets", "tuning", "calibration"},
+    {"heads", "retrieval", "learned", "classify", "gather", "conditions"},
     {"training", "fitting", "comparison", "scorecard", "plots"},
+    {"study", "ablation"},
     {"report", "cli"},
 ]
 

@@ -19,6 +19,9 @@ QUICK = {
     "train_embedder": {"epochs": 3},
     "train_attention": {"epochs": 5},
     "evaluate": {"resamples": 1000},
+    "noise": {"rates": [0.3], "repeats": 1},
+    "imbalance": {"ratios": [0.1], "repeats": 1},
+    "ablation": {"repeats": 1, "resamples": 100},
 }
 
 
@@ -83,12 +86,15 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("attnknn/metrics.py", {"evaluate"}),
+        ("attnknn/metrics.py", {"evaluate", "noise", "imbalance", "ablation"}),
+        ("attnknn/ablation.py", {"ablation"}),
+        ("attnknn/corrupt.py", {"noise", "imbalance"}),
+        ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance"}),
         ("attnknn/fetch.py", {"download", "prepare"}),
         ("attnknn/tables.py", {"prepare"}),
-        ("attnknn/losses.py", {"train_embedder"}),
-        ("attnknn/encoders.py", {"train_embedder", "embed"}),
-        ("attnknn/heads.py", {"train_attention", "evaluate"}),
+        ("attnknn/losses.py", {"train_embedder", "crossfit"}),
+        ("attnknn/encoders.py", {"train_embedder", "embed", "crossfit"}),
+        ("attnknn/heads.py", {"train_attention", "evaluate", "noise", "imbalance", "ablation"}),
         ("attnknn/report/page.html", {"report"}),
         ("stages/params.py", set()),
     ],
@@ -106,7 +112,14 @@ def test_an_edit_invalidates_what_uses_it(project: Project, file: str, expected:
 
 def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
-    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {"check", "evaluate", "report"}
+    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {
+        "check",
+        "evaluate",
+        "noise",
+        "imbalance",
+        "ablation",
+        "report",
+    }
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
     assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
     project("git", "checkout", "-q", ".")
@@ -120,7 +133,7 @@ def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> N
         ({"k_eval": 0}, "k_eval: 0 given"),
         ({"k_eval": "many"}, "k_eval: 'many' given"),
         ({"k_eval": 65}, "k_eval: 65 is above k_max: 64"),
-        ({"k_eval": 90, "k_max": 100}, "k_max: 100 is above the 72 rows of the bank"),
+        ({"k_eval": 90, "k_max": 100}, "k_max: 100 must be below the 90 rows of the bank"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in sources"),
     ],
