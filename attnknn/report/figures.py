@@ -31,11 +31,12 @@ def comparisons(runs: Sequence[Run], methods: Sequence[str]) -> Pictures:
 
 
 def reliability(runs: Sequence[Run], methods: Sequence[str]) -> Pictures:
-    """A reliability diagram of each base method."""
+    """A reliability diagram of each base method that has one."""
     bins = joined(runs, "reliability")
     found = [
         (f"reliability of {pictures.method_name(m)}", pictures.reliability(bins[bins["method"] == m], m))
         for m in methods
+        if (bins["method"] == m).any()
     ]
     return _embedded(runs[0].dataset, found)
 
