@@ -113,7 +113,7 @@ def ablate(
     base = compare(spaces, {}, k_eval, **grids, calibrations=("vector",), device=device).test
     table: Table = []
     for repeat in range(repeats):
-        groups = dict.fromkeys(("distance", "distance_vector"), "reference")
+        groups: dict[str, str] = dict.fromkeys(("distance", "distance_vector"), "reference")
         probs = {name: base.probs[base.methods.index(name)] for name in groups}
         for (group, part), (of_kind, parts) in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part

@@ -113,7 +113,7 @@ def fit_head(
         ).to(device)
         require(
             len(spaces) == 1 or not learns_space(head),
-            "train_attention.head: what it learns of one embedding space means nothing in another; with "
+            "train_attention.parts: what it learns of one embedding space means nothing in another; with "
             "crossfit.folds take similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
         )
         learned = [p for p in head.parameters() if p.requires_grad]

@@ -8,7 +8,7 @@ from attnknn.ablation import ablate
 from attnknn.device import use_device
 from attnknn.files import write_csv
 from attnknn.neighbourhood import Retrieved
-from stages.params import fitting, grids, read_params, run
+from stages.params import read_params, run
 
 
 def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, table: Path) -> None:
@@ -22,8 +22,8 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: 
             p.ablation.repeats,
             k_train=p.k_train,
             k_eval=p.k_eval,
-            fitting=fitting(p.train_attention),
-            grids=grids(p.tune),
+            fitting=p.train_attention.model_dump(),
+            grids=p.tune.model_dump(),
             scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},
             seed=seed,
             device=use_device(p.device, p.threads),

@@ -25,7 +25,7 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
         write_json(draft / "folds.json", {"folds": len(parts)})
         for fold, part in enumerate(parts):
             label = f"crossfit {dataset}/{seed} {fold + 1}/{len(parts)}"
-            encoder, _ = train(dataclasses.replace(data, part=part), p.train_embedder, seed, device, label)
+            encoder, _ = train(dataclasses.replace(data, part=part), p.train_embedder, seed, device, label, None)
             z, logits = embed(encoder, data.x, device, p.train_embedder.bf16)
             e = Embeddings(z, data.y, part, data.classes, logits)
             retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(draft / str(fold))

@@ -11,7 +11,7 @@ from attnknn.learned import load_head
 from attnknn.metrics import oracle
 from attnknn.neighbourhood import Retrieved, classes_of, voters
 from attnknn.scorecard import BASE, intervals_and_tests, pairs, reliability, scores, values
-from stages.params import grids, read_params, run
+from stages.params import read_params, run
 
 
 def main(
@@ -31,7 +31,7 @@ def main(
     device, e = use_device(p.device, p.threads), p.evaluate
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
     fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
-    made = compare(spaces, fitted, p.k_eval, **grids(p.tune), calibrations=KINDS, device=device)
+    made = compare(spaces, fitted, p.k_eval, **p.tune.model_dump(), calibrations=KINDS, device=device)
     made.test.save(out)
     scored = scores(made.test, e.bins)
     write_json(metrics / "evaluate.json", {name: scored[name] for name in scored if name in BASE})

@@ -12,7 +12,7 @@ from attnknn.device import use_device
 from attnknn.files import write_csv, write_json
 from attnknn.neighbourhood import Retrieved
 from attnknn.study import Make, under_conditions
-from stages.params import fitting, grids, read_params, run
+from stages.params import read_params, run
 
 
 def study(
@@ -25,7 +25,7 @@ def study(
         total=len(conditions) * repeats, desc=f"{stage} {dataset}/{seed}", unit="head", delay=2, disable=None
     ) as bar:
         ks = {"k_train": p.k_train, "k_eval": p.k_eval, "device": use_device(p.device, p.threads)}
-        settings = ks | {"fitting": fitting(p.train_attention), "grids": grids(p.tune)}
+        settings = ks | {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
         scoring = p.evaluate.model_dump()
         means, tables = under_conditions(conditions, repeats, scoring, seed, lambda _: bar.update(), **settings)
     write_json(metrics, means)

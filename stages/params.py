@@ -160,7 +160,7 @@ class Crossfit(Block):
         return self
 
 
-class AttentionHead(Block):
+class Parts(Block):
     similarity: Literal["bank", "l2", "dot"]
     heads: Count
     temperature_bounds: list[Positive]
@@ -175,7 +175,7 @@ class AttentionHead(Block):
     dropout: Rate
 
     @model_validator(mode="after")
-    def _fit_together(self) -> "AttentionHead":
+    def _fit_together(self) -> "Parts":
         if self.heads > 1 and self.similarity != "dot":
             raise ValueError(f"heads: {self.heads} need similarity: dot, not {self.similarity}; set heads: 1")
         if self.temperature_bounds and not (
@@ -203,7 +203,7 @@ class TrainAttention(Block):
     hard_weight: Annotated[float, Field(ge=1)]
     entropy_weight: NonNegative
     calibration_weight: NonNegative
-    head: AttentionHead
+    parts: Parts
 
 
 class Noise(Block):
@@ -222,10 +222,10 @@ class Ablation(Block):
 
 
 class Tune(Block):
-    k: Annotated[list[Count], Field(min_length=1)]
-    temperature: Annotated[list[Positive], Field(min_length=1)]
-    prior: Annotated[list[Share], Field(min_length=1)]
-    ridge: Annotated[list[Positive], Field(min_length=1)]
+    ks: Annotated[list[Count], Field(min_length=1)]
+    temperatures: Annotated[list[Positive], Field(min_length=1)]
+    priors: Annotated[list[Share], Field(min_length=1)]
+    ridges: Annotated[list[Positive], Field(min_length=1)]
 
 
 class Evaluate(Block):
@@ -323,12 +323,12 @@ class Params(Block):
         for key in ("k_eval", "k_train"):
             if getattr(self, key) > self.k_max:
                 raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
-        head = self.train_attention.head
-        of_one_space = self.train_attention.kind == "retrieval" or head.similarity != "bank" or head.move_prototypes
+        parts = self.train_attention.parts
+        of_one_space = self.train_attention.kind == "retrieval" or parts.similarity != "bank" or parts.move_prototypes
         if self.crossfit.folds and of_one_space:
             raise ValueError(
                 f"crossfit.folds: {self.crossfit.folds} embeds rows in several spaces, and train_attention "
-                "learns of one; set folds: 0, or kind: attention, head.similarity: bank and head.move_prototypes: false"
+                "learns of one; set folds: 0, or kind: attention with similarity: bank and move_prototypes: false"
             )
         for key in ("datasets", "seeds"):
             values = getattr(self, key)
@@ -413,16 +413,6 @@ def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
         # Only what the file says: what a source leaves out is decided where it is read, in attnknn/datasets.py.
         values["sources"] = params.sources[dataset].model_dump(exclude_unset=True)
     return SimpleNamespace(**values)
-
-
-def fitting(t: TrainAttention) -> dict[str, Any]:
-    """The settings of `attnknn.fitting.fit_head` that train_attention gives."""
-    return t.model_dump(exclude={"head"}) | {"parts": t.head.model_dump()}
-
-
-def grids(t: Tune) -> dict[str, Any]:
-    """The settings of `attnknn.comparison.compare` that tune gives."""
-    return {"ks": t.k, "temperatures": t.temperature, "priors": t.prior, "ridges": t.ridge}
 
 
 def run(main: Callable[..., None]) -> None:

@@ -25,30 +25,13 @@ def revision() -> str:
 
 def main(metrics: Path, plots: Path, out: Path) -> None:
     """Read the files of every dataset and seed in METRICS and PLOTS; write the page and tables to OUT."""
+    # fmt: off
     p = read_params(
-        None,
-        "datasets",
-        "seeds",
-        "k_eval",
-        "k_train",
-        "k_max",
-        "device",
-        "threads",
-        "mirror",
-        "prepare",
-        "train_embedder",
-        "build_index",
-        "train_attention",
-        "tune",
-        "evaluate",
-        "crossfit",
-        "evidence",
-        "noise",
-        "imbalance",
-        "ablation",
-        "sources",
-        "overrides",
+        None, "datasets", "seeds", "k_eval", "k_train", "k_max", "device", "threads", "mirror", "prepare",
+        "train_embedder", "build_index", "evidence", "crossfit", "train_attention", "tune", "evaluate", "noise",
+        "imbalance", "ablation", "sources", "overrides",
     )
+    # fmt: on
 
     def plain(value: object) -> object:
         if isinstance(value, dict):

@@ -11,7 +11,7 @@ from attnknn.fitting import fit_head
 from attnknn.heads import PROTOTYPES_ALONE
 from attnknn.learned import save_head
 from attnknn.neighbourhood import Retrieved
-from stages.params import fitting, read_params, run
+from stages.params import read_params, run
 
 
 def main(
@@ -31,7 +31,7 @@ def main(
     device = use_device(p.device, p.threads)
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
     made: dict[str, Any] = {}
-    own = fitting(t) | {"temperatures": p.tune.temperature, "priors": p.tune.prior}
+    own = t.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors}
     asked = {"attention": own, "prototypes": own | {"kind": "attention", "parts": PROTOTYPES_ALONE}}
     for name, settings in asked.items():
         with tqdm(desc=f"train_attention {dataset}/{seed} {name}", unit="epoch", delay=2, disable=None) as bar:

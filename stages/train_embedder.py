@@ -17,32 +17,28 @@ from stages.params import TrainEmbedder, read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
-LOOP = {"epochs", "batch_size", "lr", "weight_decay", "warmup", "grad_clip", "validate_every", "k_val", "augment"}
-LOOP |= {"mixup", "lr_factors", "restarts", "bf16"}
+NOT_LOOP = {"encoder", "pretrained", "widths", "embed_dim", "dropout", "losses", "knn"} | LOSS
 
 
-def train(
-    data: Split, t: TrainEmbedder, seed: int, device: str, label: str, state: Path | None = None
-) -> tuple[Encoder, list[dict[str, float]]]:
-    """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; STATE as for the loop."""
+def train(data: Split, t: TrainEmbedder, seed: int, device: str, bar: str, state: Path | None) -> tuple[Encoder, list]:
+    """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; BAR names the progress bar."""
     torch.manual_seed(seed)
     c = len(data.classes)
     head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
     loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
-    votes, neighbours = {**t.losses.model_dump(include=VOTES), **t.knn.model_dump()}, None
-    if any(votes[name] for name in VOTES):
-        labels = data.y[data.part == BANK]
-        neighbours = NeighbourLoss(labels, c, t.embed_dim, **votes, label_smoothing=t.label_smoothing)
-    with tqdm(total=t.epochs, desc=label, unit="epoch", delay=2, disable=None) as bar:
+    votes, neighbours = t.losses.model_dump(include=VOTES), None
+    if any(votes.values()):
+        votes |= {**t.knn.model_dump(), "label_smoothing": t.label_smoothing}
+        neighbours = NeighbourLoss(data.y[data.part == BANK], c, t.embed_dim, **votes)
+    with tqdm(total=t.epochs, desc=bar, unit="epoch", delay=2, disable=None) as shown:
 
         def progress(row: dict[str, float]) -> None:
-            bar.n = int(row["epoch"])
-            bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
+            shown.n = int(row["epoch"])
+            shown.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        rest = {"seed": seed, "device": device, "resume": state, "progress": progress}
-        loop = t.model_dump(include=LOOP)
-        return encoder, train_encoder(data, encoder, loss, **loop, neighbours=neighbours, **rest)
+        rest = {"neighbours": neighbours, "seed": seed, "device": device, "resume": state, "progress": progress}
+        return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest)
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:

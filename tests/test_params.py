@@ -81,7 +81,7 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("sources.iris.kind", "web", ["sources.iris", "web", "csv"]),
         ("sources.adult.target", MISSING, ["sources.adult.target: missing"]),
         ("sources.winequality_red.rule", {}, ["sources.winequality_red.rule", "threshold or map"]),
-        ("tune.prior", [0.0], ["tune.prior.0", "greater than 0"]),
+        ("tune.priors", [0.0], ["tune.priors.0", "greater than 0"]),
     ],
 )
 def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: list[str]) -> None:
