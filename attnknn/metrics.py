@@ -5,6 +5,7 @@ into scores, so a bootstrap resample is one row of a matrix product: W (R, N) @ 
 each row was drawn. The same W for two methods gives the paired bootstrap.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ METRICS = (
     "ece_classwise",
 )
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
+_COUNTABLE = 10  # resamples on one side of 0 from which on a p value is counted
 _HELD = 2**26  # numbers of row terms that a bootstrap holds at once: 512 MiB
 
 
@@ -156,24 +158,6 @@ def bootstrap(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed:
     return out
 
 
-def bootstrap_tested(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int) -> np.ndarray:
-    """NLL and ECE alone of the same resamples as `bootstrap`'s, (M, resamples, 2), at a tenth of its cost.
-
-    A p value of n claims at level α needs some 2n/α resamples, far more than an interval does.
-    """
-    n, c = probs.shape[1:]
-    at = [1, *range(3 + 3 * c, 3 + 3 * c + bins)]
-    terms = np.hstack([_row_terms(*_check(p, y), bins)[:, at] for p in probs])  # (N, M·(1 + bins))
-    out = np.empty((len(probs), resamples, 2))
-    done = 0
-    for counts in _resamples(n, resamples, seed):
-        sums = (counts @ terms).reshape(len(counts), len(probs), 1 + bins) / n
-        out[:, done : done + len(counts), 0] = sums[:, :, 0].T
-        out[:, done : done + len(counts), 1] = np.abs(sums[:, :, 1:]).sum(2).T
-        done += len(counts)
-    return out
-
-
 def interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
     """Percentile interval of bootstrap values (R,)."""
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
@@ -189,9 +173,19 @@ def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def paired_p(differences: np.ndarray) -> float:
-    """Two-sided p of "no difference" from paired bootstrap differences d (R,): 2·(min(#d≤0, #d≥0) + 1)/(R + 1)."""
-    low, high = int((differences <= 0).sum()), int((differences >= 0).sum())
-    return min(1.0, 2 * (min(low, high) + 1) / (len(differences) + 1))
+    """Two-sided p of "no difference" from paired bootstrap differences d (R,).
+
+        2·(min(#d≤0, #d≥0) + 1)/(R + 1),   or, where fewer than 10 of the R lie on one side,   2·Φ(−|mean d|/sd d)
+
+    Counting alone can give no p below 2/(R + 1), too coarse for many claims; beyond what can be counted the tail is
+    taken as normal, with the bootstrap's standard error (Efron & Tibshirani 1993, chapter 13).
+    """
+    fewest = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    counted = min(1.0, 2 * (fewest + 1) / (len(differences) + 1))
+    deviation = float(differences.std())
+    if fewest >= _COUNTABLE or deviation == 0:
+        return counted
+    return min(counted, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
 
 
 def mcnemar(hit_a: np.ndarray, hit_b: np.ndarray) -> float:

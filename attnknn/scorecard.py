@@ -14,7 +14,6 @@ Pair = tuple[str, str]
 # The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
 BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
 TESTED = ("accuracy", "nll", "ece")
-_FOR_INTERVALS = 10_000  # resamples; their ends get no better by more, p values of many claims do
 _ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
@@ -54,7 +53,6 @@ def intervals_and_tests(
 
     Args:
         pairs: (method, baseline); see `pairs`.
-        resamples: of the paired bootstrap; intervals of single scores take at most 10,000 of them.
 
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
@@ -69,7 +67,7 @@ def intervals_and_tests(
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
     # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
-    drawn = metrics.bootstrap(probs, y, bins, min(resamples, _FOR_INTERVALS), seed)  # (M, R, 8)
+    drawn = metrics.bootstrap(probs, y, bins, resamples, seed)  # (M, R, 8)
     own = np.array([[point[name][metric] for metric in metrics.METRICS] for name in predictions.methods])  # (M, 8)
     drawn += (own - drawn.mean(1))[:, None]
     hits = probs.argmax(2) == y  # (M, N)
@@ -82,18 +80,12 @@ def intervals_and_tests(
                 ends = np.clip(metrics.interval(drawn[m, :, i], confidence), 0, metrics.HIGHEST.get(metric))
                 low, high = map(float, ends)
             intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
-    tested = sorted({name for pair in pairs for name in pair}, key=place.__getitem__)
-    at = [place[name] for name in tested]
-    moved = {"accuracy": drawn[at, :, metrics.METRICS.index("accuracy")]}  # (T, R): interval only, its test is exact
-    paired_drawn = metrics.bootstrap_tested(probs[at], y, bins, resamples, seed)  # (T, R, 2)
-    for i, metric in enumerate(("nll", "ece")):
-        own = np.array([point[name][metric] for name in tested])[:, None]
-        moved[metric] = paired_drawn[:, :, i] + own - paired_drawn[:, :, i].mean(1, keepdims=True)
     paired: Table = []
     for method, baseline in pairs:
         a, b = place[method], place[baseline]
         for metric in TESTED:
-            differences = moved[metric][tested.index(method)] - moved[metric][tested.index(baseline)]
+            i = metrics.METRICS.index(metric)
+            differences = drawn[a, :, i] - drawn[b, :, i]
             differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)
             exact = metric == "accuracy"

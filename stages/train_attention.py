@@ -49,7 +49,8 @@ def main(
     start = {key: head.config[key] for key in ("temperature", "prior")}
     ends = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}
     write_json(metrics, {**ends, "val_nll_start": history[0]["val_nll"], **start})
-    write_csv(curve, history)
+    kept = [row for row in history if row["restart"] == best["restart"]]
+    write_csv(curve, [{key: row[key] for key in ("epoch", "fit_loss", "val_nll")} for row in kept])
 
 
 if __name__ == "__main__":

@@ -60,7 +60,14 @@ def write_results(
     sizes = {"rows": 6 * rows, "bank": 3 * rows, "fit": rows, "val": rows, "test": rows, "classes": 5}
     write_json(folder / "prepare.json", sizes)
     write_json(folder / "train_embedder.json", {"best_epoch": 3, "val_accuracy": 0.9})
-    head = {"best_epoch": 2, "fit_nll": 0.30, "val_nll": 0.31, "val_nll_start": 0.35, "temperature": 0.5, "prior": 0.01}
+    head = {
+        "best_epoch": 2,
+        "fit_loss": 0.30,
+        "val_nll": 0.31,
+        "val_nll_start": 0.35,
+        "temperature": 0.5,
+        "prior": 0.01,
+    }
     write_json(folder / "train_attention.json", head)
     table = scores(made, 15)
     write_json(folder / "evaluate.json", {name: table[name] for name in table if name in METHODS})
@@ -79,7 +86,7 @@ def write_results(
     epochs = range(1, 7)
     loss = [{"epoch": e, "loss": 2.0 / e, "val_accuracy": None if e % 3 else 0.87 + 0.01 * e} for e in epochs]
     write_csv(plots / "training" / item, loss)
-    nll = [{"epoch": e, "fit_nll": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
+    nll = [{"epoch": e, "fit_loss": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
     write_csv(plots / "attention" / item, nll)
     intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
     tables = {"intervals": intervals, "paired": paired, "reliability": reliability(made, 15)}

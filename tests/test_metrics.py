@@ -244,13 +244,6 @@ def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPa
     assert (bootstrap(three, y, 15, 120, seed=5) == whole).all()
 
 
-def test_the_cheap_bootstrap_draws_the_same() -> None:
-    probs, y = sample(53, 3)
-    both = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True)])
-    whole = bootstrap(both, y, 15, 230, seed=5)[:, :, [METRICS.index("nll"), METRICS.index("ece")]]
-    np.testing.assert_allclose(metrics.bootstrap_tested(both, y, 15, 230, seed=5), whole, rtol=1e-9)
-
-
 def test_bootstrap_centre_and_spread_of_accuracy() -> None:
     """The mean is the point estimate, the deviation √(a(1 − a)/N)."""
     probs, y = sample(401, 3)
@@ -270,7 +263,8 @@ def test_interval_by_hand() -> None:
 @pytest.mark.parametrize(
     ("differences", "expected"),
     [
-        (np.array([1.0, 2, 3, -1]), 2 * (1 + 1) / 5),
+        (np.repeat([1.0, 2, 3, -1], 10), 2 * (10 + 1) / 41),  # 10 of 40 are below 0: counted
+        (np.array([1.0, 2, 3, -1]), math.erfc(1.25 / math.sqrt(2.1875) / math.sqrt(2))),  # mean 1.25, variance 35/16
         (np.ones(99), 2 / 100),
         (-np.ones(99), 2 / 100),
         (np.zeros(99), 1.0),
@@ -279,6 +273,13 @@ def test_interval_by_hand() -> None:
 )
 def test_paired_p_by_hand(differences: np.ndarray, expected: float) -> None:
     assert paired_p(differences) == pytest.approx(expected)
+
+
+def test_paired_p_goes_on_where_counting_ends() -> None:
+    """Six standard errors off: of 2,000 resamples none crosses 0, and p is 2Φ(−6) = 2·10⁻⁹ all the same."""
+    differences = np.random.default_rng(0).normal(6, 1, 2000)
+    assert (differences > 0).all()
+    assert 1e-10 < paired_p(differences) < 1e-8
 
 
 def test_mcnemar_by_hand() -> None:

@@ -332,13 +332,6 @@ def test_the_page_says_when_nothing_can_be_decided(page: tuple[str, Path]) -> No
     assert "fewer than 20 test rows are wrong under either method" in " ".join(page[0].split())
 
 
-def test_too_few_resamples_are_told(page: tuple[str, Path], root: Path, tmp_path: Path) -> None:
-    assert "100 bootstrap resamples are few" in page[0]
-    params = settings(resamples=10_000)
-    write_report(root / "metrics", root / "plots", tmp_path / "r", ("iris",), (SEED,), params, "abc")
-    assert "resamples are few" not in (tmp_path / "r/index.html").read_text("utf-8")
-
-
 def test_only_the_datasets_asked_for_and_under_their_names(page: tuple[str, Path]) -> None:
     text, out = page
     for name in ("index.html", "results.md", "comparison.csv", "comparison.tex"):

@@ -101,19 +101,6 @@ def _headroom(runs: Sequence[Run], digits: int) -> str:
     )
 
 
-def _limit(claims: Sequence[claimed.Claim], resamples: int, alpha: float) -> str:
-    """A warning where the bootstrap is too small to decide NLL or ECE among so many claims, or nothing."""
-    # The smallest p of a paired bootstrap is 2/(R+1); several runs double it, Holm takes it times the claims.
-    least = 2 * (2 if any(c.runs > 1 for c in claims) else 1) / (resamples + 1)
-    if least * len(claims) < alpha:
-        return ""
-    return (
-        f"{resamples:,} bootstrap resamples are few for {len(claims)} claims: a p value of NLL or ECE is at least "
-        f"{least:.2g} before its adjustment, so “undecided” there may only mean too few of them. "
-        f"Set evaluate.resamples to {int(least * (resamples + 1) * len(claims) / alpha):,} or more."
-    )
-
-
 def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: float, source: str) -> dict[str, Any]:
     """Everything that the page says of one dataset.
 
@@ -194,7 +181,6 @@ def write_report(
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
         headline=claimed.headline(claimed.answers(claims)),
         beyond=claimed.beyond(claims),
-        limit=_limit(claims, resamples, alpha),
         sections=sections,
         metric_names=pictures.METRICS,
         claim_names=claimed.NAMES,

@@ -50,14 +50,14 @@ def curves(runs: Sequence[Run]) -> Pictures:
     best = [{"epoch": b["epoch"], "val_nll": b["val_nll"]} for b in best]
     colour = pictures.method_colour
     loss, accuracy = {"loss": colour("distance")}, {"val_accuracy": colour("distance_vector")}
-    nll = {"fit_nll": colour("distance"), "val_nll": colour("attention")}
+    nll = {"fit_loss": colour("distance"), "val_nll": colour("attention")}
     found = [
         ("encoder loss", pictures.curves(training, loss, epoch, title="Encoder: training loss", ylabel="loss")),
         (
             "encoder validation accuracy",
             pictures.curves(training, accuracy, kept, title="Encoder: kNN on val", ylabel="accuracy"),
         ),
-        ("attention NLL", pictures.curves(attention, nll, best, title="Attention head", ylabel="NLL")),
+        ("attention NLL", pictures.curves(attention, nll, best, title="Attention head", ylabel="loss")),
     ]
     return _embedded(runs[0].dataset, found)
 

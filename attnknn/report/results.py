@@ -22,7 +22,7 @@ _SCORE = ("method", "metric", "value")
 _PAIRED = ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")
 _PLOTS = {
     "training": ("train_embedder", ("epoch", "loss", "val_accuracy")),
-    "attention": ("train_attention", ("epoch", "fit_nll", "val_nll")),
+    "attention": ("train_attention", ("epoch", "fit_loss", "val_nll")),
     "reliability": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
     "intervals": ("evaluate", (*_SCORE, "low", "high")),
     "validation": ("evaluate", _SCORE),
@@ -32,6 +32,7 @@ _RUN = ("condition", "repeat")
 # Stages that run for some datasets only: where one of a stage's files is there, all of them must be.
 CONDITIONS = ("noise", "imbalance")
 CLEAN = "clean"  # the condition of evaluate's own rows
+UNCHANGED = "noise 0.0"  # the same memory
 _SOME = {
     name: {
         name: (*_RUN, *_SCORE, "low", "high"),
@@ -116,9 +117,10 @@ def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
 
 
 def everywhere(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """`paired`, `validation` or `intervals` under every condition, with condition and repeat; evaluate's are clean.
+    """`paired`, `validation` or `intervals` under every condition, with condition and repeat.
 
-    Datasets keep their order, and each has its conditions together.
+    Clean is what evaluate found, as repeat 0, and with it what the heads of noise 0 found. Datasets keep their order,
+    and each has its conditions together.
     """
     under = [name if table == "intervals" else f"{name}_{table}" for name in CONDITIONS]
     parts = [
@@ -127,4 +129,8 @@ def everywhere(runs: Sequence[Run], table: str) -> pd.DataFrame:
         for name in (table, *under)
         if any(name in r.tables for r in of)
     ]
-    return pd.concat(parts, ignore_index=True)
+    table_of_all = pd.concat(parts, ignore_index=True)
+    again = table_of_all["condition"] == UNCHANGED
+    table_of_all.loc[again, "repeat"] += 1
+    table_of_all.loc[again, "condition"] = CLEAN
+    return table_of_all
