@@ -16,7 +16,7 @@ from attnknn.crossfit import fold_parts
 from attnknn.heads import Attention
 from attnknn.metrics import METRICS
 from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import TESTED, pairs
+from attnknn.scorecard import TESTED, pairs, scores
 from attnknn.study import COMPARED, fit_and_compare, under_conditions
 from data import blobs, embedded
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "grids": {"ks": [1, 5], "temperatures": [0.2, 1.0], "priors": [0.03, 0.1], "ridges": [0.1]},
     "device": "cpu",
 }
-SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
+SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +197,15 @@ def test_k_shrinks_with_the_bank(spaces: list[Retrieved], monkeypatch: pytest.Mo
     assert not alone.neighbours
     fit_and_compare(made, seed=0, **{**SETTINGS, "k_train": 4, "k_eval": 5})
     assert (asked["k_train"], asked["k_eval"]) == (4, 5)
+
+
+def test_validation_values_are_those_of_the_val_rows(spaces: list[Retrieved]) -> None:
+    _, tables = under_conditions({"clean": lambda _: spaces[:1]}, 1, SCORING, 3, **SETTINGS)
+    made = fit_and_compare(spaces[:1], seed=300, **SETTINGS)
+    expected = scores(made.val, SCORING["bins"])
+    for row in tables["validation"]:
+        assert row["value"] == expected[row["method"]][row["metric"]]
+    assert expected != scores(made.test, SCORING["bins"])
 
 
 def test_without_a_linear_head(spaces: list[Retrieved]) -> None:
