@@ -96,18 +96,19 @@ def ablate(
     device: str,
     progress: Callable[[str], object] | None = None,
 ) -> Table:
-    """Every variant of the head (`ablation.variants`), several heads each, against the full head or distance weighting.
+    """Every variant of attention (`ablation.variants`), several heads each, against the full one or distance weighting.
 
+    The retrieval head, which has no such parts, is a reference, also where it is the kind that `fitting` names.
     Variants that learn one embedding space are fitted on the main embeddings alone.
 
     Returns:
         Rows of variant, group, repeat, metric, value, reference, difference, low, high, p: `alone` is compared with
         tuned distance weighting, everything else with the full head; `distance` and its calibration are references too.
     """
-    kind, full = fitting["kind"], fitting["parts"]
+    full = fitting["parts"]
     rest = {name: value for name, value in fitting.items() if name not in ("kind", "parts")}
     rest |= {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
-    asked = {key: (kind, parts) for key, parts in variants(full).items()}
+    asked = {key: ("attention", parts) for key, parts in variants(full).items()}
     asked["reference", "retrieval"] = ("retrieval", full)
     main = spaces[:1]
     base = compare(spaces, {}, k_eval, **grids, calibrations=("vector",), device=device).test

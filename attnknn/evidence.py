@@ -20,13 +20,14 @@ def gather_evidence(embeddings: Embeddings, neighbours: Neighbours, sizes: Seque
         prototype(c)   = mean of z over the bank rows of class c, at unit length
 
     Args:
-        sizes: neighbourhood sizes; those above what is stored shrink to it.
+        sizes: neighbourhood sizes; those above what is stored shrink to it, and stay as many: a head that is fitted on
+            several banks expects as many of each.
 
     Raises:
         InputError: bank rows have no stored neighbours, or there is no size.
     """
     stored = neighbours.ids.shape[1]
-    sizes = sorted({min(size, stored) for size in sizes})
+    sizes = sorted(min(size, stored) for size in sizes)
     require(bool(sizes) and sizes[0] >= 1, f"sizes: {sizes}; give at least one, of 1 or more")
     rows, y, z = embeddings.rows(BANK), np.asarray(embeddings.y), embeddings.z
     ids, sims = neighbours.of(rows, sizes[-1])  # (N, K)

@@ -1,5 +1,6 @@
 """The memory against torch.cdist, and everything that has gone wrong with memories before."""
 
+import dataclasses
 from pathlib import Path
 
 import faiss
@@ -95,17 +96,41 @@ def test_fault_2_the_memory_holds_bank_rows_only() -> None:
     np.testing.assert_array_equal(bank.ids, data.rows(BANK))
     found = search(bank, data, 20)
     assert (data.part[found.ids] == BANK).all()
-    np.testing.assert_array_equal(found.rows, np.flatnonzero(data.part != BANK))
-    assert (found.sims < 0).all(), "a held-out row at distance 0 from the memory is itself in it"
+    np.testing.assert_array_equal(found.rows, np.arange(120))
+    assert (found.sims < 0).all(), "a row at distance 0 from the memory is itself in it"
+
+
+def test_fault_1_bank_rows_are_left_out_of_their_own_neighbourhoods_by_id() -> None:
+    """Of three bank rows and a query at one point, each sees the bank rows among the others, at distance 0."""
+    data = embedded(blobs(60))
+    a, b, c = data.rows(BANK)[[3, 8, 20]]
+    query = data.rows(TEST)[2]
+    z = np.array(data.z)
+    z[[b, c, query]] = z[a]
+    data = dataclasses.replace(data, z=z)
+    for kind in ("flat", "hnsw"):
+        found = search(memory(data, kind=kind), data, 20)
+        assert not (found.ids == found.rows[:, None]).any()
+        for row, twins in ((a, {b, c}), (b, {a, c}), (c, {a, b}), (query, {a, b, c})):
+            assert set(found.ids[row, : len(twins)]) == twins
+            assert (found.sims[row, : len(twins)] == 0).all()
+            assert found.sims[row, len(twins)] < 0
 
 
 def test_searching_all_of_a_small_bank() -> None:
+    """Every bank row has the 29 others as neighbours; every other row has all but the furthest of the 30."""
     data = embedded(blobs(60))
-    found = search(memory(data), data, 30)
-    assert found.ids.shape == (30, 30)
-    assert (np.sort(found.ids, axis=1) == data.rows(BANK)).all()
-    with pytest.raises(InputError, match="k_max: 31 is above the 30 rows of the bank"):
-        search(memory(data), data, 31)
+    found = search(memory(data), data, 29)
+    bank = data.rows(BANK)
+    assert found.ids.shape == (60, 29)
+    for row in bank:
+        assert set(found.ids[row]) == set(bank) - {row}
+    everything = memory(data).search(data.z, 30)[0]
+    held_out = np.flatnonzero(data.part != BANK)
+    np.testing.assert_array_equal(found.ids[held_out], everything[held_out, :29])
+    for k_max in (30, 31):
+        with pytest.raises(InputError, match=f"k_max: {k_max} must be below the 30 rows of the bank"):
+            search(memory(data), data, k_max)
 
 
 @pytest.mark.parametrize("k", [0, N + 1])
