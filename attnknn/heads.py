@@ -138,8 +138,8 @@ class Attention(nn.Module):
             raise InputError(f"evidence: {', '.join(sorted(unknown))} unknown; allowed are {', '.join(EVIDENCE)}")
         if similarity not in SIMILARITIES:
             raise InputError(f"similarity: {similarity} unknown; allowed are {', '.join(SIMILARITIES)}")
-        if heads > 1 and (similarity != "dot" or dim % heads):
-            raise InputError(f"heads: {heads} need similarity dot (given {similarity}) and to divide {dim} dimensions")
+        if heads > 1 and similarity != "dot":
+            raise InputError(f"heads: {heads} need similarity dot, not {similarity}")
         if self_attention and not evidence:
             raise InputError("self_attention: needs evidence to attend to; name some, or switch it off")
         self.metric, self.unit, self.similarity, self.evidence = metric, unit, similarity, tuple(evidence)
@@ -158,8 +158,9 @@ class Attention(nn.Module):
         if similarity == "l2":
             self.delta = nn.Parameter(torch.zeros(dim, dim))
         if similarity == "dot":
-            self.query_projection = nn.Parameter(torch.randn(heads, dim // heads, dim) / math.sqrt(dim))
-            self.key_projection = nn.Parameter(torch.zeros(heads, dim // heads, dim))
+            size = max(1, dim // heads)
+            self.query_projection = nn.Parameter(torch.randn(heads, size, dim) / math.sqrt(dim))
+            self.key_projection = nn.Parameter(torch.zeros(heads, size, dim))
         if evidence:
             self.spread_out = nn.Linear(len(evidence) + ("agreement" in evidence) * (n_sizes - 1), hidden)
             self.draw_in = nn.Linear(hidden, 1)

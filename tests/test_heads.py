@@ -317,7 +317,6 @@ def test_class_shares() -> None:
         ({"evidence": ["colour"]}, "evidence: colour unknown"),
         ({"similarity": "cosine"}, "similarity: cosine unknown"),
         ({"heads": 4}, "heads: 4 need similarity dot"),
-        ({"heads": 4, "similarity": "dot"}, "to divide 7 dimensions"),
         ({"self_attention": True}, "needs evidence"),
     ],
 )
