@@ -39,7 +39,9 @@ def main(
     write_json(metrics / "tuned.json", made.tuned)
     labels, y = voters(spaces[:1], TEST, p.k_eval)[1], classes_of(spaces[:1], TEST)
     headroom = {"oracle_at_1": 1, "oracle_at_5": min(5, p.k_eval), "oracle_at_k": p.k_eval}
-    write_json(metrics / "headroom.json", {name: oracle(labels, y, k) for name, k in headroom.items()})
+    write_json(
+        metrics / "headroom.json", {name: oracle(labels, y, k) for name, k in headroom.items()} | {"k": p.k_eval}
+    )
     methods = made.test.methods
     intervals, paired = intervals_and_tests(made.test, pairs(methods), e.bins, e.resamples, e.confidence, seed)
     tables = {"intervals": intervals, "paired": paired, "validation": values(made.val, e.bins)}

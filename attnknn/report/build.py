@@ -71,7 +71,7 @@ def _tuned(runs: Sequence[Run]) -> list[dict[str, Any]]:
         learned = {k: v for k, v in run.json["train_attention"].items() if k in ("temperature", "prior")}
         calibrated = set(run.tables["intervals"]["method"]) - set(run.json["evaluate"])
         for method, values in {**run.json["tuned"], "Attention, at its start": learned}.items():
-            if method == "oracle" or not values:
+            if not values:
                 continue
             text = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
             text = "unchanged: no fit lowered the NLL on validation rows" if "unchanged" in values else text
@@ -94,7 +94,7 @@ def _headroom(runs: Sequence[Run], digits: int) -> str:
     at = {
         k: fixed(float(np.mean([r.json["headroom"][f"oracle_at_{k}"] for r in runs])), digits) for k in ("1", "5", "k")
     }
-    of_k = " or ".join(str(k) for k in sorted({r.json["tuned"]["oracle"]["k"] for r in runs}))
+    of_k = " or ".join(str(k) for k in sorted({r.json["headroom"]["k"] for r in runs}))
     return (
         f"The nearest neighbour has the true class for {at['1']} of the test rows, one of the nearest 5 for {at['5']}, "
         f"one of all {of_k} for {at['k']}: no weights of these neighbours get more right."
