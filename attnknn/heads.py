@@ -26,7 +26,7 @@ EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "c
 SIMILARITIES = ("bank", "l2", "dot")
 # What is left of attention when the neighbours are taken away: a linear classifier that starts at the class means.
 PROTOTYPES_ALONE = {"prototypes": True, "move_prototypes": False, "neighbours": False}
-_COSINE = 10.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
+_COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Attention(nn.Module):
     * self_attention: that network's units first attend to those of the other neighbours, by a residual.
     * label_bias: s_y·log(label share) + b_y for a neighbour of class y, b_c for the null neighbours. (A bias that is
       the same for all neighbours would do nothing under softmax.)
-    * prototypes: 10·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
+    * prototypes: 30·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
       mean embeddings of the classes in the bank.
     * class_correction: −η·log share_y, for neighbours only: votes corrected for how common a class is in the bank.
 

@@ -26,7 +26,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "dot": {"similarity": "dot"},
     "label_bias": {"label_bias": True},
     "prototypes": {"prototypes": True},
-    "fixed prototypes": {"prototypes": True, "move_prototypes": False},
+    "moved prototypes": {"prototypes": True, "move_prototypes": True},
     "class_correction": {"class_correction": True},
     **{name: {"evidence": [name]} for name in EVIDENCE},
     "self_attention": {"evidence": ALL, "self_attention": True},
@@ -36,6 +36,7 @@ EVERYTHING = {
     "self_attention": True,
     "label_bias": True,
     "prototypes": True,
+    "move_prototypes": True,
     "class_correction": True,
     "dropout": 0.3,
 }
@@ -142,7 +143,7 @@ def test_the_whole_head_by_loops() -> None:
         q, keys, sims = n.query[b].double().numpy(), n.keys[b].double().numpy(), n.sims[b].tolist()  # type: ignore[index]
         labels, shares = n.labels[b].tolist(), n.shares.tolist()
         learned = [-float(np.sum((w @ q - w @ key) ** 2)) / tau for key in keys]
-        gain = 10 * p["prototype_gain"]
+        gain = 30 * p["prototype_gain"]
         moved = n.prototypes.double().numpy() + p["prototype_move"]
         by_class = [p["label_bias"][c] + gain * float(q @ moved[c]) + p["prototype_bias"][c] for c in range(C)]
         mass = math.log(sum(math.exp(s) for s in learned))
@@ -281,12 +282,12 @@ def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
 
 
 def test_without_its_neighbours_it_is_a_linear_classifier() -> None:
-    """p_c ∝ share_c · exp(10·g·q·P_c + d_c), whatever the neighbours are."""
-    head = trained({"prototypes": True, "neighbours": False})
+    """p_c ∝ share_c · exp(30·g·q·P_c + d_c), whatever the neighbours are."""
+    head = trained({"prototypes": True, "move_prototypes": True, "neighbours": False})
     head.requires_grad_(False)
     n = neighbourhood()
     logits = n.shares.log() + head.prototype_bias  # type: ignore[operator]
-    logits = logits + 10 * head.prototype_gain * n.query @ (n.prototypes + head.prototype_move).T  # type: ignore[operator]
+    logits = logits + 30 * head.prototype_gain * n.query @ (n.prototypes + head.prototype_move).T  # type: ignore[operator]
     probs, weights = head(n)
     torch.testing.assert_close(probs, logits.softmax(1), rtol=1e-4, atol=1e-6)
     assert (weights == 0).all()
