@@ -265,5 +265,5 @@ class Attention(nn.Module):
             scores = scores.masked_fill(left_out, -torch.inf)
         weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
         k = n.labels.shape[1]
-        rest = weights[:, k:]  # (B, C)
+        rest = weights[:, k:].clamp(min=torch.finfo(weights.dtype).tiny)  # (B, C), above 0 also where it underflows
         return rest.scatter_add(1, n.labels.clamp(min=0), weights[:, :k]), weights[:, :k]
