@@ -10,8 +10,9 @@ from attnknn.artifacts import TEST
 from attnknn.classify import classify_part
 from attnknn.comparison import compare
 from attnknn.fitting import fit_head
-from attnknn.heads import EVIDENCE, PROTOTYPES_ALONE
+from attnknn.heads import EVIDENCE
 from attnknn.neighbourhood import Retrieved
+from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import TESTED, Table, intervals_and_tests
 
 Parts = dict[str, Any]
@@ -25,12 +26,16 @@ NOTHING: Parts = {
     "self_attention": False,
     "label_bias": False,
     "prototypes": False,
+    "move_prototypes": False,
     "class_correction": False,
     "learned_prior": False,
     "dropout": 0.0,
 }
-# The form of the historic study, trained correctly: four heads of query-key products with bounded temperatures.
-HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.05, 20.0], "learned_prior": True}
+# The form of the historic study: four heads of query-key products with bounded temperatures (.5 at the start, .05 … 2,
+# so .1 … 4 times the start). Trained correctly, and starting as distance weighting: there the products were all there
+# was, of projections that stayed random.
+HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 4.0], "learned_prior": True}
+ENTROPY = 0.01  # weight of the historic study
 _SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
 
 
@@ -38,9 +43,10 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     """Settings of `Attention` by (group, name).
 
     Groups: `full` is the head as it is configured; `without` takes out one part that it has; `with` puts in one that
-    it lacks; `alone` is one part and nothing else; `reference` is the historic form and the prototypes alone.
+    it lacks; `alone` is one part and nothing else; `reference` is the historic form.
     """
     whole = {**NOTHING, **full}
+    nothing = {**whole, **NOTHING}  # of the same size
     named = list(whole["evidence"])
     made: dict[tuple[str, str], Parts] = {("full", "full"): whole}
 
@@ -53,11 +59,11 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
             changed("without", part, whole, evidence=rest, self_attention=whole["self_attention"] and bool(rest))
         else:
             changed("with", part, whole, evidence=[*named, part])
-        changed("alone", part, NOTHING, evidence=[part])
+        changed("alone", part, nothing, evidence=[part])
     if named:
         changed("without", "all evidence", whole, evidence=[], self_attention=False)
     all_evidence = named or list(EVIDENCE)
-    changed("alone", "all evidence", NOTHING, evidence=all_evidence)
+    changed("alone", "all evidence", nothing, evidence=all_evidence)
     changed(
         "without" if whole["self_attention"] else "with",
         "self_attention",
@@ -67,20 +73,27 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     )
     for part in _SWITCHES:
         changed("without" if whole[part] else "with", part, whole, **{part: not whole[part]})
-        changed("alone", part, NOTHING, **{part: True})
+        changed("alone", part, nothing, **{part: True})
+    if whole["prototypes"]:
+        moved = whole["move_prototypes"]
+        changed("without" if moved else "with", "move_prototypes", whole, move_prototypes=not moved)
+    bounded = bool(whole["temperature_bounds"])
+    bounds = [] if bounded else HISTORIC["temperature_bounds"]
+    changed("without" if bounded else "with", "temperature_bounds", whole, temperature_bounds=bounds)
     if whole["dropout"]:
         changed("without", "dropout", whole, dropout=0.0)
     else:
         changed("with", "dropout", whole, dropout=0.2)
+    if whole["heads"] > 1:
+        changed("without", "heads", whole, heads=1)
     if whole["similarity"] != "bank":
         changed("without", whole["similarity"], whole, similarity="bank", heads=1)
     for similarity in ("l2", "dot"):
         if similarity != whole["similarity"]:
             changed("with", similarity, whole, similarity=similarity, heads=1)
-        changed("alone", similarity, NOTHING, similarity=similarity)
-    changed("alone", "temperature", NOTHING)
-    changed("reference", "historic", {**NOTHING, **HISTORIC})
-    changed("reference", "prototypes", {**NOTHING, **PROTOTYPES_ALONE})
+        changed("alone", similarity, nothing, similarity=similarity)
+    changed("alone", "temperature", nothing)
+    changed("reference", "historic", {**nothing, **HISTORIC})
     return made
 
 
@@ -98,7 +111,8 @@ def ablate(
 ) -> Table:
     """Every variant of attention (`ablation.variants`), several heads each, against the full one or distance weighting.
 
-    The retrieval head, which has no such parts, is a reference, also where it is the kind that `fitting` names.
+    References are the retrieval head, which has no such parts, the prototypes alone (`fit_prototypes`), and tuned
+    distance weighting. One variant more is a reward for entropy or, where there is one, its absence.
     Variants that learn one embedding space are fitted on the main embeddings alone.
 
     Returns:
@@ -106,20 +120,25 @@ def ablate(
         tuned distance weighting, everything else with the full head; `distance` and its calibration are references too.
     """
     full = fitting["parts"]
-    rest = {name: value for name, value in fitting.items() if name not in ("kind", "parts")}
-    rest |= {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
-    asked = {key: ("attention", parts) for key, parts in variants(full).items()}
-    asked["reference", "retrieval"] = ("retrieval", full)
+    starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
+    settings = {**fitting, **starts, "kind": "attention"}
+    asked = {key: {**settings, "parts": parts} for key, parts in variants(full).items()}
+    if fitting["entropy_weight"]:
+        asked["without", "entropy"] = {**settings, "entropy_weight": 0.0}
+    else:
+        asked["with", "entropy"] = {**settings, "entropy_weight": ENTROPY}
+    asked["reference", "retrieval"] = {**settings, "kind": "retrieval"}
+    alone = fit_prototypes(spaces, grids["ridges"])
     main = spaces[:1]
-    base = compare(spaces, {}, k_eval, **grids, calibrations=("vector",), device=device).test
+    base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device).test
     table: Table = []
     for repeat in range(repeats):
-        groups: dict[str, str] = dict.fromkeys(("distance", "distance_vector"), "reference")
+        groups: dict[str, str] = dict.fromkeys(("distance", "distance_vector", "prototypes"), "reference")
         probs = {name: base.probs[base.methods.index(name)] for name in groups}
-        for (group, part), (of_kind, parts) in asked.items():
+        for (group, part), how in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            on = main if _of_one_space(of_kind, parts) else spaces
-            head, _ = fit_head(on, kind=of_kind, parts=parts, **rest, seed=100 * seed + repeat)
+            on = main if _of_one_space(how["kind"], how["parts"]) else spaces
+            head, _ = fit_head(on, **how, seed=100 * seed + repeat)
             probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
             if progress is not None:
                 progress(name)

@@ -38,7 +38,7 @@ def compare(
     """Probabilities of every method, and what was tuned.
 
     Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
-    `linear` where the encoder has a linear head; and each of these but the head `prototypes` with each calibration, as
+    `linear` where the encoder has a linear head; and each of these with each calibration, as
     `<method>_<calibration>`, fitted on fit rows.
 
     Args:
@@ -77,7 +77,7 @@ def compare(
     }
     if main.embeddings.logits is not None:
         probs["linear"] = tuple(linear(of, part) for of, part in asked)
-    for name in [name for name in probs if name != "prototypes"]:
+    for name in list(probs):
         fit, on_val_rows, on_test_rows = probs[name]
         for kind in calibrations:
             made = calibrate(kind, fit, y_fit, on_val_rows, y_val, on_test_rows, ridges)

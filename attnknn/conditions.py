@@ -34,7 +34,7 @@ def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -
 def with_long_tail(
     of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu"
 ) -> list[Retrieved]:
-    """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest; searched again.
+    """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest; searched again, exactly.
 
     Row ids are those of the rows that are left. Args as for `with_noise`.
     """

@@ -1,14 +1,16 @@
 """Which rows each fold of a cross-fit holds out, so that bank rows become queries that their encoder never saw."""
 
+import dataclasses
+
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from attnknn.artifacts import BANK, FIT, TEST, VAL
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.errors import require
 
 
-def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
-    """The part (N,) of every row in each fold: stratified, each bank row held out once.
+def fold_splits(split: Split, folds: int, seed: int) -> list[Split]:
+    """The same rows with other parts in each fold, for an encoder of its own: stratified, each bank row held out once.
 
     Half of the rows that a fold holds out become its fit rows, half its val rows; the other bank rows stay its bank.
     The rows that all folds hold out count as test rows, which no fold reads.
@@ -16,7 +18,8 @@ def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[n
     Raises:
         InputError: a class has fewer bank rows than there are folds.
     """
-    bank = np.flatnonzero(part == BANK)
+    y, part = np.asarray(split.y), split.part
+    bank = split.rows(BANK)
     fewest = int(np.bincount(y[bank]).min())
     require(
         2 <= folds <= fewest,
@@ -28,5 +31,5 @@ def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[n
         rows = rows[np.argsort(y[rows], kind="stable")]  # every second of them is stratified too
         of_fold = np.where(part == BANK, BANK, TEST).astype(part.dtype)
         of_fold[rows[::2]], of_fold[rows[1::2]] = FIT, VAL
-        made.append(of_fold)
+        made.append(dataclasses.replace(split, part=of_fold))
     return made

@@ -136,6 +136,10 @@ def fit_head(
                     loss.backward()
                     optimiser.step()
                 total += float(loss.detach()) * len(batch)
+            require(
+                math.isfinite(total),
+                f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",
+            )
             row = {"restart": restart, "epoch": epoch, "fit_loss": total / len(order), "val_nll": validate(head)}
             history.append(row)
             if progress is not None:

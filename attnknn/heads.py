@@ -24,9 +24,9 @@ Head = Callable[[Neighbourhood], Answer]
 
 EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
-# What is left of attention when the neighbours are taken away: a linear classifier that starts at the class means.
-PROTOTYPES_ALONE = {"prototypes": True, "move_prototypes": False, "neighbours": False}
-_COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
+# What is left of attention when the neighbours are taken away; see `prototypes.fit_prototypes`.
+PROTOTYPES_ALONE = {"prototypes": True, "neighbours": False}
+COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,9 @@ class Attention(nn.Module):
     def scores(self, n: Neighbourhood) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""
         missing = ~torch.isfinite(n.sims)[:, None]  # (B, 1, K)
+        if self.training and self.dropout:
+            left_out = missing | (torch.rand_like(n.sims) < self.dropout)[:, None]
+            missing = torch.where(left_out.all(2, keepdim=True), missing, left_out)
         labels = n.labels.clamp(min=0)
         log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()  # (B, K)
         scores = (self.similarities(n) / self.temperatures()[:, None]).masked_fill(missing, -torch.inf)  # (B, H, K)
@@ -244,7 +247,7 @@ class Attention(nn.Module):
         if self.prototype_gain is not None:
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             assert self.prototype_bias is not None, "made with the gain"
-            by_class = by_class + _COSINE * self.prototype_gain * (n.query @ prototypes.T) + self.prototype_bias
+            by_class = by_class + COSINE * self.prototype_gain * (n.query @ prototypes.T) + self.prototype_bias
         nearest = self.null_slope * n.sims[:, :1] / self.unit  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)
@@ -260,9 +263,6 @@ class Attention(nn.Module):
 
     def forward(self, n: Neighbourhood) -> Answer:
         scores, null = self.scores(n)
-        if self.training and self.dropout:
-            left_out = torch.rand_like(scores[:, :1]) < self.dropout
-            scores = scores.masked_fill(left_out, -torch.inf)
         weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
         k = n.labels.shape[1]
         rest = weights[:, k:].clamp(min=torch.finfo(weights.dtype).tiny)  # (B, C), above 0 also where it underflows

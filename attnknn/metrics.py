@@ -22,6 +22,7 @@ METRICS = (
     "ece_classwise",
 )
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
+_NORMAL = 400  # wrong rows from which on the mean loss is as good as normal far out
 _COUNTABLE = 10  # resamples on one side of 0 from which on a p value is counted
 _HELD = 2**26  # numbers of row terms that a bootstrap holds at once: 512 MiB
 
@@ -172,18 +173,22 @@ def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def paired_p(differences: np.ndarray) -> float:
+def paired_p(differences: np.ndarray, errors: int) -> float:
     """Two-sided p of "no difference" from paired bootstrap differences d (R,).
 
         2·(min(#d≤0, #d≥0) + 1)/(R + 1),   or, where fewer than 10 of the R lie on one side,   2·Φ(−|mean d|/sd d)
 
     Counting alone can give no p below 2/(R + 1), too coarse for many claims; beyond what can be counted the tail is
-    taken as normal, with the bootstrap's standard error (Efron & Tibshirani 1993, chapter 13).
+    taken as normal, with the bootstrap's standard error (Efron & Tibshirani 1993, chapter 13). The loss of a few wrong
+    rows is too skewed for that, so it needs 400 of them; with fewer, counting has the last word.
+
+    Args:
+        errors: rows that either method gets wrong.
     """
     fewest = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     counted = min(1.0, 2 * (fewest + 1) / (len(differences) + 1))
     deviation = float(differences.std())
-    if fewest >= _COUNTABLE or deviation == 0:
+    if fewest >= _COUNTABLE or errors < _NORMAL or deviation == 0:
         return counted
     return min(counted, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
 

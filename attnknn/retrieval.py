@@ -70,4 +70,5 @@ class Retrieval(nn.Module):
         context = n.query + (self.dropout(weights)[:, None] @ values).squeeze(1)
         counted = (1 - self.prior) * weights
         votes = vote(counted, torch.full_like(counted[:, 0], self.prior), n.labels, n.shares)
-        return (votes.log() + self.answer(context)).softmax(1), counted
+        probs = (votes.log() + self.answer(context)).softmax(1)
+        return probs.clamp(min=torch.finfo(probs.dtype).tiny), counted

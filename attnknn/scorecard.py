@@ -89,6 +89,7 @@ def intervals_and_tests(
             differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)
             exact = metric == "accuracy"
+            errors = int((~(hits[a] & hits[b])).sum())
             paired.append(
                 {
                     "method": method,
@@ -97,8 +98,8 @@ def intervals_and_tests(
                     "difference": point[method][metric] - point[baseline][metric],
                     "low": low,
                     "high": high,
-                    "errors": int((~(hits[a] & hits[b])).sum()),
-                    "p": metrics.mcnemar(hits[a], hits[b]) if exact else metrics.paired_p(differences),
+                    "errors": errors,
+                    "p": metrics.mcnemar(hits[a], hits[b]) if exact else metrics.paired_p(differences, errors),
                     "test": "McNemar" if exact else "paired bootstrap",
                 }
             )

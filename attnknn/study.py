@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from attnknn.artifacts import Predictions
+from attnknn.calibration import KINDS
 from attnknn.comparison import Compared, compare
 from attnknn.fitting import fit_head
-from attnknn.heads import PROTOTYPES_ALONE
 from attnknn.neighbourhood import Retrieved
+from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import TESTED, Table, intervals_and_tests, pairs, scores, values
 
-# Enough to tell attention from what it has to beat; all calibrations of all methods are `evaluate`'s.
-COMPARED = ("uniform", "uniform_vector", "distance", "distance_vector", "attention", "prototypes", "linear_temperature")
+# What attention has to beat, with every calibration; the other methods' calibrations are for `evaluate`.
+_CALIBRATED = [f"{base}_{kind}" for base in ("uniform", "distance") for kind in KINDS]
+COMPARED = ("uniform", "distance", *_CALIBRATED, "attention", "prototypes", "linear_temperature")
 Make = Callable[[np.random.Generator], Sequence[Retrieved]]
 Settings = Mapping[str, Any]
 
@@ -37,10 +39,8 @@ def fit_and_compare(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
-    alone = {**common, "kind": "attention", "parts": PROTOTYPES_ALONE}
-    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_head(spaces, **alone)[0]}
-    calibrations = ("temperature", "vector")
-    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=calibrations, device=device)
+    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"])}
+    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=KINDS, device=device)
 
 
 def under_conditions(

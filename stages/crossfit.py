@@ -1,11 +1,10 @@
-"""Embed the bank rows by encoders that did not see them, fold by fold: queries for heads and calibration."""
+"""Embed bank rows by encoders that did not see them, and search exactly, fold by fold: queries to fit and tune on."""
 
-import dataclasses
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings, Split
 from attnknn.bank import set_threads
-from attnknn.crossfit import fold_parts
+from attnknn.crossfit import fold_splits
 from attnknn.device import use_device
 from attnknn.encoders import embed
 from attnknn.files import new_folder, write_json
@@ -20,14 +19,14 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
     data = Split.load(split)
-    parts = fold_parts(data.y, data.part, p.crossfit.folds, seed) if p.crossfit.folds else []
+    splits = fold_splits(data, p.crossfit.folds, seed) if p.crossfit.folds else []
     with new_folder(out) as draft:
-        write_json(draft / "folds.json", {"folds": len(parts)})
-        for fold, part in enumerate(parts):
-            label = f"crossfit {dataset}/{seed} {fold + 1}/{len(parts)}"
-            encoder, _ = train(dataclasses.replace(data, part=part), p.train_embedder, seed, device, label, None)
-            z, logits = embed(encoder, data.x, device, p.train_embedder.bf16)
-            e = Embeddings(z, data.y, part, data.classes, logits)
+        write_json(draft / "folds.json", {"folds": len(splits)})
+        for fold, held in enumerate(splits):
+            label = f"crossfit {dataset}/{seed} {fold + 1}/{len(splits)}"
+            encoder, _ = train(held, p.train_embedder, seed, device, label, None)
+            z, logits = embed(encoder, held.x, device, p.train_embedder.bf16)
+            e = Embeddings(z, held.y, held.part, held.classes, logits)
             retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(draft / str(fold))
 
 

@@ -24,6 +24,7 @@ Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]  # what is derived of it must stay below 2⁶³, and folds take it as it is
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
 
@@ -31,7 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
 class Block(BaseModel):
     """A block of settings that allows no unknown key and no silent conversion."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Prepare(Block):
@@ -186,6 +187,8 @@ class Parts(Block):
             )
         if self.self_attention and not self.evidence:
             raise ValueError("self_attention: true needs evidence to attend to; name some, or set it false")
+        if self.move_prototypes and not self.prototypes:
+            raise ValueError("move_prototypes: true needs prototypes: true; set it, or this false")
         if len(set(self.evidence)) < len(self.evidence):
             raise ValueError(f"evidence: {self.evidence} names one twice")
         return self
@@ -212,7 +215,7 @@ class Noise(Block):
 
 
 class Imbalance(Block):
-    ratios: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    ratios: Annotated[list[Share], Field(min_length=1)]
     repeats: Count
 
 
@@ -224,7 +227,7 @@ class Ablation(Block):
 class Tune(Block):
     ks: Annotated[list[Count], Field(min_length=1)]
     temperatures: Annotated[list[Positive], Field(min_length=1)]
-    priors: Annotated[list[Share], Field(min_length=1)]
+    priors: Annotated[list[Annotated[float, Field(ge=1e-6, lt=1)]], Field(min_length=1)]
     ridges: Annotated[list[Positive], Field(min_length=1)]
 
 
@@ -297,7 +300,7 @@ class Overrides(Block):
 
 class Params(Block):
     datasets: Annotated[list[Name], Field(min_length=1)]
-    seeds: Annotated[list[Whole], Field(min_length=1)]
+    seeds: Annotated[list[Seed], Field(min_length=1)]
     k_eval: Count
     k_train: Count
     k_max: Count
@@ -330,10 +333,14 @@ class Params(Block):
                 f"crossfit.folds: {self.crossfit.folds} embeds rows in several spaces, and train_attention "
                 "learns of one; set folds: 0, or kind: attention with similarity: bank and move_prototypes: false"
             )
-        for key in ("datasets", "seeds"):
-            values = getattr(self, key)
+        lists = {key: getattr(self, key) for key in ("datasets", "seeds")}
+        lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
+        lists |= {"evidence.sizes": self.evidence.sizes}
+        for key, values in lists.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{key}: {values} names one twice")
+        if max(self.evidence.sizes) > self.k_max:
+            raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
         for name in self.datasets:
             if name not in self.sources:
                 raise ValueError(f"datasets: {name} has no entry in sources; known are {', '.join(self.sources)}")

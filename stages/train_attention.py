@@ -1,16 +1,15 @@
-"""Fit the attention head on fit rows, and class prototypes alone beside it; stop early by the NLL on val rows."""
+"""Fit the attention head on fit rows, stopped early by the NLL on val rows; and class prototypes alone beside it."""
 
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from attnknn.device import use_device
 from attnknn.files import new_folder, write_csv, write_json
 from attnknn.fitting import fit_head
-from attnknn.heads import PROTOTYPES_ALONE
 from attnknn.learned import save_head
 from attnknn.neighbourhood import Retrieved
+from attnknn.prototypes import fit_prototypes
 from stages.params import read_params, run
 
 
@@ -30,21 +29,17 @@ def main(
     t = p.train_attention
     device = use_device(p.device, p.threads)
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
-    made: dict[str, Any] = {}
-    own = t.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors}
-    asked = {"attention": own, "prototypes": own | {"kind": "attention", "parts": PROTOTYPES_ALONE}}
-    for name, settings in asked.items():
-        with tqdm(desc=f"train_attention {dataset}/{seed} {name}", unit="epoch", delay=2, disable=None) as bar:
+    with tqdm(desc=f"train_attention {dataset}/{seed}", unit="epoch", delay=2, disable=None) as bar:
 
-            def progress(row: dict[str, float], bar: Any = bar) -> None:
-                bar.update()
-                bar.set_postfix(val_nll=f"{row['val_nll']:.4f}")
+        def progress(row: dict[str, float]) -> None:
+            bar.update()
+            bar.set_postfix(val_nll=f"{row['val_nll']:.4f}")
 
-            made[name] = fit_head(spaces, **settings, k_train=p.k_train, seed=seed, device=device, progress=progress)
+        settings = t.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors, "seed": seed}
+        head, history = fit_head(spaces, **settings, k_train=p.k_train, device=device, progress=progress)
     with new_folder(out) as draft:
-        for name, (head, _) in made.items():
-            save_head(head, draft / name)
-    head, history = made["attention"]
+        save_head(head, draft / "attention")
+        save_head(fit_prototypes(spaces, p.tune.ridges), draft / "prototypes")
     best = min(history, key=lambda row: row["val_nll"])
     start = {key: head.config[key] for key in ("temperature", "prior")}
     ends = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}

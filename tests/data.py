@@ -7,6 +7,7 @@ import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.bank import memory, search
+from attnknn.crossfit import fold_splits
 from attnknn.evidence import gather_evidence
 from attnknn.neighbourhood import Neighbourhood, Retrieved
 
@@ -34,6 +35,15 @@ def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Spl
     x = rng.integers(0, 120, size=(n, 1, size, size))
     x[np.arange(n), 0, 2 * y + 1] += 100
     return Split(x.astype(np.uint8), y, parts(n, seed), tuple("abc"[:classes]))
+
+
+def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+    """The parts of each fold's split, whose rows and labels stay."""
+    x, names = np.zeros((len(y), 1), dtype=np.float32), tuple("abc"[: int(y.max()) + 1])
+    split = Split(x, y, part, names, ("f",))
+    made = fold_splits(split, folds, seed)
+    assert all(of.x is split.x and of.y is split.y for of in made)
+    return [of.part for of in made]
 
 
 def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:

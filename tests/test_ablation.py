@@ -10,13 +10,12 @@ import torch
 from attnknn import ablation
 from attnknn.ablation import HISTORIC, NOTHING, ablate, variants
 from attnknn.artifacts import TEST
-from attnknn.conditions import retrieve
-from attnknn.crossfit import fold_parts
 from attnknn.fitting import fit_head
+from attnknn.gather import retrieve
 from attnknn.heads import EVIDENCE, Attention, Distance
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED
-from data import blobs, embedded, neighbourhood
+from data import blobs, embedded, fold_parts, neighbourhood
 
 DEFAULT: dict[str, Any] = {
     "similarity": "bank",
@@ -88,11 +87,12 @@ def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
 def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
     alone = {name: parts for (group, name), parts in variants(full).items() if group == "alone"}
-    assert alone.pop("temperature") == NOTHING
+    nothing = alone.pop("temperature")
+    assert nothing == {**full, **NOTHING}
     expected = {*EVIDENCE, "all evidence", "label_bias", "prototypes", "class_correction", "learned_prior", "l2", "dot"}
     assert set(alone) == expected
     for name, parts in alone.items():
-        assert len(different(parts, NOTHING)) == 1, name
+        assert len(different(parts, nothing)) == 1, name
     for name in EVIDENCE:
         assert alone[name]["evidence"] == [name]
 
@@ -109,10 +109,7 @@ def test_attention_accepts_all_and_starts_each_as_distance_weighting(full: dict[
     for (_, name), parts in variants(full).items():
         torch.manual_seed(0)
         head = Attention(8, 3, 2, 0.7, 0.1, **parts).eval()
-        if name == "prototypes" and not parts.get("neighbours", True):
-            torch.testing.assert_close(head(n)[0], n.shares.expand(5, -1))
-        else:
-            torch.testing.assert_close(head(n)[0], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(head(n)[0], expected, rtol=1e-5, atol=1e-6, msg=name)
 
 
 def test_the_configured_head_is_not_changed() -> None:
@@ -125,7 +122,7 @@ def test_the_configured_head_is_not_changed() -> None:
 
 def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures() -> None:
     historic = variants(DEFAULT)["reference", "historic"]
-    assert different(historic, NOTHING) == set(HISTORIC)
+    assert different(historic, {**DEFAULT, **NOTHING}) == set(HISTORIC)
     assert (historic["similarity"], historic["heads"], len(historic["temperature_bounds"])) == ("dot", 4, 2)
 
 
@@ -173,7 +170,8 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
         part if group in ("full", "reference") else f"{group} {part}": group
         for group, part in variants(FITTING["parts"])
     }
-    named |= dict.fromkeys(("retrieval", "distance", "distance_vector"), "reference")
+    named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
+    named["with entropy"] = "with"
     assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
     columns = ["variant", "group", "repeat", "metric", "value", "reference", "difference", "low", "high", "p"]
     for (name, _, _), row in table.items():
@@ -199,9 +197,9 @@ def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]
 
 
 def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, Any]]) -> None:
-    for name in ("distance", "distance_vector"):
+    for name in ("distance", "distance_vector", "prototypes"):
         assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]
-    for name in ("full", "without prototypes", "alone temperature", "prototypes", "historic"):
+    for name in ("full", "without prototypes", "alone temperature", "historic"):
         assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
 
 
@@ -214,17 +212,18 @@ def test_a_repeat_depends_on_its_seed_alone(spaces: list[Retrieved], table: dict
 def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
     spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[tuple[str, str, int]] = []
+    used: list[tuple[bool, int]] = []
 
     def seen(on: Any, **settings: Any) -> Any:
         assert on[0] is spaces[0]
-        used.append((settings["kind"], settings["parts"].get("similarity"), len(on)))
+        parts = settings["parts"]
+        of_space = settings["kind"] == "retrieval" or parts["similarity"] != "bank" or parts["move_prototypes"]
+        used.append((of_space, len(on)))
         return fit_head(on, **{**settings, "epochs": 0})
 
     monkeypatch.setattr(ablation, "fit_head", seen)
     run(spaces, 1)
-    assert {n for kind, similarity, n in used if kind == "retrieval" or similarity != "bank"} == {1}
-    assert {n for kind, similarity, n in used if kind == "attention" and similarity == "bank"} == {3}
+    assert set(used) == {(True, 1), (False, 3)}
 
 
 def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention(
@@ -239,7 +238,7 @@ def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention
     monkeypatch.setattr(ablation, "fit_head", seen)
     run(spaces, 1, kind="retrieval")
     assert used.count("retrieval") == 1
-    assert len(used) == len(variants(FITTING["parts"])) + 1
+    assert len(used) == len(variants(FITTING["parts"])) + 2, "with entropy, and retrieval"
 
 
 def test_fault_4_test_labels_change_no_fit(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings
-from attnknn.conditions import retrieve, with_long_tail, with_noise
-from attnknn.crossfit import fold_parts
+from attnknn.conditions import with_long_tail, with_noise
 from attnknn.evidence import gather_evidence
+from attnknn.gather import retrieve
 from attnknn.neighbourhood import Retrieved
-from data import blobs, embedded
+from data import blobs, embedded, fold_parts
 
 SIZES = (3, 7)
 

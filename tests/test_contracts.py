@@ -121,7 +121,7 @@ LAYERS = [
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
     {"neighbourhood", "crossfit", "datasets", "tuning", "calibration"},
     {"heads", "retrieval", "learned", "classify", "gather", "conditions"},
-    {"training", "fitting", "comparison", "scorecard", "plots"},
+    {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {"study", "ablation"},
     {"report", "cli"},
 ]

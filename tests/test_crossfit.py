@@ -7,10 +7,9 @@ import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL
 from attnknn.bank import memory
-from attnknn.conditions import retrieve
-from attnknn.crossfit import fold_parts
 from attnknn.errors import InputError
-from data import blobs, embedded
+from attnknn.gather import retrieve
+from data import blobs, embedded, fold_parts
 
 
 @pytest.fixture(params=[2, 3, 5])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.classify import classify
@@ -14,6 +15,7 @@ from attnknn.fitting import fit_head
 from attnknn.heads import Distance
 from attnknn.learned import LearnedHead
 from attnknn.neighbourhood import Retrieved, voters
+from attnknn.objectives import entropy, hardness, nll, soft_ece
 from attnknn.tuning import tune_distance
 from data import blobs, embedded, retrieved
 
@@ -69,7 +71,7 @@ def relabelled(data: Retrieved, part: int) -> Retrieved:
     return replaced(data, y=y)
 
 
-def nll(head: Any, data: Retrieved, part: int) -> float:
+def nll_of(head: Any, data: Retrieved, part: int) -> float:
     rows = data.embeddings.rows(part)
     probs = classify(head, data, rows, 20)
     return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
@@ -80,14 +82,14 @@ def test_it_starts_at_the_best_distance_weighting_of_k_train(data: Retrieved) ->
     near = voters([data], VAL, 20)
     tuned = tune_distance(*near, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
     _, history = fit(data, epochs=1)
-    assert history[0]["val_nll"] == pytest.approx(nll(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
+    assert history[0]["val_nll"] == pytest.approx(nll_of(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
 
 
 def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: Retrieved) -> None:
     head, history = fit(data)
     assert history[-1]["fit_loss"] < history[0]["fit_loss"] - 0.02
     best = min(row["val_nll"] for row in history)
-    assert nll(head, data, VAL) == pytest.approx(best, abs=1e-5)
+    assert nll_of(head, data, VAL) == pytest.approx(best, abs=1e-5)
     assert best < history[0]["val_nll"]
 
 
@@ -140,21 +142,43 @@ def test_of_restarts_the_best_is_kept(data: Retrieved) -> None:
     assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]
     ends = [min(row["val_nll"] for row in history if row["restart"] == r) for r in range(3)]
     assert len(set(ends)) == 3
-    assert nll(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
+    assert nll_of(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
+
+
+def test_dropout_is_on_while_it_learns(data: Retrieved) -> None:
+    plain = {"evidence": ["agreement"]}
+    assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])
+
+
+def test_weight_decay_is_of_matrices_alone(data: Retrieved) -> None:
+    """A decay so strong that a step leaves next to nothing of what it is applied to."""
+    kind = {"parts": {"evidence": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
+    strong, none = fit(data, **kind)[0].state_dict(), fit(data, **{**kind, "weight_decay": 0.0})[0].state_dict()
+    assert strong["spread_out.weight"].norm() < 0.2 * none["spread_out.weight"].norm()
+    for name in ("heat", "spread_out.bias", "null_bias", "prototype_gain"):
+        assert strong[name].norm() > 0.5 * none[name].norm(), name
 
 
 def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
-    """A reward for entropy spreads the weights; hard queries and smoothing give other heads."""
+    """Entropy spreads the weights, the calibration term lowers the calibration error, smoothing the confidence."""
+    rows = data.embeddings.rows(FIT)
+    near, y = data.around(rows, 20), torch.from_numpy(data.embeddings.y[rows])
 
-    def spread(head: LearnedHead) -> float:
-        weights = head(data.around(data.embeddings.rows(VAL), 20))[1].detach().numpy()
-        shares = weights / weights.sum(1, keepdims=True)
-        return -float((shares * np.log(shares + 1e-12)).sum(1).mean())
+    def answers(**change: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        head = fit(data, **change, epochs=40, patience=40, parts={**SETTINGS["parts"], "dropout": 0.0})[0]
+        with torch.no_grad():
+            return head(near)
 
-    plain = fit(data)[0]
-    assert spread(fit(data, entropy_weight=0.5)[0]) > spread(plain) + 0.05
-    for change in ({"hard_weight": 4.0}, {"label_smoothing": 0.1}, {"calibration_weight": 1.0}):
-        assert bytes_of(fit(data, **change)[0]) != bytes_of(plain)  # type: ignore[arg-type]
+    whole, _ = answers(batch_size=500)
+    (probs, weights), (_, spread) = answers(), answers(entropy_weight=0.5)
+    assert float(entropy(spread)) > float(entropy(weights))
+    (calibrated, _), (smooth, _) = answers(calibration_weight=5.0, batch_size=500), answers(label_smoothing=0.3)
+    assert float(soft_ece(calibrated, y)) < float(soft_ece(whole, y))
+    assert float(smooth.amax(1).mean()) < float(probs.amax(1).mean())
+    hard = hardness(near.labels, y)
+    (weighted, _) = answers(hard_weight=10.0)
+    hardest = hard > hard.quantile(0.7)
+    assert float(nll(weighted[hardest], y[hardest])) < float(nll(probs[hardest], y[hardest]))
 
 
 def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> None:
@@ -162,7 +186,7 @@ def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> No
     other = wrongly_labelled(5)
     head, history = fit(data, other)
     n = [len(space.embeddings.rows(VAL)) for space in (data, other)]
-    pooled = sum(nll(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    pooled = sum(nll_of(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
     assert min(row["val_nll"] for row in history) == pytest.approx(pooled, abs=1e-5)
     assert bytes_of(fit(data, relabelled(other, FIT))[0]) != bytes_of(head)
 

@@ -12,7 +12,8 @@ from attnknn.heads import EVIDENCE, Distance
 from attnknn.learned import KINDS, LearnedHead, load_head, make_head, save_head
 from data import neighbourhood, reordered
 
-PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True, "dropout": 0.3}
+PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True}
+PARTS |= {"move_prototypes": True, "dropout": 0.3}
 
 
 def made(
@@ -55,6 +56,28 @@ def test_retrieval_by_loops() -> None:
             votes[n.labels[b, i]] += 0.9 * alpha[i]
         torch.testing.assert_close(probs[b], (votes.log() + head.answer(context)).softmax(0), rtol=1e-4, atol=1e-6)  # type: ignore[operator]
         torch.testing.assert_close(weights[b], 0.9 * alpha, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: str) -> None:
+    head = made(kind)
+    with torch.no_grad():
+        if kind == "retrieval":
+            head.answer[-1].bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr, index]
+        else:
+            head.prototype_bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr]
+    assert (head(neighbourhood())[0] > 0).all()
+
+
+def test_retrieval_leaves_out_weights_in_training_only() -> None:
+    head, n = made("retrieval", {"dropout": 0.5}, trained=True), neighbourhood()
+    torch.manual_seed(0)
+    head.train()
+    for part in (head.correct, head.answer):  # type: ignore[union-attr]
+        part.eval()  # type: ignore[union-attr]
+    assert not torch.equal(head(n)[0], head(n)[0])
+    head.eval()
+    assert torch.equal(head(n)[0], head(n)[0])
 
 
 def test_retrieval_does_not_see_the_order_of_its_neighbours() -> None:

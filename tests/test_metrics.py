@@ -272,14 +272,29 @@ def test_interval_by_hand() -> None:
     ],
 )
 def test_paired_p_by_hand(differences: np.ndarray, expected: float) -> None:
-    assert paired_p(differences) == pytest.approx(expected)
+    assert paired_p(differences, errors=400) == pytest.approx(expected)
 
 
 def test_paired_p_goes_on_where_counting_ends() -> None:
     """Six standard errors off: of 2,000 resamples none crosses 0, and p is 2Φ(−6) = 2·10⁻⁹ all the same."""
     differences = np.random.default_rng(0).normal(6, 1, 2000)
     assert (differences > 0).all()
-    assert 1e-10 < paired_p(differences) < 1e-8
+    assert 1e-10 < paired_p(differences, errors=400) < 1e-8
+    assert paired_p(differences, errors=399) == 2 / 2001, "few wrong rows: no further than counting goes"
+
+
+@pytest.mark.parametrize(("errors", "most"), [(46, 0.0015), (400, 0.0045)])
+def test_paired_p_is_honest_where_losses_are_skewed(errors: int, most: float) -> None:
+    """No difference in truth, and few wrong rows that cost much: p < .001 must stay about that rare."""
+    rng, trials, rows = np.random.default_rng(0), 2000, 10_000
+    found = 0
+    for _ in range(trials):
+        n = rng.poisson(errors)
+        gains = rng.gamma(2.0, 0.5, n)
+        total = gains.sum() - errors  # the other rows lose what the wrong ones gain on average
+        deviation = math.sqrt((gains**2).sum() - rows * (total / rows) ** 2)  # of the bootstrap of the sum
+        found += paired_p(rng.normal(total, deviation, 1000), n) < 0.001
+    assert found / trials <= most
 
 
 def test_mcnemar_by_hand() -> None:

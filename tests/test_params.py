@@ -1,5 +1,6 @@
 """params.yaml: what is wrong is named by its key, with what was given and what is allowed, in one line."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,20 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("k_eval", True, ["k_eval", "True", "integer"]),
         ("k_eval", 65, ["k_eval: 65", "k_max: 64"]),
         ("k_train", 100, ["k_train: 100", "k_max: 64"]),
+        ("seeds", [10**20], ["seeds.0", "less than 2147483648"]),
+        ("evidence.sizes", [5, 1000], ["evidence.sizes: 1000", "k_max: 64"]),
+        ("evidence.sizes", [5, 5], ["evidence.sizes", "one twice"]),
+        ("noise.rates", [0.3, 0.3], ["noise.rates", "one twice"]),
+        ("noise.rates", [1.0], ["noise.rates.0", "less than 1"]),
+        ("imbalance.ratios", [1.0], ["imbalance.ratios.0", "less than 1"]),
+        ("crossfit.folds", 1, ["crossfit", "leaves no rows to train on"]),
+        ("train_attention.lr", math.inf, ["train_attention.lr", "finite"]),
+        ("train_attention.kind", "oracle", ["train_attention.kind", "'attention' or 'retrieval'"]),
+        ("train_attention.parts.evidence", ["colour"], ["train_attention.parts.evidence.0", "'agreement'"]),
+        ("train_attention.parts.evidence", ["gap", "gap"], ["evidence", "one twice"]),
+        ("train_attention.parts.heads", 4, ["heads: 4 need similarity: dot"]),
+        ("train_attention.parts.temperature_bounds", [2.0, 4.0], ["low < 1 < high"]),
+        ("train_attention.parts.move_prototypes", True, ["crossfit.folds: 5 embeds rows in several spaces"]),
         ("k_eval", MISSING, ["k_eval: missing"]),
         ("k_evil", 3, ["k_evil: unknown key"]),
         ("train_embedder.epoch", 3, ["train_embedder.epoch: unknown key"]),
@@ -81,7 +96,7 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("sources.iris.kind", "web", ["sources.iris", "web", "csv"]),
         ("sources.adult.target", MISSING, ["sources.adult.target: missing"]),
         ("sources.winequality_red.rule", {}, ["sources.winequality_red.rule", "threshold or map"]),
-        ("tune.priors", [0.0], ["tune.priors.0", "greater than 0"]),
+        ("tune.priors", [0.0], ["tune.priors.0", "0.000001"]),
     ],
 )
 def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: list[str]) -> None:

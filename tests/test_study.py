@@ -11,14 +11,14 @@ import pytest
 from attnknn import study
 from attnknn.artifacts import TEST, VAL
 from attnknn.comparison import Compared
-from attnknn.conditions import retrieve, with_long_tail, with_noise
-from attnknn.crossfit import fold_parts
+from attnknn.conditions import with_long_tail, with_noise
+from attnknn.gather import retrieve
 from attnknn.heads import Attention
 from attnknn.metrics import METRICS
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED, pairs, scores
 from attnknn.study import COMPARED, fit_and_compare, under_conditions
-from data import blobs, embedded
+from data import blobs, embedded, fold_parts
 
 SETTINGS: dict[str, Any] = {
     "k_train": 12,

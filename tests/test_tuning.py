@@ -4,10 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
+import yaml
 
 from attnknn.artifacts import BANK, VAL
 from attnknn.tuning import choices_of_k, spread, tune_distance, tune_uniform
-from attnknn.votes import class_shares
+from attnknn.votes import class_shares, distance_weights, uniform_weights, vote
+from closure import ROOT
 from data import blobs, embedded, searched
 
 KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
@@ -88,3 +91,22 @@ def test_spread_of_one_point_is_usable() -> None:
 def test_choices_of_k() -> None:
     assert choices_of_k([1, 5, 50, 64], 20) == [1, 5, 20]
     assert choices_of_k([1, 5, 20], 5) == [1, 5]
+
+
+def test_fault_8_tuned_distance_weighting_is_never_worse_than_uniform() -> None:
+    """Its widest temperatures are as good as uniform, also where a few distances are far beyond the usual one."""
+    grid = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["tune"]
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=200)
+    labels = np.where(rng.random((200, 20)) < 0.6, rng.integers(3, size=(200, 20)), y[:, None])
+    sims = -np.sort(rng.lognormal(0, 3, size=(200, 20)), axis=1).astype(np.float32)
+    shares = class_shares(y, 3)
+    tuned = tune_distance(sims, labels, y, shares, [20], grid["temperatures"], grid["priors"])
+    flat = tune_uniform(sims, labels, y, shares, [20], grid["priors"])
+
+    def nll(weights: tuple[torch.Tensor, torch.Tensor]) -> float:
+        probs = vote(*weights, torch.from_numpy(labels), shares).numpy()
+        return -float(np.log(probs[np.arange(200), y]).mean())
+
+    distance = nll(distance_weights(torch.from_numpy(sims), 20, tuned["temperature"], tuned["prior"]))
+    assert distance <= nll(uniform_weights(torch.from_numpy(sims), 20, flat["prior"])) + 1e-3

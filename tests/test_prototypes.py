@@ -1,0 +1,80 @@
+"""Class prototypes alone, fitted to the end."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from attnknn.artifacts import FIT, TEST, VAL
+from attnknn.classify import classify, classify_part
+from attnknn.neighbourhood import Retrieved
+from attnknn.prototypes import fit_prototypes
+from data import blobs, embedded, retrieved
+
+
+@pytest.fixture(scope="module")
+def data() -> Retrieved:
+    return retrieved(embedded(blobs(480, noise=1.5)))
+
+
+def nll(head, data: Retrieved, part: int) -> float:
+    rows = data.embeddings.rows(part)
+    probs = classify(head, data, rows, 5)
+    return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
+
+
+def relabelled(data: Retrieved, part: int) -> Retrieved:
+    y = np.array(data.embeddings.y)
+    at = data.embeddings.part == part
+    y[at] = np.random.default_rng(0).permutation(y[at])
+    return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, y=y))
+
+
+def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: Retrieved) -> None:
+    """Found by a search that knows no gradient, from the formula itself."""
+    rows = data.embeddings.rows(FIT)
+    x, y = data.embeddings.z[rows] @ data.evidence.prototypes.T, data.embeddings.y[rows]
+    offset = np.log(data.shares.numpy())
+
+    def loss(flat: np.ndarray) -> float:
+        return -float(log_softmax(offset + flat[0] * x + flat[1:], axis=1)[np.arange(len(y)), y].mean())
+
+    best = minimize(loss, np.zeros(4), method="Nelder-Mead", options={"maxiter": 5000, "fatol": 1e-10, "xatol": 1e-7})
+    assert nll(fit_prototypes([data], [1e-9]), data, FIT) == pytest.approx(best.fun, abs=1e-5)
+
+
+def test_its_ridge_is_chosen_on_val_rows(data: Retrieved) -> None:
+    each = {ridge: nll(fit_prototypes([data], [ridge]), data, VAL) for ridge in (1e-4, 1.0, 1e4)}
+    assert nll(fit_prototypes([data], list(each)), data, VAL) == pytest.approx(min(each.values()))
+
+
+def test_a_ridge_that_is_great_leaves_the_class_shares(data: Retrieved) -> None:
+    probs = classify(fit_prototypes([data], [1e12]), data, data.embeddings.rows(TEST), 5)
+    np.testing.assert_allclose(probs, np.broadcast_to(data.shares.numpy(), probs.shape), atol=1e-4)
+
+
+def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: Retrieved) -> None:
+    def gain(of: Retrieved) -> float:
+        return float(fit_prototypes([of], [1e-4]).prototype_gain)  # type: ignore[arg-type]
+
+    assert gain(relabelled(data, FIT)) != gain(data)
+    assert gain(relabelled(data, TEST)) == gain(data)
+
+
+def test_neighbours_count_for_nothing(data: Retrieved) -> None:
+    head, rows = fit_prototypes([data], [1e-4]), data.embeddings.rows(TEST)
+    np.testing.assert_array_equal(classify(head, data, rows, 1), classify(head, data, rows, 20))
+
+
+def test_several_spaces_are_fitted_together(data: Retrieved) -> None:
+    """Each by its own prototypes: the pooled NLL on fit rows is below that of a head fitted on the main one alone."""
+    fold = retrieved(embedded(blobs(480, noise=0.7, seed=4)))
+    spaces = [data, fold]
+    y = np.concatenate([s.embeddings.y[s.embeddings.rows(FIT)] for s in spaces])
+
+    def pooled(head) -> float:
+        return -float(np.log(classify_part(head, spaces, FIT, 5)[np.arange(len(y)), y]).mean())
+
+    assert pooled(fit_prototypes(spaces, [1e-9])) < pooled(fit_prototypes([data], [1e-9])) - 1e-3
