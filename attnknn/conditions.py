@@ -34,9 +34,9 @@ def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -
 def with_long_tail(
     of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu"
 ) -> list[Retrieved]:
-    """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest; searched again, exactly.
+    """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest.
 
-    Row ids are those of the rows that are left. Args as for `with_noise`.
+    They are searched again, exactly. Row ids are those of the rows that are left. Args as for `with_noise`.
     """
     first = of[0].embeddings
     bank = first.rows(BANK)

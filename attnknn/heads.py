@@ -24,8 +24,6 @@ Head = Callable[[Neighbourhood], Answer]
 
 EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
-# What is left of attention when the neighbours are taken away; see `prototypes.fit_prototypes`.
-PROTOTYPES_ALONE = {"prototypes": True, "neighbours": False}
 COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
 
 

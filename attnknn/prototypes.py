@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from attnknn.artifacts import FIT, VAL
-from attnknn.heads import COSINE, PROTOTYPES_ALONE, Attention
+from attnknn.heads import COSINE, Attention
 from attnknn.neighbourhood import Retrieved, classes_of, pooled
 
 
@@ -54,7 +54,9 @@ def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float]) -> Atte
 
     best = min((fitted(ridge) for ridge in ridges), key=val_nll)
     main = spaces[0]
-    head = Attention(main.embeddings.z.shape[1], x.shape[1], len(main.evidence.sizes), 1.0, 0.5, **PROTOTYPES_ALONE)
+    head = Attention(
+        main.embeddings.z.shape[1], x.shape[1], len(main.evidence.sizes), 1.0, 0.5, prototypes=True, neighbours=False
+    )
     assert head.prototype_gain is not None, "one of its parts"
     assert head.prototype_bias is not None, "made with the gain"
     with torch.no_grad():

@@ -11,7 +11,7 @@ from attnknn.calibration import KINDS
 from attnknn.classify import classify, classify_part
 from attnknn.comparison import Compared, compare
 from attnknn.errors import InputError
-from attnknn.heads import PROTOTYPES_ALONE, Attention, Distance, Uniform
+from attnknn.heads import Attention, Distance, Uniform
 from attnknn.neighbourhood import Retrieved, voters
 from attnknn.tuning import spread, tune_distance, tune_uniform
 from data import blobs, embedded, retrieved
@@ -31,7 +31,7 @@ def data() -> Retrieved:
 
 
 def heads(dim: int = 7) -> dict[str, Attention]:
-    parts = {"attention": {}, "prototypes": PROTOTYPES_ALONE}
+    parts = {"attention": {}, "prototypes": {"prototypes": True, "neighbours": False}}
     return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
 
 
