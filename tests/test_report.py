@@ -414,3 +414,14 @@ def test_a_damaged_table_is_named(root: Path, tmp_path: Path, text: str, message
     (tmp_path / "r/plots/paired/iris-42.csv").write_text(text)
     with pytest.raises(InputError, match=rf"paired/iris-42\.csv: {message}"):
         report(tmp_path / "r", tmp_path / "report")
+
+
+def test_the_gap_to_the_linear_head_is_told(page: tuple[str, Path], root: Path) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(root / f"plots/intervals/iris-{SEED}.csv").query("metric == 'nll'").set_index("method")["value"]
+    gap = table["attention"] / table["linear_temperature"] - 1
+    where = "above" if gap > 0 else "below"
+    assert f"Attention's NLL is {abs(gap):.1%} {where} that of the encoder's own linear head" in page[0].replace(
+        "&#39;", "'"
+    )

@@ -97,7 +97,24 @@ def _headroom(runs: Sequence[Run], digits: int) -> str:
     of_k = " or ".join(str(k) for k in sorted({r.json["headroom"]["k"] for r in runs}))
     return (
         f"The nearest neighbour has the true class for {at['1']} of the test rows, one of the nearest 5 for {at['5']}, "
-        f"one of all {of_k} for {at['k']}: no weights of these neighbours get more right."
+        f"one of all {of_k} for {at['k']}: no votes of these neighbours get more right."
+    )
+
+
+def _beside_linear(runs: Sequence[Run]) -> str:
+    """How far attention's NLL on the clean memory is from that of the encoder's linear head, in words."""
+    table = joined(runs, "intervals")
+    nll = table[table["metric"] == "nll"].groupby("method")["value"].mean()
+    if "linear_temperature" not in nll:
+        return ""
+    gap = float(nll["attention"] / nll["linear_temperature"]) - 1
+    paired = joined(runs, "paired")
+    row = (paired["method"] == "attention") & (paired["baseline"] == "linear_temperature") & (paired["metric"] == "nll")
+    p = " and ".join(p_value(float(value)) for value in paired[row]["p"])
+    where = "above" if gap > 0 else "below"
+    return (
+        f"Attention's NLL is {abs(gap):.1%} {where} that of the encoder's own linear head with temperature "
+        f"(p {p}, not corrected)."
     )
 
 
@@ -131,6 +148,7 @@ def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: fl
         "ablation": tables.ablation(parts, digits) if parts is not None else [],
         "ablation_runs": int(parts["runs"].max()) if parts is not None else 0,
         "headroom": _headroom(runs, digits),
+        "beside_linear": _beside_linear(runs),
         "paired": everywhere(runs, "paired").to_dict("records"),
         "intervals": clean[clean["metric"].isin(claimed.CLAIMED)],
         "pictures": {
