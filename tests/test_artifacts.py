@@ -77,7 +77,7 @@ def test_a_slice_of_neighbours_by_row_id() -> None:
     with pytest.raises(InputError, match="6 neighbours asked for; 5 are stored"):
         NEIGHBOURS.of(rows, 6)
     with pytest.raises(InputError, match="1 rows have no stored neighbours"):
-        NEIGHBOURS.of(EMBEDDINGS.rows(0)[:1], 3)
+        NEIGHBOURS.of(np.array([len(EMBEDDINGS.y)]), 3)
 
 
 def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
