@@ -39,7 +39,9 @@ class Project:
         params = self.params()
         for key, value in QUICK.items():
             params[key] = {**params[key], **value} if isinstance(value, dict) else value
-        params["overrides"]["iris"]["train_embedder"]["epochs"] = 3
+        quick = params["overrides"]["iris"]
+        quick["train_embedder"]["epochs"] = 3
+        quick["train_attention"], quick["crossfit"] = {"batch_size": 64}, {"folds": 2}
         self.write(params)
         self("git", "init", "-q", "-b", "main")
         self("dvc", "init", "-q")
