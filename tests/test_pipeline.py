@@ -41,7 +41,7 @@ class Project:
             params[key] = {**params[key], **value} if isinstance(value, dict) else value
         quick = params["overrides"]["iris"]
         quick["train_embedder"]["epochs"] = 3
-        quick["train_attention"], quick["crossfit"] = {"batch_size": 64}, {"folds": 2}
+        quick["train_attention"], quick["crossfit"] = {"batch_size": 64}, {"folds": 3}
         self.write(params)
         self("git", "init", "-q", "-b", "main")
         self("dvc", "init", "-q")
