@@ -11,6 +11,7 @@ from attnknn.classify import classify_part
 from attnknn.comparison import compare
 from attnknn.fitting import fit_head
 from attnknn.heads import EVIDENCE
+from attnknn.learned import learns_space
 from attnknn.neighbourhood import Retrieved
 from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import TESTED, Table, intervals_and_tests
@@ -137,7 +138,7 @@ def ablate(
         probs = {name: base.probs[base.methods.index(name)] for name in groups}
         for (group, part), how in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            on = main if _of_one_space(how["kind"], how["parts"]) else spaces
+            on = main if learns_space(how["kind"], how["parts"]) else spaces
             head, _ = fit_head(on, **how, seed=100 * seed + repeat)
             probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
             if progress is not None:
@@ -161,7 +162,3 @@ def ablate(
             own = {"value": value[row["method"], row["metric"]], "reference": row["baseline"]}
             table.append({**about, **own, **numbers})
     return table
-
-
-def _of_one_space(kind: str, parts: Mapping[str, Any]) -> bool:
-    return kind == "retrieval" or parts.get("similarity", "bank") != "bank" or bool(parts.get("move_prototypes"))

@@ -65,6 +65,11 @@ def fit_head(
     require(
         k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
     )
+    require(
+        len(spaces) == 1 or not learns_space(kind, parts),
+        "train_attention.parts: what it learns of one embedding space means nothing in another; with crossfit.folds "
+        "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
+    )
     queries = np.concatenate(
         [
             np.stack([np.full_like(rows, s), rows], 1)
@@ -111,11 +116,6 @@ def fit_head(
             metric=spaces[0].neighbours.metric,
             unit=spread(sims),
         ).to(device)
-        require(
-            len(spaces) == 1 or not learns_space(head),
-            "train_attention.parts: what it learns of one embedding space means nothing in another; with "
-            "crossfit.folds take similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
-        )
         learned = [p for p in head.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if p.ndim > 1], "weight_decay": weight_decay},

@@ -31,9 +31,10 @@ def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, unit: float,
     return Attention(**start, n_sizes=n_sizes, unit=unit, **parts)
 
 
-def learns_space(head: LearnedHead) -> bool:
-    """Whether it has weights for each embedding dimension, which mean nothing in another embedding space."""
-    return isinstance(head, Retrieval) or head.needs_keys or head.prototype_move is not None
+def learns_space(kind: str, parts: Mapping[str, Any]) -> bool:
+    """Whether such a head has weights for each embedding dimension, which mean nothing in another embedding space."""
+    moved = parts.get("prototypes", False) and parts.get("move_prototypes", False)
+    return kind == "retrieval" or parts.get("similarity", "bank") != "bank" or moved
 
 
 def save_head(head: LearnedHead, folder: Path) -> None:

@@ -64,6 +64,14 @@ def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 
     return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
 
 
+def relabelled(data: Retrieved, part: int) -> Retrieved:
+    """The same rows, the labels of one part shuffled."""
+    y = np.array(data.embeddings.y)
+    at = data.embeddings.part == part
+    y[at] = np.random.default_rng(0).permutation(y[at])
+    return replace(data, embeddings=replace(data.embeddings, y=y))
+
+
 def neighbourhood(
     b: int = 5,
     k: int = 11,

@@ -14,7 +14,7 @@ from attnknn.errors import InputError
 from attnknn.heads import Attention, Distance, Uniform
 from attnknn.neighbourhood import Retrieved, voters
 from attnknn.tuning import spread, tune_distance, tune_uniform
-from data import blobs, embedded, retrieved
+from data import blobs, embedded, relabelled, retrieved
 
 GRIDS = {
     "ks": [1, 3, 8],
@@ -37,13 +37,6 @@ def heads(dim: int = 7) -> dict[str, Attention]:
 
 def run(data: Retrieved, k_eval: int = 20, folds: tuple[Retrieved, ...] = ()) -> Compared:
     return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
-
-
-def relabelled(data: Retrieved, part: int) -> Retrieved:
-    y = np.array(data.embeddings.y)
-    at = data.embeddings.part == part
-    y[at] = np.random.default_rng(0).permutation(y[at])
-    return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, y=y))
 
 
 def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:

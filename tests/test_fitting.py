@@ -17,7 +17,7 @@ from attnknn.learned import LearnedHead
 from attnknn.neighbourhood import Retrieved, voters
 from attnknn.objectives import entropy, hardness, nll, soft_ece
 from attnknn.tuning import tune_distance
-from data import blobs, embedded, retrieved
+from data import blobs, embedded, relabelled, retrieved
 
 SETTINGS: dict[str, Any] = {
     "k_train": 20,
@@ -62,13 +62,6 @@ def bytes_of(head: LearnedHead) -> bytes:
 
 def replaced(data: Retrieved, **changes: Any) -> Retrieved:
     return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, **changes))
-
-
-def relabelled(data: Retrieved, part: int) -> Retrieved:
-    y = np.array(data.embeddings.y)
-    at = data.embeddings.part == part
-    y[at] = np.random.default_rng(0).permutation(y[at])
-    return replaced(data, y=y)
 
 
 def nll_of(head: Any, data: Retrieved, part: int) -> float:
@@ -191,10 +184,17 @@ def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> No
     assert bytes_of(fit(data, relabelled(other, FIT))[0]) != bytes_of(head)
 
 
-@pytest.mark.parametrize("parts", [{"similarity": "l2"}, {"prototypes": True, "move_prototypes": True}])
-def test_what_is_learned_of_one_space_is_refused_for_several(data: Retrieved, parts: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "retrieval"},
+        {"parts": {"similarity": "l2"}},
+        {"parts": {"prototypes": True, "move_prototypes": True}},
+    ],
+)
+def test_what_is_learned_of_one_space_is_refused_for_several(data: Retrieved, change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="means nothing in another"):
-        fit(data, data, parts=parts)
+        fit(data, data, **change)
 
 
 def test_k_train_above_what_is_stored(data: Retrieved) -> None:

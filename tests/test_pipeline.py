@@ -9,10 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from attnknn.artifacts import Embeddings, Split
+from attnknn.crossfit import fold_splits
+from attnknn.encoders import embed
 from closure import ROOT
+from stages.params import read_params
+from stages.train_embedder import train
 
 QUICK = {
     "datasets": ["iris"],
@@ -110,6 +116,20 @@ def test_an_edit_invalidates_what_uses_it(project: Project, file: str, expected:
         assert project.would_run() == expected
     finally:
         path.write_text(before)
+
+
+def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.folder)
+    settings = read_params("iris", "train_embedder").train_embedder
+    folds = fold_splits(Split.load(Path("data/split/iris/42")), 3, 42)
+    for fold, split in enumerate(folds):
+        made = Embeddings.load(Path(f"data/crossfit/iris/42/{fold}/embeddings"))
+        np.testing.assert_array_equal(made.part, split.part)
+        z = [embed(train(one, settings, 42, "cpu", "", None)[0], split.x, "cpu")[0] for one in (split, folds[fold - 1])]
+        np.testing.assert_allclose(made.z, z[0], atol=1e-5)
+        assert np.abs(made.z - z[1]).max() > 1e-3
 
 
 def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> None:

@@ -1,7 +1,5 @@
 """Class prototypes alone, fitted to the end."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -11,7 +9,7 @@ from attnknn.artifacts import FIT, TEST, VAL
 from attnknn.classify import classify, classify_part
 from attnknn.neighbourhood import Retrieved
 from attnknn.prototypes import fit_prototypes
-from data import blobs, embedded, retrieved
+from data import blobs, embedded, relabelled, retrieved
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +21,6 @@ def nll(head, data: Retrieved, part: int) -> float:
     rows = data.embeddings.rows(part)
     probs = classify(head, data, rows, 5)
     return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
-
-
-def relabelled(data: Retrieved, part: int) -> Retrieved:
-    y = np.array(data.embeddings.y)
-    at = data.embeddings.part == part
-    y[at] = np.random.default_rng(0).permutation(y[at])
-    return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, y=y))
 
 
 def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: Retrieved) -> None:
