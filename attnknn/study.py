@@ -1,12 +1,10 @@
 """Attention and what it has to beat, fitted and tuned anew under conditions of the memory; it ends in plain tables."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from attnknn.artifacts import Predictions
 from attnknn.calibration import KINDS
 from attnknn.comparison import Compared, compare
 from attnknn.fitting import fit_head
@@ -14,17 +12,8 @@ from attnknn.neighbourhood import Retrieved
 from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import TESTED, Table, intervals_and_tests, pairs, scores, values
 
-# What attention has to beat, with every calibration; the other methods' calibrations are for `evaluate`.
-_CALIBRATED = [f"{base}_{kind}" for base in ("uniform", "distance") for kind in KINDS]
-COMPARED = ("uniform", "distance", *_CALIBRATED, "attention", "prototypes", "linear_temperature")
 Make = Callable[[np.random.Generator], Sequence[Retrieved]]
 Settings = Mapping[str, Any]
-
-
-def _only(predictions: Predictions, methods: Sequence[str]) -> Predictions:
-    kept = [m for m, name in enumerate(predictions.methods) if name in methods]
-    names = tuple(predictions.methods[m] for m in kept)
-    return dataclasses.replace(predictions, probs=predictions.probs[kept], methods=names)
 
 
 def fit_and_compare(
@@ -69,11 +58,10 @@ def under_conditions(
         for repeat in range(repeats):
             spaces = make(np.random.default_rng([seed, repeat]))
             made = fit_and_compare(spaces, seed=100 * seed + repeat, **settings)
-            test, val = _only(made.test, COMPARED), _only(made.val, COMPARED)
-            scored.append(scores(test, scoring["bins"]))
-            intervals, paired = intervals_and_tests(test, pairs(test.methods), **scoring, seed=seed)
+            scored.append(scores(made.test, scoring["bins"]))
+            intervals, paired = intervals_and_tests(made.test, pairs(made.test.methods), **scoring, seed=seed)
             intervals = [row for row in intervals if row["metric"] in TESTED]
-            found = {"intervals": intervals, "paired": paired, "validation": values(val, scoring["bins"])}
+            found = {"intervals": intervals, "paired": paired, "validation": values(made.val, scoring["bins"])}
             for table, rows in found.items():
                 tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
             if progress is not None:

@@ -11,6 +11,7 @@ from attnknn.conditions import with_noise
 from attnknn.device import use_device
 from attnknn.files import write_csv, write_json
 from attnknn.neighbourhood import Retrieved
+from attnknn.scorecard import BASE
 from attnknn.study import Make, under_conditions
 from stages.params import read_params, run
 
@@ -28,7 +29,7 @@ def study(
         settings = ks | {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
         scoring = p.evaluate.model_dump()
         means, tables = under_conditions(conditions, repeats, scoring, seed, lambda _: bar.update(), **settings)
-    write_json(metrics, means)
+    write_json(metrics, {c: {m: of[m] for m in of if m in BASE} for c, of in means.items()})
     for table, folder in (("intervals", stage), ("paired", f"{stage}_paired"), ("validation", f"{stage}_validation")):
         write_csv(plots / folder / f"{dataset}-{seed}.csv", tables[table])
 

@@ -29,7 +29,7 @@ CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("l
 def calibrated(strengths: Strengths) -> Strengths:
     """With every calibration of those that get them: as strong, and less too sure."""
     made = dict(strengths)
-    for base in ("uniform", "distance", "attention", "linear"):
+    for base in ("uniform", "distance", "attention", "prototypes", "linear"):
         for i, kind in enumerate(CALIBRATIONS if base in strengths else ()):
             strength, sharp = strengths[base]
             made.setdefault(f"{base}_{kind}", (strength, 1.9 + 0.2 * (sharp - 1.9) + 0.05 * i))

@@ -35,6 +35,7 @@ def paired(
 ) -> pd.DataFrame:
     """Rows in which attention is better by `gain` (NLL and ECE lower, accuracy higher) than every baseline."""
     gains = against or {"uniform": 2 * gain, "distance": 1.5 * gain, "distance_vector": gain}
+    gains = {"linear": gain, **gains}
     run = {"dataset": dataset, "condition": condition, "seed": seed, "repeat": repeat, "method": "attention"}
     rows = []
     for baseline, by in gains.items():
@@ -72,22 +73,22 @@ def test_holm_by_hand() -> None:
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.1, "yes"), (-0.1, "no")])
 def test_better_is_yes_and_worse_is_no_in_every_metric(gain: float, expected: str) -> None:
-    found = claims(paired(against={"uniform": 3 * gain, "distance_vector": gain}))
+    found = claims(paired(against={"uniform": 3 * gain, "distance_vector": gain, "linear": gain}))
     assert {c.verdict for c in found} == {expected}
     assert answer(found) == expected
 
 
 def test_undecided_from_alpha_upwards() -> None:
-    """Three claims, so Holm takes the smallest p three times."""
-    assert {c.verdict for c in claims(paired(p=0.01 / 3 + 1e-9))} == {"undecided"}
-    assert {c.verdict for c in claims(paired(p=0.01 / 3 - 1e-9))} == {"yes"}
-    assert {c.verdict for c in claims(paired(p=0.04 / 3), alpha=0.05)} == {"yes"}
+    """Three metrics against two baselines are six claims, so Holm takes the smallest p six times."""
+    assert {c.verdict for c in claims(paired(p=0.01 / 6 + 1e-9))} == {"undecided"}
+    assert {c.verdict for c in claims(paired(p=0.01 / 6 - 1e-9))} == {"yes"}
+    assert {c.verdict for c in claims(paired(p=0.04 / 6), alpha=0.05)} == {"yes"}
 
 
 def test_more_settings_make_each_claim_harder() -> None:
-    assert {c.verdict for c in claims(paired(p=0.003))} == {"yes"}
+    assert {c.verdict for c in claims(paired(p=0.0015))} == {"yes"}
     for key in ("dataset", "condition"):
-        ten = pd.concat([paired(**{key: f"d{i}"}, p=0.003) for i in range(10)])
+        ten = pd.concat([paired(**{key: f"d{i}"}, p=0.0015) for i in range(10)])
         assert {c.verdict for c in claims(ten)} == {"undecided"}
 
 
@@ -98,7 +99,11 @@ def test_the_best_baseline_is_chosen_on_validation_rows_whatever_the_test_rows_s
     assert found == [
         (metric, baseline, roles)
         for metric in ("nll", "accuracy", "ece")
-        for baseline, roles in (("distance_isotonic", ("best tuned",)), ("distance_vector", ("to beat",)))
+        for baseline, roles in (
+            ("distance_isotonic", ("best tuned",)),
+            ("distance_vector", ("to beat",)),
+            ("linear", ("without neighbours",)),
+        )
     ]
 
 
@@ -109,17 +114,17 @@ def test_only_a_voting_baseline_can_be_the_best_tuned(best: str) -> None:
     assert names <= {"uniform", "distance_vector"}
 
 
-def test_prototypes_are_claimed_against_where_the_head_has_them_and_do_not_change_the_answer() -> None:
-    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, "prototypes": -0.3})
-    found = claims(rows)
-    assert [(c.baseline, c.verdict) for c in found if c.metric == "nll"] == [
-        ("distance_vector", "yes"),
-        ("prototypes", "no"),
+@pytest.mark.parametrize("best", ["prototypes", "prototypes_isotonic", "linear", "linear_vector"])
+def test_the_best_without_neighbours_is_chosen_on_validation_rows_and_does_not_change_the_answer(best: str) -> None:
+    others = {"prototypes": 0.4, "linear_temperature": 0.5}
+    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, **others, best: -0.3})
+    found = claims(rows, best)
+    assert [(c.baseline, c.verdict) for c in found if c.metric == "nll" and c.roles == ("without neighbours",)] == [
+        (best, "no")
     ]
     assert answer(found) == "yes"
-    assert "worse on digits" in beyond(found)
-    assert beyond(claims(paired())) == ""
-    assert "its prototypes alone: worse in NLL, accuracy and ECE" in sentence(found)
+    assert "its NLL is worse on digits." in beyond(found)
+    assert "the best without neighbours: worse in NLL, accuracy and ECE" in sentence(found)
 
 
 def test_seeds_must_agree_in_sign_whatever_p() -> None:
@@ -133,7 +138,7 @@ def test_seeds_must_agree_in_sign_whatever_p() -> None:
 def test_runs_are_combined_as_twice_the_mean_p() -> None:
     for key in ("seed", "repeat"):
         first, *_ = claims(pd.concat([paired(**{key: 0}, gain=0.1, p=0.001), paired(**{key: 1}, gain=0.3, p=0.003)]))
-        assert first.p == pytest.approx(3 * 2 * 0.002)
+        assert first.p == pytest.approx(6 * 2 * 0.002)
         assert first.difference == pytest.approx(-0.2)
         assert first.sd == pytest.approx(0.2 / math.sqrt(2))
         assert (first.low, first.high) == (pytest.approx(-0.31), pytest.approx(-0.09))

@@ -10,6 +10,7 @@ import pytest
 
 from attnknn import study
 from attnknn.artifacts import TEST, VAL
+from attnknn.calibration import KINDS
 from attnknn.comparison import Compared
 from attnknn.conditions import with_long_tail, with_noise
 from attnknn.gather import retrieve
@@ -17,7 +18,7 @@ from attnknn.heads import Attention
 from attnknn.metrics import METRICS
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED, pairs, scores
-from attnknn.study import COMPARED, fit_and_compare, under_conditions
+from attnknn.study import fit_and_compare, under_conditions
 from data import blobs, embedded, fold_parts
 
 SETTINGS: dict[str, Any] = {
@@ -40,6 +41,8 @@ SETTINGS: dict[str, Any] = {
     "grids": {"ks": [1, 5], "temperatures": [0.2, 1.0], "priors": [0.03, 0.1], "ridges": [0.1]},
     "device": "cpu",
 }
+BASES = ("uniform", "distance", "attention", "prototypes", "linear")
+METHODS = (*BASES, *(f"{base}_{kind}" for base in BASES for kind in KINDS))
 SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
 
 
@@ -74,7 +77,7 @@ def test_columns(found: Any) -> None:
         "validation": [*where, "metric", "value"],
     }
     for of in means.values():
-        assert set(of) == set(COMPARED)
+        assert set(of) == set(METHODS)
         assert all(list(metrics) == list(METRICS) for metrics in of.values())
 
 
@@ -82,11 +85,11 @@ def test_each_condition_repeat_method_and_metric_has_one_row(found: Any) -> None
     _, tables = found
     for name in ("intervals", "validation"):
         keys = [(r["condition"], r["repeat"], r["method"], r["metric"]) for r in tables[name]]
-        expected = {(c, r, m, t) for c in found[0] for r in (0, 1) for m in COMPARED for t in TESTED}
+        expected = {(c, r, m, t) for c in found[0] for r in (0, 1) for m in METHODS for t in TESTED}
         assert len(keys) == len(expected)
         assert set(keys) == expected
     keys = [(r["condition"], r["repeat"], r["method"], r["baseline"], r["metric"]) for r in tables["paired"]]
-    expected = {(c, r, *pair, t) for c in found[0] for r in (0, 1) for pair in pairs(COMPARED) for t in TESTED}
+    expected = {(c, r, *pair, t) for c in found[0] for r in (0, 1) for pair in pairs(METHODS) for t in TESTED}
     assert len(keys) == len(expected)
     assert set(keys) == expected
 
@@ -211,8 +214,9 @@ def test_validation_values_are_those_of_the_val_rows(spaces: list[Retrieved]) ->
 def test_without_a_linear_head(spaces: list[Retrieved]) -> None:
     bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
     means, tables = under_conditions({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
-    assert set(means["clean"]) == set(COMPARED) - {"linear_temperature"}
-    assert "linear_temperature" not in {row["baseline"] for row in tables["paired"]}
+    expected = {name for name in METHODS if not name.startswith("linear")}
+    assert set(means["clean"]) == expected
+    assert {row["baseline"] for row in tables["paired"]} == expected - {"attention"}
 
 
 def test_noise_costs_what_it_must(spaces: list[Retrieved]) -> None:

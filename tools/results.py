@@ -59,7 +59,7 @@ def main() -> None:
         notes[dataset] = f"{sizes['test']:,} test rows, {sizes['bank']:,} bank rows, seed {seeds}."
     every = [run for of_dataset in runs.values() for run in of_dataset]
     found_claims = claims(everywhere(every, "paired"), everywhere(every, "validation"))
-    answer = " ".join(filter(None, [*headline(answers(found_claims)), beyond(found_claims)]))
+    answer = " ".join([*headline(answers(found_claims)), beyond(found_claims)])
     made = ", ".join(f"{name} {version}" for name, version in environment().items())
     readme = Path("README.md").read_text("utf-8")
     before, _, rest = readme.partition(START)

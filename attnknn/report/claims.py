@@ -1,10 +1,10 @@
 """Does learned attention pay? Computed from the paired comparisons, and free to come out "no".
 
 One claim is one setting (a dataset and a condition of its memory: clean, wrong labels, long tail), baseline and metric.
-The baselines are: the strongest tuned kNN, which is the uniform or distance-weighted one, bare or with a calibration,
-whichever has the best mean score in that metric on the validation rows; distance weighting with vector scaling, the
-baseline to beat; and, where the head has class prototypes, those alone, without neighbours. Where two of them are the
-same method the claim is made once.
+The baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the
+baseline to beat; and the best method without neighbours, which is class prototypes alone or the encoder's linear head.
+Best is, bare or with a calibration, whichever has the best mean score in that metric on the validation rows. Where two
+of them are the same method the claim is made once.
 
 Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
 holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p. The p
@@ -29,7 +29,7 @@ Setting = tuple[str, str]
 OURS = "attention"
 TUNED = ("uniform", "distance")
 TO_BEAT = "distance_vector"
-PROTOTYPES = "prototypes"
+WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 CLAIMED = ("nll", "accuracy", "ece")
 NAMES = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap has not seen what errors cost
@@ -89,18 +89,18 @@ def verdict(differences: Sequence[float], p: float, errors: int, metric: str, al
     return "yes" if gains[0] > 0 else "no"
 
 
-def strongest(validation: pd.DataFrame, metric: str) -> str:
-    """The tuned kNN with the best mean validation score in this metric: uniform or distance, bare or calibrated.
+def strongest(validation: pd.DataFrame, metric: str, bases: Sequence[str]) -> str:
+    """The method with the best mean validation score in this metric among some, bare or with a calibration.
 
     Args:
         validation: rows of method, metric, value of one setting.
+        bases: names of methods without a calibration.
 
     Raises:
         InputError: there is no such row.
     """
-    of = validation[validation["metric"] == metric]
-    of = of[of["method"].isin(TUNED) | of["method"].str.startswith(tuple(f"{name}_" for name in TUNED))]
-    require(not of.empty, f"validation: no {metric} row of {' or '.join(TUNED)}; run `dvc repro`")
+    of = validation[(validation["metric"] == metric) & validation["method"].str.partition("_")[0].isin(bases)]
+    require(not of.empty, f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
     means = of.groupby("method", sort=False)["value"].mean() * (-1 if metric in HIGHER_IS_BETTER else 1)
     # On a tie the claim is about the baseline to beat.
     return min(means.index, key=lambda name: (means[name], name != TO_BEAT))
@@ -129,10 +129,12 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
         tested = dict(iter(of_setting.groupby(["metric", "baseline"], sort=False)))
         for metric in CLAIMED:
             known = scores[dataset, condition]
-            roles = {"best tuned": strongest(known[known["method"].isin(of_setting["baseline"])], metric)}
-            roles["to beat"] = TO_BEAT
-            if (metric, PROTOTYPES) in tested:
-                roles["without neighbours"] = PROTOTYPES
+            known = known[known["method"].isin(of_setting["baseline"])]
+            roles = {
+                "best tuned": strongest(known, metric, TUNED),
+                "to beat": TO_BEAT,
+                "without neighbours": strongest(known, metric, WITHOUT_NEIGHBOURS),
+            }
             for baseline in dict.fromkeys(roles.values()):
                 if (metric, baseline) not in tested:
                     raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")
@@ -163,9 +165,9 @@ def answer(of_setting: Sequence[Claim]) -> Verdict:
     """Does attention pay here, against the kNN baselines?
 
     yes: its NLL is lower than both kNN baselines', and nothing claimed against them is worse. no: it is worse in NLL or
-    accuracy against either. undecided: everything else. Prototypes alone are a separate question; see `beyond`.
+    accuracy against either. undecided: everything else. Methods without neighbours are another question; see `beyond`.
     """
-    of_setting = [c for c in of_setting if c.baseline != PROTOTYPES]
+    of_setting = [c for c in of_setting if "without neighbours" not in c.roles]
     nll = [c.verdict for c in of_setting if c.metric == "nll"]
     if any(c.verdict == "no" for c in of_setting if c.metric in ("nll", "accuracy")):
         return "no"
@@ -216,17 +218,18 @@ def headline(found: Mapping[Setting, Verdict]) -> list[str]:
 
 
 def beyond(found: Sequence[Claim]) -> str:
-    """Do the neighbours add anything to the head's class prototypes? In words, by NLL; empty without such claims."""
-    mine = [c for c in found if c.baseline == PROTOTYPES and c.metric == "nll"]
+    """Do neighbours add anything to what does without them? In words, by NLL."""
+    mine = [c for c in found if "without neighbours" in c.roles and c.metric == "nll"]
     words = {"no": "worse", "undecided": "not clearly different", "yes": "better"}
     parts = [
         f"{word} on {_places([c.setting for c in mine if c.verdict == kind], [c.setting for c in mine])}"
         for kind, word in words.items()
         if any(c.verdict == kind for c in mine)
     ]
-    if not parts:
-        return ""
-    return f"Neighbours beyond class prototypes: against the head's prototypes alone its NLL is {'; '.join(parts)}."
+    return (
+        "Against the best classifier without neighbours, which is class prototypes alone or the encoder's linear head, "
+        f"calibrated where that is better, its NLL is {'; '.join(parts)}."
+    )
 
 
 def sentence(of_setting: Sequence[Claim]) -> str:
@@ -235,7 +238,7 @@ def sentence(of_setting: Sequence[Claim]) -> str:
     roles = {
         "best tuned": "the best tuned kNN",
         "to beat": "distance weighting + vector scaling",
-        "without neighbours": "its prototypes alone",
+        "without neighbours": "the best without neighbours",
     }
     found: dict[str, list[str]] = {}
     for role, name in roles.items():
