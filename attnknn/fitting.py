@@ -70,27 +70,26 @@ def fit_head(
         "train_attention.parts: what it learns of one embedding space means nothing in another; with crossfit.folds "
         "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
     )
-    queries = np.concatenate(
-        [
-            np.stack([np.full_like(rows, s), rows], 1)
-            for s, rows in enumerate(one.embeddings.rows(FIT) for one in spaces)
-        ]
-    )  # (M, 2): which space, row
-    require(len(queries) > 0, "fit: no rows to fit the head on")
+    n_queries = sum(len(one.embeddings.rows(FIT)) for one in spaces)
+    require(n_queries > 0, "fit: no rows to fit the head on")
     y_val = classes_of(spaces, VAL)
     sims, labels = voters(spaces, VAL, k_train)
     start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
-    def objective(head: LearnedHead, batch: np.ndarray) -> Tensor:
-        """The loss of some queries (B, 2): which space, row; those of one embedding space at a time."""
-        answers = []
-        for f in np.unique(batch[:, 0]):
-            rows = batch[batch[:, 0] == f, 1]
-            near = spaces[f].around(rows, k_train, head.needs_keys).to(device)
-            target = torch.from_numpy(spaces[f].embeddings.y[rows]).to(device)
-            answers.append((*head(near), target, hardness(near.labels, target)))
-        probs, weights, target, hard = (torch.cat(part) for part in zip(*answers, strict=True))
-        loss = nll(probs, target, label_smoothing, hard_weights(hard, hard_weight) if hard_weight != 1 else None)
+    def batches(rng: np.random.Generator) -> list[tuple[Retrieved, np.ndarray]]:
+        """All fit rows in random order, in batches of one embedding space each."""
+        made = []
+        for one in spaces:
+            rows = rng.permutation(one.embeddings.rows(FIT))
+            made += [(one, rows[s : s + batch_size]) for s in range(0, len(rows), batch_size)]
+        return [made[i] for i in rng.permutation(len(made))]
+
+    def objective(head: LearnedHead, space: Retrieved, rows: np.ndarray) -> Tensor:
+        near = space.around(rows, k_train, head.needs_keys).to(device)
+        target = torch.from_numpy(space.embeddings.y[rows]).to(device)
+        probs, weights = head(near)
+        weight = hard_weights(hardness(near.labels, target), hard_weight) if hard_weight != 1 else None
+        loss = nll(probs, target, label_smoothing, weight)
         if entropy_weight:
             loss = loss - entropy_weight * entropy(weights)
         if calibration_weight:
@@ -126,21 +125,20 @@ def fit_head(
         for epoch in range(epochs + 1):
             training = epoch > 0  # epoch 0 only measures the start
             head.train(training)
-            order, total = rng.permutation(queries), 0.0
-            for s in range(0, len(order), batch_size):
-                batch = order[s : s + batch_size]
+            total = 0.0
+            for space, rows in batches(rng):
                 with torch.set_grad_enabled(training):
-                    loss = objective(head, batch)
+                    loss = objective(head, space, rows)
                 if training:
                     optimiser.zero_grad(set_to_none=True)
                     loss.backward()
                     optimiser.step()
-                total += float(loss.detach()) * len(batch)
+                total += float(loss.detach()) * len(rows)
             require(
                 math.isfinite(total),
                 f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",
             )
-            row = {"restart": restart, "epoch": epoch, "fit_loss": total / len(order), "val_nll": validate(head)}
+            row = {"restart": restart, "epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
             history.append(row)
             if progress is not None:
                 progress(row)

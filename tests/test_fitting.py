@@ -168,10 +168,21 @@ def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
     (calibrated, _), (smooth, _) = answers(calibration_weight=5.0, batch_size=500), answers(label_smoothing=0.3)
     assert float(soft_ece(calibrated, y)) < float(soft_ece(whole, y))
     assert float(smooth.amax(1).mean()) < float(probs.amax(1).mean())
+
+
+def test_a_weight_on_hard_queries_serves_them() -> None:
+    data = wrongly_labelled(1)
+    rows = data.embeddings.rows(FIT)
+    near, y = data.around(rows, 20), torch.from_numpy(data.embeddings.y[rows])
     hard = hardness(near.labels, y)
-    (weighted, _) = answers(hard_weight=10.0)
     hardest = hard > hard.quantile(0.7)
-    assert float(nll(weighted[hardest], y[hardest])) < float(nll(probs[hardest], y[hardest]))
+
+    def nll_of_the_hardest(weight: float) -> float:
+        head = fit(data, hard_weight=weight, epochs=40, patience=40, lr=0.02)[0]
+        with torch.no_grad():
+            return float(nll(head(near)[0][hardest], y[hardest]))
+
+    assert nll_of_the_hardest(10.0) < nll_of_the_hardest(1.0) - 0.05
 
 
 def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> None:
@@ -182,6 +193,16 @@ def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> No
     pooled = sum(nll_of(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
     assert min(row["val_nll"] for row in history) == pytest.approx(pooled, abs=1e-5)
     assert bytes_of(fit(data, relabelled(other, FIT))[0]) != bytes_of(head)
+
+
+@pytest.mark.parametrize("batch_size", [7, 32, 500])
+def test_an_epoch_meets_every_fit_row_of_every_space_once(data: Retrieved, batch_size: int) -> None:
+    """The loss of epoch 0, of the head as it starts, is the mean over all of them."""
+    other = wrongly_labelled(5)
+    start, history = fit(data, other, epochs=0, batch_size=batch_size)
+    n = [len(space.embeddings.rows(FIT)) for space in (data, other)]
+    pooled = sum(nll_of(start, space, FIT) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    assert history[0]["fit_loss"] == pytest.approx(pooled, abs=1e-5)
 
 
 @pytest.mark.parametrize(
