@@ -196,6 +196,14 @@ def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]
             assert row["p"] == 1
 
 
+def test_every_variant_answers_otherwise_than_its_reference(table: dict[Key, dict[str, Any]]) -> None:
+    """What a variant changes, of parts or of the objective, reaches its fit."""
+    same = [
+        (name, repeat) for (name, repeat, metric), row in table.items() if metric == "nll" and not row["difference"]
+    ]
+    assert same == [("full", 0), ("full", 1)]
+
+
 def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, Any]]) -> None:
     for name in ("distance", "distance_vector", "prototypes"):
         assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]

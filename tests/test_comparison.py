@@ -7,7 +7,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL
-from attnknn.calibration import KINDS
+from attnknn.calibration import KINDS, vector_scale
 from attnknn.classify import classify, classify_part
 from attnknn.comparison import Compared, compare
 from attnknn.errors import InputError
@@ -68,6 +68,7 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieve
     assert on_val["uniform"] != tuned["uniform"]
     assert (on_fit["distance"], on_fit["uniform"]) == (tuned["distance"], tuned["uniform"])
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
+    assert on_val["linear_vector"] != tuned["linear_vector"], "val rows choose the settings of calibration too"
     y = data.embeddings.y[data.embeddings.rows(VAL)]
 
     def nll(head: Distance) -> float:
@@ -76,6 +77,16 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieve
 
     best = nll(Distance(**tuned["distance"]))  # type: ignore[arg-type]
     assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
+
+
+def test_val_rows_are_calibrated_as_test_rows_are(data: Retrieved) -> None:
+    made = run(data)
+    temperature = made.tuned["linear_temperature"]["temperature"]
+    assert abs(temperature - 1) > 0.1
+    for answered in (made.val, made.test):
+        plain, calibrated = (answered.probs[answered.methods.index(name)] for name in ("linear", "linear_temperature"))
+        expected = vector_scale(np.log(plain), np.array(1 / temperature), np.array(0.0))
+        np.testing.assert_allclose(calibrated, expected, atol=1e-6)
 
 
 def test_fault_8_the_whole_grid_is_searched() -> None:

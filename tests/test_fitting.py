@@ -138,6 +138,21 @@ def test_of_restarts_the_best_is_kept(data: Retrieved) -> None:
     assert nll_of(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
 
 
+def test_restarts_differ_in_their_first_weights(data: Retrieved) -> None:
+    """With one batch and no dropout there is nothing else that they could differ in."""
+    parts = {**SETTINGS["parts"], "dropout": 0.0}
+    _, history = fit(data, restarts=2, epochs=1, batch_size=500, parts=parts)
+    first, second = (row["val_nll"] for row in history if row["epoch"] == 1)
+    assert abs(first - second) > 1e-4
+
+
+def test_the_unit_of_the_embeddings_does_not_matter(data: Retrieved) -> None:
+    parts = {"evidence": ["distance", "gap", "density"]}
+    doubled = retrieved(dataclasses.replace(data.embeddings, z=2 * data.embeddings.z))
+    (_, history), (_, again) = fit(data, parts=parts), fit(doubled, parts=parts)
+    assert [row["val_nll"] for row in again] == pytest.approx([row["val_nll"] for row in history], abs=1e-4)
+
+
 def test_dropout_is_on_while_it_learns(data: Retrieved) -> None:
     plain = {"evidence": ["agreement"]}
     assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])
@@ -226,4 +241,7 @@ def test_k_train_above_what_is_stored(data: Retrieved) -> None:
 def test_under_inner_product_it_starts_there_too(data: Retrieved) -> None:
     sims = 1 + data.neighbours.sims / 2  # of unit vectors
     other = dataclasses.replace(data, neighbours=dataclasses.replace(data.neighbours, sims=sims, metric="ip"))
-    assert fit(other, epochs=1)[1][0]["val_nll"] == pytest.approx(fit(data, epochs=1)[1][0]["val_nll"], abs=1e-4)
+    start = fit(data, epochs=0)[1][0]["val_nll"]
+    for parts in (SETTINGS["parts"], {"similarity": "l2"}):
+        _, history = fit(other, epochs=0, parts=parts)
+        assert history[0]["val_nll"] == pytest.approx(start, abs=1e-4)

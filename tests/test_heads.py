@@ -301,6 +301,15 @@ def test_dropout_leaves_neighbours_out_in_training_only() -> None:
     assert (head.eval()(n)[1] > 0).all()
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_dropout_never_leaves_all_neighbours_out(k: int) -> None:
+    torch.manual_seed(0)
+    head, n = untrained({"dropout": 0.9}, prior=0.1).train(), neighbourhood(b=200, k=k)
+    probs, weights = head(n)
+    torch.testing.assert_close(weights.sum(1), torch.full((200,), 0.9))
+    torch.testing.assert_close(probs.sum(1), torch.ones(200))
+
+
 def test_label_shares_by_hand() -> None:
     """Of three neighbours there are, two carry class 1; the missing one counts for nothing."""
     share = label_shares(torch.tensor([[1, 0, 1, -1]]), 3)

@@ -1,13 +1,15 @@
 """Class prototypes alone, fitted to the end."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from attnknn.artifacts import FIT, TEST, VAL
+from attnknn.artifacts import BANK, FIT, TEST, VAL
 from attnknn.classify import classify, classify_part
-from attnknn.neighbourhood import Retrieved
+from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.prototypes import fit_prototypes
 from data import blobs, embedded, relabelled, retrieved
 
@@ -36,9 +38,12 @@ def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: Retrieved) 
     assert nll(fit_prototypes([data], [1e-9]), data, FIT) == pytest.approx(best.fun, abs=1e-5)
 
 
-def test_its_ridge_is_chosen_on_val_rows(data: Retrieved) -> None:
+def test_its_ridge_is_chosen_on_val_rows() -> None:
+    """Few fit rows: the smallest ridge follows them too closely, the greatest not at all."""
+    data = retrieved(embedded(blobs(72, noise=1.5, seed=7)), 5)
     each = {ridge: nll(fit_prototypes([data], [ridge]), data, VAL) for ridge in (1e-4, 1.0, 1e4)}
-    assert nll(fit_prototypes([data], list(each)), data, VAL) == pytest.approx(min(each.values()))
+    assert each[1.0] < min(each[1e-4], each[1e4]) - 0.01
+    assert nll(fit_prototypes([data], list(each)), data, VAL) == pytest.approx(each[1.0])
 
 
 def test_a_ridge_that_is_great_leaves_the_class_shares(data: Retrieved) -> None:
@@ -69,3 +74,13 @@ def test_several_spaces_are_fitted_together(data: Retrieved) -> None:
         return -float(np.log(classify_part(head, spaces, FIT, 5)[np.arange(len(y)), y]).mean())
 
     assert pooled(fit_prototypes(spaces, [1e-9])) < pooled(fit_prototypes([data], [1e-9])) - 1e-3
+
+
+def test_each_space_has_the_class_shares_of_its_own_bank(data: Retrieved) -> None:
+    """The biases are free, so over all fit rows the mean probability of a class is its share of them."""
+    part = np.array(data.embeddings.part)
+    part[np.flatnonzero((data.embeddings.y == 0) & (part == BANK))[10:]] = TEST
+    spaces = [data, retrieved(dataclasses.replace(data.embeddings, part=part))]
+    probs = classify_part(fit_prototypes(spaces, [1e-9]), spaces, FIT, 5)
+    shares = np.bincount(classes_of(spaces, FIT)) / len(probs)
+    np.testing.assert_allclose(probs.mean(0), shares, atol=1e-4)
