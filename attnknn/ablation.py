@@ -36,7 +36,15 @@ NOTHING: Parts = {
 # so .1 … 4 times the start). Trained correctly, and starting as distance weighting: there the products were all there
 # was, of projections that stayed random.
 HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 4.0], "learned_prior": True}
-ENTROPY = 0.01  # weight of the historic study
+# What the head is fitted for, in the terms of `fit_head`: its value when it is off, and the one that is put in.
+OBJECTIVES = {
+    "entropy": ("entropy_weight", 0.0, 0.01),  # weight of the historic study
+    "label_smoothing": ("label_smoothing", 0.0, 0.05),
+    "hard_queries": ("hard_weight", 1.0, 3.0),
+    "calibration": ("calibration_weight", 0.0, 1.0),
+}
+DROPOUT = 0.2
+ONE_SPACE = "full, without folds"
 _SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
 
 
@@ -72,19 +80,16 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
         evidence=all_evidence,
         self_attention=not whole["self_attention"],
     )
+    changed("alone", "self_attention", nothing, evidence=all_evidence, self_attention=True)
     for part in _SWITCHES:
         changed("without" if whole[part] else "with", part, whole, **{part: not whole[part]})
         changed("alone", part, nothing, **{part: True})
     if whole["prototypes"]:
         moved = whole["move_prototypes"]
         changed("without" if moved else "with", "move_prototypes", whole, move_prototypes=not moved)
-    bounded = bool(whole["temperature_bounds"])
-    bounds = [] if bounded else HISTORIC["temperature_bounds"]
-    changed("without" if bounded else "with", "temperature_bounds", whole, temperature_bounds=bounds)
-    if whole["dropout"]:
-        changed("without", "dropout", whole, dropout=0.0)
-    else:
-        changed("with", "dropout", whole, dropout=0.2)
+    for part, off, on in (("temperature_bounds", [], HISTORIC["temperature_bounds"]), ("dropout", 0.0, DROPOUT)):
+        changed("without" if whole[part] else "with", part, whole, **{part: off if whole[part] else on})
+        changed("alone", part, nothing, **{part: whole[part] or on})
     if whole["heads"] > 1:
         changed("without", "heads", whole, heads=1)
     if whole["similarity"] != "bank":
@@ -113,8 +118,9 @@ def ablate(
     """Every variant of attention (`ablation.variants`), several heads each, against the full one or distance weighting.
 
     References are the retrieval head, which has no such parts, the prototypes alone (`fit_prototypes`), and tuned
-    distance weighting. One variant more is a reward for entropy or, where there is one, its absence.
-    Variants that learn one embedding space are fitted on the main embeddings alone.
+    distance weighting. Further variants put an objective in, or take it out where it is there (`OBJECTIVES`).
+    Variants that learn one embedding space are fitted on the main embeddings alone; where there are folds, they are
+    compared with the full head fitted so (`ONE_SPACE`).
 
     Returns:
         Rows of variant, group, repeat, metric, value, reference, difference, low, high, p: `alone` is compared with
@@ -124,29 +130,33 @@ def ablate(
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
     settings = {**fitting, **starts, "kind": "attention"}
     asked = {key: {**settings, "parts": parts} for key, parts in variants(full).items()}
-    if fitting["entropy_weight"]:
-        asked["without", "entropy"] = {**settings, "entropy_weight": 0.0}
-    else:
-        asked["with", "entropy"] = {**settings, "entropy_weight": ENTROPY}
+    for name, (key, off, on) in OBJECTIVES.items():
+        there = fitting[key] != off
+        asked["without" if there else "with", name] = {**settings, key: off if there else on}
     asked["reference", "retrieval"] = {**settings, "kind": "retrieval"}
-    alone = fit_prototypes(spaces, grids["ridges"])
+    of_main = {key for key, how in asked.items() if learns_space(how["kind"], how["parts"])}
+    if len(spaces) > 1:
+        asked["reference", ONE_SPACE] = asked["full", "full"]
+        of_main.add(("reference", ONE_SPACE))
+    alone = fit_prototypes(spaces, grids["ridges"], device)
     main = spaces[:1]
     base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device).test
     table: Table = []
     for repeat in range(repeats):
         groups: dict[str, str] = dict.fromkeys(("distance", "distance_vector", "prototypes"), "reference")
+        against = dict.fromkeys(groups, "full")
         probs = {name: base.probs[base.methods.index(name)] for name in groups}
         for (group, part), how in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            on = main if learns_space(how["kind"], how["parts"]) else spaces
-            head, _ = fit_head(on, **how, seed=100 * seed + repeat)
+            head, _ = fit_head(main if (group, part) in of_main else spaces, **how, seed=100 * seed + repeat)
             probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
+            full_too = (group, part) in of_main and len(spaces) > 1 and part != ONE_SPACE
+            against[name] = "distance" if group == "alone" else ONE_SPACE if full_too else "full"
             if progress is not None:
                 progress(name)
         stacked = dataclasses.replace(base, probs=np.stack(list(probs.values())), methods=tuple(probs))
-        against = {name: "distance" if group == "alone" else "full" for name, group in groups.items()}
-        against = {name: reference for name, reference in against.items() if name != reference}
-        intervals, paired = intervals_and_tests(stacked, list(against.items()), **scoring, seed=seed)
+        compared = [(name, reference) for name, reference in against.items() if name != reference]
+        intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed)
         value = {(row["method"], row["metric"]): row["value"] for row in intervals}
         for metric in TESTED:
             own = {"value": value["full", metric], "reference": "full", "difference": 0.0, "low": 0.0, "high": 0.0}

@@ -66,8 +66,8 @@ def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
 class Attention(nn.Module):
     """Learned weights over neighbours and null neighbours; untrained, it is exactly `Distance` over all K neighbours.
 
-        aᵢₕ = similarityᵢₕ/τₕ + biasᵢ                                              (neighbour i, head h)
-        n_ch = logΣⱼ exp(similarityⱼₕ/τₕ) + logit ε + slope·sim₁/u + log share_c + bias_c   (null neighbour of class c)
+        aᵢₕ = similarityᵢₕ/τₕ + biasᵢ                                           (neighbour i, head h)
+        n_ch = logΣⱼ exp(similarityⱼₕ/τₕ) + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one of class c)
         w = mean over h of softmax([a₁ₕ … a_Kₕ, n₁ₕ … n_Cₕ]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
     Each part of the bias is a switch, and 0 at the start:
@@ -203,13 +203,14 @@ class Attention(nn.Module):
     def features(self, n: Neighbourhood, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
         """What the evidence network sees of each neighbour; 0 where it is missing."""
         there = torch.isfinite(n.sims)
-        sims = torch.where(there, n.sims, n.sims[:, :1]) / self.unit  # (B, K)
-        ranks = torch.arange(1, sims.shape[1] + 1, device=sims.device).to(sims).log()
+        nearest = n.sims.amax(1, keepdim=True)
+        sims = torch.where(there, n.sims, nearest) / self.unit  # (B, K)
+        ranks = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1).add(1).to(sims).log()
         log_prior = n.shares.log() - n.shares.log().mean()
         known = {
             "distance": lambda: sims,
-            "gap": lambda: sims - sims[:, :1],
-            "rank": lambda: (ranks / math.log(max(sims.shape[1], 2))).expand_as(sims),
+            "gap": lambda: sims - nearest / self.unit,
+            "rank": lambda: ranks / math.log(max(sims.shape[1], 2)),
             "label_share": lambda: log_share,
             "agreement": lambda: n.agreement,
             "density": lambda: n.density / self.unit,
@@ -246,7 +247,7 @@ class Attention(nn.Module):
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             assert self.prototype_bias is not None, "made with the gain"
             by_class = by_class + COSINE * self.prototype_gain * (n.query @ prototypes.T) + self.prototype_bias
-        nearest = self.null_slope * n.sims[:, :1] / self.unit  # (B, 1)
+        nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.unit  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)
         if self.label_scale is not None:

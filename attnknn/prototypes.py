@@ -20,7 +20,7 @@ def _cosines(spaces: Sequence[Retrieved], part: int) -> tuple[np.ndarray, np.nda
     return np.concatenate(x), np.concatenate(shares)
 
 
-def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float]) -> Attention:
+def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float], device: str = "cpu") -> Attention:
     """p_c ∝ share_c·exp(g·q·P_c + d_c), fitted on fit rows; the pull of its ridge is chosen by the NLL on val rows.
 
         NLL + ridge·((g/30)² + Σ_c d_c²/C)
@@ -32,7 +32,7 @@ def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float]) -> Atte
         ridges: at least one.
 
     Returns:
-        An `Attention` head with no part but the prototypes, and no neighbours.
+        An `Attention` head with no part but the prototypes, and no neighbours, on the device.
     """
     (x, offset), y = _cosines(spaces, FIT), classes_of(spaces, FIT)
     (x_val, offset_val), y_val = _cosines(spaces, VAL), classes_of(spaces, VAL)
@@ -62,4 +62,4 @@ def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float]) -> Atte
     with torch.no_grad():
         head.prototype_gain.fill_(best[0] / COSINE)
         head.prototype_bias.copy_(torch.from_numpy(best[1:]))
-    return head.eval()
+    return head.to(device).eval()

@@ -28,7 +28,7 @@ def fit_and_compare(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
-    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"])}
+    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"], device)}
     return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=KINDS, device=device)
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from attnknn import ablation
-from attnknn.ablation import HISTORIC, NOTHING, ablate, variants
+from attnknn.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, ablate, variants
 from attnknn.artifacts import TEST
 from attnknn.fitting import fit_head
 from attnknn.gather import retrieve
 from attnknn.heads import EVIDENCE, Attention, Distance
+from attnknn.learned import learns_space
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED
 from data import blobs, embedded, fold_parts, neighbourhood
@@ -89,10 +90,11 @@ def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
     alone = {name: parts for (group, name), parts in variants(full).items() if group == "alone"}
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
-    expected = {*EVIDENCE, "all evidence", "label_bias", "prototypes", "class_correction", "learned_prior", "l2", "dot"}
-    assert set(alone) == expected
+    switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
+    assert set(alone) == {*EVIDENCE, "all evidence", *switches, "self_attention", "l2", "dot"}
     for name, parts in alone.items():
-        assert len(different(parts, nothing)) == 1, name
+        base = alone["all evidence"] if name == "self_attention" else nothing
+        assert len(different(parts, base)) == 1, name
     for name in EVIDENCE:
         assert alone[name]["evidence"] == [name]
 
@@ -171,13 +173,14 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
         for group, part in variants(FITTING["parts"])
     }
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
-    named["with entropy"] = "with"
+    named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
     assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
     columns = ["variant", "group", "repeat", "metric", "value", "reference", "difference", "low", "high", "p"]
     for (name, _, _), row in table.items():
         assert list(row) == columns
         assert row["group"] == named[name]
-        assert row["reference"] == ("distance" if named[name] == "alone" else "full")
+        of_main = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
+        assert row["reference"] == ("distance" if named[name] == "alone" else ONE_SPACE if of_main else "full")
 
 
 def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[str, Any]]) -> None:
@@ -224,14 +227,13 @@ def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
 
     def seen(on: Any, **settings: Any) -> Any:
         assert on[0] is spaces[0]
-        parts = settings["parts"]
-        of_space = settings["kind"] == "retrieval" or parts["similarity"] != "bank" or parts["move_prototypes"]
-        used.append((of_space, len(on)))
+        used.append((learns_space(settings["kind"], settings["parts"]), len(on)))
         return fit_head(on, **{**settings, "epochs": 0})
 
     monkeypatch.setattr(ablation, "fit_head", seen)
     run(spaces, 1)
-    assert set(used) == {(True, 1), (False, 3)}
+    assert {folds for of_space, folds in used if of_space} == {1}
+    assert [folds for of_space, folds in used if not of_space].count(1) == 1, "the full head without folds"
 
 
 def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention(
@@ -246,7 +248,7 @@ def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention
     monkeypatch.setattr(ablation, "fit_head", seen)
     run(spaces, 1, kind="retrieval")
     assert used.count("retrieval") == 1
-    assert len(used) == len(variants(FITTING["parts"])) + 2, "with entropy, and retrieval"
+    assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + 2, "and retrieval, and without folds"
 
 
 def test_fault_4_test_labels_change_no_fit(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,3 +84,8 @@ def test_each_space_has_the_class_shares_of_its_own_bank(data: Retrieved) -> Non
     probs = classify_part(fit_prototypes(spaces, [1e-9]), spaces, FIT, 5)
     shares = np.bincount(classes_of(spaces, FIT)) / len(probs)
     np.testing.assert_allclose(probs.mean(0), shares, atol=1e-4)
+
+
+def test_it_is_where_it_is_asked_to_be(data: Retrieved) -> None:
+    """So that it meets its queries there; `meta` stands for any device that is not the CPU."""
+    assert {p.device.type for p in fit_prototypes([data], [1e-4], "meta").parameters()} == {"meta"}
