@@ -22,7 +22,7 @@ METRICS = (
     "ece_classwise",
 )
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
-_NORMAL = 400  # wrong rows from which on the mean loss is as good as normal far out
+NORMAL_FROM = 400  # wrong rows from which on the mean loss is as good as normal far out
 _COUNTABLE = 10  # resamples on one side of 0 from which on a p value is counted
 _HELD = 2**26  # numbers of row terms that a bootstrap holds at once: 512 MiB
 
@@ -188,7 +188,7 @@ def paired_p(differences: np.ndarray, errors: int) -> float:
     fewest = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     counted = min(1.0, 2 * (fewest + 1) / (len(differences) + 1))
     deviation = float(differences.std())
-    if fewest >= _COUNTABLE or errors < _NORMAL or deviation == 0:
+    if fewest >= _COUNTABLE or errors < NORMAL_FROM or deviation == 0:
         return counted
     return min(counted, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
 

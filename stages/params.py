@@ -15,7 +15,7 @@ import typer
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from attnknn.errors import InputError
+from attnknn.errors import InputError, require
 
 PARAMS = Path("params.yaml")
 
@@ -326,13 +326,6 @@ class Params(Block):
         for key in ("k_eval", "k_train"):
             if getattr(self, key) > self.k_max:
                 raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
-        parts = self.train_attention.parts
-        of_one_space = self.train_attention.kind == "retrieval" or parts.similarity != "bank" or parts.move_prototypes
-        if self.crossfit.folds and of_one_space:
-            raise ValueError(
-                f"crossfit.folds: {self.crossfit.folds} embeds rows in several spaces, and train_attention "
-                "learns of one; set folds: 0, or kind: attention with similarity: bank and move_prototypes: false"
-            )
         lists = {key: getattr(self, key) for key in ("datasets", "seeds")}
         lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
         lists |= {"evidence.sizes": self.evidence.sizes}
@@ -398,7 +391,22 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
             merged[name] = Params.model_validate(_merge(raw, changes.model_dump()))
         except ValidationError as error:
             raise InputError(_one_line(error, f"overrides.{name}")) from None
+    for name in base.datasets:
+        _fit_together(name, merged[name])
     return base, merged
+
+
+def _fit_together(dataset: str, params: Params) -> None:
+    """Refuse a head that learns of one embedding space where a cross-fit makes several; see `learned.learns_space`."""
+    parts = params.train_attention.parts
+    moved = parts.prototypes and parts.move_prototypes
+    of_one_space = params.train_attention.kind == "retrieval" or parts.similarity != "bank" or moved
+    require(
+        not (params.crossfit.folds and of_one_space),
+        f"{PARAMS}: {dataset}: crossfit.folds: {params.crossfit.folds} embeds rows in several spaces, and "
+        f"train_attention learns of one; for {dataset} set overrides.{dataset}.crossfit.folds: 0, or take kind: "
+        "attention with similarity: bank and move_prototypes: false",
+    )
 
 
 def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:

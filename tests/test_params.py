@@ -54,7 +54,13 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("train_attention.parts.evidence", ["gap", "gap"], ["evidence", "one twice"]),
         ("train_attention.parts.heads", 4, ["heads: 4 need similarity: dot"]),
         ("train_attention.parts.temperature_bounds", [2.0, 4.0], ["low < 1 < high"]),
-        ("train_attention.parts.move_prototypes", True, ["crossfit.folds: 5 embeds rows in several spaces"]),
+        (
+            "train_attention.parts.move_prototypes",
+            True,
+            ["set overrides.iris.crossfit.folds: 0"],
+        ),
+        ("train_attention.parts.similarity", "l2", ["iris: crossfit.folds: 5", "similarity: bank"]),
+        ("train_attention.kind", "retrieval", ["iris: crossfit.folds: 5", "kind: attention"]),
         ("k_eval", MISSING, ["k_eval: missing"]),
         ("k_evil", 3, ["k_evil: unknown key"]),
         ("train_embedder.epoch", 3, ["train_embedder.epoch: unknown key"]),
@@ -127,6 +133,14 @@ def test_what_mixup_goes_with(tmp_path: Path, losses: dict, knn: dict, expected:
         check(path)
     for part in ["overrides.iris.train_embedder", *expected]:
         assert part in str(raised.value)
+
+
+def test_what_a_cross_fit_forbids_holds_for_the_datasets_that_are_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "datasets", ["digits"])
+    params = yaml.safe_load(path.read_text())
+    params["train_attention"]["parts"]["similarity"] = "l2"
+    path.write_text(yaml.safe_dump(params))
+    assert check(path)[1]["digits"].train_attention.parts.similarity == "l2"
 
 
 def test_no_file_and_no_yaml(tmp_path: Path) -> None:

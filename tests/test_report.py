@@ -15,7 +15,8 @@ from attnknn.plots import METHODS
 from attnknn.report import claims as claimed
 from attnknn.report.build import write_report
 from attnknn.report.claims import Claim, answer, answers, beyond, headline, holm, overall, sentence
-from attnknn.report.tables import ablated, calibrations, fixed, p_value
+from attnknn.report.results import everywhere, read_runs
+from attnknn.report.tables import ablated, calibrations, conditions, fixed, p_value
 from attnknn.scorecard import BASE
 from closure import ROOT
 from results import LOSS, TIE, VARIANTS, WIN, write_ablation, write_conditions, write_results
@@ -331,6 +332,29 @@ def test_ablation_combines_runs() -> None:
     assert found["difference"] == pytest.approx(0.2)
     assert (found["low"], found["high"], found["runs"]) == (0.05, 0.4, 2)
     assert found["p"] == pytest.approx(0.04)
+
+
+def test_no_number_is_missing(page: tuple[str, Path]) -> None:
+    for path in page[1].iterdir():
+        assert not re.search(r"\bnan\b", path.read_text("utf-8")), path.name
+
+
+def test_the_comparison_is_of_the_clean_runs_and_conditions_show_the_ends_of_their_runs(root: Path) -> None:
+    run = read_runs(root / "metrics", root / "plots", ["cifar10_jpeg"], [SEED])
+    rows = everywhere(run, "intervals").query("condition == 'clean' and method == 'uniform' and metric == 'nll'")
+    assert list(rows["repeat"]) == [0, 1, 2], "evaluate's, and two of noise 0"
+    (cell,) = [
+        c["table"]["distance"]["nll"] for c in conditions(everywhere(run, "intervals"), 3) if c["condition"] == "clean"
+    ]
+    ends = everywhere(run, "intervals").query("condition == 'clean' and method == 'distance' and metric == 'nll'")
+    assert cell.value == fixed(ends["value"].mean(), 3)
+    assert cell.around == f"{fixed(ends['low'].min(), 3)} … {fixed(ends['high'].max(), 3)}"
+
+
+def test_on_a_tie_the_best_tuned_is_the_baseline_to_beat() -> None:
+    rows = paired(against={"uniform": 0.2, "distance_isotonic": 0.2, "distance_vector": 0.1})
+    found = claimed.claims(rows, on_val(rows).assign(value=0.5))
+    assert {c.roles for c in found if c.baseline == "distance_vector"} == {("best tuned", "to beat")}
 
 
 def test_the_page_says_when_nothing_can_be_decided(page: tuple[str, Path]) -> None:

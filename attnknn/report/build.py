@@ -15,9 +15,10 @@ from jinja2 import Environment, StrictUndefined
 
 from attnknn import plots as pictures
 from attnknn.files import new_folder
+from attnknn.metrics import NORMAL_FROM
 from attnknn.report import claims as claimed
 from attnknn.report import figures, tables
-from attnknn.report.results import CLEAN, Run, everywhere, joined, read_runs
+from attnknn.report.results import Run, everywhere, joined, read_runs
 from attnknn.report.tables import digits_for, fixed, p_value
 
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
@@ -125,10 +126,9 @@ def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: fl
         found: the claims about this dataset, of all its conditions.
     """
     digits = digits_for(min(r.json["prepare"]["test"] for r in runs))
-    intervals, paired = everywhere(runs, "intervals"), joined(runs, "paired")
-    clean = intervals[intervals["condition"] == CLEAN]
+    intervals, own, paired = everywhere(runs, "intervals"), joined(runs, "intervals"), joined(runs, "paired")
     base = list(runs[0].json["evaluate"])
-    table = tables.comparison(clean[clean["method"].isin(base)], digits)
+    table = tables.comparison(own[own["method"].isin(base)], digits)
     parts = tables.ablated(joined(runs, "ablation")) if any("ablation" in r.tables for r in runs) else None
     under = tables.conditions(intervals, digits)
     verdicts = claimed.answers(found)
@@ -143,14 +143,14 @@ def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: fl
         "note": _note(runs, confidence),
         "digits": digits,
         "table": table,
-        "calibrations": tables.calibrations(clean, paired, digits),
+        "calibrations": tables.calibrations(own, paired, digits),
         "conditions": under if len(under) > 1 else [],
         "ablation": tables.ablation(parts, digits) if parts is not None else [],
         "ablation_runs": int(parts["runs"].max()) if parts is not None else 0,
         "headroom": _headroom(runs, digits),
         "beside_linear": _beside_linear(runs),
         "paired": everywhere(runs, "paired").to_dict("records"),
-        "intervals": clean[clean["metric"].isin(claimed.CLAIMED)],
+        "intervals": own[own["metric"].isin(claimed.CLAIMED)],
         "pictures": {
             "differences": figures.comparisons(runs, list(table)),
             "rates": figures.against_rate(runs, intervals),
@@ -212,6 +212,7 @@ def write_report(
         confidence=confidence,
         resamples=resamples,
         fewest_errors=claimed.FEWEST_ERRORS,
+        counted=NORMAL_FROM,
         params=_params_table(params, datasets),
         datasets=datasets,
         environment=environment(),

@@ -9,7 +9,7 @@ import pandas as pd
 from attnknn.plots import CALIBRATIONS, GROUPS, HIGHER_IS_BETTER, METHODS, METRICS, method_name
 from attnknn.report.claims import CLAIMED, NAMES, Claim, combined_p
 
-CALIBRATED = ("uniform", "distance", "attention", "linear")
+CALIBRATED = ("uniform", "distance", "attention", "prototypes", "linear")
 UNDER_CONDITIONS = ("distance", "distance_vector", "attention", "prototypes", "linear_temperature")
 MAIN = ("accuracy", "f1_macro", "nll", "brier", "ece")
 
@@ -18,7 +18,8 @@ MAIN = ("accuracy", "f1_macro", "nll", "brier", "ece")
 class Cell:
     """A score over runs (seeds and repeats): its mean, what lies around it, and whether no other's mean is better.
 
-    With one run, `around` is the bootstrap interval; with several, ± the standard deviation over runs.
+    With one run, `around` is the bootstrap interval; with several, ± the standard deviation over runs, or, under
+    conditions, from the lowest end of their intervals to the highest.
     """
 
     value: str
@@ -44,13 +45,15 @@ def digits_for(rows: int) -> int:
     return 4 if rows >= 5000 else 3
 
 
-def comparison(intervals: pd.DataFrame, digits: int) -> dict[str, dict[str, Cell]]:
+def comparison(intervals: pd.DataFrame, digits: int, ends: bool = False) -> dict[str, dict[str, Cell]]:
     """Cells by method and metric of one dataset.
 
     Args:
-        intervals: rows of seed, method, metric, value, low, high, and of repeat where there are repeats.
+        intervals: rows of seed, method, metric, value, low, high.
+        ends: whether several runs show the furthest ends of their intervals. A baseline does not vary from run to run
+            where only the head is another one, and the test rows that it was scored on are a sample all the same.
     """
-    runs = len(intervals[[c for c in ("seed", "repeat") if c in intervals]].drop_duplicates())
+    runs = 1 if ends else intervals["seed"].nunique()
     scores = intervals.groupby(["method", "metric"], sort=False).agg(
         value=("value", "mean"), sd=("value", "std"), low=("low", "min"), high=("high", "max")
     )
@@ -114,7 +117,8 @@ def conditions(intervals: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
             "condition": condition,
             "runs": len(rows[["seed", "repeat"]].drop_duplicates()),
             "table": {
-                m: {c: row[c] for c in ("accuracy", "nll", "ece")} for m, row in comparison(rows, digits).items()
+                method: {metric: cells[metric] for metric in ("accuracy", "nll", "ece")}
+                for method, cells in comparison(rows, digits, ends=True).items()
             },
         }
         for condition, rows in mine.groupby("condition", sort=False)
