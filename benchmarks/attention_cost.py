@@ -5,10 +5,11 @@ takes: gather, head, vote. Every method is timed in turn, round after round, so 
 all of them alike.
 
     python benchmarks/attention_cost.py [--rows 45000] [--dim 256] [--k 50] [--threads 2]
+
+It prints a table, and writes the numbers to benchmarks/attention_cost.json.
 """
 
 import argparse
-import json
 import platform
 import sys
 import time
@@ -21,6 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from attnknn.artifacts import Embeddings, Evidence, Neighbours
 from attnknn.classify import classify
+from attnknn.files import write_json
 from attnknn.heads import EVIDENCE, Attention, Distance
 from attnknn.neighbourhood import Retrieved
 
@@ -55,7 +57,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Time, and print a Markdown table and JSON."""
+    """Time, print a Markdown table, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("rows", 45_000), ("dim", 256), ("k", 50), ("threads", 2), ("rounds", 7)):
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -101,7 +103,7 @@ def main() -> None:
     for row in rows:
         values = [f"{value:.4f}" for value in list(row.values())[1:]]
         print(f"| {row['head']} | {' | '.join(values)} |")
-    print(json.dumps({"about": about, "rows": rows}))
+    write_json(Path(__file__).with_suffix(".json"), {"about": about, "rows": rows})
 
 
 if __name__ == "__main__":
