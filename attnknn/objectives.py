@@ -51,20 +51,18 @@ def soft_ece(
     member = (-sharpness * (confidence[:, None] - centres).square()).softmax(1)  # (B, bins)
     size = member.sum(0)
     gap = (member * (right - confidence)[:, None]).sum(0)  # n_b · (acc_b − conf_b)
-    error = (gap.square() / size.clamp(min=_tiny(probs))).sum() / len(probs)
+    # A bin that hardly a row belongs to would divide by its squared size in the gradient, which underflows.
+    error = (gap.square() / size.clamp(min=torch.finfo(probs.dtype).eps)).sum() / len(probs)
     return error.clamp(min=_tiny(probs)).sqrt()  # the root has no gradient at 0
 
 
-def hardness(
-    labels: Int[Tensor, "B K"], y: Int[Tensor, " B"], weights: Float[Tensor, "B K"] | None = None
-) -> Float[Tensor, " B"]:
-    """Share of each row's neighbours, weighted or counted, that carry another label than y; no gradient flows.
+def hardness(labels: Int[Tensor, "B K"], y: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Share of each row's neighbours that carry another label than y.
 
     Missing neighbours have label −1 and do not count; a row without neighbours has 0.
     """
-    counts = torch.ones_like(labels, dtype=torch.float32) if weights is None else weights.detach()
-    counts = counts * (labels >= 0)
-    return (counts * (labels != y[:, None])).sum(1) / counts.sum(1).clamp(min=_tiny(counts))
+    there = labels >= 0
+    return (there & (labels != y[:, None])).sum(1) / there.sum(1).clamp(min=1)
 
 
 def hard_weights(hardness: Float[Tensor, " B"], factor: float) -> Float[Tensor, " B"]:
