@@ -94,7 +94,7 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("attnknn/metrics.py", {"evaluate", "noise", "imbalance", "ablation"}),
+        ("attnknn/metrics.py", {"evaluate", "noise", "imbalance", "ablation", "report"}),
         ("attnknn/ablation.py", {"ablation"}),
         ("attnknn/corrupt.py", {"noise", "imbalance"}),
         ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance"}),
