@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.artifacts import TEST
+from attnknn import metrics
+from attnknn.artifacts import TEST, VAL
 from attnknn.classify import classify_part
 from attnknn.comparison import compare
 from attnknn.fitting import fit_head
 from attnknn.heads import EVIDENCE
 from attnknn.learned import learns_space
-from attnknn.neighbourhood import Retrieved
+from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.prototypes import fit_prototypes
-from attnknn.scorecard import TESTED, Table, intervals_and_tests
+from attnknn.scorecard import TESTED, Table, intervals_and_tests, scores
 
 Parts = dict[str, Any]
 
@@ -45,6 +46,7 @@ OBJECTIVES = {
 }
 DROPOUT = 0.2
 ONE_SPACE = "full, without folds"
+REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
 _SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
 
 
@@ -123,8 +125,9 @@ def ablate(
     compared with the full head fitted so (`ONE_SPACE`).
 
     Returns:
-        Rows of variant, group, repeat, metric, value, reference, difference, low, high, p: `alone` is compared with
-        tuned distance weighting, everything else with the full head; `distance` and its calibration are references too.
+        Rows of variant, group, repeat, metric, validation, value, reference, difference, low, high, p. `validation` is
+        the metric on the val rows, by which a part is chosen; all the rest is of the test rows. `alone` is compared
+        with tuned distance weighting, everything else with the full head.
     """
     full = fitting["parts"]
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
@@ -140,35 +143,44 @@ def ablate(
         of_main.add(("reference", ONE_SPACE))
     alone = fit_prototypes(spaces, grids["ridges"], device)
     main = spaces[:1]
-    base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device).test
+    base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device)
+    tuned = {name: found for name, found in scores(base.val, scoring["bins"]).items() if name in REFERENCES}
     table: Table = []
     for repeat in range(repeats):
-        groups: dict[str, str] = dict.fromkeys(("distance", "distance_vector", "prototypes"), "reference")
+        groups: dict[str, str] = dict.fromkeys(REFERENCES, "reference")
         against = dict.fromkeys(groups, "full")
-        probs = {name: base.probs[base.methods.index(name)] for name in groups}
+        on_val = dict(tuned)
+        probs = {name: base.test.probs[base.test.methods.index(name)] for name in groups}
         for (group, part), how in asked.items():
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            head, _ = fit_head(main if (group, part) in of_main else spaces, **how, seed=100 * seed + repeat)
+            one_space = (group, part) in of_main
+            of = main if one_space else spaces
+            head, _ = fit_head(of, **how, seed=100 * seed + repeat)
             probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
-            full_too = (group, part) in of_main and len(spaces) > 1 and part != ONE_SPACE
-            against[name] = "distance" if group == "alone" else ONE_SPACE if full_too else "full"
+            on_val[name] = metrics.scores(
+                classify_part(head, of, VAL, k_eval, device), classes_of(of, VAL), scoring["bins"]
+            )
+            less = one_space and len(spaces) > 1 and name != ONE_SPACE  # rows to learn from than the full head has
+            against[name] = "distance" if group == "alone" else ONE_SPACE if less else "full"
             if progress is not None:
                 progress(name)
-        stacked = dataclasses.replace(base, probs=np.stack(list(probs.values())), methods=tuple(probs))
+        stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         compared = [(name, reference) for name, reference in against.items() if name != reference]
         intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed)
         value = {(row["method"], row["metric"]): row["value"] for row in intervals}
-        for metric in TESTED:
-            own = {"value": value["full", metric], "reference": "full", "difference": 0.0, "low": 0.0, "high": 0.0}
-            table.append({"variant": "full", "group": "full", "repeat": repeat, "metric": metric, **own, "p": 1.0})
-        for row in paired:
-            about = {
-                "variant": row["method"],
-                "group": groups[row["method"]],
-                "repeat": repeat,
-                "metric": row["metric"],
-            }
-            numbers = {key: row[key] for key in ("difference", "low", "high", "p")}
-            own = {"value": value[row["method"], row["metric"]], "reference": row["baseline"]}
-            table.append({**about, **own, **numbers})
+        itself = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+        for row in [{**itself, "metric": metric} for metric in TESTED] + paired:
+            name, metric = row["method"], row["metric"]
+            table.append(
+                {
+                    "variant": name,
+                    "group": groups[name],
+                    "repeat": repeat,
+                    "metric": metric,
+                    "validation": on_val[name][metric],
+                    "value": value[name, metric],
+                    "reference": row["baseline"],
+                    **{key: row[key] for key in ("difference", "low", "high", "p")},
+                }
+            )
     return table

@@ -57,7 +57,8 @@ def under_conditions(
         scored = []
         for repeat in range(repeats):
             spaces = make(np.random.default_rng([seed, repeat]))
-            made = fit_and_compare(spaces, seed=100 * seed + repeat, **settings)
+            # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
+            made = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
             scored.append(scores(made.test, scoring["bins"]))
             intervals, paired = intervals_and_tests(made.test, pairs(made.test.methods), **scoring, seed=seed)
             intervals = [row for row in intervals if row["metric"] in TESTED]

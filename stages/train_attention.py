@@ -39,7 +39,7 @@ def main(
         head, history = fit_head(spaces, **settings, k_train=p.k_train, device=device, progress=progress)
     with new_folder(out) as draft:
         save_head(head, draft / "attention")
-        save_head(fit_prototypes(spaces, p.tune.ridges), draft / "prototypes")
+        save_head(fit_prototypes(spaces, p.tune.ridges, device), draft / "prototypes")
     best = min(history, key=lambda row: row["val_nll"])
     start = {key: head.config[key] for key in ("temperature", "prior")}
     ends = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}

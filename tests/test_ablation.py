@@ -175,9 +175,9 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
     assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
-    columns = ["variant", "group", "repeat", "metric", "value", "reference", "difference", "low", "high", "p"]
+    columns = "variant group repeat metric validation value reference difference low high p"
     for (name, _, _), row in table.items():
-        assert list(row) == columns
+        assert " ".join(row) == columns
         assert row["group"] == named[name]
         of_main = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
         assert row["reference"] == ("distance" if named[name] == "alone" else ONE_SPACE if of_main else "full")
@@ -189,6 +189,24 @@ def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[s
         assert row["difference"] == pytest.approx(expected, abs=1e-9)
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
+
+
+def test_validation_is_the_variants_own_nll_on_val_rows(
+    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stopped a head, told again by the table: of all spaces, or of the main one where it learns of that alone."""
+    lowest: list[float] = []
+
+    def seen(on: Any, **settings: Any) -> Any:
+        head, history = fit_head(on, **settings)
+        lowest.append(min(row["val_nll"] for row in history))
+        return head, history
+
+    monkeypatch.setattr(ablation, "fit_head", seen)
+    table = ablate(spaces, 1, 12, 12, FITTING, GRIDS, SCORING, 3, "cpu")
+    fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
+    assert [row["validation"] for row in fitted] == pytest.approx(lowest)
+    assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
 
 
 def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]]) -> None:

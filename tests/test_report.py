@@ -324,11 +324,11 @@ def test_the_heads_own_gain_is_told_from_calibrations() -> None:
 def test_ablation_combines_runs() -> None:
     run = {"group": "without", "variant": "null", "metric": "nll", "reference": "full"}
     rows = [
-        {**run, "repeat": 0, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01},
-        {**run, "repeat": 1, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03},
+        {**run, "repeat": 0, "validation": 0.3, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01},
+        {**run, "repeat": 1, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03},
     ]
     (found,) = ablated(pd.DataFrame(rows)).to_dict("records")
-    assert found["value"] == pytest.approx(0.5)
+    assert (found["validation"], found["value"]) == (pytest.approx(0.35), pytest.approx(0.5))
     assert found["difference"] == pytest.approx(0.2)
     assert (found["low"], found["high"], found["runs"]) == (0.05, 0.4, 2)
     assert found["p"] == pytest.approx(0.04)

@@ -42,7 +42,19 @@ _SOME = {
     for name in CONDITIONS
 } | {
     "ablation": {
-        "ablation": ("variant", "group", "repeat", "metric", "value", "reference", "difference", "low", "high", "p")
+        "ablation": (
+            "variant",
+            "group",
+            "repeat",
+            "metric",
+            "validation",
+            "value",
+            "reference",
+            "difference",
+            "low",
+            "high",
+            "p",
+        )
     }
 }
 

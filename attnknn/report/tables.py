@@ -129,15 +129,16 @@ def ablated(rows: pd.DataFrame) -> pd.DataFrame:
     """The variants of the ablation over their runs, one row a variant and metric.
 
     Args:
-        rows: seed, repeat, group, variant, metric, value, reference, difference, low, high, p.
+        rows: seed, repeat, group, variant, metric, validation, value, reference, difference, low, high, p.
 
     Returns:
-        group, variant, metric, runs, value and difference (means), sd (of the difference), low and high (the runs'
-        furthest ends), p (combined over runs, not adjusted), reference; groups in the order of `plots.GROUPS`.
+        group, variant, metric, runs, validation, value and difference (means), sd (of the difference), low and high
+        (the runs' furthest ends), p (combined over runs, not adjusted), reference; groups in the order of `plots.GROUPS`.
     """
     found = rows.groupby(["group", "variant", "metric"], sort=False).agg(
         reference=("reference", "first"),
         runs=("value", "size"),
+        validation=("validation", "mean"),
         value=("value", "mean"),
         difference=("difference", "mean"),
         sd=("difference", "std"),
@@ -153,10 +154,11 @@ def ablation(found: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
     """The rows of `ablated` for people: each group with its variants, and for each metric its value, move and p."""
 
     def shown(row: Any) -> dict[str, str]:
+        values = {key: fixed(row[key], digits) for key in ("validation", "value")}
         if pd.isna(row["difference"]):
-            return {"value": fixed(row["value"], digits), "difference": "", "around": "", "p": ""}
+            return {**values, "difference": "", "around": "", "p": ""}
         return {
-            "value": fixed(row["value"], digits),
+            **values,
             "difference": fixed(row["difference"], digits + 1, sign=True),
             "around": f"{fixed(row['low'], digits + 1, True)} … {fixed(row['high'], digits + 1, True)}",
             "p": p_value(row["p"]),
