@@ -133,7 +133,7 @@ def ablated(rows: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         group, variant, metric, runs, validation, value and difference (means), sd (of the difference), low and high
-        (the runs' furthest ends), p (combined over runs, not adjusted), reference; groups in the order of `plots.GROUPS`.
+        (the runs' furthest ends), p (combined over runs, not adjusted), reference; groups in `plots.GROUPS`' order.
     """
     found = rows.groupby(["group", "variant", "metric"], sort=False).agg(
         reference=("reference", "first"),
