@@ -119,14 +119,14 @@ def write_conditions(
 
 # variant: (group, what it is measured against, strength, how much too sure)
 VARIANTS = {
-    "full": ("full", "distance", 2.4, 2.3),
+    "full": ("full", "full", 2.4, 2.3),
     "all evidence": ("without", "full", 2.1, 2.3),
     "label_bias": ("without", "full", 2.4, 2.35),
     "null": ("without", "full", 2.35, 2.6),
     "self_attention": ("with", "full", 2.41, 2.3),
     "temperature": ("alone", "distance", 2.0, 2.75),
     "agreement": ("alone", "distance", 2.15, 2.6),
-    "historic": ("reference", "distance", 1.9, 2.8),
+    "historic": ("reference", "full", 1.9, 2.8),
     "prototypes": ("reference", "full", 2.3, 2.3),
 }
 

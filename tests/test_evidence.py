@@ -7,10 +7,10 @@ import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Evidence, Neighbours
 from attnknn.bank import memory, search
-from attnknn.conditions import retrieve
 from attnknn.errors import InputError
 from attnknn.evidence import gather_evidence
 from attnknn.fitting import fit_head
+from attnknn.gather import retrieve
 from data import blobs, embedded, searched
 
 

@@ -132,7 +132,7 @@ def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
         assert np.abs(made.z - z[1]).max() > 1e-3
 
 
-def test_k_eval_reruns_evaluation_only_and_shows_in_diffs(project: Project) -> None:
+def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
     assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {
         "check",

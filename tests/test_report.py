@@ -67,6 +67,24 @@ def test_where_hardly_a_row_is_wrong_nothing_is_decided() -> None:
     assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
 
 
+def test_where_p_is_counted_and_claims_are_many_the_page_says_that_none_can_be_decided() -> None:
+    """Of n claims the smallest p that 999 resamples leave is n · .002, twice that for two runs together."""
+    found = claims(paired(errors=399))
+    assert len(found) * 0.002 > 0.01
+    assert claimed.out_of_reach(found, 999) == "", "what is decided is not lost"
+    open_ = claims(paired(errors=399, p=0.002))
+    assert {c.verdict for c in open_} == {"undecided"}
+    assert claimed.out_of_reach(open_, 999).endswith("whatever the difference, on digits.")
+    enough = 100 * 2 * len(open_) - 1
+    assert claimed.out_of_reach(open_, enough).endswith("on digits."), "n · 2/(R + 1) is .01, not below"
+    assert claimed.out_of_reach(open_, enough + 1) == ""
+    assert claimed.out_of_reach(claims(paired(errors=400, p=0.002)), 999) == ""
+    assert claimed.out_of_reach(claims(paired(errors=19, p=0.002)), 10**9) != "", "a verdict needs errors"
+    runs = claims(pd.concat([paired(repeat=0, errors=399, p=0.002), paired(repeat=1, errors=399, p=0.002)]))
+    assert claimed.out_of_reach(runs, 2 * enough) != ""
+    assert claimed.out_of_reach(runs, 2 * enough + 2) == ""
+
+
 def test_holm_by_hand() -> None:
     """Sorted .01, .02, .03, .5 times 4, 3, 2, 1 is .04, .06, .06, .5: never smaller than the one before."""
     assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
@@ -283,7 +301,10 @@ def test_conditions_and_ablation_stand_where_they_were_run(page: tuple[str, Path
     for heading in ("When the memory is not as it should be", "What each part of the head is worth"):
         assert [name for name in DATASETS if heading in parts[name]] == ["cifar10_jpeg"]
     found = parts["cifar10_jpeg"]
-    assert all(f"<th>{name.replace('_', ' ')}<small>" in found for name in VARIANTS)
+    assert all(f"<th>{name.replace('_', ' ')}<small>against" in found for name in VARIANTS if name != "full")
+    assert re.search(r"<th>full</th>\n<td>[\d.]+</td>\n<td>[\d.]+</td><td><small></small></td><td></td>", found), (
+        "itself"
+    )
     headings = re.findall(r"<h3>(.*?)</h3>", found)
     assert headings[:5] == [
         "All methods",

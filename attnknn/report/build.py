@@ -90,7 +90,7 @@ def _head(runs: Sequence[Run]) -> str:
     return f"Fitting took the head's validation NLL from {start:.4f} (tuned distance weighting) to {end:.4f}."
 
 
-def _headroom(runs: Sequence[Run], digits: int) -> str:
+def headroom(runs: Sequence[Run], digits: int) -> str:
     """How many test rows the neighbours could get right under the best of all weights, in words."""
     at = {
         k: fixed(float(np.mean([r.json["headroom"][f"oracle_at_{k}"] for r in runs])), digits) for k in ("1", "5", "k")
@@ -102,7 +102,7 @@ def _headroom(runs: Sequence[Run], digits: int) -> str:
     )
 
 
-def _beside_linear(runs: Sequence[Run]) -> str:
+def beside_linear(runs: Sequence[Run]) -> str:
     """How far attention's NLL on the clean memory is from that of the encoder's linear head, in words."""
     table = joined(runs, "intervals")
     nll = table[table["metric"] == "nll"].groupby("method")["value"].mean()
@@ -147,8 +147,8 @@ def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: fl
         "conditions": under if len(under) > 1 else [],
         "ablation": tables.ablation(parts, digits) if parts is not None else [],
         "ablation_runs": int(parts["runs"].max()) if parts is not None else 0,
-        "headroom": _headroom(runs, digits),
-        "beside_linear": _beside_linear(runs),
+        "headroom": headroom(runs, digits),
+        "beside_linear": beside_linear(runs),
         "paired": everywhere(runs, "paired").to_dict("records"),
         "intervals": own[own["metric"].isin(claimed.CLAIMED)],
         "pictures": {
@@ -197,7 +197,10 @@ def write_report(
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"fixed": fixed, "p": p_value, "method": pictures.method_name, "colour": pictures.method_colour}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=claimed.headline(claimed.answers(claims)),
+        headline=[
+            *claimed.headline(claimed.answers(claims)),
+            *filter(None, [claimed.out_of_reach(claims, resamples, alpha)]),
+        ],
         beyond=claimed.beyond(claims),
         sections=sections,
         metric_names=pictures.METRICS,

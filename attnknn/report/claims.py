@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.errors import InputError, require
+from attnknn.metrics import NORMAL_FROM
 from attnknn.plots import HIGHER_IS_BETTER
 
 Verdict = Literal["yes", "no", "undecided"]
@@ -212,9 +213,29 @@ def headline(found: Mapping[Setting, Verdict]) -> list[str]:
     if named["yes"]:
         lines.append(
             f"Learned attention pays on {_places(named['yes'], list(found))}: its NLL is lower than the best tuned "
-            "kNN's and than that of distance weighting with vector scaling, and nothing claimed is worse."
+            "kNN's and than that of distance weighting with vector scaling, and nothing claimed against these is worse."
         )
     return lines
+
+
+def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) -> str:
+    """Settings whose NLL no difference could have decided, in words; nothing where there is none.
+
+    Below `NORMAL_FROM` errors p is at least 2/(resamples + 1), twice that where runs are combined, and Holm multiplies
+    the smallest of all by the number of claims.
+    """
+
+    def reachable(c: Claim) -> bool:
+        smallest = len(found) * 2 / (resamples + 1) * (2 if c.runs > 1 else 1)
+        return c.errors >= NORMAL_FROM or (c.errors >= FEWEST_ERRORS and smallest < alpha)
+
+    verdicts = answers(found)
+    nll = [c for c in found if c.metric == "nll" and "without neighbours" not in c.roles]
+    lost = [s for s, v in verdicts.items() if v == "undecided" and not any(reachable(c) for c in nll if c.setting == s)]
+    if not lost:
+        return ""
+    where = _places(lost, list(verdicts))
+    return f"Too few test rows are wrong for any verdict on NLL, whatever the difference, on {where}."
 
 
 def beyond(found: Sequence[Claim]) -> str:

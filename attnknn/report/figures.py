@@ -90,9 +90,9 @@ def against_rate(runs: Sequence[Run], intervals: pd.DataFrame) -> Pictures:
 
 def forests(name: str, ablated: pd.DataFrame) -> Pictures:
     """What each part of the head changes, in NLL and accuracy."""
-    known = ablated.dropna(subset=["difference"])
+    others = ablated[ablated["group"] != "full"]
     found = [
-        (f"ablation, {pictures.METRICS[m]}", pictures.forest(known[known["metric"] == m], m))
+        (f"ablation, {pictures.METRICS[m]}", pictures.forest(others[others["metric"] == m], m))
         for m in ("nll", "accuracy")
     ]
     return _embedded(name, found)

@@ -155,7 +155,7 @@ def ablation(found: pd.DataFrame, digits: int) -> list[dict[str, Any]]:
 
     def shown(row: Any) -> dict[str, str]:
         values = {key: fixed(row[key], digits) for key in ("validation", "value")}
-        if pd.isna(row["difference"]):
+        if row["variant"] == row["reference"]:
             return {**values, "difference": "", "around": "", "p": ""}
         return {
             **values,
@@ -204,6 +204,58 @@ def as_markdown(dataset: str, cells: dict[str, dict[str, Cell]], note: str, metr
         ]
         lines.append(f"| {method_name(method)} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)) + "\n"
+
+
+def conditions_markdown(found: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of `conditions`."""
+    head = ["condition (runs)", "method", *(METRICS[m] for m in CLAIMED)]
+    return _rows(
+        head,
+        [
+            [f"{c['condition']} ({c['runs']})", method_name(method)]
+            + [f"{cells[m].value} ({cells[m].around})" for m in CLAIMED]
+            for c in found
+            for method, cells in c["table"].items()
+        ],
+    )
+
+
+def calibrations_markdown(found: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of `calibrations`; empty where there are none."""
+    if not found:
+        return ""
+
+    def row(metric: str, name: str, cells: dict[str, Cell], around: bool) -> list[str]:
+        shown = [cells.get(kind) for kind in found[0]["kinds"]]
+        return [
+            METRICS[metric],
+            name,
+            *("" if c is None else f"{c.value} ({c.around})" if around else c.value for c in shown),
+        ]
+
+    head = ["metric", "method", "as it is", *(f"+ {CALIBRATIONS[kind]}" for kind in found[0]["kinds"][1:])]
+    rows = []
+    for block in found:
+        rows += [row(block["metric"], method_name(method), cells, False) for method, cells in block["rows"]]
+        rows.append(row(block["metric"], "attention − distance", block["gain"], True))
+    return _rows(head, rows)
+
+
+def ablation_markdown(found: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of `ablation`."""
+    head = ["group", "variant", "against", "NLL on val", "NLL", "difference", "p", "accuracy", "difference", "p", "ECE"]
+    rows = []
+    for g in found:
+        for r in g["rows"]:
+            nll, accuracy = r["cells"]["nll"], r["cells"]["accuracy"]
+            scores = [text for c in (nll, accuracy) for text in (c["value"], c["difference"], c["p"])]
+            against = "" if r["variant"] == r["reference"] else r["reference"]
+            rows.append([g["group"], r["variant"], against, nll["validation"], *scores, r["cells"]["ece"]["value"]])
+    return _rows(head, rows)
 
 
 def _tex(text: str) -> str:
