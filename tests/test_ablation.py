@@ -10,12 +10,13 @@ import torch
 from attnknn import ablation
 from attnknn.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, ablate, variants
 from attnknn.artifacts import TEST
+from attnknn.comparison import compare
 from attnknn.fitting import fit_head
 from attnknn.gather import retrieve
 from attnknn.heads import EVIDENCE, Attention, Distance
 from attnknn.learned import learns_space
 from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import TESTED
+from attnknn.scorecard import TESTED, scores
 from data import blobs, embedded, fold_parts, neighbourhood
 
 DEFAULT: dict[str, Any] = {
@@ -207,6 +208,12 @@ def test_validation_is_the_variants_own_nll_on_val_rows(
     fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
     assert [row["validation"] for row in fitted] == pytest.approx(lowest)
     assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
+    made = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
+    alone = ablate([spaces[0]], 1, 12, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
+    expected = scores(made.val, SCORING["bins"])
+    for row in alone:
+        if row["variant"] in ("distance", "distance_vector"):
+            assert row["validation"] == expected[row["variant"]][row["metric"]]
 
 
 def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]]) -> None:

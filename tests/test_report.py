@@ -13,7 +13,7 @@ import yaml
 from attnknn.errors import InputError
 from attnknn.plots import METHODS
 from attnknn.report import claims as claimed
-from attnknn.report.build import write_report
+from attnknn.report.build import carried, write_report
 from attnknn.report.claims import Claim, answer, answers, beyond, headline, holm, overall, sentence
 from attnknn.report.results import everywhere, read_runs
 from attnknn.report.tables import ablated, calibrations, conditions, fixed, p_value
@@ -68,21 +68,34 @@ def test_where_hardly_a_row_is_wrong_nothing_is_decided() -> None:
 
 
 def test_where_p_is_counted_and_claims_are_many_the_page_says_that_none_can_be_decided() -> None:
-    """Of n claims the smallest p that 999 resamples leave is n · .002, twice that for two runs together."""
-    found = claims(paired(errors=399))
-    assert len(found) * 0.002 > 0.01
-    assert claimed.out_of_reach(found, 999) == "", "what is decided is not lost"
+    """Of n claims the smallest p that R resamples leave is n · 2/(R + 1), twice that for two runs together."""
     open_ = claims(paired(errors=399, p=0.002))
     assert {c.verdict for c in open_} == {"undecided"}
-    assert claimed.out_of_reach(open_, 999).endswith("whatever the difference, on digits.")
-    enough = 100 * 2 * len(open_) - 1
-    assert claimed.out_of_reach(open_, enough).endswith("on digits."), "n · 2/(R + 1) is .01, not below"
-    assert claimed.out_of_reach(open_, enough + 1) == ""
-    assert claimed.out_of_reach(claims(paired(errors=400, p=0.002)), 999) == ""
-    assert claimed.out_of_reach(claims(paired(errors=19, p=0.002)), 10**9) != "", "a verdict needs errors"
+    (line,) = claimed.out_of_reach(open_, 999)
+    assert line.startswith("Fewer than 400 are wrong on digits: there 999 resamples are too coarse")
+    assert f"among {len(open_)} claims" in line
+    enough = 200 * len(open_)
+    assert claimed.out_of_reach(open_, enough - 1) != [], "n · 2/(R + 1) is .01, not below"
+    assert claimed.out_of_reach(open_, enough) == []
+    assert claimed.out_of_reach(claims(paired(errors=400, p=0.002)), 999) == []
     runs = claims(pd.concat([paired(repeat=0, errors=399, p=0.002), paired(repeat=1, errors=399, p=0.002)]))
-    assert claimed.out_of_reach(runs, 2 * enough) != ""
-    assert claimed.out_of_reach(runs, 2 * enough + 2) == ""
+    assert claimed.out_of_reach(runs, 2 * enough - 1) != []
+    assert claimed.out_of_reach(runs, 2 * enough) == []
+
+
+def test_what_is_decided_was_in_reach() -> None:
+    """Holm multiplies the smallest p by the number of claims, and later ones by less."""
+    small = paired("iris", errors=399, p=0.002)
+    found = claims(pd.concat([paired("digits", p=1e-12), small]), alpha=0.05)
+    assert {c.verdict for c in found} == {"yes"}
+    assert len(found) * 0.002 > 0.01
+    assert claimed.out_of_reach(found, 999) == []
+
+
+def test_too_few_errors_are_told_whatever_the_resamples() -> None:
+    (line,) = claimed.out_of_reach(claims(paired(errors=19)), 10**9)
+    assert line == "Fewer than 20 test rows are wrong on digits: too few for a verdict."
+    assert claimed.out_of_reach(claims(paired(errors=20)), 10**9) == []
 
 
 def test_holm_by_hand() -> None:
@@ -296,12 +309,18 @@ def test_every_claim_has_one_row_in_the_first_table(page: tuple[str, Path]) -> N
     assert sum(line.startswith("| ") for line in markdown.splitlines()) == 1 + len(rows)
 
 
-def test_conditions_and_ablation_stand_where_they_were_run(page: tuple[str, Path]) -> None:
+def test_conditions_and_ablation_stand_where_they_were_run(page: tuple[str, Path], root: Path) -> None:
     parts = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', page[0], flags=re.DOTALL))
     for heading in ("When the memory is not as it should be", "What each part of the head is worth"):
         assert [name for name in DATASETS if heading in parts[name]] == ["cifar10_jpeg"]
     found = parts["cifar10_jpeg"]
     assert all(f"<th>{name.replace('_', ' ')}<small>against" in found for name in VARIANTS if name != "full")
+    rows = pd.read_csv(root / "plots" / "ablation" / f"cifar10_jpeg-{SEED}.csv").query("metric == 'nll'")
+    for name in ("agreement", "temperature"):
+        val, test = (fixed(float(rows[rows["variant"] == name][of].mean()), 3) for of in ("validation", "value"))
+        assert val != test
+        assert re.search(rf"<th>{name}<small>against \w+</small></th>\n<td>{val}</td>\n<td>{test}</td>", found), name
+    assert "100 resamples are too coarse for a verdict on NLL among" in page[0]
     assert re.search(r"<th>full</th>\n<td>[\d.]+</td>\n<td>[\d.]+</td><td><small></small></td><td></td>", found), (
         "itself"
     )
@@ -340,6 +359,27 @@ def test_the_heads_own_gain_is_told_from_calibrations() -> None:
         ("attention", {"": "0.350", "vector": "0.300"}),
     ]
     assert {k: c.value for k, c in first["gain"].items()} == {"": "−0.150", "vector": "0.000"}
+
+
+def test_an_ablation_of_another_shape_is_refused(tmp_path: Path) -> None:
+    write_results(tmp_path, "digits", 3, WIN)
+    write_ablation(tmp_path, "digits", 3)
+    path = tmp_path / "plots" / "ablation" / "digits-3.csv"
+    pd.read_csv(path).drop(columns="validation").to_csv(path, index=False)
+    with pytest.raises(InputError, match=r"ablation.*validation"):
+        read_runs(tmp_path / "metrics", tmp_path / "plots", ["digits"], [3])
+
+
+def test_the_parts_missed_most_are_told_by_validation() -> None:
+    run = {"metric": "nll", "reference": "full", "repeat": 0, "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+    val = {"full": 0.4, "without a_b": 0.45, "without c": 0.41, "without d": 0.39, "without e": 0.5, "without f": 0.42}
+    rows = [
+        {**run, "variant": name, "group": name.split()[0], "validation": v, "value": 1.0 - v} for name, v in val.items()
+    ]
+    rows.append({**run, "variant": "alone e", "group": "alone", "validation": 0.9, "value": 0.1})
+    expected = "rises most without e (+0.100), without a b (+0.050), without f (+0.020)."
+    assert carried(ablated(pd.DataFrame(rows)), 3).endswith(expected)
+    assert carried(ablated(pd.DataFrame([rows[0], rows[3]])), 3) == "No part that is taken out raises the NLL on val."
 
 
 def test_ablation_combines_runs() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from attnknn import plots as pictures
@@ -119,6 +120,21 @@ def beside_linear(runs: Sequence[Run]) -> str:
     )
 
 
+def carried(ablated: pd.DataFrame, digits: int) -> str:
+    """Which parts the head misses most, by the NLL on val, in words.
+
+    Args:
+        ablated: of `tables.ablated`.
+    """
+    nll = ablated[ablated["metric"] == "nll"].set_index("variant")
+    rises = nll[nll["group"] == "without"]["validation"] - nll["validation"]["full"]
+    most = rises[rises > 0].nlargest(3)
+    if most.empty:
+        return "No part that is taken out raises the NLL on val."
+    named = [f"{name.replace('_', ' ')} ({fixed(rise, digits, sign=True)})" for name, rise in most.items()]
+    return f"Taken out one at a time, the NLL on val rises most {', '.join(named)}."
+
+
 def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: float, source: str) -> dict[str, Any]:
     """Everything that the page says of one dataset.
 
@@ -146,6 +162,7 @@ def _section(runs: Sequence[Run], found: Sequence[claimed.Claim], confidence: fl
         "calibrations": tables.calibrations(own, paired, digits),
         "conditions": under if len(under) > 1 else [],
         "ablation": tables.ablation(parts, digits) if parts is not None else [],
+        "carried": carried(parts, digits) if parts is not None else "",
         "ablation_runs": int(parts["runs"].max()) if parts is not None else 0,
         "headroom": headroom(runs, digits),
         "beside_linear": beside_linear(runs),
@@ -197,10 +214,8 @@ def write_report(
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"fixed": fixed, "p": p_value, "method": pictures.method_name, "colour": pictures.method_colour}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=[
-            *claimed.headline(claimed.answers(claims)),
-            *filter(None, [claimed.out_of_reach(claims, resamples, alpha)]),
-        ],
+        headline=claimed.headline(claimed.answers(claims)),
+        out_of_reach=claimed.out_of_reach(claims, resamples, alpha),
         beyond=claimed.beyond(claims),
         sections=sections,
         metric_names=pictures.METRICS,

@@ -162,13 +162,18 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
     ]
 
 
+def _of_neighbours(claim: Claim) -> bool:
+    """Whether its baseline is a kNN."""
+    return "without neighbours" not in claim.roles
+
+
 def answer(of_setting: Sequence[Claim]) -> Verdict:
     """Does attention pay here, against the kNN baselines?
 
     yes: its NLL is lower than both kNN baselines', and nothing claimed against them is worse. no: it is worse in NLL or
     accuracy against either. undecided: everything else. Methods without neighbours are another question; see `beyond`.
     """
-    of_setting = [c for c in of_setting if "without neighbours" not in c.roles]
+    of_setting = [c for c in of_setting if _of_neighbours(c)]
     nll = [c.verdict for c in of_setting if c.metric == "nll"]
     if any(c.verdict == "no" for c in of_setting if c.metric in ("nll", "accuracy")):
         return "no"
@@ -218,24 +223,33 @@ def headline(found: Mapping[Setting, Verdict]) -> list[str]:
     return lines
 
 
-def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) -> str:
-    """Settings whose NLL no difference could have decided, in words; nothing where there is none.
+def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) -> list[str]:
+    """Where no difference in NLL could have been decided, and why, in none to two sentences.
 
-    Below `NORMAL_FROM` errors p is at least 2/(resamples + 1), twice that where runs are combined, and Holm multiplies
-    the smallest of all by the number of claims.
+    Fewer than `FEWEST_ERRORS` errors decide nothing. Below `NORMAL_FROM` errors p is at least 2/(resamples + 1), twice
+    that where runs are combined, and Holm multiplies the smallest of all by the number of claims.
     """
+    settings = list(dict.fromkeys(c.setting for c in found))
+    nll = {s: [c for c in found if c.setting == s and c.metric == "nll" and _of_neighbours(c)] for s in settings}
 
-    def reachable(c: Claim) -> bool:
+    def coarse(c: Claim) -> bool:
         smallest = len(found) * 2 / (resamples + 1) * (2 if c.runs > 1 else 1)
-        return c.errors >= NORMAL_FROM or (c.errors >= FEWEST_ERRORS and smallest < alpha)
+        return c.errors < NORMAL_FROM and smallest >= alpha and c.verdict == "undecided"
 
-    verdicts = answers(found)
-    nll = [c for c in found if c.metric == "nll" and "without neighbours" not in c.roles]
-    lost = [s for s, v in verdicts.items() if v == "undecided" and not any(reachable(c) for c in nll if c.setting == s)]
-    if not lost:
-        return ""
-    where = _places(lost, list(verdicts))
-    return f"Too few test rows are wrong for any verdict on NLL, whatever the difference, on {where}."
+    few = [s for s in settings if all(c.errors < FEWEST_ERRORS for c in nll[s])]
+    counted = [s for s in settings if s not in few and all(c.errors < FEWEST_ERRORS or coarse(c) for c in nll[s])]
+    lines = []
+    if few:
+        lines.append(
+            f"Fewer than {FEWEST_ERRORS} test rows are wrong on {_places(few, settings)}: too few for a verdict."
+        )
+    if counted:
+        where = _places(counted, settings)
+        lines.append(
+            f"Fewer than {NORMAL_FROM} are wrong on {where}: there {resamples:,} resamples are too "
+            f"coarse for a verdict on NLL among {len(found)} claims, whatever the difference."
+        )
+    return lines
 
 
 def beyond(found: Sequence[Claim]) -> str:
