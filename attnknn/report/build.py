@@ -128,7 +128,7 @@ def carried(ablated: pd.DataFrame, digits: int) -> str:
     """
     nll = ablated[ablated["metric"] == "nll"].set_index("variant")
     rises = nll[nll["group"] == "without"]["validation"] - nll["validation"]["full"]
-    most = rises[rises > 0].nlargest(3)
+    most = rises[rises.round(digits) > 0].nlargest(3)
     if most.empty:
         return "No part that is taken out raises the NLL on val."
     named = [f"{name.replace('_', ' ')} ({fixed(rise, digits, sign=True)})" for name, rise in most.items()]
