@@ -166,7 +166,7 @@ def ablate(
                 progress(name)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         compared = [(name, reference) for name, reference in against.items() if name != reference]
-        intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed)
+        intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed, wanted=TESTED)
         value = {(row["method"], row["metric"]): row["value"] for row in intervals}
         itself = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
         for row in [{**itself, "metric": metric} for metric in TESTED] + paired:

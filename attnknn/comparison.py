@@ -15,6 +15,9 @@ from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 
 
+Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
+
+
 @dataclass(frozen=True)
 class Compared:
     """What every method answers on the test rows and on the val rows, and what was tuned or fitted for it."""
@@ -22,6 +25,75 @@ class Compared:
     test: Predictions
     val: Predictions
     tuned: dict[str, Tuned]
+
+
+def tuned_baselines(
+    spaces: Sequence[Retrieved],
+    ks: Sequence[int],
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+) -> tuple[dict[str, Head], dict[str, Tuned]]:
+    """`uniform` and `distance` with the k, τ and ε of lowest NLL on val, as heads and as values.
+
+    Raises:
+        InputError: a k is above the neighbours stored.
+    """
+    on_val = *voters(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares, ks
+    tuned: dict[str, Tuned] = {
+        "uniform": tune_uniform(*on_val, priors),
+        "distance": tune_distance(*on_val, temperatures, priors),
+    }
+    heads = {"uniform": Uniform(**tuned["uniform"]), "distance": Distance(**tuned["distance"])}  # type: ignore[arg-type]
+    return heads, tuned
+
+
+def linear_probs(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
+    """Probabilities float32 (M, C) of the encoder's linear head for the rows of a part, in the order of `pooled`."""
+    logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(spaces, part)])  # type: ignore[index]
+    return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
+
+
+def answers(spaces: Sequence[Retrieved], heads: Mapping[str, Head], k: int, device: str = "cpu") -> Answers:
+    """What each head says of the fit, val and test rows by its k nearest; `linear` too, where there are logits.
+
+    Fit and val rows are those of all spaces, test rows of the first alone.
+    """
+    asked = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
+    probs: Answers = {}
+    for name, head in heads.items():
+        fit, val, test = (classify_part(head, of, part, k, device) for of, part in asked)
+        probs[name] = fit, val, test
+    if spaces[0].embeddings.logits is not None:
+        fit, val, test = (linear_probs(of, part) for of, part in asked)
+        probs["linear"] = fit, val, test
+    return probs
+
+
+def calibrated(
+    probs: Answers,
+    spaces: Sequence[Retrieved],
+    ridges: Sequence[float],
+    calibrations: Sequence[str],
+) -> tuple[Predictions, Predictions, dict[str, Tuned]]:
+    """Every method as it is and with each calibration, as `<method>_<calibration>`, fitted on fit rows.
+
+    Returns:
+        Predictions of the test rows and of the val rows, and what was fitted.
+    """
+    y_fit, y_val, y_test = classes_of(spaces, FIT), classes_of(spaces, VAL), classes_of(spaces[:1], TEST)
+    on_val, on_test = ({name: of[i] for name, of in probs.items()} for i in (1, 2))
+    tuned: dict[str, Tuned] = {}
+    for name, (fit, val, test) in probs.items():
+        for kind in calibrations:
+            made = calibrate(kind, fit, y_fit, val, y_val, test, ridges)
+            on_val[f"{name}_{kind}"], on_test[f"{name}_{kind}"] = made.val, made.test
+            tuned[f"{name}_{kind}"] = made.settings
+
+    def predictions(of: Sequence[Retrieved], part: int, y: np.ndarray, found: dict[str, np.ndarray]) -> Predictions:
+        rows = np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32)
+        return Predictions(rows, y, np.stack(list(found.values())), tuple(found), tuple(of[0].embeddings.classes))
+
+    return predictions(spaces[:1], TEST, y_test, on_test), predictions(spaces, VAL, y_val, on_val), tuned
 
 
 def compare(
@@ -34,11 +106,12 @@ def compare(
     ridges: Sequence[float],
     calibrations: Sequence[str],
     device: str = "cpu",
+    others: Answers | None = None,
 ) -> Compared:
     """Probabilities of every method, and what was tuned.
 
     Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
-    `linear` where the encoder has a linear head; and each of these with each calibration, as
+    `linear` where the encoder has a linear head, and `others`; and each of these with each calibration, as
     `<method>_<calibration>`, fitted on fit rows.
 
     Args:
@@ -47,50 +120,14 @@ def compare(
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
+        others: answers of methods that are made elsewhere, on the same rows.
 
     Raises:
         InputError: k_eval is above the neighbours stored.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
-    main = spaces[0]
-    y_fit, y_val, y_test = classes_of(spaces, FIT), classes_of(spaces, VAL), classes_of([main], TEST)
-    on_val = *voters(spaces, VAL, k_eval), y_val, main.shares, choices_of_k(ks, k_eval)
-    tuned: dict[str, Tuned] = {
-        "uniform": tune_uniform(*on_val, priors),
-        "distance": tune_distance(*on_val, temperatures, priors),
-    }
-    named: dict[str, Head] = {
-        "uniform": Uniform(**tuned["uniform"]),  # type: ignore[arg-type]
-        "distance": Distance(**tuned["distance"]),  # type: ignore[arg-type]
-        **heads,
-    }
-
-    def linear(of: Sequence[Retrieved], part: int) -> np.ndarray:
-        logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(of, part)])  # type: ignore[index]
-        return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
-
-    # Probabilities on fit, val and test rows.
-    asked = ((spaces, FIT), (spaces, VAL), ([main], TEST))
-    probs = {
-        name: tuple(classify_part(head, of, part, k_eval, device) for of, part in asked) for name, head in named.items()
-    }
-    if main.embeddings.logits is not None:
-        probs["linear"] = tuple(linear(of, part) for of, part in asked)
-    for name in list(probs):
-        fit, on_val_rows, on_test_rows = probs[name]
-        for kind in calibrations:
-            made = calibrate(kind, fit, y_fit, on_val_rows, y_val, on_test_rows, ridges)
-            probs[f"{name}_{kind}"] = fit, made.val, made.test
-            tuned[f"{name}_{kind}"] = made.settings
-    of_val, of_test = (
-        Predictions(
-            np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32),
-            y,
-            np.stack([p[i] for p in probs.values()]),
-            tuple(probs),
-            tuple(main.embeddings.classes),
-        )
-        for i, (of, part, y) in ((1, (spaces, VAL, y_val)), (2, ([main], TEST, y_test)))
-    )
-    return Compared(of_test, of_val, tuned)
+    baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
+    probs = answers(spaces, {**baselines, **heads}, k_eval, device) | (others or {})
+    of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
+    return Compared(of_test, of_val, tuned | fitted)

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,14 @@ def write_json(path: Path, value: Any) -> None:
         draft.write_text(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows of one shape as CSV; None and NaN become empty cells."""
+def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write rows of one shape as CSV; None and NaN become empty cells.
+
+    Args:
+        columns: the header where there may be no row, as of a stage that has nothing to do for a dataset.
+    """
     with new_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table = csv.DictWriter(file, list(rows[0]) if rows else columns, lineterminator="\n")
         table.writeheader()
         table.writerows({k: "" if v != v else v for k, v in row.items()} for row in rows)
 

@@ -183,7 +183,10 @@ class Attention(nn.Module):
         return (self.start + low + (high - low) * self.heat.sigmoid()).exp()
 
     def similarities(self, n: Neighbourhood) -> Float[Tensor, "B H K"]:
-        """Similarity of the query to each neighbour, per head, before the temperature; 0 where it is missing."""
+        """Similarity of the query to each neighbour, per head, before the temperature.
+
+        Of a missing neighbour it is finite, and means nothing.
+        """
         # Finite everywhere: −inf over τ would have no gradient.
         sims = n.sims.masked_fill(~torch.isfinite(n.sims), 0.0)[:, None]
         if self.similarity == "bank":
@@ -205,12 +208,16 @@ class Attention(nn.Module):
         there = torch.isfinite(n.sims)
         nearest = n.sims.amax(1, keepdim=True)
         sims = torch.where(there, n.sims, nearest) / self.unit  # (B, K)
-        ranks = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1).add(1).to(sims).log()
         log_prior = n.shares.log() - n.shares.log().mean()
+
+        def rank() -> Float[Tensor, "B K"]:
+            places = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
+            return places.to(sims).log() / math.log(max(sims.shape[1], 2))
+
         known = {
             "distance": lambda: sims,
             "gap": lambda: sims - nearest / self.unit,
-            "rank": lambda: ranks / math.log(max(sims.shape[1], 2)),
+            "rank": rank,
             "label_share": lambda: log_share,
             "agreement": lambda: n.agreement,
             "density": lambda: n.density / self.unit,

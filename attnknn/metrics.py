@@ -6,7 +6,7 @@ each row was drawn. The same W for two methods gives the paired bootstrap.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,27 +134,52 @@ def _resamples(n: int, resamples: int, seed: int, chunk: int = 100) -> Iterator[
         yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
 
 
-def bootstrap(probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int) -> np.ndarray:
+def _columns(c: int, bins: int, wanted: Sequence[str]) -> np.ndarray:
+    """Which of the row terms some scores need: bool (T,)."""
+    gaps = 3 + 3 * c
+    of = {
+        "accuracy": slice(0, 1),
+        "nll": slice(1, 2),
+        "brier": slice(2, 3),
+        "f1_macro": slice(3, gaps),
+        "balanced_accuracy": slice(3, gaps),
+        "ece": slice(gaps, gaps + bins),
+        "ece_adaptive": slice(gaps + bins, gaps + 2 * bins),
+        "ece_classwise": slice(gaps + 2 * bins, None),
+    }
+    needed = np.zeros(gaps + 2 * bins + c * bins, dtype=bool)
+    for metric in wanted:
+        needed[of[metric]] = True
+    return needed
+
+
+def bootstrap(
+    probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int, wanted: Sequence[str] = METRICS
+) -> np.ndarray:
     """Scores of bootstrap resamples of the rows, the same rows for every method that is given the same seed.
 
     Args:
         probs: (M, N, C), M methods on the same rows.
         y: (N,).
+        wanted: the scores, out of `METRICS`; fewer take less time.
 
     Returns:
-        (M, resamples, 8), the last axis in the order of `METRICS`.
+        (M, resamples, len(wanted)).
     """
     n, c = probs.shape[1:]
-    out = np.empty((len(probs), resamples, len(METRICS)))
-    columns = 3 + 3 * c + 2 * bins + c * bins
-    size = max(1, _HELD // (n * columns))
+    out = np.empty((len(probs), resamples, len(wanted)))
+    places = [METRICS.index(metric) for metric in wanted]
+    needed = _columns(c, bins, wanted)
+    size = max(1, _HELD // (n * int(needed.sum())))
     # Drawing the same counts again for the next methods is cheaper than holding the counts or all terms.
     for first in range(0, len(probs), size):
-        terms = [_row_terms(*_check(p, y), bins) for p in probs[first : first + size]]
+        terms = [_row_terms(*_check(p, y), bins)[:, needed] for p in probs[first : first + size]]
         done = 0
         for counts in _resamples(n, resamples, seed):
+            sums = np.ones((len(counts), len(needed)))  # what is not needed may be anything but a division by 0
             for m, t in enumerate(terms, first):
-                out[m, done : done + len(counts)] = _scores(counts @ t, n, c, bins)
+                sums[:, needed] = counts @ t
+                out[m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, places]
             done += len(counts)
     return out
 

@@ -53,6 +53,16 @@ class Neighbourhood:
 
         return Neighbourhood(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
 
+    def take(self, at: Int[Tensor, " M"]) -> "Neighbourhood":
+        """The queries at some places, in that order."""
+        of_bank = ("shares", "prototypes")
+
+        def taken(name: str) -> Tensor | None:
+            value = getattr(self, name)
+            return value if value is None or name in of_bank else value[at]
+
+        return Neighbourhood(**{f.name: taken(f.name) for f in fields(self)})  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class Retrieved:

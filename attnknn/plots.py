@@ -21,6 +21,7 @@ METHODS = {
     "prototypes": ("Prototypes alone", "#e69f00"),
     "linear": ("Linear head", "#b07aa1"),
     "linear_temperature": ("Linear head + temperature", "#8c564b"),
+    "cnn": ("Plain CNN", "#e377c2"),
 }
 # calibration: name that people read. A method with one added is named `<method>_<calibration>`.
 CALIBRATIONS = {
@@ -28,6 +29,7 @@ CALIBRATIONS = {
     "vector": "vector scaling",
     "isotonic": "isotonic",
     "dirichlet": "Dirichlet",
+    "prior": "class prior",
 }
 GROUPS = {
     "full": ("The whole head", "#d55e00"),
@@ -47,7 +49,7 @@ METRICS = {
     "ece_classwise": "ECE, classwise",
 }
 HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy"}
-_INK, _SOFT = "#222222", "#c8c8c8"
+INK, SOFT = "#222222", "#c8c8c8"
 
 
 def _parted(method: str) -> tuple[str, str]:
@@ -70,21 +72,24 @@ def method_colour(method: str) -> str:
     return METHODS[base][1] if base else "#444444"
 
 
-def _figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure in inches; at most 3.4 wide."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _tidy(axes: "Axes") -> None:
+def tidy(axes: "Axes") -> None:
+    """The same frame, ticks and sizes of type everywhere."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_SOFT)
-    axes.tick_params(colors=_INK, labelsize=8, length=2, color=_SOFT)
-    axes.xaxis.label.set(size=8.5, color=_INK)
-    axes.yaxis.label.set(size=8.5, color=_INK)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
+    axes.tick_params(colors=INK, labelsize=8, length=2, color=SOFT)
+    axes.xaxis.label.set(size=8.5, color=INK)
+    axes.yaxis.label.set(size=8.5, color=INK)
 
 
-def _png(figure: "Figure") -> bytes:
+def as_png(figure: "Figure") -> bytes:
+    """The picture; the same bytes for the same figure."""
     # matplotlib writes its version into the file; without it the bytes depend on the picture alone.
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
@@ -104,9 +109,9 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     pooled = weighted.groupby("low", sort=True).sum()
     confidence, accuracy = pooled["confidence"] / pooled["count"], pooled["accuracy"] / pooled["count"]
     colour = method_colour(method)
-    figure = _figure(2.5, 3.1)
+    figure = new_figure(2.5, 3.1)
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
-    top.plot([0, 1], [0, 1], color=_SOFT, lw=1, zorder=1)
+    top.plot([0, 1], [0, 1], color=SOFT, lw=1, zorder=1)
     top.vlines(confidence, confidence, accuracy, color=colour, alpha=0.35, lw=3, zorder=2)
     top.plot(confidence, accuracy, color=colour, lw=0.8, alpha=0.6, zorder=3)
     top.scatter(confidence, accuracy, 6 + 60 * pooled["count"] / pooled["count"].max(), colour, lw=0, zorder=4)
@@ -117,8 +122,8 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     below.set(xlabel="confidence, top class", ylabel="rows")
     below.locator_params(axis="y", nbins=3)
     for axes in (top, below):
-        _tidy(axes)
-    return _png(figure)
+        tidy(axes)
+    return as_png(figure)
 
 
 def differences(rows: "pd.DataFrame", metric: str) -> bytes:
@@ -128,9 +133,9 @@ def differences(rows: "pd.DataFrame", metric: str) -> bytes:
         rows: baseline, difference, low, high: one row a baseline and seed; seeds lie under each other.
     """
     baselines = list(dict.fromkeys(rows["baseline"]))
-    figure = _figure(3.4, 0.95 + 0.38 * len(baselines))
+    figure = new_figure(3.4, 0.95 + 0.38 * len(baselines))
     axes = figure.subplots()
-    axes.axvline(0, color=_INK, lw=0.8, zorder=1)
+    axes.axvline(0, color=INK, lw=0.8, zorder=1)
     for place, baseline in enumerate(baselines):
         seeds = rows[rows["baseline"] == baseline].reset_index(drop=True)
         for i, row in seeds.iterrows():
@@ -141,12 +146,12 @@ def differences(rows: "pd.DataFrame", metric: str) -> bytes:
     axes.set_ylim(len(baselines) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
     side = "right" if metric in HIGHER_IS_BETTER else "left"
-    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=_INK)
+    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
     axes.set_xlabel(f"attention − baseline\n({side} of 0: attention better)")
-    _tidy(axes)
+    tidy(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    return _png(figure)
+    return as_png(figure)
 
 
 def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[str, float]], **labels: Any) -> bytes:
@@ -158,7 +163,7 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
         best: for each seed, epoch and the value of the marked column, by its name.
         labels: title, ylabel.
     """
-    figure = _figure(3.4, 2.5)
+    figure = new_figure(3.4, 2.5)
     axes = figure.subplots()
     ends: list[tuple[float, str, str]] = []
     for column, colour in lines.items():
@@ -174,15 +179,15 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
             ends.append((sum(v for _, v in last) / len(last), column.replace("_", " "), colour))
     axes.set_xlabel("epoch")
     axes.set_ylabel(labels.get("ylabel", ""))
-    axes.set_title(labels.get("title", ""), loc="left", size=10, weight="bold", color=_INK)
+    axes.set_title(labels.get("title", ""), loc="left", size=10, weight="bold", color=INK)
     axes.locator_params(axis="x", integer=True)
-    _tidy(axes)
+    tidy(axes)
     if len(ends) > 1:
-        _name_ends(axes, ends)
-    return _png(figure)
+        name_ends(axes, ends)
+    return as_png(figure)
 
 
-def _name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
+def name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     """Write each line's name at its right end, moved apart where two would overlap."""
     low, high = axes.get_ylim()
     step, floor = 0.09 * (high - low), float("-inf")
@@ -199,7 +204,7 @@ def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
         kind: "noise" (rate is the share of wrong labels) or "long tail" (rate is the rarest class over the largest,
             drawn on a log scale that runs from balanced to rare).
     """
-    figure = _figure(3.4, 3.3)
+    figure = new_figure(3.4, 3.3)
     axes = figure.subplots()
     rates = sorted(rows["rate"].unique())
     tail = kind == "long tail"
@@ -230,10 +235,10 @@ def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
     axes.minorticks_off()
     axes.set_xlabel("rarest class / largest class" if tail else "share of wrong labels in the memory")
     title = f"{METRICS.get(metric, metric)}, {kind}"
-    axes.set_title(title, loc="left", size=10, weight="bold", color=_INK)
+    axes.set_title(title, loc="left", size=10, weight="bold", color=INK)
     figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
-    _tidy(axes)
-    return _png(figure)
+    tidy(axes)
+    return as_png(figure)
 
 
 def forest(rows: "pd.DataFrame", metric: str) -> bytes:
@@ -248,9 +253,9 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
         against = " or ".join(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
         places.append((f"{GROUPS[group][0]} − {against}", None))
         places += [(str(row["variant"]).replace("_", " "), row) for _, row in mine.iterrows()]
-    figure = _figure(3.4, 0.75 + 0.19 * len(places))
+    figure = new_figure(3.4, 0.75 + 0.19 * len(places))
     axes = figure.subplots()
-    axes.axvline(0, color=_INK, lw=0.8, zorder=1)
+    axes.axvline(0, color=INK, lw=0.8, zorder=1)
     for y, (name, row) in enumerate(places):
         if row is None:
             axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
@@ -265,9 +270,9 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
     side = "right" if metric in HIGHER_IS_BETTER else "left"
-    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=_INK)
+    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
     axes.set_xlabel(f"difference ({side} of 0: better)")
-    _tidy(axes)
+    tidy(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
-    return _png(figure)
+    return as_png(figure)

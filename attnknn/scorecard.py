@@ -14,6 +14,8 @@ Pair = tuple[str, str]
 # The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
 BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
 TESTED = ("accuracy", "nll", "ece")
+# What gets intervals where many memories are compared: the tested ones, and those that rare classes show in.
+UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")
 _ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
@@ -44,7 +46,13 @@ def pairs(methods: Sequence[str]) -> list[Pair]:
 
 
 def intervals_and_tests(
-    predictions: Predictions, pairs: Sequence[Pair], bins: int, resamples: int, confidence: float, seed: int
+    predictions: Predictions,
+    pairs: Sequence[Pair],
+    bins: int,
+    resamples: int,
+    confidence: float,
+    seed: int,
+    wanted: Sequence[str] = metrics.METRICS,
 ) -> tuple[Table, Table]:
     """Intervals of every score (Wilson's for accuracy, else bootstrap), and each method of a pair against the other.
 
@@ -53,6 +61,7 @@ def intervals_and_tests(
 
     Args:
         pairs: (method, baseline); see `pairs`.
+        wanted: the scores that get an interval, those of `TESTED` among them.
 
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
@@ -67,13 +76,13 @@ def intervals_and_tests(
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
     # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
-    drawn = metrics.bootstrap(probs, y, bins, resamples, seed)  # (M, R, 8)
-    own = np.array([[point[name][metric] for metric in metrics.METRICS] for name in predictions.methods])  # (M, 8)
+    drawn = metrics.bootstrap(probs, y, bins, resamples, seed, wanted)  # (M, R, W)
+    own = np.array([[point[name][metric] for metric in wanted] for name in predictions.methods])  # (M, W)
     drawn += (own - drawn.mean(1))[:, None]
     hits = probs.argmax(2) == y  # (M, N)
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
-        for i, metric in enumerate(metrics.METRICS):
+        for i, metric in enumerate(wanted):
             if metric == "accuracy":
                 low, high = metrics.wilson(hits[m], confidence)
             else:
@@ -84,7 +93,7 @@ def intervals_and_tests(
     for method, baseline in pairs:
         a, b = place[method], place[baseline]
         for metric in TESTED:
-            i = metrics.METRICS.index(metric)
+            i = wanted.index(metric)
             differences = drawn[a, :, i] - drawn[b, :, i]
             differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)

@@ -10,7 +10,7 @@ from attnknn.comparison import Compared, compare
 from attnknn.fitting import fit_head
 from attnknn.neighbourhood import Retrieved
 from attnknn.prototypes import fit_prototypes
-from attnknn.scorecard import TESTED, Table, intervals_and_tests, pairs, scores, values
+from attnknn.scorecard import UNDER_CONDITIONS, Table, intervals_and_tests, pairs, scores, values
 
 Make = Callable[[np.random.Generator], Sequence[Retrieved]]
 Settings = Mapping[str, Any]
@@ -60,8 +60,8 @@ def under_conditions(
             # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
             made = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
             scored.append(scores(made.test, scoring["bins"]))
-            intervals, paired = intervals_and_tests(made.test, pairs(made.test.methods), **scoring, seed=seed)
-            intervals = [row for row in intervals if row["metric"] in TESTED]
+            against = pairs(made.test.methods)
+            intervals, paired = intervals_and_tests(made.test, against, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
             found = {"intervals": intervals, "paired": paired, "validation": values(made.val, scoring["bins"])}
             for table, rows in found.items():
                 tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]

@@ -209,14 +209,79 @@ class TrainAttention(Block):
     parts: Parts
 
 
+class KSweep(Block):
+    ks: Annotated[list[Count], Field(min_length=1)]
+    resamples: Annotated[int, Field(ge=100)]
+
+
 class Noise(Block):
+    kinds: Annotated[list[Literal["symmetric", "asymmetric", "instance"]], Field(min_length=1)]
     rates: Annotated[list[Rate], Field(min_length=1)]
     repeats: Count
+    train: bool
+    train_kind: Literal["symmetric", "asymmetric", "instance"]
+    train_rates: list[Share]
 
 
 class Imbalance(Block):
+    kinds: Annotated[list[Literal["long_tail", "step"]], Field(min_length=1)]
     ratios: Annotated[list[Share], Field(min_length=1)]
     repeats: Count
+    train: bool
+    train_ratios: list[Share]
+
+
+class Tta(Block):
+    flip: bool
+    crops: Whole
+    padding: Count
+
+
+class Ensemble(Block):
+    ks: Annotated[list[Count], Field(min_length=1)]
+
+
+class Hard(Block):
+    disagreement: Share
+    weight: Annotated[float, Field(gt=1)]
+    repeats: Count
+
+
+class Selective(Block):
+    alphas: Annotated[list[Share], Field(min_length=1)]
+
+
+class TrainCnn(Block):
+    label_smoothing: Rate
+
+
+class Hnsw(Block):
+    hnsw_m: Annotated[int, Field(ge=2)]
+    ef_construction: Count
+    ef_search: Count
+
+
+class Ivf(Block):
+    nlist: Count
+    nprobe: Count
+
+
+class Profile(Block):
+    repeats: Count
+    singles: Annotated[int, Field(ge=10)]
+    hnsw: Hnsw
+    ivf: Ivf
+
+
+class Theory(Block):
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class Explain(Block):
+    cases: Count
+    neighbours: Count
+    tsne_rows: Annotated[int, Field(ge=10)]
+    perplexity: Positive
 
 
 class Ablation(Block):
@@ -298,7 +363,20 @@ class Overrides(Block):
     train_attention: dict[str, Any]
 
 
+class Preset(Block):
+    """A whole configuration that is laid over the rest. Every key is there: DVC tracks each by its name."""
+
+    k_eval: Count | None
+    k_train: Count | None
+    train_embedder: dict[str, Any]
+    build_index: dict[str, Any]
+    train_attention: dict[str, Any]
+    tta: dict[str, Any]
+    ensemble: dict[str, Any]
+
+
 class Params(Block):
+    preset: Name
     datasets: Annotated[list[Name], Field(min_length=1)]
     seeds: Annotated[list[Seed], Field(min_length=1)]
     k_eval: Count
@@ -315,10 +393,20 @@ class Params(Block):
     train_attention: TrainAttention
     tune: Tune
     evaluate: Evaluate
+    k_sweep: KSweep
     noise: Noise
     imbalance: Imbalance
+    tta: Tta
+    ensemble: Ensemble
+    hard: Hard
+    selective: Selective
+    train_cnn: TrainCnn
+    profile: Profile
+    theory: Theory
+    explain: Explain
     ablation: Ablation
     sources: dict[Name, Source]
+    presets: dict[Name, Preset]
     overrides: dict[Name, Overrides]
 
     @model_validator(mode="after")
@@ -328,12 +416,15 @@ class Params(Block):
                 raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
         lists = {key: getattr(self, key) for key in ("datasets", "seeds")}
         lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
-        lists |= {"evidence.sizes": self.evidence.sizes}
+        lists |= {"noise.train_rates": self.noise.train_rates, "imbalance.train_ratios": self.imbalance.train_ratios}
+        lists |= {"evidence.sizes": self.evidence.sizes, "k_sweep.ks": self.k_sweep.ks, "ensemble.ks": self.ensemble.ks}
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{key}: {values} names one twice")
         if max(self.evidence.sizes) > self.k_max:
             raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
+        if self.preset not in self.presets:
+            raise ValueError(f"preset: {self.preset} has no entry in presets; known are {', '.join(self.presets)}")
         for name in self.datasets:
             if name not in self.sources:
                 raise ValueError(f"datasets: {name} has no entry in sources; known are {', '.join(self.sources)}")
@@ -386,11 +477,14 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
         base = Params.model_validate(raw)
     except ValidationError as error:
         raise InputError(_one_line(error, "")) from None
+    preset = {key: value for key, value in base.presets[base.preset].model_dump().items() if value is not None}
     for name, changes in base.overrides.items():
         try:
-            merged[name] = Params.model_validate(_merge(raw, changes.model_dump()))
+            merged[name] = Params.model_validate(_merge(_merge(raw, changes.model_dump()), preset))
         except ValidationError as error:
             raise InputError(_one_line(error, f"overrides.{name}")) from None
+    if base.preset != "none":
+        base = Params.model_validate(_merge(raw, preset))
     for name in base.datasets:
         _fit_together(name, merged[name])
     return base, merged
@@ -410,9 +504,9 @@ def _fit_together(dataset: str, params: Params) -> None:
 
 
 def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
-    """The named top-level keys as they hold for one dataset (or for none), after the whole file was checked.
+    """The named keys as they hold for one dataset (or for none), after the whole file was checked.
 
-    `sources` means that dataset's own source, as a dict.
+    `sources` means that dataset's own source, as a dict. A dotted key, as noise.rates, is one value of a block.
     """
     base, merged = check()
     if dataset is None:
@@ -423,7 +517,14 @@ def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
         raise InputError(f"{PARAMS}: {dataset} is no dataset; known are {', '.join(merged)}")
     if dataset is not None and "sources" in keys and dataset not in params.sources:
         raise InputError(f"{PARAMS}: sources.{dataset}: missing")
-    values = {key: getattr(params, key) for key in keys}
+    values: dict[str, Any] = {}
+    for key in keys:
+        block, _, inner = key.partition(".")
+        if inner:
+            values.setdefault(block, SimpleNamespace())
+            setattr(values[block], inner, getattr(getattr(params, block), inner))
+        else:
+            values[key] = getattr(params, key)
     if dataset is not None and "sources" in keys:
         # Only what the file says: what a source leaves out is decided where it is read, in attnknn/datasets.py.
         values["sources"] = params.sources[dataset].model_dump(exclude_unset=True)

@@ -1,6 +1,6 @@
 """What the stages wrote, read for the report: named files of named datasets and seeds, never a folder's listing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,33 +29,17 @@ _PLOTS = {
     "paired": ("evaluate", _PAIRED),
 }
 _RUN = ("condition", "repeat")
-# Stages that run for some datasets only: where one of a stage's files is there, all of them must be.
-CONDITIONS = ("noise", "imbalance")
+CONDITIONS = ("noise", "imbalance")  # stages that put the memory under conditions
 CLEAN = "clean"  # the condition of evaluate's own rows
 UNCHANGED = "noise 0.0"  # the same memory
-_SOME = {
+Wanted = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
+UNDER: Wanted = {
     name: {
         name: (*_RUN, *_SCORE, "low", "high"),
         f"{name}_paired": (*_RUN, *_PAIRED),
         f"{name}_validation": (*_RUN, *_SCORE),
     }
     for name in CONDITIONS
-} | {
-    "ablation": {
-        "ablation": (
-            "variant",
-            "group",
-            "repeat",
-            "metric",
-            "validation",
-            "value",
-            "reference",
-            "difference",
-            "low",
-            "high",
-            "p",
-        )
-    }
 }
 
 
@@ -63,7 +47,7 @@ _SOME = {
 class Run:
     """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`paired`, …).
 
-    Tables of `noise`, `imbalance` and `ablation` are there where those stages ran.
+    Those of the experiments are there where their stages ran and had something to do for the dataset.
     """
 
     dataset: str
@@ -86,14 +70,20 @@ def _read_csv(path: Path, columns: Sequence[str], item: str) -> pd.DataFrame:
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); {mend}") from None
     missing = [c for c in columns if c not in table.columns]
-    if missing or table.empty:
-        what = f"no column {', '.join(missing)}" if missing else "no rows"
-        raise InputError(f"{path}: {what}; {mend}")
+    if missing:
+        raise InputError(f"{path}: no column {', '.join(missing)}; {mend}")
     return table
 
 
-def read_runs(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+def read_runs(
+    metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int], experiments: Wanted
+) -> list[Run]:
     """Read every dataset and seed, datasets first.
+
+    Args:
+        experiments: stages that may not have run. Where one of a stage's files is there, all of them must be. A table
+            of theirs that has only a header is left out: that stage had nothing to do. Their own metrics are read
+            where there are some.
 
     Raises:
         InputError: a file is missing or damaged; the line names it and the command that makes it.
@@ -106,14 +96,22 @@ def read_runs(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequen
                 name: read_json(_found(folder / f"{name}.json", stage, dataset, seed))
                 for name, stage in _METRICS.items()
             }
-            wanted = dict(_PLOTS)
-            for stage, files in _SOME.items():
+            for stage in experiments:
+                if (folder / f"{stage}.json").is_file():
+                    values[stage] = read_json(folder / f"{stage}.json")
+            wanted = {name: (stage, columns, False) for name, (stage, columns) in _PLOTS.items()}
+            for stage, files in experiments.items():
                 if any((Path(plots) / name / item).is_file() for name in files):
-                    wanted |= {name: (stage, columns) for name, columns in files.items()}
+                    wanted |= {name: (stage, columns, True) for name, columns in files.items()}
             tables = {}
-            for name, (stage, columns) in wanted.items():
+            for name, (stage, columns, may_be_empty) in wanted.items():
                 path = _found(Path(plots) / name / item, stage, dataset, seed)
-                tables[name] = _read_csv(path, columns, f"{stage}@{dataset}-{seed}")
+                again = f"{stage}@{dataset}-{seed}"
+                table = _read_csv(path, columns, again)
+                if not table.empty:
+                    tables[name] = table
+                elif not may_be_empty:
+                    raise InputError(f"{path}: no rows; make it again with `dvc repro --force --single-item {again}`")
             runs.append(Run(dataset, seed, values, tables))
     return runs
 
