@@ -1,19 +1,19 @@
 """Every method on the same rows: tuned on val, fitted on fit, read once on test."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import softmax
 
-from attnknn.artifacts import FIT, TEST, VAL, Predictions
+from attnknn.artifacts import FIT, TEST, VAL, Embeddings, Predictions
 from attnknn.calibration import calibrate
 from attnknn.classify import classify_part
 from attnknn.errors import require
 from attnknn.heads import Distance, Head, Uniform
 from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
-
 
 Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
 
@@ -85,7 +85,7 @@ def calibrated(
     tuned: dict[str, Tuned] = {}
     for name, (fit, val, test) in probs.items():
         for kind in calibrations:
-            made = calibrate(kind, fit, y_fit, val, y_val, test, ridges)
+            made = calibrate(kind, fit, y_fit, val, y_val, test, ridges, spaces[0].shares.numpy())
             on_val[f"{name}_{kind}"], on_test[f"{name}_{kind}"] = made.val, made.test
             tuned[f"{name}_{kind}"] = made.settings
 
@@ -106,12 +106,11 @@ def compare(
     ridges: Sequence[float],
     calibrations: Sequence[str],
     device: str = "cpu",
-    others: Answers | None = None,
 ) -> Compared:
     """Probabilities of every method, and what was tuned.
 
     Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
-    `linear` where the encoder has a linear head, and `others`; and each of these with each calibration, as
+    `linear` where the encoder has a linear head; and each of these with each calibration, as
     `<method>_<calibration>`, fitted on fit rows.
 
     Args:
@@ -120,7 +119,6 @@ def compare(
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
-        others: answers of methods that are made elsewhere, on the same rows.
 
     Raises:
         InputError: k_eval is above the neighbours stored.
@@ -128,6 +126,28 @@ def compare(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
-    probs = answers(spaces, {**baselines, **heads}, k_eval, device) | (others or {})
+    probs = answers(spaces, {**baselines, **heads}, k_eval, device)
     of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
     return Compared(of_test, of_val, tuned | fitted)
+
+
+def classifier(network: Embeddings, like: Retrieved, ridges: Sequence[float], calibrations: Sequence[str]) -> Compared:
+    """A plain classifier by its logits, as the method `cnn`, bare and with each calibration.
+
+    Args:
+        network: of the same rows as `like`, whose own embeddings it takes the place of.
+    """
+    space = [dataclasses.replace(like, embeddings=network)]
+    return Compared(*calibrated({"cnn": answers(space, {}, 1)["linear"]}, space, ridges, calibrations))
+
+
+def together(first: Predictions, second: Predictions) -> Predictions:
+    """The methods of both, on the same rows.
+
+    Raises:
+        InputError: their rows differ.
+    """
+    same = np.array_equal(first.rows, second.rows) and np.array_equal(first.y, second.y)
+    require(same, "predictions: of other rows; run `dvc repro`")
+    probs = np.concatenate([first.probs, second.probs])
+    return dataclasses.replace(first, probs=probs, methods=(*first.methods, *second.methods))

@@ -85,7 +85,7 @@ class Encoder(nn.Module):
         shape: of one row: (C, H, W) of an image, (F,) of a table.
         n_classes: outputs of the classifier; 0 for none.
         widths: of the ConvNet's groups or the MLP's layers.
-        embed_dim: D.
+        embed_dim: D; 0 for the backbone's own features, without a projection: a plain classifier.
         dropout: in the MLP and the projection.
         pretrained: ImageNet weights for a ResNet.
 
@@ -124,14 +124,18 @@ class Encoder(nn.Module):
         else:
             self.backbone = _resnet(kind, shape[0], pretrained)
         hidden = int(self.backbone.out_dim)  # type: ignore[arg-type]
-        self.projection = nn.Sequential(
-            nn.Linear(hidden, hidden),
-            nn.LayerNorm(hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, embed_dim),
+        self.projection = (
+            nn.Sequential(
+                nn.Linear(hidden, hidden),
+                nn.LayerNorm(hidden),
+                nn.GELU(),
+                nn.Dropout(dropout),
+                nn.Linear(hidden, embed_dim),
+            )
+            if embed_dim
+            else nn.Identity()
         )
-        self.classifier = nn.Linear(embed_dim, n_classes) if n_classes else None
+        self.classifier = nn.Linear(embed_dim or hidden, n_classes) if n_classes else None
 
     def fit_normalisation(self, x: np.ndarray) -> None:
         """Set mean and standard deviation per channel from the images x (N, C, H, W); tables come standardised."""

@@ -13,11 +13,12 @@ from attnknn.artifacts import FIT, VAL
 from attnknn.classify import classify_part
 from attnknn.errors import require
 from attnknn.learned import LearnedHead, learns_space, make_head
-from attnknn.neighbourhood import Retrieved, classes_of, voters
+from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.tuning import spread, tune_distance
 
 Row = dict[str, float]
+VAL_BATCH = 1024
 
 
 def fit_head(
@@ -70,23 +71,36 @@ def fit_head(
         "train_attention.parts: what it learns of one embedding space means nothing in another; with crossfit.folds "
         "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
     )
-    n_queries = sum(len(one.embeddings.rows(FIT)) for one in spaces)
+    fit_rows = [one.embeddings.rows(FIT) for one in spaces]
+    n_queries = sum(map(len, fit_rows))
     require(n_queries > 0, "fit: no rows to fit the head on")
     y_val = classes_of(spaces, VAL)
     sims, labels = voters(spaces, VAL, k_train)
     start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
-    def batches(rng: np.random.Generator) -> list[tuple[Retrieved, np.ndarray]]:
-        """All fit rows in random order, in batches of one embedding space each."""
+    def batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+        """Places of all fit rows in random order, in batches of one embedding space each."""
         made = []
-        for one in spaces:
-            rows = rng.permutation(one.embeddings.rows(FIT))
-            made += [(one, rows[s : s + batch_size]) for s in range(0, len(rows), batch_size)]
+        for i, rows in enumerate(fit_rows):
+            at = rng.permutation(len(rows))
+            made += [(i, at[s : s + batch_size]) for s in range(0, len(at), batch_size)]
         return [made[i] for i in rng.permutation(len(made))]
 
-    def objective(head: LearnedHead, space: Retrieved, rows: np.ndarray) -> Tensor:
-        near = space.around(rows, k_train, head.needs_keys).to(device)
-        target = torch.from_numpy(space.embeddings.y[rows]).to(device)
+    # Gathered once where that is small: without the neighbours' embeddings.
+    on_fit = [one.around(rows, k_train).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
+    on_val = [
+        one.around(rows[s : s + VAL_BATCH], k_train).to(device)
+        for one, rows in pooled(spaces, VAL)
+        for s in range(0, len(rows), VAL_BATCH)
+    ]
+
+    def objective(head: LearnedHead, i: int, at: np.ndarray) -> Tensor:
+        rows = fit_rows[i][at]
+        if head.needs_keys:
+            near = spaces[i].around(rows, k_train, keys=True).to(device)
+        else:
+            near = on_fit[i].take(torch.from_numpy(at).to(device))
+        target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
         probs, weights = head(near)
         weight = hard_weights(hardness(near.labels, target), hard_weight) if hard_weight != 1 else None
         loss = nll(probs, target, label_smoothing, weight)
@@ -96,8 +110,13 @@ def fit_head(
             loss = loss + calibration_weight * soft_ece(probs, target)
         return loss
 
+    @torch.inference_mode()
     def validate(head: LearnedHead) -> float:
-        probs = classify_part(head.eval(), spaces, VAL, k_train, device)
+        head.eval()
+        if head.needs_keys:
+            probs = classify_part(head, spaces, VAL, k_train, device)
+        else:
+            probs = np.concatenate([head(near)[0].cpu().numpy() for near in on_val])
         return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
 
     best, best_state, history = math.inf, None, []
@@ -126,14 +145,14 @@ def fit_head(
             training = epoch > 0  # epoch 0 only measures the start
             head.train(training)
             total = 0.0
-            for space, rows in batches(rng):
+            for i, at in batches(rng):
                 with torch.set_grad_enabled(training):
-                    loss = objective(head, space, rows)
+                    loss = objective(head, i, at)
                 if training:
                     optimiser.zero_grad(set_to_none=True)
                     loss.backward()
                     optimiser.step()
-                total += float(loss.detach()) * len(rows)
+                total += float(loss.detach()) * len(at)
             require(
                 math.isfinite(total),
                 f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from attnknn.artifacts import BANK, Embeddings
+from attnknn.artifacts import Embeddings
 from attnknn.bank import memory, search
 from attnknn.evidence import gather_evidence
 from attnknn.neighbourhood import Retrieved
@@ -11,7 +11,6 @@ from attnknn.neighbourhood import Retrieved
 def retrieve(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
 ) -> Retrieved:
-    """Exact neighbours of every row, and the evidence; at most k_max, and at most the other rows of the bank."""
-    k = min(k_max, len(embeddings.rows(BANK)) - 1)
-    found = search(memory(embeddings, metric=metric), embeddings, k, device)
+    """Exact neighbours of every row (see `bank.search`), and the evidence."""
+    found = search(memory(embeddings, metric=metric), embeddings, k_max, device)
     return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))

@@ -90,6 +90,15 @@ class Retrieved:
         return cls(e, n, about)
 
     @classmethod
+    def load_whole(cls, folder: Path) -> "Retrieved":
+        """Open what `save` wrote to `folder`.
+
+        Raises:
+            InputError: as for `load`.
+        """
+        return cls.load(*(Path(folder) / name for name in _PARTS))
+
+    @classmethod
     def load_folds(cls, folder: Path) -> "list[Retrieved]":
         """Open what `save` wrote to the folders 0, 1, … in `folder`, as many as its `folds.json` says.
 
@@ -97,7 +106,7 @@ class Retrieved:
             InputError: as for `load`.
         """
         folds = read_json(Path(folder) / "folds.json")["folds"]
-        return [cls.load(*(Path(folder) / str(fold) / name for name in _PARTS)) for fold in range(folds)]
+        return [cls.load_whole(Path(folder) / str(fold)) for fold in range(folds)]
 
     @cached_property
     def shares(self) -> Float[Tensor, " C"]:

@@ -21,7 +21,8 @@ METHODS = {
     "prototypes": ("Prototypes alone", "#e69f00"),
     "linear": ("Linear head", "#b07aa1"),
     "linear_temperature": ("Linear head + temperature", "#8c564b"),
-    "cnn": ("Plain CNN", "#e377c2"),
+    "cnn": ("Plain network", "#e377c2"),
+    "cnn_temperature": ("Plain network + temperature", "#bc5090"),
 }
 # calibration: name that people read. A method with one added is named `<method>_<calibration>`.
 CALIBRATIONS = {
@@ -201,13 +202,13 @@ def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
 
     Args:
         rows: method, rate, value, low, high: one row a method and rate; a bar spans low to high.
-        kind: "noise" (rate is the share of wrong labels) or "long tail" (rate is the rarest class over the largest,
-            drawn on a log scale that runs from balanced to rare).
+        kind: "long tail" or "step" (rate is the rarest class over the largest, drawn on a log scale that runs from
+            balanced to rare), or a kind of noise (rate is the share of wrong labels).
     """
     figure = new_figure(3.4, 3.3)
     axes = figure.subplots()
     rates = sorted(rows["rate"].unique())
-    tail = kind == "long tail"
+    tail = kind in ("long tail", "step")
     methods = [m for m in METHODS if m in set(rows["method"])]
     span = (max(rates) - min(rates)) or 1
     for i, (method, marker) in enumerate(zip(methods, "ovs^DPX*", strict=False)):

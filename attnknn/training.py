@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -83,6 +83,13 @@ def knn_score(
     return float((probs.argmax(1) == y).mean()), -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
+def linear_score(logits: np.ndarray | None, y: np.ndarray) -> tuple[float, float]:
+    """Accuracy and NLL of softmax(logits)."""
+    require(logits is not None, "judged_by: logits, of an encoder that has no linear head; give n_classes")
+    log_probs = torch.from_numpy(logits).double().log_softmax(1).numpy()
+    return float((log_probs.argmax(1) == y).mean()), -float(log_probs[np.arange(len(y)), y].mean())
+
+
 def fingerprint(*parts: Any) -> str:
     """A hash of arrays and plain values that tells whether an interrupted run can be gone on with."""
     digest = hashlib.blake2b(digest_size=16)
@@ -112,15 +119,16 @@ def train_encoder(
     bf16: bool,
     seed: int,
     neighbours: NeighbourLoss | None = None,
+    judged_by: Literal["knn", "logits"] = "knn",
     device: str = "cpu",
     resume: Path | None = None,
     progress: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Train the encoder on bank rows; leave it with the weights of the best epoch by validation kNN accuracy.
+    """Train the encoder on bank rows; leave it with the weights of the epoch of best validation accuracy.
 
-    AdamW, linear warm-up and cosine decay a step, gradients clipped at norm grad_clip. Ties in accuracy go to the
-    lower NLL of the same kNN. Everything random in an epoch follows from (seed, epoch), so a run that was killed and
-    resumed ends with the same bytes as one that was not.
+    AdamW, linear warm-up and cosine decay a step, gradients clipped at norm grad_clip. The accuracy is that of kNN or
+    of its own linear head; ties go to the lower NLL of the same. Everything random in an epoch follows from (seed,
+    epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
 
     Under MixUp rows are mixed before they are embedded, and every loss is λ·L(y) + (1 − λ)·L(y′), with the labels of
     all first or of all second rows of the pairs: cross-entropy and kNN are linear in the label, so for them this is
@@ -135,6 +143,7 @@ def train_encoder(
         lr_factors: of lr for backbone, projection and knn; see `parameter_groups`.
         restarts: period of the first cosine in epochs, 0 for a single one, and factor; see `learning_rate`.
         neighbours: the kNN objective over the bank rows in their order, or None.
+        judged_by: whose validation accuracy chooses the epoch.
         resume: file that holds the state after each epoch, for the caller to remove once the result is safe; or None.
         progress: called with each epoch's row.
 
@@ -145,7 +154,14 @@ def train_encoder(
     x_val, y_val = np.asarray(split.x[split.part == VAL]), np.asarray(split.y[split.part == VAL])
     settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "warmup": warmup}
     settings |= {"grad_clip": grad_clip, "validate_every": validate_every, "k_val": k_val, "augment": augment}
-    settings |= {"mixup": mixup, "lr_factors": lr_factors, "restarts": restarts, "bf16": bf16, "seed": seed}
+    settings |= {
+        "mixup": mixup,
+        "lr_factors": lr_factors,
+        "restarts": restarts,
+        "bf16": bf16,
+        "seed": seed,
+        "judged_by": judged_by,
+    }
     if neighbours is not None:
         settings["neighbours"] = {name: v for name, v in vars(neighbours).items() if not name.startswith("_")}
     objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
@@ -216,8 +232,12 @@ def train_encoder(
             "val_nll": math.nan,
         }
         if (epoch + 1) % validate_every == 0 or epoch + 1 == epochs:
-            z_bank, z_val = (embed(encoder, part, device, bf16)[0] for part in (x, x_val))
-            row["val_accuracy"], row["val_nll"] = knn_score(z_bank, y, z_val, y_val, k_val, len(split.classes))
+            z_val, logits_val = embed(encoder, x_val, device, bf16)
+            if judged_by == "logits":
+                row["val_accuracy"], row["val_nll"] = linear_score(logits_val, y_val)
+            else:
+                z_bank = embed(encoder, x, device, bf16)[0]
+                row["val_accuracy"], row["val_nll"] = knn_score(z_bank, y, z_val, y_val, k_val, len(split.classes))
             if row is best_epoch([*history, row]):
                 best = copy.deepcopy(encoder.state_dict())
         history.append(row)
@@ -234,3 +254,11 @@ def best_epoch(history: Sequence[Row]) -> Row:
     """The row of highest validation accuracy, then lowest validation NLL, then the earliest."""
     validated = [row for row in history if not math.isnan(row["val_accuracy"])]
     return max(validated, key=lambda row: (row["val_accuracy"], -row["val_nll"], -row["epoch"]))
+
+
+def summary(history: Sequence[Row]) -> tuple[Row, list[Row]]:
+    """What is reported of a run: best_epoch and val_accuracy there, and epoch, loss, val_accuracy where validated."""
+    best = best_epoch(history)
+    validated = [row for row in history if not math.isnan(row["val_accuracy"])]  # dvc plots an empty cell as 0
+    curve = [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in validated]
+    return {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]}, curve

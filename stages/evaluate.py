@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import TEST
+from attnknn.artifacts import TEST, Embeddings
 from attnknn.calibration import KINDS
-from attnknn.comparison import compare
+from attnknn.comparison import classifier, compare, together
 from attnknn.device import use_device
-from attnknn.files import write_csv, write_json
+from attnknn.files import new_folder, write_csv, write_json
 from attnknn.learned import load_head
 from attnknn.metrics import oracle
 from attnknn.neighbourhood import Retrieved, classes_of, voters
@@ -22,30 +22,36 @@ def main(
     evidence: Path,
     folds: Path,
     heads: Path,
+    cnn: Path,
     out: Path,
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS; write predictions to OUT, the rest to METRICS and PLOTS."""
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS, CNN; predictions go to OUT, scores to METRICS and PLOTS."""
     p = read_params(dataset, "evaluate", "tune", "k_eval", "device", "threads")
     device, e = use_device(p.device, p.threads), p.evaluate
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
     fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
     made = compare(spaces, fitted, p.k_eval, **p.tune.model_dump(), calibrations=KINDS, device=device)
-    made.test.save(out)
-    scored = scores(made.test, e.bins)
+    plain = classifier(Embeddings.load(cnn), spaces[0], p.tune.ridges, KINDS)
+    test = together(made.test, plain.test)
+    val = made.val if spaces[1:] else together(made.val, plain.val)  # a fold's rows are unknown to the plain network
+    with new_folder(out) as draft:
+        test.save(draft / "test")
+        val.save(draft / "val")
+    scored = scores(test, e.bins)
     write_json(metrics / "evaluate.json", {name: scored[name] for name in scored if name in BASE})
     write_json(metrics / "calibration.json", {name: scored[name] for name in scored if name not in BASE})
-    write_json(metrics / "tuned.json", made.tuned)
+    write_json(metrics / "tuned.json", made.tuned | plain.tuned)
     labels, y = voters(spaces[:1], TEST, p.k_eval)[1], classes_of(spaces[:1], TEST)
     headroom = {"oracle_at_1": 1, "oracle_at_5": min(5, p.k_eval), "oracle_at_k": p.k_eval}
     write_json(
         metrics / "headroom.json", {name: oracle(labels, y, k) for name, k in headroom.items()} | {"k": p.k_eval}
     )
-    methods = made.test.methods
-    intervals, paired = intervals_and_tests(made.test, pairs(methods), e.bins, e.resamples, e.confidence, seed)
-    tables = {"intervals": intervals, "paired": paired, "validation": values(made.val, e.bins)}
-    tables["reliability"] = reliability(made.test, e.bins)
+    intervals, paired = intervals_and_tests(test, pairs(test.methods), e.bins, e.resamples, e.confidence, seed)
+    validation = values(made.val, e.bins) + values(plain.val, e.bins)
+    tables = {"intervals": intervals, "paired": paired, "validation": validation}
+    tables["reliability"] = reliability(test, e.bins)
     for name, table in tables.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 

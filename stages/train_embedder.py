@@ -12,7 +12,7 @@ from attnknn.encoders import Encoder
 from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
-from attnknn.training import best_epoch, train_encoder
+from attnknn.training import summary, train_encoder
 from stages.params import TrainEmbedder, read_params, run
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
@@ -20,25 +20,26 @@ VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
 NOT_LOOP = {"encoder", "pretrained", "widths", "embed_dim", "dropout", "losses", "knn"} | LOSS
 
 
-def train(data: Split, t: TrainEmbedder, seed: int, device: str, bar: str, state: Path | None) -> tuple[Encoder, list]:
+def train(
+    data: Split, t: TrainEmbedder, seed: int, device: str, bar: str, state: Path | None, judge: str = "knn"
+) -> tuple[Encoder, list]:
     """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; BAR names the progress bar."""
     torch.manual_seed(seed)
-    c = len(data.classes)
+    c, votes, neighbours = len(data.classes), t.losses.model_dump(include=VOTES), None
     head = c if t.losses.cross_entropy else 0
     encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
     loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
-    votes, neighbours = t.losses.model_dump(include=VOTES), None
     if any(votes.values()):
         votes |= {**t.knn.model_dump(), "label_smoothing": t.label_smoothing}
         neighbours = NeighbourLoss(data.y[data.part == BANK], c, t.embed_dim, **votes)
+    rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judge, "resume": state}
     with tqdm(total=t.epochs, desc=bar, unit="epoch", delay=2, disable=None) as shown:
 
         def progress(row: dict[str, float]) -> None:
             shown.n = int(row["epoch"])
             shown.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
 
-        rest = {"neighbours": neighbours, "seed": seed, "device": device, "resume": state, "progress": progress}
-        return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest)
+        return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest, progress=progress)
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
@@ -49,10 +50,9 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     data = Split.load(split)
     encoder, history = train(data, p.train_embedder, seed, device, f"train_embedder {dataset}/{seed}", state)
     encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16)
-    best = best_epoch(history)
-    write_json(metrics, {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]})
-    validated = [row for row in history if row["val_accuracy"] >= 0]  # dvc plots an empty cell as 0
-    write_csv(curve, [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in validated])
+    best, rows = summary(history)
+    write_json(metrics, best)
+    write_csv(curve, rows)
     state.unlink(missing_ok=True)
 
 
