@@ -6,23 +6,33 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnknn.artifacts import BANK
-from attnknn.corrupt import long_tail, symmetric_noise
+from attnknn.corrupt import imbalanced, noisy_labels
 from attnknn.evidence import gather_evidence
 from attnknn.gather import retrieve
 from attnknn.neighbourhood import Retrieved
 
 
-def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -> list[Retrieved]:
-    """The same memories, round(rate·N) rows of the first one's bank labelled as another class, at random.
+def with_noise(
+    of: Sequence[Retrieved], rate: float, rng: np.random.Generator, kind: str = "symmetric"
+) -> list[Retrieved]:
+    """The same memories, round(rate·N) rows of the first one's bank labelled as another class.
 
-    Neighbours stay, since they know no labels; what their labels say of them is gathered again.
+    Neighbours stay, since they know no labels; what their labels say of them is gathered again. Instance noise goes by
+    the cosine of each row and the class means of the clean bank, in the first embeddings.
 
     Args:
         of: several embeddings of the same rows, as of a cross-fit; the first has the largest bank.
+        kind: one of `corrupt.NOISES`.
     """
     first = of[0].embeddings
     bank, y = first.rows(BANK), np.array(first.y)
-    y[bank] = symmetric_noise(y[bank], rate, len(first.classes), rng)
+    scores = first.z[bank] @ of[0].evidence.prototypes.T if kind == "instance" else None
+    y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, scores, rng)
+    return relabelled(of, y)
+
+
+def relabelled(of: Sequence[Retrieved], y: np.ndarray) -> list[Retrieved]:
+    """The same memories, their bank rows labelled y (N,); the labels of all other rows stay."""
     made = []
     for one in of:
         e = one.embeddings
@@ -31,18 +41,22 @@ def with_noise(of: Sequence[Retrieved], rate: float, rng: np.random.Generator) -
     return made
 
 
-def with_long_tail(
-    of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu"
+def with_imbalance(
+    of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu", kind: str = "long_tail"
 ) -> list[Retrieved]:
-    """The same embeddings with fewer bank rows, whose class sizes fall off to `ratio` of the largest.
+    """The same embeddings with fewer bank rows, whose rarest class has `ratio` of the largest one's rows.
 
-    They are searched again, exactly. Row ids are those of the rows that are left. Args as for `with_noise`.
+    They are searched again, exactly. Row ids are those of the rows that are left.
+
+    Args:
+        of: as for `with_noise`.
+        kind: one of `corrupt.IMBALANCES`.
     """
     first = of[0].embeddings
     bank = first.rows(BANK)
     lost = np.zeros(len(first.y), dtype=bool)
     lost[bank] = True
-    lost[bank[long_tail(np.asarray(first.y[bank]), ratio, rng)]] = False
+    lost[bank[imbalanced(np.asarray(first.y[bank]), ratio, kind, rng)]] = False
     made = []
     for one in of:
         e = one.embeddings

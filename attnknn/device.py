@@ -22,3 +22,8 @@ def use_device(device: str, threads: int) -> str:
         if number >= count:
             raise InputError(f"device: {device} asked for, but torch sees {count} GPUs here; set device to auto or cpu")
     return device
+
+
+def processes(device: str, threads: int) -> int:
+    """How many processes share independent fits: one a thread on the CPU, one alone on a GPU."""
+    return 1 if device.startswith("cuda") else threads

@@ -252,6 +252,25 @@ def reliability(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> list[Reliab
     ]
 
 
+def shot_accuracy(probs: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    """Mean accuracy over the classes that are `many`, `medium` and `few` in the bank (Liu et al. 2019).
+
+    Classes in order of their counts, ties by number: the first and the last ⌊C/3⌋, at least one each, and the rest.
+    Classes without a test row are left out, and so is a group without a class.
+
+    Args:
+        probs: (N, C).
+        y: (N,) true classes.
+        counts: (C,) bank rows of each class.
+    """
+    hits, sizes = (np.bincount(of, minlength=len(counts)) for of in (y[probs.argmax(1) == y], y))
+    order = np.argsort(-np.asarray(counts), kind="stable")
+    third = max(1, len(order) // 3)
+    groups = {"many": order[:third], "medium": order[third:-third], "few": order[-third:]}
+    known = {name: group[sizes[group] > 0] for name, group in groups.items()}
+    return {name: float((hits[group] / sizes[group]).mean()) for name, group in known.items() if len(group)}
+
+
 def oracle(labels: np.ndarray, y: np.ndarray, k: int) -> float:
     """Share of rows with a neighbour of their own class among the first k: what the best weights could get right.
 

@@ -12,7 +12,17 @@ from attnknn.errors import require
 Table = list[dict[str, Any]]
 Pair = tuple[str, str]
 # The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
-BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
+BASE = (
+    "uniform",
+    "distance",
+    "distance_vector",
+    "attention",
+    "prototypes",
+    "linear",
+    "linear_temperature",
+    "cnn",
+    "cnn_temperature",
+)
 TESTED = ("accuracy", "nll", "ece")
 # What gets intervals where many memories are compared: the tested ones, and those that rare classes show in.
 UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")

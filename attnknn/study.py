@@ -1,14 +1,19 @@
 """Attention and what it has to beat, fitted and tuned anew under conditions of the memory; it ends in plain tables."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from attnknn.artifacts import BANK
 from attnknn.calibration import KINDS
 from attnknn.comparison import Compared, compare
 from attnknn.fitting import fit_head
+from attnknn.metrics import shot_accuracy
 from attnknn.neighbourhood import Retrieved
+from attnknn.parallel import in_order
 from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import UNDER_CONDITIONS, Table, intervals_and_tests, pairs, scores, values
 
@@ -17,19 +22,51 @@ Settings = Mapping[str, Any]
 
 
 def fit_and_compare(
-    spaces: Sequence[Retrieved], k_train: int, k_eval: int, fitting: Settings, grids: Settings, seed: int, device: str
+    spaces: Sequence[Retrieved],
+    k_train: int,
+    k_eval: int,
+    fitting: Settings,
+    grids: Settings,
+    seed: int,
+    device: str,
+    calibrations: Sequence[str] = KINDS,
 ) -> Compared:
     """Fit attention and prototypes alone, tune the baselines, and answer all test rows; k shrinks with the bank.
 
     Args:
         fitting: keyword arguments of `fit_head` that do not follow from the others.
         grids: ks, temperatures, priors, ridges of `compare`.
+        calibrations: kinds of `calibration.calibrate`.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
     heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"], device)}
-    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=KINDS, device=device)
+    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=calibrations, device=device)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What one memory and one head under one condition gave."""
+
+    scores: dict[str, dict[str, float]]
+    tables: dict[str, Table]
+
+
+def _cell(make: Make, repeat: int, scoring: Settings, seed: int, settings: Settings) -> _Cell:
+    spaces = make(np.random.default_rng([seed, repeat]))
+    # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
+    made = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
+    against = pairs(made.test.methods)
+    intervals, paired = intervals_and_tests(made.test, against, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
+    scored = scores(made.test, scoring["bins"])
+    bank = np.bincount(spaces[0].embeddings.y[spaces[0].embeddings.rows(BANK)], minlength=len(made.test.classes))
+    for name, probs in zip(made.test.methods, made.test.probs, strict=True):
+        shots = shot_accuracy(probs, made.test.y, bank)
+        scored[name] |= shots
+        intervals += [{"method": name, "metric": m, "value": v, "low": None, "high": None} for m, v in shots.items()]
+    tables = {"intervals": intervals, "paired": paired, "validation": values(made.val, scoring["bins"])}
+    return _Cell(scored, tables)
 
 
 def under_conditions(
@@ -38,6 +75,7 @@ def under_conditions(
     scoring: Settings,
     seed: int,
     progress: Callable[[str], object] | None = None,
+    workers: int = 1,
     **settings: Any,
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
     """`fit_and_compare` under each condition, several times: a new memory and a new head each.
@@ -45,30 +83,29 @@ def under_conditions(
     Args:
         conditions: by name, what makes the memory from a random generator.
         scoring: bins, resamples, confidence.
+        workers: see `parallel.in_order`.
         settings: of `fit_and_compare`.
 
     Returns:
         Mean scores over repeats, by condition, method and metric; and the tables `intervals`, `paired` and
-        `validation`, whose rows begin with condition and repeat.
+        `validation`, whose rows begin with condition and repeat. Metrics `many`, `medium` and `few` are
+        `metrics.shot_accuracy`, and have no interval.
     """
-    means: dict[str, dict[str, dict[str, float]]] = {}
+    asked = [(name, repeat) for name in conditions for repeat in range(repeats)]
+    calls = [partial(_cell, conditions[name], repeat, scoring, seed, settings) for name, repeat in asked]
+    scored: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in conditions}
     tables: dict[str, Table] = {"intervals": [], "paired": [], "validation": []}
-    for name, make in conditions.items():
-        scored = []
-        for repeat in range(repeats):
-            spaces = make(np.random.default_rng([seed, repeat]))
-            # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
-            made = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
-            scored.append(scores(made.test, scoring["bins"]))
-            against = pairs(made.test.methods)
-            intervals, paired = intervals_and_tests(made.test, against, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
-            found = {"intervals": intervals, "paired": paired, "validation": values(made.val, scoring["bins"])}
-            for table, rows in found.items():
-                tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
-            if progress is not None:
-                progress(name)
-        means[name] = {
-            method: {metric: float(np.mean([one[method][metric] for one in scored])) for metric in of}
-            for method, of in scored[0].items()
+    for (name, repeat), cell in zip(asked, in_order(calls, workers), strict=True):
+        scored[name].append(cell.scores)
+        for table, rows in cell.tables.items():
+            tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
+        if progress is not None:
+            progress(name)
+    means = {
+        name: {
+            method: {metric: float(np.mean([one[method][metric] for one in cells])) for metric in of}
+            for method, of in cells[0].items()
         }
+        for name, cells in scored.items()
+    }
     return means, tables

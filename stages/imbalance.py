@@ -3,7 +3,8 @@
 from functools import partial
 from pathlib import Path
 
-from attnknn.conditions import with_long_tail
+from attnknn.conditions import with_imbalance
+from attnknn.corrupt import imbalance_conditions
 from attnknn.device import use_device
 from attnknn.neighbourhood import Retrieved
 from stages.noise import study
@@ -14,12 +15,16 @@ def main(
     dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
+    # fmt: off
     p = read_params(
-        dataset, "imbalance", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads"
+        dataset, "imbalance.kinds", "imbalance.ratios", "imbalance.repeats", "train_attention", "tune", "evaluate",
+        "k_train", "k_eval", "device", "threads",
     )
+    # fmt: on
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
-    make = partial(with_long_tail, spaces, device=use_device(p.device, p.threads))
-    conditions = {f"long tail {ratio}": partial(make, ratio) for ratio in p.imbalance.ratios}
+    make = partial(with_imbalance, spaces, device=use_device(p.device, p.threads))
+    found = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios)
+    conditions = {name: partial(make, ratio, kind=kind) for name, (kind, ratio) in found.items()}
     study("imbalance", conditions, p.imbalance.repeats, p, (dataset, seed), [metrics, plots])
 
 

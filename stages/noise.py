@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from tqdm import tqdm
 
 from attnknn.conditions import with_noise
-from attnknn.device import use_device
+from attnknn.corrupt import noise_conditions
+from attnknn.device import processes, use_device
 from attnknn.files import write_csv, write_json
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import BASE
@@ -22,11 +23,10 @@ def study(
     """Fit and compare under each condition; write METRICS, and tables under PLOTS."""
     dataset, seed = item
     metrics, plots = out
-    with tqdm(
-        total=len(conditions) * repeats, desc=f"{stage} {dataset}/{seed}", unit="head", delay=2, disable=None
-    ) as bar:
-        ks = {"k_train": p.k_train, "k_eval": p.k_eval, "device": use_device(p.device, p.threads)}
-        settings = ks | {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
+    total, device = len(conditions) * repeats, use_device(p.device, p.threads)
+    with tqdm(total=total, desc=f"{stage} {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
+        settings = {"k_train": p.k_train, "k_eval": p.k_eval, "device": device, "workers": processes(device, p.threads)}
+        settings |= {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
         scoring = p.evaluate.model_dump()
         means, tables = under_conditions(conditions, repeats, scoring, seed, lambda _: bar.update(), **settings)
     write_json(metrics, {c: {m: of[m] for m in of if m in BASE} for c, of in means.items()})
@@ -38,9 +38,15 @@ def main(
     dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
-    p = read_params(dataset, "noise", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads")
+    # fmt: off
+    p = read_params(
+        dataset, "noise.kinds", "noise.rates", "noise.repeats", "train_attention", "tune", "evaluate", "k_train",
+        "k_eval", "device", "threads",
+    )
+    # fmt: on
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
-    conditions = {f"noise {rate}": partial(with_noise, spaces, rate) for rate in p.noise.rates}
+    found = noise_conditions(p.noise.kinds, p.noise.rates)
+    conditions = {name: partial(with_noise, spaces, rate, kind=kind) for name, (kind, rate) in found.items()}
     study("noise", conditions, p.noise.repeats, p, (dataset, seed), [metrics, plots])
 
 

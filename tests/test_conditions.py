@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings
-from attnknn.conditions import with_long_tail, with_noise
+from attnknn.conditions import with_imbalance, with_noise
+from attnknn.corrupt import NOISES
 from attnknn.evidence import gather_evidence
 from attnknn.gather import retrieve
 from attnknn.neighbourhood import Retrieved
@@ -105,7 +106,7 @@ def test_no_noise_changes_nothing(spaces: list[Retrieved]) -> None:
 
 
 def test_the_same_generator_gives_the_same_memory(spaces: list[Retrieved]) -> None:
-    for make, how_much in ((with_noise, 0.3), (with_long_tail, 0.1)):
+    for make, how_much in ((with_noise, 0.3), (with_imbalance, 0.1)):
         first, again, other = (make(spaces, how_much, rng(seed))[0] for seed in (4, 4, 5))
         assert same(first, again)
         assert not same(first, other)
@@ -114,7 +115,7 @@ def test_the_same_generator_gives_the_same_memory(spaces: list[Retrieved]) -> No
 def test_what_was_given_stays_as_it_was(spaces: list[Retrieved]) -> None:
     y, z = np.array(spaces[0].embeddings.y), np.array(spaces[0].embeddings.z)
     with_noise(spaces, 0.6, rng())
-    with_long_tail(spaces, 0.1, rng())
+    with_imbalance(spaces, 0.1, rng())
     np.testing.assert_array_equal(spaces[0].embeddings.y, y)
     np.testing.assert_array_equal(spaces[0].embeddings.z, z)
 
@@ -123,7 +124,7 @@ def test_what_was_given_stays_as_it_was(spaces: list[Retrieved]) -> None:
 def test_fault_10_a_long_tail_takes_bank_rows_by_the_formula_and_no_queries(
     spaces: list[Retrieved], ratio: float
 ) -> None:
-    made = with_long_tail(spaces, ratio, rng())
+    made = with_imbalance(spaces, ratio, rng())
     sizes = np.bincount(spaces[0].embeddings.y[spaces[0].embeddings.rows(BANK)])
     wanted = np.minimum(sizes, np.maximum(1, np.round(sizes.max() * ratio ** np.array([0, 0.5, 1]))))
     left = made[0].embeddings
@@ -136,7 +137,7 @@ def test_fault_10_a_long_tail_takes_bank_rows_by_the_formula_and_no_queries(
 
 
 def test_folds_lose_the_same_rows(spaces: list[Retrieved]) -> None:
-    main, *folds = (one.embeddings for one in with_long_tail(spaces, 0.1, rng()))
+    main, *folds = (one.embeddings for one in with_imbalance(spaces, 0.1, rng()))
     kept = origin(main)[main.rows(BANK)]
     for before, fold in zip(spaces[1:], folds, strict=True):
         bank = origin(fold)[fold.rows(BANK)]
@@ -145,7 +146,7 @@ def test_folds_lose_the_same_rows(spaces: list[Retrieved]) -> None:
 
 def test_after_a_long_tail_neighbours_are_those_that_are_left(spaces: list[Retrieved]) -> None:
     """Searched again: fault 1 and fault 2 stay mended, and the nearest is truly the nearest."""
-    for one in with_long_tail(spaces, 0.25, rng()):
+    for one in with_imbalance(spaces, 0.25, rng()):
         e, found = one.embeddings, one.neighbours
         bank = e.rows(BANK)
         assert (e.part[found.ids] == BANK).all()
@@ -160,7 +161,7 @@ def test_after_a_long_tail_neighbours_are_those_that_are_left(spaces: list[Retri
 def test_fewer_rows_left_than_k(spaces: list[Retrieved]) -> None:
     """Of 30 rows a class 30, 3 and 1 are left, fewer than 40; every row still has as many neighbours as there are."""
     wide = [retrieve(one.embeddings, 40, (5, 40)) for one in spaces]
-    for one in with_long_tail(wide, 0.01, rng()):
+    for one in with_imbalance(wide, 0.01, rng()):
         size = len(one.embeddings.rows(BANK))
         assert size - 1 < 40
         assert one.neighbours.ids.shape[1] == size - 1
@@ -170,7 +171,7 @@ def test_fewer_rows_left_than_k(spaces: list[Retrieved]) -> None:
 
 def test_a_class_that_vanishes_from_a_fold(spaces: list[Retrieved]) -> None:
     """The one row that is left of the rarest class is held out by one fold, whose memory then has none of it."""
-    made = with_long_tail(spaces, 0.01, rng())
+    made = with_imbalance(spaces, 0.01, rng())
     counts = np.stack([np.bincount(one.embeddings.y[one.embeddings.rows(BANK)], minlength=3) for one in made])
     assert counts[:, 2].tolist().count(0) == 1
     bare = made[int(counts[:, 2].argmin())]
@@ -195,4 +196,37 @@ def test_all_of_a_class_relabelled(spaces: list[Retrieved]) -> None:
 
 def test_the_metric_of_the_memory_is_kept(spaces: list[Retrieved]) -> None:
     products = [retrieve(one.embeddings, 20, SIZES, metric="ip") for one in spaces]
-    assert {one.neighbours.metric for one in with_long_tail(products, 0.1, rng())} == {"ip"}
+    assert {one.neighbours.metric for one in with_imbalance(products, 0.1, rng())} == {"ip"}
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_every_kind_of_noise_hits_so_many_bank_rows_and_no_query(spaces: list[Retrieved], kind: str) -> None:
+    for before, after in zip(spaces, with_noise(spaces, 0.4, rng(), kind), strict=True):
+        wrong = after.embeddings.y != before.embeddings.y
+        assert not wrong[of_queries(before.embeddings)].any()
+        if before is spaces[0]:
+            assert wrong.sum() == 36
+
+
+def test_instance_noise_gives_bank_rows_the_class_whose_prototype_is_next_and_hits_those_near_it(
+    spaces: list[Retrieved],
+) -> None:
+    e, prototypes = spaces[0].embeddings, spaces[0].evidence.prototypes
+    bank = e.rows(BANK)
+    cosines = e.z[bank] @ prototypes.T
+    own = cosines[np.arange(len(bank)), e.y[bank]]
+    cosines[np.arange(len(bank)), e.y[bank]] = -np.inf
+    margins = {True: [], False: []}
+    for seed in range(20):
+        noisy = with_noise(spaces, 0.3, rng(seed), "instance")[0].embeddings.y[bank]
+        wrong = noisy != e.y[bank]
+        np.testing.assert_array_equal(noisy[wrong], cosines.argmax(1)[wrong])
+        for hit in (True, False):
+            margins[hit].append((own - cosines.max(1))[wrong == hit].mean())
+    assert np.mean(margins[True]) < np.mean(margins[False]) - 0.2
+
+
+def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[Retrieved]) -> None:
+    made = with_imbalance(spaces, 0.1, rng(), kind="step")
+    before, left = (np.bincount(e.y[e.rows(BANK)]) for e in (spaces[0].embeddings, made[0].embeddings))
+    np.testing.assert_array_equal(left, [before[0], before[1], round(before.max() * 0.1)])
