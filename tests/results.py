@@ -8,7 +8,7 @@ import numpy as np
 from attnknn.artifacts import Predictions
 from attnknn.files import write_csv, write_json
 from attnknn.plots import CALIBRATIONS, METHODS
-from attnknn.scorecard import TESTED, Pair, intervals_and_tests, pairs, reliability, scores, values
+from attnknn.scorecard import UNDER_CONDITIONS, Pair, intervals_and_tests, pairs, reliability, scores, values
 
 # method: (strength of the evidence for the true class, how much too sure)
 Strengths = dict[str, tuple[float, float]]
@@ -110,7 +110,9 @@ def write_conditions(
                 made = predictions(weaker, rows, seed=draw)
                 intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
                 on_val = values(predictions(weaker, rows, seed=draw + 1000), 15)
-                intervals = [row for row in intervals if row["metric"] in TESTED]
+                intervals = [row for row in intervals if row["metric"] in UNDER_CONDITIONS]
+                shots = {"metric": "few", "value": 0.5, "low": None, "high": None}
+                intervals += [{"method": name, **shots} for name in made.methods]
                 for name, found in zip(tables, (intervals, paired, on_val), strict=True):
                     tables[name] += [{**where, **row} for row in found]
         for name, found in tables.items():

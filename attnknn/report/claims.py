@@ -33,6 +33,7 @@ TO_BEAT = "distance_vector"
 WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 CLAIMED = ("nll", "accuracy", "ece")
 NAMES = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
+_NAMED = 4  # conditions, beyond which they are counted
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap has not seen what errors cost
 
 
@@ -196,12 +197,13 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _places(settings: Sequence[Setting], all_of: Sequence[Setting]) -> str:
-    """Settings by dataset; conditions are named where a dataset has several and not all of them are meant."""
+    """Settings by dataset; up to four conditions are named where a dataset has several and not all are meant."""
     words = []
     for dataset in dict.fromkeys(d for d, _ in settings):
         mine = [condition for d, condition in settings if d == dataset]
         total = sum(d == dataset for d, _ in all_of)
-        shown = "" if total == 1 else " (all conditions)" if len(mine) == total else f" ({', '.join(mine)})"
+        named = ", ".join(mine) if len(mine) <= _NAMED else f"{len(mine)} of {total} conditions"
+        shown = "" if total == 1 else " (all conditions)" if len(mine) == total else f" ({named})"
         words.append(dataset + shown)
     return _list(words)
 

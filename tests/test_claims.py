@@ -1,0 +1,227 @@
+"""Claims computed from paired comparisons: every one can come out no, and conclusions follow the numbers."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn.errors import InputError
+from attnknn.report import claims as claimed
+from attnknn.report.claims import Claim, answer, answers, beyond, headline, holm, overall, sentence
+from attnknn.report.tables import fixed, p_value
+
+
+def paired(
+    dataset: str = "digits",
+    seed: int = 0,
+    gain: float = 0.1,
+    p: float = 1e-6,
+    errors: int = 100,
+    against: dict[str, float] | None = None,
+    condition: str = "clean",
+    repeat: int = 0,
+) -> pd.DataFrame:
+    """Rows in which attention is better by `gain` (NLL and ECE lower, accuracy higher) than every baseline."""
+    gains = against or {"uniform": 2 * gain, "distance": 1.5 * gain, "distance_vector": gain}
+    gains = {"linear": gain, **gains}
+    run = {"dataset": dataset, "condition": condition, "seed": seed, "repeat": repeat, "method": "attention"}
+    rows = []
+    for baseline, by in gains.items():
+        for metric, sign in (("accuracy", 1), ("nll", -1), ("ece", -1)):
+            d = sign * by
+            row = {**run, "baseline": baseline, "metric": metric, "difference": d, "errors": errors, "p": p}
+            rows.append({**row, "low": d - 0.01, "high": d + 0.01})
+    return pd.DataFrame(rows)
+
+
+def on_val(rows: pd.DataFrame, best: str = "distance_vector") -> pd.DataFrame:
+    """Validation scores for the same runs and baselines; `best` is best in every metric."""
+    known = rows[["dataset", "condition", "seed", "repeat", "baseline", "metric"]].rename(
+        columns={"baseline": "method"}
+    )
+    good = (known["method"] == best) == (known["metric"] == "accuracy")
+    return known.assign(value=np.where(good, 0.9, 0.1))
+
+
+def claims(rows: pd.DataFrame, best: str = "distance_vector", alpha: float = 0.01) -> list[Claim]:
+    return claimed.claims(rows, on_val(rows, best), alpha)
+
+
+def test_where_hardly_a_row_is_wrong_nothing_is_decided() -> None:
+    assert {c.verdict for c in claims(paired(errors=20))} == {"yes"}
+    assert {c.verdict for c in claims(paired(errors=19))} == {"undecided"}
+    seeds = pd.concat([paired(seed=0, errors=50), paired(seed=1, errors=3)])
+    assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
+
+
+def test_where_p_is_counted_and_claims_are_many_the_page_says_that_none_can_be_decided() -> None:
+    """Of n claims the smallest p that R resamples leave is n · 2/(R + 1), twice that for two runs together."""
+    open_ = claims(paired(errors=399, p=0.002))
+    assert {c.verdict for c in open_} == {"undecided"}
+    (line,) = claimed.out_of_reach(open_, 999)
+    assert line.startswith("Fewer than 400 are wrong on digits: there 999 resamples are too coarse")
+    assert f"among {len(open_)} claims" in line
+    enough = 200 * len(open_)
+    assert claimed.out_of_reach(open_, enough - 1) != [], "n · 2/(R + 1) is .01, not below"
+    assert claimed.out_of_reach(open_, enough) == []
+    assert claimed.out_of_reach(claims(paired(errors=400, p=0.002)), 999) == []
+    runs = claims(pd.concat([paired(repeat=0, errors=399, p=0.002), paired(repeat=1, errors=399, p=0.002)]))
+    assert claimed.out_of_reach(runs, 2 * enough - 1) != []
+    assert claimed.out_of_reach(runs, 2 * enough) == []
+
+
+def test_what_is_decided_was_in_reach() -> None:
+    """Holm multiplies the smallest p by the number of claims, and later ones by less."""
+    small = paired("iris", errors=399, p=0.002)
+    found = claims(pd.concat([paired("digits", p=1e-12), small]), alpha=0.05)
+    assert {c.verdict for c in found} == {"yes"}
+    assert len(found) * 0.002 > 0.01
+    assert claimed.out_of_reach(found, 999) == []
+
+
+def test_too_few_errors_are_told_whatever_the_resamples() -> None:
+    (line,) = claimed.out_of_reach(claims(paired(errors=19)), 10**9)
+    assert line == "Fewer than 20 test rows are wrong on digits: too few for a verdict."
+    assert claimed.out_of_reach(claims(paired(errors=20)), 10**9) == []
+
+
+def test_holm_by_hand() -> None:
+    """Sorted .01, .02, .03, .5 times 4, 3, 2, 1 is .04, .06, .06, .5: never smaller than the one before."""
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.1, "yes"), (-0.1, "no")])
+def test_better_is_yes_and_worse_is_no_in_every_metric(gain: float, expected: str) -> None:
+    found = claims(paired(against={"uniform": 3 * gain, "distance_vector": gain, "linear": gain}))
+    assert {c.verdict for c in found} == {expected}
+    assert answer(found) == expected
+
+
+def test_undecided_from_alpha_upwards() -> None:
+    """Three metrics against two baselines are six claims, so Holm takes the smallest p six times."""
+    assert {c.verdict for c in claims(paired(p=0.01 / 6 + 1e-9))} == {"undecided"}
+    assert {c.verdict for c in claims(paired(p=0.01 / 6 - 1e-9))} == {"yes"}
+    assert {c.verdict for c in claims(paired(p=0.04 / 6), alpha=0.05)} == {"yes"}
+
+
+def test_more_settings_make_each_claim_harder() -> None:
+    assert {c.verdict for c in claims(paired(p=0.0015))} == {"yes"}
+    for key in ("dataset", "condition"):
+        ten = pd.concat([paired(**{key: f"d{i}"}, p=0.0015) for i in range(10)])
+        assert {c.verdict for c in claims(ten)} == {"undecided"}
+
+
+def test_the_best_baseline_is_chosen_on_validation_rows_whatever_the_test_rows_say() -> None:
+    """On test rows uniform is by far the hardest to beat; validation rows say distance + isotonic, and that is it."""
+    rows = paired(against={"uniform": -9.0, "distance_isotonic": 0.1, "distance_vector": 0.2, "linear": -5.0})
+    found = [(c.metric, c.baseline, c.roles) for c in claims(rows, best="distance_isotonic")]
+    assert found == [
+        (metric, baseline, roles)
+        for metric in ("nll", "accuracy", "ece")
+        for baseline, roles in (
+            ("distance_isotonic", ("best tuned",)),
+            ("distance_vector", ("to beat",)),
+            ("linear", ("without neighbours",)),
+        )
+    ]
+
+
+@pytest.mark.parametrize("best", ["linear", "attention_vector", "prototypes"])
+def test_only_a_voting_baseline_can_be_the_best_tuned(best: str) -> None:
+    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, best: 0.1})
+    names = {c.baseline for c in claims(rows, best) if "best tuned" in c.roles}
+    assert names <= {"uniform", "distance_vector"}
+
+
+@pytest.mark.parametrize("best", ["prototypes", "prototypes_isotonic", "linear", "linear_vector"])
+def test_the_best_without_neighbours_is_chosen_on_validation_rows_and_does_not_change_the_answer(best: str) -> None:
+    others = {"prototypes": 0.4, "linear_temperature": 0.5}
+    rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, **others, best: -0.3})
+    found = claims(rows, best)
+    assert [(c.baseline, c.verdict) for c in found if c.metric == "nll" and c.roles == ("without neighbours",)] == [
+        (best, "no")
+    ]
+    assert answer(found) == "yes"
+    assert "its NLL is worse on digits." in beyond(found)
+    assert "the best without neighbours: worse in NLL, accuracy and ECE" in sentence(found)
+
+
+def test_seeds_must_agree_in_sign_whatever_p() -> None:
+    for key in ("seed", "repeat"):
+        agree = pd.concat([paired(**{key: 0}, gain=0.1), paired(**{key: 1}, gain=0.2)])
+        assert {c.verdict for c in claims(agree)} == {"yes"}
+        differ = pd.concat([paired(**{key: 0}, gain=0.5), paired(**{key: 1}, gain=-0.01)])
+        assert {c.verdict for c in claims(differ)} == {"undecided"}
+
+
+def test_runs_are_combined_as_twice_the_mean_p() -> None:
+    for key in ("seed", "repeat"):
+        first, *_ = claims(pd.concat([paired(**{key: 0}, gain=0.1, p=0.001), paired(**{key: 1}, gain=0.3, p=0.003)]))
+        assert first.p == pytest.approx(6 * 2 * 0.002)
+        assert first.difference == pytest.approx(-0.2)
+        assert first.sd == pytest.approx(0.2 / math.sqrt(2))
+        assert (first.low, first.high) == (pytest.approx(-0.31), pytest.approx(-0.09))
+        assert first.runs == 2
+
+
+def test_no_difference_is_never_decided() -> None:
+    assert {c.verdict for c in claims(paired(gain=0.0, p=0.0))} == {"undecided"}
+
+
+def test_a_lower_nll_that_costs_accuracy_is_no() -> None:
+    found = claims(paired().assign(difference=-0.1))
+    assert {c.metric: c.verdict for c in found} == {"nll": "yes", "accuracy": "no", "ece": "yes"}
+    assert answer(found) == "no"
+    assert "better in NLL and ECE, worse in accuracy" in sentence(found)
+
+
+def test_every_condition_has_its_own_answer_and_the_worst_is_the_datasets() -> None:
+    rows = pd.concat([paired(), paired(condition="noise 0.3", gain=-0.1), paired("iris")])
+    found = answers(claims(rows))
+    assert found == {("digits", "clean"): "yes", ("digits", "noise 0.3"): "no", ("iris", "clean"): "yes"}
+    assert [overall(v) for v in (["yes", "no"], ["yes", "undecided"], ["yes", "yes"])] == ["no", "undecided", "yes"]
+    lines = headline(found)
+    assert lines[0].startswith("Learned attention does not pay on digits (noise 0.3): ")
+    assert lines[1].startswith("Learned attention pays on digits (clean) and iris: ")
+
+
+def test_the_first_words_are_where_attention_does_not_win() -> None:
+    lines = headline({("adult", "clean"): "yes", ("digits", "clean"): "no", ("iris", "clean"): "undecided"})
+    assert [words.split(":")[0].rstrip(".") for words in lines] == [
+        "Learned attention does not pay on digits",
+        "Learned attention does not clearly win on iris",
+        "Learned attention pays on adult",
+    ]
+
+
+def test_a_missing_baseline_is_told() -> None:
+    rows = paired(against={"uniform": 0.1})
+    with pytest.raises(InputError, match="digits, clean has no nll row against distance_vector"):
+        claims(rows, "uniform")
+    with pytest.raises(InputError, match="validation: digits, clean has no row"):
+        claimed.claims(paired(), on_val(paired("iris")))
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "text"), [(-0.12345, False, "−0.123"), (0.5, True, "+0.500"), (-0.0001, True, "0.000")]
+)
+def test_numbers(value: float, sign: bool, text: str) -> None:
+    assert fixed(value, 3, sign) == text
+
+
+def test_p_values() -> None:
+    assert [p_value(p) for p in (0.0001, 0.0123, 1.0)] == ["< .001", ".012", "1"]
+
+
+def test_many_conditions_are_counted_and_few_are_named() -> None:
+    found = {("digits", f"noise {i}"): "yes" for i in range(5)} | {("digits", "clean"): "no"}
+    assert headline(found)[1].startswith("Learned attention pays on digits (5 of 6 conditions): ")
+    del found["digits", "noise 4"]
+    assert headline(found)[1].startswith("Learned attention pays on digits (noise 0, noise 1, noise 2, noise 3): ")
+
+
+def test_on_a_tie_the_best_tuned_is_the_baseline_to_beat() -> None:
+    rows = paired(against={"uniform": 0.2, "distance_isotonic": 0.2, "distance_vector": 0.1})
+    found = claimed.claims(rows, on_val(rows).assign(value=0.5))
+    assert {c.roles for c in found if c.baseline == "distance_vector"} == {("best tuned", "to beat")}
