@@ -20,7 +20,7 @@ say what differs for it under `overrides`:
   sources:
     birds: {{kind: image_folder, path: /data/birds.zip}}
   overrides:
-    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}}}
+    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}, tta: {{}}}}
 
 Then run it: dvc exp run -S 'datasets=[birds]'
 """

@@ -1,0 +1,44 @@
+"""Test-time augmentation of every method alike: the mean of its answers over the first n views, for every n."""
+
+from pathlib import Path
+
+from attnknn.device import use_device
+from attnknn.files import write_csv, write_json
+from attnknn.learned import load_head
+from attnknn.neighbourhood import Retrieved
+from attnknn.scorecard import BASE
+from attnknn.tta import COLUMNS, answer_views, score_views
+from attnknn.views import load_views
+from stages.params import read_params, run
+
+
+def main(
+    dataset: str,
+    seed: int,
+    embeddings: Path,
+    neighbours: Path,
+    evidence: Path,
+    views: Path,
+    heads: Path,
+    metrics: Path,
+    plots: Path,
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, VIEWS and HEADS; write METRICS, and tables under PLOTS."""
+    p = read_params(dataset, "tune", "evaluate", "k_eval", "device", "threads")
+    device = use_device(p.device, p.threads)
+    main, seen = Retrieved.load(embeddings, neighbours, evidence), load_views(views)
+    means, tables = {}, {name: [] for name in COLUMNS}
+    if seen:
+        fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
+        t = p.tune
+        found = answer_views(main, seen, fitted, p.k_eval, t.ks, t.temperatures, t.priors, device)
+        means, tables = score_views(found, main, t.ridges, **p.evaluate.model_dump(), seed=seed)
+    else:
+        print(f"tta {dataset}/{seed}: nothing to do, since there are no views")
+    write_json(metrics, {n: {m: of[m] for m in of if m in BASE} for n, of in means.items()})
+    for name, table in tables.items():
+        write_csv(plots / name / f"{dataset}-{seed}.csv", table, COLUMNS[name])
+
+
+if __name__ == "__main__":
+    run(main)

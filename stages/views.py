@@ -1,0 +1,40 @@
+"""Embed the views of the held-out images, and find each view's nearest bank rows; a table has no views."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from attnknn.artifacts import Embeddings, Split
+from attnknn.bank import Bank, set_threads
+from attnknn.device import use_device
+from attnknn.encoders import Encoder
+from attnknn.views import View, held_out, images_of, save_views, see
+from stages.params import read_params, run
+
+
+def main(dataset: str, seed: int, split: Path, encoder: Path, embeddings: Path, bank: Path, out: Path) -> None:
+    """Read SPLIT, ENCODER, EMBEDDINGS and BANK; write the views to OUT."""
+    p = read_params(dataset, "tta", "k_max", "device", "threads")
+    device = use_device(p.device, p.threads)
+    set_threads(p.threads)
+    data = Split.load(split)
+
+    def views() -> Iterator[tuple[str, View]]:
+        model, about = Encoder.load(encoder)
+        memory, rows = Bank.load(bank, Embeddings.load(embeddings).z), held_out(data.part)
+        total = int(p.tta.flip) + p.tta.crops
+        made = images_of(torch.from_numpy(np.asarray(data.x[rows])), **p.tta.model_dump(), seed=seed)
+        for name, x in tqdm(made, f"views {dataset}/{seed}", total, unit="view", delay=2, disable=None):
+            yield name, see(model, x.numpy(), rows, memory, p.k_max, device, about["bf16"])
+
+    names = save_views(views() if data.is_image else iter(()), out)
+    if not names:
+        reason = "tta.flip and tta.crops ask for none" if data.is_image else "a table has none"
+        print(f"views {dataset}/{seed}: no views, since {reason}")
+
+
+if __name__ == "__main__":
+    run(main)
