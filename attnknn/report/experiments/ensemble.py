@@ -7,8 +7,8 @@ import pandas as pd
 
 from attnknn.plots import HIGHER_IS_BETTER, INK, METRICS, as_png, method_colour, method_name, new_figure, tidy
 from attnknn.report.claims import FEWEST_ERRORS, NAMES, combined_p, holm, verdict
-from attnknn.report.results import Run, joined
-from attnknn.report.section import Part, Section, Table
+from attnknn.report.results import OF_SEEDS, Run, joined
+from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import digits_for, fixed, p_value
 
 SCORES, PAIRED = "ensemble", "ensemble_paired"
@@ -223,6 +223,18 @@ def _tables(scores: pd.DataFrame, found: pd.DataFrame, digits: int, seeds: int) 
     ]
 
 
+def of_seeds(run: Run, digits: int) -> list[Table]:
+    """The mean of the predictions over seeds beside each seed's, where they share their test rows."""
+    if OF_SEEDS not in run.tables:
+        return []
+    rows = []
+    for r in run.tables[OF_SEEDS].to_dict("records"):
+        ends = f"{fixed(r['low'], digits)} … {fixed(r['high'], digits)}" if r["low"] == r["low"] else ""
+        score = Cell(fixed(r["value"], digits), ends)
+        rows.append([str(r["source"]), method_name(r["method"]), METRICS.get(r["metric"], r["metric"]), score])
+    return [Table("seeds", "Mean of the predictions over seeds", ["of", "method", "metric", "score"], rows)]
+
+
 def section(runs: Sequence[Run]) -> Section:
     """What k-ensemble, adaptive k and learned stopping change, for every dataset where the stage ran."""
     parts = []
@@ -234,13 +246,14 @@ def section(runs: Sequence[Run]) -> Section:
         digits = digits_for(int(mine[0].json["prepare"]["test"]))
         ours = scores[(scores["method"] == "attention") & (scores["metric"] == "mean_k")]
         mean_k = {str(v): float(k) for v, k in ours.groupby("variant")["value"].mean().items()}
+        tables = _tables(scores, found, digits, len(mine)) + of_seeds(mine[-1], digits)
         text = f"{dataset}: differences of k-ensemble, adaptive k and learned stopping from the single k"
         parts.append(
             Part(
                 dataset,
                 sentence(found, mean_k, len(mine)),
                 [(text, picture(found))],
-                _tables(scores, found, digits, len(mine)),
+                tables,
             )
         )
     return Section(

@@ -1,0 +1,39 @@
+"""Several k made one answer: k-ensemble, adaptive k and learned stopping, for every kNN method."""
+
+from pathlib import Path
+
+from attnknn.device import use_device
+from attnknn.ensemble import compare_variants
+from attnknn.files import write_csv, write_json
+from attnknn.learned import load_head
+from attnknn.neighbourhood import Retrieved
+from stages.params import read_params, run
+
+
+def main(
+    dataset: str,
+    seed: int,
+    embeddings: Path,
+    neighbours: Path,
+    evidence: Path,
+    folds: Path,
+    heads: Path,
+    metrics: Path,
+    plots: Path,
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS and HEADS; write METRICS, and tables under PLOTS."""
+    p = read_params(dataset, "ensemble", "tune", "evaluate", "k_eval", "device", "threads")
+    device = use_device(p.device, p.threads)
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    attention = load_head(heads / "attention").to(device)
+    grids, scoring = p.tune.model_dump(), p.evaluate.model_dump()
+    means, intervals, paired = compare_variants(
+        spaces, attention, p.k_eval, p.ensemble.ks, grids, scoring, seed, device
+    )
+    write_json(metrics, means)
+    write_csv(plots / "ensemble" / f"{dataset}-{seed}.csv", intervals)
+    write_csv(plots / "ensemble_paired" / f"{dataset}-{seed}.csv", paired)
+
+
+if __name__ == "__main__":
+    run(main)
