@@ -1,0 +1,320 @@
+"""Answering only when sure: abstention by confidence, and conformal sets that hold the true class as often as asked.
+
+Both take probabilities alone. Thresholds are chosen on validation rows; test rows judge them and choose nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from attnknn import metrics
+from attnknn.artifacts import Predictions
+from attnknn.errors import require
+from attnknn.scorecard import BASE, Table
+
+KINDS = ("split", "class_conditional")
+AREAS = ("aurc", "eaurc")
+_ROUNDING = 1e-6  # of areas made of float32 probabilities; a smaller difference is none
+
+
+def percent(share: float) -> str:
+    """A share in percent, as short as it can be: .05 is "5"."""
+    return f"{100 * share:g}"
+
+
+def doubt(probs: np.ndarray) -> np.ndarray:
+    """ln(1 − p), float64 (N, C), of rows that sum to 1: what is left for the other classes, precise also near p = 1.
+
+    float32 has steps of 6e-8 below 1, and after a unanimous vote nothing but rounding is left between rows. The small
+    probabilities hold what the large one has lost, so 1 − max p is their sum; what differs by less than 1e-5 of it is
+    equal.
+    """
+    probs, at = np.asarray(probs, dtype=np.float64), np.arange(len(probs))
+    top, found = probs.argmax(1), 1 - probs
+    others = probs.copy()
+    others[at, top] = 0
+    found[at, top] = others.sum(1)
+    return np.round(np.log(np.maximum(found, np.finfo(np.float32).tiny)), 5)
+
+
+def _ties(confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows from sure to unsure, and where among them each run of equal confidence starts and ends (inclusive)."""
+    order = np.argsort(-confidence, kind="stable")
+    ordered = confidence[order]
+    change = np.flatnonzero(ordered[1:] != ordered[:-1])
+    return order, np.concatenate([[0], change + 1]), np.concatenate([change, [len(order) - 1]])
+
+
+def aurc(confidence: np.ndarray, wrong: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+    """Area under the risk–coverage curve, and its excess over the best order of the same errors, of each resample.
+
+        AURC = 1/N Σₙ rₙ,  rₙ = share of errors among the n most confident rows      (Geifman & El-Yaniv 2017)
+        E-AURC = AURC − AURC of an order that has every error last                   (Geifman et al. 2019)
+
+    Rows of equal confidence have no order: rₙ is its mean over all of theirs, so the order of rows changes nothing. An
+    error at place j counts in rⱼ, …, r_N, with 1/n each, so AURC = 1/N Σ_errors (H_N − H_{j−1}), H harmonic numbers:
+    only errors need a look, and for m rows of equal confidence ΣH has a closed form.
+
+    Args:
+        confidence: (N,), higher is surer.
+        wrong: (N,) bool.
+        counts: (N, R), how often each row is in each resample, N in all; once each if left out.
+
+    Returns:
+        (R, 2), both in [0, 1].
+    """
+    n, wrong = len(wrong), np.asarray(wrong, dtype=bool)
+    counts = np.ones((n, 1), dtype=np.int32) if counts is None else counts
+    order, starts, ends = _ties(np.asarray(confidence))
+    errors_in = np.add.reduceat(wrong[order].astype(np.int64), starts)
+    starts, ends, errors_in = starts[errors_in > 0], ends[errors_in > 0], errors_in[errors_in > 0]
+    if not len(starts):
+        return np.zeros((counts.shape[1], 2))
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
+    sums = np.arange(n + 1) * (harmonic - 1)  # Σ H_k over k < n
+
+    def share(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Mean of (H_N − H_{j−1})/N over the places before < j ≤ after; 0 where there is none."""
+        mean = (sums[after] - sums[before]) / np.maximum(after - before, 1)
+        return np.where(after > before, (harmonic[n] - mean) / n, 0.0)
+
+    seen = np.cumsum(counts[order], axis=0)  # (N, R)
+    before = np.where(starts[:, None] > 0, seen[starts - 1], 0)  # (G, R), G the runs with errors
+    firsts = np.concatenate([[0], np.cumsum(errors_in)[:-1]])
+    errors = np.add.reduceat(counts[order[wrong[order]]], firsts, axis=0)  # (G, R)
+    area = (errors * share(before, seen[ends])).sum(0)
+    all_errors = errors.sum(0)
+    best = all_errors * share(n - all_errors, np.full_like(all_errors, n))
+    return np.stack([area, np.maximum(area - best, 0)], 1)
+
+
+def risk_coverage(confidence: np.ndarray, wrong: np.ndarray, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """The risk–coverage curve at ≤ `points` even coverages: (coverage, risk), the mean risk over orders of ties.
+
+    Args:
+        confidence: (N,), higher is surer.
+        wrong: (N,) bool.
+    """
+    order, _, ends = _ties(np.asarray(confidence))
+    errors = np.cumsum(np.asarray(wrong)[order])[ends]
+    answered = np.unique(np.ceil(np.linspace(0, len(order), min(points, len(order)) + 1)[1:]).astype(np.int64))
+    return answered / len(order), np.interp(answered, [0, *ends + 1], [0, *errors]) / answered
+
+
+def threshold(confidence: np.ndarray, wrong: np.ndarray, risk: float) -> float:
+    """The lowest confidence from which on the rows (N,) that reach it have at most this share of errors; ∞ if none."""
+    order, _, ends = _ties(np.asarray(confidence))
+    fine = np.cumsum(np.asarray(wrong)[order])[ends] <= risk * (ends + 1)
+    return float(confidence[order][ends[fine][-1]]) if fine.any() else float("inf")
+
+
+def p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Conformal p values (#{calibration ≥ score} + 1)/(V + 1), not smoothed, by `crepes` (Boström 2022).
+
+    Args:
+        calibration: (V,) non-conformity of calibration rows to their own class; with V = 0 every p is 1.
+        scores: any shape, non-conformity of new rows to a class.
+    """
+    from crepes import ConformalClassifier
+
+    # crepes takes scores one at a time. p only changes at a calibration score, so those alone are asked for.
+    steps = np.append(np.unique(calibration), np.inf)
+    found = ConformalClassifier().fit(calibration).predict_p(steps, smoothing=False)
+    return found[np.searchsorted(steps, scores)]
+
+
+def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str) -> np.ndarray:
+    """The conformal p value of every class for every row, (N, C); the set at level α is the classes with p > α.
+
+    Non-conformity is 1 − p_y (Sadinle et al. 2019), of which only the order matters, so its `doubt` does. `split`
+    calibrates on all rows and covers P(y ∈ set) ≥ 1 − α; `class_conditional` calibrates each class on its own rows and
+    covers each class so (Vovk et al. 2005, Mondrian), and a class of fewer than 1/α − 1 rows is in every set.
+
+    Args:
+        val: (V, C) probabilities of the calibration rows, y_val their classes (V,).
+        probs: (N, C).
+        kind: one of `KINDS`.
+
+    Raises:
+        InputError: no such kind.
+    """
+    require(kind in KINDS, f"conformal: {kind} is no kind; there are {', '.join(KINDS)}")
+    own, scores = doubt(val)[np.arange(len(y_val)), y_val], doubt(probs)
+    if kind == "split":
+        return p_values(own, scores)
+    return np.stack([p_values(own[y_val == c], scores[:, c]) for c in range(probs.shape[1])], 1)
+
+
+def _conformal_row(p: np.ndarray, y: np.ndarray, alpha: float, always: int, confidence: float) -> dict[str, float]:
+    sets = p > alpha  # (N, C)
+    held, size = sets[np.arange(len(y)), y], sets.sum(1)
+    low, high = metrics.wilson(held, confidence)
+    return {
+        "alpha": alpha,
+        "coverage": float(held.mean()),
+        "low": low,
+        "high": high,
+        "size": float(size.mean()),
+        "empty": float((size == 0).mean()),
+        "single": float((size == 1).mean()),
+        "worst_class": min(float(held[y == c].mean()) for c in np.unique(y)),
+        "always": always,
+    }
+
+
+def _methods(test: Predictions, val: Predictions) -> list[str]:
+    """The methods of `BASE` that answer both the test and the val rows."""
+    found = [name for name in BASE if name in test.methods and name in val.methods]
+    require("attention" in found, f"attention: not among the methods on test and val, which are {', '.join(found)}")
+    return found
+
+
+def _rows(predictions: Predictions, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence −ln(1 − max p), in the order of the top probability, (N,); and whether the top class is wrong (N,)."""
+    probs = np.asarray(predictions.probs[predictions.methods.index(method)])
+    return -doubt(probs).min(1), probs.argmax(1) != np.asarray(predictions.y)
+
+
+def _drawn(
+    of: Mapping[str, Callable[[np.ndarray], np.ndarray]], rows: int, resamples: int, seed: int
+) -> dict[str, np.ndarray]:
+    """What functions of counts (N, R) give for the same bootstrap resamples, (R, W) each."""
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in of}
+    for counts in metrics._resamples(rows, resamples, seed):
+        by_row = np.ascontiguousarray(counts.T, dtype=np.int32)  # rows are taken in many orders
+        for name, function in of.items():
+            parts[name].append(function(by_row))
+    return {name: np.concatenate(part) for name, part in parts.items()}
+
+
+def _means(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means of values (N, W) over resamples (N, R): (R, W)."""
+    return counts.T @ values / len(values)
+
+
+def _tests(
+    names: Sequence[str],
+    point: dict[str, np.ndarray],
+    drawn: dict[str, np.ndarray],
+    telling: dict[str, np.ndarray],
+    confidence: float,
+) -> Table:
+    """Attention against every other method, as `scorecard`'s `paired`.
+
+    Args:
+        names: of the W scores; point: method → (W,); drawn: method → (R, W), centred on point.
+        telling: method → rows (N,) bool that a difference comes from.
+    """
+    table: Table = []
+    for method in (name for name in point if name != "attention"):
+        rows = int((telling["attention"] | telling[method]).sum())
+        for i, metric in enumerate(names):
+            differences = drawn["attention"][:, i] - drawn[method][:, i]
+            differences[np.abs(differences) < _ROUNDING] = 0
+            low, high = metrics.interval(differences, confidence)
+            table.append(
+                {
+                    "method": "attention",
+                    "baseline": method,
+                    "metric": metric,
+                    "difference": float(point["attention"][i] - point[method][i]),
+                    "low": low,
+                    "high": high,
+                    "errors": rows,
+                    "p": metrics.paired_p(differences, rows),
+                    "test": "paired bootstrap",
+                }
+            )
+    return table
+
+
+def conformal(
+    test: Predictions, val: Predictions, alphas: Sequence[float], resamples: int, confidence: float, seed: int
+) -> tuple[Table, Table]:
+    """Conformal sets of the test rows, calibrated on the val rows, for the methods of `BASE`.
+
+    Val rows have also tuned the methods, so they are not exactly exchangeable with test rows: coverage is measured.
+
+    Returns:
+        Rows of method, kind, alpha, coverage (with Wilson's low and high), size (mean classes in a set), empty and
+        single (shares of sets), worst_class (lowest coverage of a class), always (classes of too few val rows, in every
+        set). And tests of attention's set size, split at confidence c %, against the others', metric `size_at_c`, as
+        `scorecard`'s `paired`, where `errors` counts the rows that either gives no or several classes.
+
+    Raises:
+        InputError: attention is missing on test or val.
+    """
+    y, y_val = np.asarray(test.y), np.asarray(val.y)
+    per_class = np.bincount(y_val, minlength=len(test.classes))
+    table: Table = []
+    sizes: dict[str, np.ndarray] = {}
+    for method in _methods(test, val):
+        on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
+        for kind in KINDS:
+            p = conformal_p(on_val, y_val, on_test, kind)
+            rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class
+            for alpha in alphas:
+                always = int((1 / (rows + 1) > alpha).sum())
+                table.append({"method": method, "kind": kind} | _conformal_row(p, y, alpha, always, confidence))
+            if kind == "split":
+                sizes[method] = np.stack([(p > alpha).sum(1) for alpha in alphas], 1).astype(np.float64)  # (N, A)
+    point = {method: size.mean(0) for method, size in sizes.items()}
+    drawn = _drawn({method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed)
+    names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
+    telling = {method: (size != 1).any(1) for method, size in sizes.items()}
+    return table, _tests(names, point, drawn, telling, confidence)
+
+
+def abstention(
+    test: Predictions, val: Predictions, risks: Sequence[float], resamples: int, confidence: float, seed: int
+) -> tuple[Table, Table, Table]:
+    """Risk–coverage of the test rows under abstention below a top probability, for the methods of `BASE`.
+
+    Intervals of AURC and E-AURC and the tests of attention against each other method are of the paired bootstrap over
+    test rows, centred on the sample as in `scorecard`. For each risk of r percent, `coverage_at_r` is the share of test
+    rows that reach the lowest threshold which keeps the val rows at that risk, and `risk_at_r` the share of errors
+    among them, left out where there is none; both with Wilson's interval.
+
+    Returns:
+        Curves: method, coverage, risk. Scores: method, metric, value, low, high. Tests: as `scorecard`'s `paired`.
+
+    Raises:
+        InputError: attention is missing on test or val.
+    """
+    on_test = {name: _rows(test, name) for name in _methods(test, val)}
+    point = {name: aurc(*rows)[0] for name, rows in on_test.items()}  # (2,)
+    drawn = _drawn(
+        {name: partial(aurc, *rows) for name, rows in on_test.items()}, len(test.y), resamples, seed
+    )  # (R, 2) each
+    curves: Table = []
+    scores: Table = []
+    for name, (sure, wrong) in on_test.items():
+        drawn[name] += point[name] - drawn[name].mean(0)
+        curve = zip(*risk_coverage(sure, wrong), strict=True)
+        curves += [{"method": name, "coverage": float(c), "risk": float(r)} for c, r in curve]
+        found: dict[str, tuple[float, float, float]] = {}
+        for i, metric in enumerate(AREAS):
+            low, high = np.clip(metrics.interval(drawn[name][:, i], confidence), 0, 1)
+            found[metric] = float(point[name][i]), float(low), float(high)
+        for risk in risks:
+            answered = sure >= threshold(*_rows(val, name), risk)
+            found[f"coverage_at_{percent(risk)}"] = float(answered.mean()), *metrics.wilson(answered, confidence)
+            if answered.any():
+                errors = wrong[answered]
+                found[f"risk_at_{percent(risk)}"] = float(errors.mean()), *metrics.wilson(errors, confidence)
+        for metric, (value, low, high) in found.items():
+            scores.append({"method": name, "metric": metric, "value": value, "low": low, "high": high})
+    telling = {name: wrong for name, (_, wrong) in on_test.items()}
+    return curves, scores, _tests(AREAS, point, drawn, telling, confidence)
+
+
+def summary(scores: Table, sets: Table) -> dict[str, dict[str, float]]:
+    """The values of `abstention` and `conformal` by method: the scores, and coverage and size of each kind of set."""
+    found: dict[str, dict[str, float]] = {}
+    for row in scores:
+        found.setdefault(row["method"], {})[row["metric"]] = row["value"]
+    for row in sets:
+        for key in ("coverage", "size"):
+            found[row["method"]][f"{row['kind']}_{key}_at_{percent(1 - row['alpha'])}"] = row[key]
+    return found
