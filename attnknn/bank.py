@@ -2,7 +2,7 @@
 
 Whatever the index, the search ends alike: similarities are computed again from the vectors themselves, in float32
 differences, and neighbours are ordered by (similarity, id). So exact duplicates are at distance 0 exactly, and flat,
-HNSW and GPU search agree to the bit on the neighbours that they all find.
+HNSW, IVF and GPU search agree to the bit on the neighbours that they all find.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ from attnknn.artifacts import BANK, Embeddings, Neighbours
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
 
+FAISS = faiss.__version__
+KINDS = ("flat", "hnsw", "ivf")
 _CHUNK = 64 * 2**20  # floats gathered at once when similarities are computed again
+_TRAINING = 39  # rows a cluster that faiss wants to find its centre from
 
 
 def _rows(name: str, value: np.ndarray) -> np.ndarray:
@@ -92,7 +95,7 @@ class Bank:
         )
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(k + extra + 1, len(self.ids))
-        if device.startswith("cuda") and not isinstance(self.index, faiss.IndexHNSW):
+        if device.startswith("cuda") and not isinstance(self.index, faiss.IndexHNSW | faiss.IndexIVF):
             at = _torch_search(self.z, queries, wanted, self.metric, device)
         else:
             require(self.index is not None, "index: none; build one, or search on a GPU")
@@ -113,6 +116,12 @@ class Bank:
         order = np.lexsort((ids, -sims), axis=-1)[:, :k]
         take = np.take_along_axis
         return take(ids, order, axis=1).astype(np.int32), take(sims, order, axis=1)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the index as it is written, the vectors in it among them."""
+        require(self.index is not None, "index: none to measure")
+        return faiss.serialize_index(self.index).nbytes  # type: ignore[arg-type]
 
     def save(self, folder: Path) -> None:
         """Write index and ids to `folder`, in one step. The vectors are the embeddings' and are not written again."""
@@ -153,11 +162,16 @@ def build(
     hnsw_m: int = 32,
     ef_construction: int = 200,
     ef_search: int = 128,
+    ivf_nlist: int = 256,
+    ivf_nprobe: int = 16,
 ) -> Bank:
     """A bank over vectors z (N, D) with unique row ids (N,).
 
     `flat` is exact; `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and
-    ef_search. HNSW is built by one thread, so that the same vectors give the same graph.
+    ef_search. `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and
+    a query reads the ivf_nprobe nearest of them. There are never more lists than leave 39 rows each to find their
+    centres from, ⌊N/39⌋ and at least one, and ivf_nprobe reads all where it is above that.
+    Both are built by one thread, so that the same vectors give the same index.
 
     Raises:
         InputError: no rows, values that are not finite, ids that repeat, or an unknown kind or metric.
@@ -166,23 +180,35 @@ def build(
     ids = np.asarray(ids, dtype=np.int64)
     require(len(z) > 0 and ids.shape == (len(z),), f"bank: {len(z)} vectors and ids of shape {ids.shape}")
     require(len(np.unique(ids)) == len(ids), "bank: row ids repeat")
-    require(kind in ("flat", "hnsw"), f"kind: {kind}; allowed are flat, hnsw")
+    require(kind in KINDS, f"kind: {kind}; allowed are {', '.join(KINDS)}")
     require(metric in ("l2", "ip"), f"metric: {metric}; allowed are l2, ip")
     measure = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    if kind == "flat":
-        index = faiss.IndexFlat(z.shape[1], measure)
-        index.add(z)
-    else:
+    if kind == "hnsw":
         index = faiss.IndexHNSWFlat(z.shape[1], hnsw_m, measure)
         index.hnsw.efConstruction = ef_construction
         index.hnsw.efSearch = ef_search
-        threads = faiss.omp_get_max_threads()
-        set_threads(1)
-        try:
-            index.add(z)
-        finally:
-            set_threads(threads)
+    elif kind == "ivf":
+        index = _ivf(z, measure, ivf_nlist, ivf_nprobe)
+    else:
+        index = faiss.IndexFlat(z.shape[1], measure)
+    threads = faiss.omp_get_max_threads()
+    set_threads(1)
+    try:
+        index.train(z)
+        index.add(z)
+    finally:
+        set_threads(threads)
     return Bank(z, ids, metric, index)
+
+
+def _ivf(z: np.ndarray, measure: int, nlist: int, nprobe: int) -> faiss.IndexIVFFlat:
+    """An untrained IVF index for the rows of z."""
+    lists = max(1, min(nlist, len(z) // _TRAINING))
+    index = faiss.IndexIVFFlat(faiss.IndexFlat(z.shape[1], measure), z.shape[1], lists, measure)
+    index.cp.seed = 0
+    index.cp.min_points_per_centroid = min(_TRAINING, len(z))  # else it warns of a memory of fewer rows than that
+    index.nprobe = min(nprobe, lists)
+    return index
 
 
 def memory(embeddings: Embeddings, **index: object) -> Bank:
@@ -192,21 +218,17 @@ def memory(embeddings: Embeddings, **index: object) -> Bank:
 
 
 def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows of every row, itself excluded by its id.
+    """The k_max nearest bank rows of every row, itself excluded by its id; all others where the bank has fewer.
 
     Held-out rows are the queries of heads and baselines; the neighbours of bank rows are evidence about them.
 
     Raises:
-        InputError: k_max is not below the bank's size.
+        InputError: the bank is a single row, which has no neighbour.
     """
     size = len(bank.ids)
-    require(
-        k_max < size,
-        f"k_max: {k_max} must be below the {size} rows of the bank, whose rows are each other's neighbours; "
-        "lower k_max, k_eval and k_train to fit",
-    )
+    require(size > 1, "bank: a single row; its rows are each other's neighbours, so give it two or more")
     rows = np.arange(len(embeddings.z))
-    ids, sims = bank.search(np.asarray(embeddings.z), k_max, exclude=rows, device=device)
+    ids, sims = bank.search(np.asarray(embeddings.z), min(k_max, size - 1), exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 
 

@@ -1,5 +1,6 @@
 """`make review` in a tiny git and DVC project: two branches, one changed setting."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -201,3 +202,21 @@ def test_outside_a_repository(project: Project, tmp_path: Path) -> None:
     done = project.review(cwd=tmp_path)
     assert done.returncode == 2
     assert "not in a git repository" in done.stderr
+
+
+def test_other_timings_are_no_news_and_other_bytes_of_any_other_stage_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("review_tool", ROOT / "tools/review.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    entry = "  {}: {{cmd: x, deps: [{{path: code.py, md5: {}}}], outs: [{{path: out, md5: {}}}]}}\n"
+    names = ("evaluate@iris-42", "profile@iris-42", "profile@digits-42")
+
+    def lock(*md5s: tuple[str, str]) -> str:
+        return "stages:\n" + "".join(entry.format(name, *md5) for name, md5 in zip(names, md5s, strict=True))
+
+    monkeypatch.setattr(tool, "at", lambda *_: lock(("a1", "b1"), ("a1", "b1"), ("a1", "b1")))
+    monkeypatch.setattr(tool, "here", lambda *_: lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2")))
+    told = {row[0]: row[1] for row in cells(tool.reran("main"))}
+    assert told == {"`evaluate@iris-42`": tool.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}

@@ -20,6 +20,8 @@ import yaml
 from attnknn.errors import InputError
 
 ROWS = 40
+OTHER_BYTES = "nothing it depends on: it gave other bytes"
+TIMING = "profile@"  # stages that write timings, which no run repeats
 
 
 def git(*command: str, check: bool = True) -> str | None:
@@ -206,17 +208,21 @@ def why(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     for a, b in ((hashes(old, "deps"), hashes(new, "deps")), (settings(old), settings(new))):
         causes += [f"`{n}`" for n in dict.fromkeys([*a, *b]) if (n in a) != (n in b) or a.get(n) != b.get(n)]
     if not causes:
-        return "nothing it depends on: it gave other bytes" if hashes(old, "outs") != hashes(new, "outs") else ""
+        return OTHER_BYTES if hashes(old, "outs") != hashes(new, "outs") else ""
     return ", ".join(causes[:6]) + (f" and {len(causes) - 6} more" if len(causes) > 6 else "")
 
 
 def reran(base: str) -> str:
-    """Stages whose lock entry is new, gone or other, and the deps or params that differ."""
+    """Stages whose lock entry is new, gone or other, and the deps or params that differ.
+
+    That a stage of timings gave others is no news.
+    """
     old, new = (
         load(yaml.safe_load, text, "dvc.lock").get("stages", {}) for text in (at(base, "dvc.lock"), here("dvc.lock"))
     )
-    rows = [[f"`{name}`", "new" if name not in old else why(old[name], new[name])] for name in new]
-    rows = [row for row in rows if row[1]]
+    causes = {name: "new" if name not in old else why(old[name], new[name]) for name in new}
+    told = {n: cause for n, cause in causes.items() if cause and not (n.startswith(TIMING) and cause == OTHER_BYTES)}
+    rows = [[f"`{name}`", cause] for name, cause in told.items()]
     rows += [[f"`{name}`", "gone from dvc.lock"] for name in old if name not in new]
     return table(["stage", "because of"], rows) if rows else "None."
 

@@ -1,0 +1,48 @@
+"""What each index costs and loses on the dataset's own embeddings, and what a head adds to a query."""
+
+from pathlib import Path
+
+from attnknn.artifacts import BANK, TEST
+from attnknn.bank import set_threads
+from attnknn.comparison import tuned_baselines
+from attnknn.device import use_device
+from attnknn.files import write_csv
+from attnknn.index_profile import accuracy_lost, machine, profile_heads, profile_indexes
+from attnknn.learned import load_head
+from attnknn.neighbourhood import Retrieved
+from attnknn.tuning import choices_of_k
+from stages.params import read_params, run
+
+
+def main(
+    dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, heads: Path, plots: Path
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS and HEADS; write tables under PLOTS."""
+    p = read_params(dataset, "profile", "tune", "evaluate.bins", "evaluate.confidence", "k_eval", "device", "threads")
+    about = machine()  # with the load before there is ours
+    device, of, t = use_device(p.device, p.threads), p.profile, p.tune
+    set_threads(p.threads)
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    space, metric = spaces[0], spaces[0].neighbours.metric
+    fitted = tuned_baselines(spaces, choices_of_k(t.ks, p.k_eval), t.temperatures, t.priors)[0]
+    fitted["attention"] = load_head(heads / "attention").to(device)
+    timing = {"repeats": of.repeats, "singles": of.singles, "seed": seed}
+    settings = {"hnsw": of.hnsw.model_dump(), "ivf": of.ivf.model_dump()}
+    indexes, found = profile_indexes(space.embeddings, p.k_eval, metric, **settings, **timing)
+    scoring = {"bins": p.evaluate.bins, "resamples": of.resamples, "confidence": p.evaluate.confidence, "seed": seed}
+    e = space.embeddings
+    sizes = {"bank_rows": len(e.rows(BANK)), "test_rows": len(e.rows(TEST)), "dimensions": e.z.shape[1]}
+    rounds = {"repeats": of.repeats, "warm_up_rounds": 1, "singles": of.singles}
+    about = {**sizes, "k": p.k_eval, **rounds, "threads": p.threads, "device": device, **about}
+    tables = {
+        "profile": indexes,
+        "profile_heads": profile_heads(space, fitted, p.k_eval, **timing, device=device),
+        "profile_paired": accuracy_lost(space, found, fitted, p.k_eval, **scoring, device=device),
+        "profile_about": [{"quantity": name, "value": value} for name, value in about.items()],
+    }
+    for name, table in tables.items():
+        write_csv(plots / name / f"{dataset}-{seed}.csv", table)
+
+
+if __name__ == "__main__":
+    run(main)
