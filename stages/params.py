@@ -140,11 +140,13 @@ class TrainEmbedder(Block):
 
 
 class BuildIndex(Block):
-    kind: Literal["flat", "hnsw"]
+    kind: Literal["flat", "hnsw", "ivf"]
     metric: Literal["l2", "ip"]
     hnsw_m: Annotated[int, Field(ge=2)]
     ef_construction: Count
     ef_search: Count
+    ivf_nlist: Count
+    ivf_nprobe: Count
 
 
 class EvidenceSizes(Block):
@@ -220,7 +222,18 @@ class Noise(Block):
     repeats: Count
     train: bool
     train_kind: Literal["symmetric", "asymmetric", "instance"]
-    train_rates: list[Share]
+    train_rates: Annotated[list[Share], Field(min_length=1)]
+    train_rounds: Count
+    train_share: Annotated[float, Field(gt=0, le=1)]
+
+    @model_validator(mode="after")
+    def _leave_the_right_label_most_rows(self) -> "Noise":
+        if self.train_kind == "asymmetric" and max(self.train_rates) >= 0.5:
+            raise ValueError(
+                f"train_rates: {max(self.train_rates)} under train_kind: asymmetric makes the wrong label of a class "
+                "as common as its right one; give rates below 0.5"
+            )
+        return self
 
 
 class Imbalance(Block):
@@ -228,7 +241,7 @@ class Imbalance(Block):
     ratios: Annotated[list[Share], Field(min_length=1)]
     repeats: Count
     train: bool
-    train_ratios: list[Share]
+    train_ratios: Annotated[list[Share], Field(min_length=1)]
 
 
 class Tta(Block):
@@ -248,6 +261,7 @@ class Hard(Block):
 
 
 class Selective(Block):
+    risks: Annotated[list[Share], Field(min_length=1)]
     alphas: Annotated[list[Share], Field(min_length=1)]
 
 
@@ -262,8 +276,8 @@ class Hnsw(Block):
 
 
 class Ivf(Block):
-    nlist: Count
-    nprobe: Count
+    ivf_nlist: Count
+    ivf_nprobe: Count
 
 
 class Profile(Block):
@@ -271,6 +285,7 @@ class Profile(Block):
     singles: Annotated[int, Field(ge=10)]
     hnsw: Hnsw
     ivf: Ivf
+    resamples: Annotated[int, Field(ge=100)]
 
 
 class Theory(Block):
@@ -361,15 +376,20 @@ class Overrides(Block):
     build_index: dict[str, Any]
     crossfit: dict[str, Any]
     train_attention: dict[str, Any]
+    tta: dict[str, Any]
 
 
 class Preset(Block):
-    """A whole configuration that is laid over the rest. Every key is there: DVC tracks each by its name."""
+    """A whole configuration that is laid over the rest. Every key is there: DVC tracks each by its name.
+
+    `train_embedder.mlp` is laid over `train_embedder` for datasets whose encoder is an mlp, and only for those.
+    """
 
     k_eval: Count | None
     k_train: Count | None
     train_embedder: dict[str, Any]
     build_index: dict[str, Any]
+    crossfit: dict[str, Any]
     train_attention: dict[str, Any]
     tta: dict[str, Any]
     ensemble: dict[str, Any]
@@ -443,6 +463,30 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _with_preset(raw: dict[str, Any], preset: Preset) -> dict[str, Any]:
+    """`raw`, which may hold a dataset's overrides already, with the preset laid over it."""
+    changes = {key: value for key, value in preset.model_dump().items() if value is not None}
+    blocks = dict(changes["train_embedder"])
+    for_tables = blocks.pop("mlp", {})
+    if raw["train_embedder"]["encoder"] == "mlp":
+        blocks = _merge(blocks, for_tables)
+    return _merge(raw, changes | {"train_embedder": blocks})
+
+
+def _check_presets(base: Params, raw: dict[str, Any]) -> None:
+    """Refuse what no block allows in any preset, chosen or not; only the chosen one must agree with the other keys."""
+    for name, preset in base.presets.items():
+        tables = {"encoder": "mlp"} if preset.train_embedder.get("mlp") else {}
+        for start in ({}, tables):
+            laid_over = _with_preset(_merge(raw, {"train_embedder": start}), preset)
+            for block in (key for key, value in preset if isinstance(value, dict)):
+                try:
+                    type(getattr(base, block)).model_validate(laid_over[block])
+                except ValidationError as error:
+                    inner = ".mlp" if start and block == "train_embedder" else ""
+                    raise InputError(_one_line(error, f"presets.{name}.{block}{inner}")) from None
+
+
 def _one_line(error: ValidationError, prefix: str) -> str:
     """The first fault, with the key's full name, what was given, and what is allowed."""
     fault = error.errors()[0]
@@ -477,14 +521,21 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
         base = Params.model_validate(raw)
     except ValidationError as error:
         raise InputError(_one_line(error, "")) from None
-    preset = {key: value for key, value in base.presets[base.preset].model_dump().items() if value is not None}
+    _check_presets(base, raw)
+    chosen = base.presets[base.preset]
     for name, changes in base.overrides.items():
+        own, where = _merge(raw, changes.model_dump()), f"overrides.{name}"
         try:
-            merged[name] = Params.model_validate(_merge(_merge(raw, changes.model_dump()), preset))
+            merged[name] = Params.model_validate(own)
+            if base.preset != "none":
+                where = f"presets.{base.preset} over {where}"
+                merged[name] = Params.model_validate(_with_preset(own, chosen))
         except ValidationError as error:
-            raise InputError(_one_line(error, f"overrides.{name}")) from None
-    if base.preset != "none":
-        base = Params.model_validate(_merge(raw, preset))
+            raise InputError(_one_line(error, where)) from None
+    try:
+        base = Params.model_validate(_with_preset(raw, chosen))
+    except ValidationError as error:
+        raise InputError(_one_line(error, f"presets.{base.preset}")) from None
     for name in base.datasets:
         _fit_together(name, merged[name])
     return base, merged

@@ -39,10 +39,10 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("k_eval", "many", ["k_eval", "'many'", "integer"]),
         ("k_eval", 1.5, ["k_eval", "1.5", "integer"]),
         ("k_eval", True, ["k_eval", "True", "integer"]),
-        ("k_eval", 65, ["k_eval: 65", "k_max: 64"]),
-        ("k_train", 100, ["k_train: 100", "k_max: 64"]),
+        ("k_eval", 257, ["k_eval: 257", "k_max: 256"]),
+        ("k_train", 300, ["k_train: 300", "k_max: 256"]),
         ("seeds", [10**20], ["seeds.0", "less than 2147483648"]),
-        ("evidence.sizes", [5, 1000], ["evidence.sizes: 1000", "k_max: 64"]),
+        ("evidence.sizes", [5, 1000], ["evidence.sizes: 1000", "k_max: 256"]),
         ("evidence.sizes", [5, 5], ["evidence.sizes", "one twice"]),
         ("noise.rates", [0.3, 0.3], ["noise.rates", "one twice"]),
         ("noise.rates", [1.0], ["noise.rates.0", "less than 1"]),
@@ -92,6 +92,32 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("train_embedder.mixup", -0.4, ["train_embedder.mixup", "-0.4"]),
         ("overrides.iris.train_embedder", {"epohcs": 3}, ["overrides.iris.train_embedder.epohcs: unknown key"]),
         ("overrides.iris.train_attention", MISSING, ["overrides.iris.train_attention: missing"]),
+        ("preset", "experiment7", ["preset: experiment7", "presets", "experiment5"]),
+        ("presets.none.crossfit", MISSING, ["presets.none.crossfit: missing"]),
+        ("presets.experiment5.tune", {}, ["presets.experiment5.tune: unknown key"]),
+        ("presets.experiment5.k_eval", 0, ["presets.experiment5.k_eval", "0", "greater than or equal to 1"]),
+        ("presets.experiment5.train_embedder.epoch", 3, ["presets.experiment5.train_embedder.epoch: unknown key"]),
+        (
+            "presets.experiment4.train_embedder.mlp.width",
+            [3],
+            ["presets.experiment4.train_embedder.mlp.width: unknown"],
+        ),
+        (
+            "presets.experiment4.train_embedder.lr",
+            "1e-3",
+            ["presets.experiment4.train_embedder.lr", "'1e-3'", "number"],
+        ),
+        (
+            "presets.experiment2.train_attention.parts.head",
+            3,
+            ["presets.experiment2.train_attention.parts.head: unknown"],
+        ),
+        (
+            "presets.experiment4.train_attention.parts.similarity",
+            "bank",
+            ["presets.experiment4.train_attention", "dot"],
+        ),
+        ("presets.experiment6.ensemble.ks", [0], ["presets.experiment6.ensemble.ks.0", "0"]),
         ("datasets", ["iris", "nope"], ["datasets: nope", "sources", "cifar10_jpeg"]),
         ("datasets", [], ["datasets", "at least 1"]),
         ("datasets", ["iris", "iris"], ["datasets", "twice"]),
@@ -141,6 +167,81 @@ def test_what_a_cross_fit_forbids_holds_for_the_datasets_that_are_asked_for(tmp_
     params["train_attention"]["parts"]["similarity"] = "l2"
     path.write_text(yaml.safe_dump(params))
     assert check(path)[1]["digits"].train_attention.parts.similarity == "l2"
+
+
+def under(folder: Path, preset: str, **changes: Any) -> Path:
+    """params.yaml with a preset chosen, and values changed by their dotted keys, with __ for the dot."""
+    path = written(folder, "preset", preset)
+    params = yaml.safe_load(path.read_text())
+    for key, value in changes.items():
+        *blocks, last = key.split("__")
+        at = params
+        for block in blocks:
+            at = at[block]
+        at[last] = value
+    path.write_text(yaml.safe_dump(params))
+    return path
+
+
+PRESETS = [name for name in GOOD["presets"] if name != "none"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_holds_for_every_dataset(tmp_path: Path, preset: str) -> None:
+    """One command each: no dataset may need more than the preset's name."""
+    base, merged = check(under(tmp_path, preset, datasets=list(GOOD["overrides"])))
+    told = GOOD["presets"][preset]
+    assert base.k_eval == told["k_eval"]
+    for dataset, params in merged.items():
+        tables = params.train_embedder.encoder == "mlp"
+        assert tables == (GOOD["overrides"][dataset]["train_embedder"].get("encoder") == "mlp")
+        assert params.k_train == told["k_train"]
+        assert (
+            params.train_embedder.embed_dim
+            == (told["train_embedder"]["mlp"] if tables else told["train_embedder"])["embed_dim"]
+        )
+        assert params.train_attention.parts.similarity == "dot"
+        assert params.crossfit.folds == 0
+
+
+def test_a_preset_lies_over_the_overrides_and_these_over_the_rest(tmp_path: Path) -> None:
+    path = under(tmp_path, "experiment5", train_embedder__lr=1.0, overrides__iris__train_embedder__dropout=0.9)
+    iris, digits = (check(path)[1][name].train_embedder for name in ("iris", "digits"))
+    told, own = GOOD["presets"]["experiment5"]["train_embedder"], GOOD["overrides"]
+    assert (iris.lr, digits.lr) == (told["lr"], told["lr"])  # over both
+    assert iris.widths == told["mlp"]["widths"] != own["iris"]["train_embedder"]["widths"]
+    assert (iris.dropout, digits.dropout) == (told["mlp"]["dropout"], told["dropout"])
+    assert digits.epochs == told["epochs"] != own["digits"]["train_embedder"]["epochs"]
+    assert digits.augment.rotate == own["digits"]["train_embedder"]["augment"]["rotate"]  # untold, so the dataset's
+
+
+def test_without_a_preset_nothing_is_laid_over(tmp_path: Path) -> None:
+    changed = {"presets__experiment5__train_embedder__epochs": 7}
+    plain, laid = (
+        check(under(tmp_path, name, **changed))[1]["digits"].train_embedder for name in ("none", "experiment5")
+    )
+    assert plain.epochs == GOOD["overrides"]["digits"]["train_embedder"]["epochs"]
+    assert laid.epochs == 7
+
+
+def test_what_a_preset_and_an_override_make_together_names_both(tmp_path: Path) -> None:
+    path = under(
+        tmp_path,
+        "experiment5",
+        presets__experiment5__train_embedder__knn={"k": 16},
+        overrides__iris__train_embedder__knn={"momentum": 0.5},
+    )
+    with pytest.raises(
+        InputError, match=r"presets\.experiment5 over overrides\.iris\.train_embedder: mixup 0\.4.*0\.5"
+    ):
+        check(path)
+
+
+def test_a_preset_that_is_not_chosen_need_not_agree_with_the_rest(tmp_path: Path) -> None:
+    small = {"k_max": 8, "k_eval": 8, "k_train": 8, "evidence__sizes": [5]}
+    assert check(under(tmp_path, "none", **small))[0].k_max == 8
+    with pytest.raises(InputError, match="k_eval: 16 is above k_max: 8"):
+        check(under(tmp_path, "experiment5", **small))
 
 
 def test_no_file_and_no_yaml(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """What the historic study concluded, held against the numbers at hand: supported, contradicted or undecided.
 
 Every verdict is computed from the tables of a dataset's runs, by a rule that its function states; a conclusion whose
-table is not there is left out. What a gain is, is said in gains.py; p is not adjusted for the number of conclusions. The data and encoder are not the study's, so a verdict is on
-what was concluded in general, and never says whether their numbers were right.
+table is not there is left out. What counts as a gain is said in gains.py; p is not adjusted for the number of
+conclusions. The data and encoder are not the study's, so a verdict is on what was concluded in general, and never says
+whether their numbers were right.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,13 @@ OVERHEAD = 1.0  # milliseconds a query
 
 @dataclass(frozen=True)
 class Conclusion:
-    """One conclusion of the study on one dataset: its words, where they stand, what the numbers say of it, and they."""
+    """One conclusion of the study on one dataset.
+
+    Attributes:
+        name: in a few words.
+        words, source: the study's words, shortened, and where they stand.
+        verdict, numbers: what our numbers say of it, and which.
+    """
 
     name: str
     words: str
@@ -121,7 +128,7 @@ def _robust(runs: Sequence[Run], alpha: float, table: str, condition: str) -> tu
 
 
 def _adds_robustness(runs: Sequence[Run], alpha: float) -> tuple[Finding, str] | None:
-    """Attention against distance weighting under the same 30 % wrong labels, in accuracy and NLL; see `nothing_gained`."""
+    """The reverse of `nothing_gained` by attention over distance weighting under the same 30 % wrong labels."""
     of = {"method": OURS, "baseline": "distance", "condition": "noise 0.3"}
     named = ((metric, pair_of(runs, "noise_paired", metric, alpha, **of)) for metric in ("accuracy", "nll"))
     pairs = {metric: pair for metric, pair in named if pair is not None}

@@ -1,0 +1,347 @@
+"""The historic study beside ours: numbers as given, conclusions that flip with ours, a section of what is there."""
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from attnknn.report import historic
+from attnknn.report.conclusions import conclusions
+from attnknn.report.experiments.historic import TABLES, ours, section
+from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS
+from attnknn.report.results import Run
+from attnknn.scorecard import intervals_and_tests, pairs
+from closure import ROOT
+from results import LOSS, TIE, WIN, Strengths, predictions
+
+METRICS = ("accuracy", "nll", "ece")
+PNG = b"\x89PNG"
+
+
+def given(experiment: str, table: str, at: float, method: str, metric: str) -> tuple[float, ...]:
+    (found,) = (
+        n.values
+        for n in CIFAR10
+        if (n.experiment, n.table, n.at, n.method, n.metric) == (experiment, table, at, method, metric)
+    )
+    return found
+
+
+def a_run(tables: dict[str, pd.DataFrame], dataset: str = "cifar10_jpeg", seed: int = 42) -> Run:
+    return Run(dataset, seed, {"prepare": {"bank": 40_000, "test": 10_000}}, tables)
+
+
+def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
+    """`intervals` and `paired` of made-up predictions, by the project's own scoring."""
+    made = predictions(strengths, rows)
+    found = intervals_and_tests(made, pairs(made.methods), 15, 500, 0.95, 0)
+    return dict(zip(("intervals", "paired"), map(pd.DataFrame, found), strict=True))
+
+
+def difference(metric: str, value: float, half: float, p: float, errors: int = 500, **where: Any) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "difference": value,
+        "low": value - half,
+        "high": value + half,
+        "errors": errors,
+        "p": p,
+        **where,
+    }
+
+
+def verdicts(*runs: Run) -> dict[str, str]:
+    return {c.name: c.verdict for c in conclusions(runs)}
+
+
+def one(name: str, **tables: list[dict[str, Any]]) -> str:
+    """The verdict on one conclusion from tables as rows; "" where it is left out."""
+    return verdicts(a_run({table: pd.DataFrame(rows) for table, rows in tables.items()})).get(name, "")
+
+
+# The numbers
+
+
+def test_the_presets_are_the_experiments() -> None:
+    presets = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["presets"]
+    assert sorted(name for names in EXPERIMENTS.values() for name in names) == sorted(set(presets) - {"none"})
+
+
+def test_every_number_stands_once_and_is_a_score() -> None:
+    for numbers in (CIFAR10, IRIS):
+        keys = [dataclasses.replace(n, values=(), source="") for n in numbers]
+        assert len(set(keys)) == len(keys)
+    for n in (*CIFAR10, *IRIS):
+        assert n.experiment in EXPERIMENTS
+        assert n.source
+        for value in n.values:
+            assert 0 < value < (3 if n.metric == "nll" else 1)
+
+
+@pytest.mark.parametrize("experiment", ["1–3", "4"])
+@pytest.mark.parametrize("method", historic.METHODS)
+def test_the_tables_of_an_experiment_agree_where_they_meet(experiment: str, method: str) -> None:
+    """k 10 of the sweep, no noise and no tail are the main comparison again: a slip of the pen shows."""
+    main = given(experiment, "main", 0, method, "accuracy")
+    assert given(experiment, "k_sweep", 10, method, "accuracy") == main
+    assert given(experiment, "noise", 0.0, method, "accuracy") == main
+    if experiment == "4":
+        assert given(experiment, "imbalance", 1.0, method, "accuracy") == main
+    else:
+        assert given(experiment, "k_sweep", 10, method, "ece") == given(experiment, "main", 0, method, "ece")
+
+
+def test_at_one_neighbour_all_methods_are_one() -> None:
+    for experiment in ("1–3", "4", "5"):
+        assert len({given(experiment, "k_sweep", 1, method, "accuracy") for method in historic.METHODS}) == 1
+
+
+def test_numbers_that_the_documents_give_differently_carry_both() -> None:
+    assert given("1–3", "main", 0, "uniform", "nll") == (0.8193, 1.021)
+    assert given("1–3", "main", 0, "attention", "nll") == (0.8193, 1.025)
+    assert given("5", "main", 0, "attention_tta", "ece") == (0.0283,)
+
+
+# The conclusions
+
+
+def test_conclusions_flip_with_the_numbers() -> None:
+    """Fault 13: the same words, three verdicts."""
+    win, loss = verdicts(a_run(compared(WIN))), verdicts(a_run(compared(LOSS)))
+    assert (win["attention outperforms in accuracy"], loss["attention outperforms in accuracy"]) == (
+        "supported",
+        "contradicted",
+    )
+    assert (win["attention alone gives nothing"], loss["attention alone gives nothing"]) == (
+        "contradicted",
+        "supported",
+    )
+    few = verdicts(a_run(compared(TIE, rows=60)))
+    assert few["attention outperforms in accuracy"] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "p", "errors", "expected"),
+    [
+        (0.02, 0.005, 0.0001, 500, ("supported", "contradicted")),
+        (-0.02, 0.005, 0.0001, 500, ("contradicted", "supported")),
+        (0.0, 0.002, 0.9, 500, ("contradicted", "supported")),  # no gain of .003 is left
+        (0.0, 0.02, 0.9, 500, ("undecided", "undecided")),
+        (0.0, 0.0, 1.0, 2, ("undecided", "undecided")),  # two wrong rows rule nothing out
+        (0.02, 0.005, 0.0001, 2, ("undecided", "undecided")),
+    ],
+)
+def test_a_gain_is_shown_ruled_out_or_open(value: float, half: float, p: float, errors: int, expected: tuple) -> None:
+    bases = ("uniform", "distance")
+    rows = [difference("accuracy", value, half, p, errors, method="attention", baseline=b) for b in bases]
+    found = verdicts(a_run({"paired": pd.DataFrame(rows)}))
+    assert (found["attention outperforms in accuracy"], found["attention alone gives nothing"]) == expected
+
+
+def test_lower_is_better_in_nll_and_ece() -> None:
+    rows = [
+        difference(metric, -0.05, 0.01, 0.0001, method="attention", baseline=b)
+        for b in ("uniform", "distance")
+        for metric in ("nll", "ece")
+    ]
+    found = verdicts(a_run({"paired": pd.DataFrame(rows)}))
+    assert found == {"the weights calibrate": "supported", "attention alone gives nothing": "contradicted"}
+
+
+def test_runs_that_disagree_decide_nothing() -> None:
+    def run(seed: int, value: float) -> Run:
+        rows = [
+            difference("accuracy", value, 0.01, 0.0001, method="attention", baseline=b) for b in ("uniform", "distance")
+        ]
+        return a_run({"paired": pd.DataFrame(rows)}, seed=seed)
+
+    assert verdicts(run(1, 0.02), run(2, 0.03))["attention outperforms in accuracy"] == "supported"
+    assert verdicts(run(1, 0.02), run(2, -0.03))["attention outperforms in accuracy"] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("behind", "half", "expected"), [(0.07, 0.01, "supported"), (0.01, 0.01, "contradicted"), (0.05, 0.01, "undecided")]
+)
+def test_the_gap_to_the_network(behind: float, half: float, expected: str) -> None:
+    rows = [difference("accuracy", -behind, half, 0.0001, method="attention", baseline="cnn")]
+    linear = [difference("accuracy", 0.2, 0.01, 0.0001, method="attention", baseline="linear")]
+    assert one("the gap to the network is fundamental", paired=rows + linear) == expected  # the network's own, if there
+    assert one("the gap to the network is fundamental", paired=linear) == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("noisy", "half", "expected"), [(0.89, 0.002, "supported"), (0.80, 0.01, "contradicted"), (0.88, 0.02, "undecided")]
+)
+def test_robust_is_98_percent_kept(noisy: float, half: float, expected: str) -> None:
+    def rows(value: float, half: float, **where: Any) -> list[dict[str, Any]]:
+        ends = {"value": value, "low": value - half, "high": value + half}
+        return [{"method": m, "metric": "accuracy", **ends, **where} for m in historic.METHODS]
+
+    name, bare = "kNN is robust to label noise", rows(0.9, 0.006)
+    assert one(name, intervals=bare, noise=rows(noisy, half, condition="noise 0.3")) == expected
+    assert one(name, intervals=bare, noise=rows(noisy, half, condition="noise 0.6")) == ""
+    tail = rows(noisy, half, condition="long tail 0.01")
+    assert one("kNN is robust to a long tail", intervals=bare, imbalance=tail) == expected
+
+
+@pytest.mark.parametrize(
+    ("at_one", "half", "expected"),
+    [(0.895, 0.005, "supported"), (0.85, 0.005, "contradicted"), (0.88, 0.02, "undecided")],
+)
+def test_any_k_up_to_the_largest_of_the_study(at_one: float, half: float, expected: str) -> None:
+    scores = {1: at_one, 10: 0.9, 200: 0.5}  # beyond 50 the study says nothing
+    rows = [
+        {"k": k, "method": m, "metric": "accuracy", "value": v, "low": v - half, "high": v + half}
+        for k, v in scores.items()
+        for m in historic.METHODS
+    ]
+    assert one("any k will do", k_sweep=rows) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-0.03, "supported"), (0.03, "contradicted")])
+def test_views_are_judged_with_all_of_them_on_attention_itself(value: float, expected: str) -> None:
+    own: dict[str, Any] = {"method": "attention", "baseline": "attention", "baseline_views": 1}
+    rows = [
+        difference("ece", value, 0.01, 0.0001, views=5, **own),
+        difference("ece", -value, 0.01, 0.0001, views=2, **own),
+    ]
+    other: dict[str, Any] = own | {"baseline": "distance_vector"}
+    rows.append(difference("ece", -value, 0.01, 0.0001, views=5, **other))
+    assert one("TTA calibrates", tta_paired=rows) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-0.03, "contradicted"), (0.03, "supported")])
+def test_the_k_ensemble(value: float, expected: str) -> None:
+    of: dict[str, Any] = {"method": "attention", "baseline": "single"}
+    rows = [difference("nll", value, 0.01, 0.0001, variant="k_ensemble", **of)]
+    rows.append(difference("nll", -value, 0.01, 0.0001, variant="stopping", **of))
+    assert one("the k-ensemble gives nothing", ensemble_paired=rows) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-0.3, "supported"), (0.3, "contradicted")])
+def test_robustness_is_attentions_against_distance_under_the_same_noise(value: float, expected: str) -> None:
+    of: dict[str, Any] = {"method": "attention", "baseline": "distance"}
+    rows = [difference("nll", value, 0.01, 0.0001, condition="noise 0.3", **of)]
+    rows.append(difference("nll", -value, 0.01, 0.0001, condition="noise 0.6", **of))
+    assert one("attention adds robustness", noise_paired=rows) == expected
+
+
+@pytest.mark.parametrize(("ms", "expected"), [(0.02, "supported"), (4.0, "contradicted"), (1.1, "undecided")])
+def test_the_overhead(ms: float, expected: str) -> None:
+    row = {"head": "attention", "quantity": "over_distance_ms", "value": ms, "low": ms - 0.2, "high": ms + 0.2}
+    assert one("below 1 ms", profile_heads=[row]) == expected
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "expected"),
+    [
+        ((0.1, 0.05, 0.2), (1.1, 0.8, 1.4), "supported"),
+        ((0.1, 0.05, 0.2), (0.4, 0.2, 0.7), "contradicted"),
+        ((-0.1, -0.2, -0.05), (1.1, 0.1, 4.0), "contradicted"),  # it rises
+        ((0.1, 0.05, 0.2), (1.1, 0.1, 4.0), "undecided"),  # any exponent will do
+        ((0.1, -0.05, 0.2), (1.1, 0.8, 1.4), "undecided"),
+    ],
+)
+def test_the_rate_of_the_error(b: tuple, c: tuple, expected: str) -> None:
+    rows = [
+        {"quantity": quantity, "item": m, **dict(zip(("value", "low", "high"), ends, strict=True))}
+        for m in historic.METHODS
+        for quantity, ends in (("fit_b", b), ("fit_c", c), ("fit_a", (9.0, 9.0, 9.0)))
+    ]
+    assert one("error O(1/k)", theory=rows) == expected
+
+
+# The section
+
+
+def swept(accuracy: float) -> pd.DataFrame:
+    rows = [
+        {"k": k, "method": m, "metric": metric, "value": accuracy - 0.01 / k, "low": accuracy - 0.02, "high": accuracy}
+        for k in (1, 10, 50)
+        for m in historic.METHODS
+        for metric in ("accuracy", "ece")
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_ours_are_means_over_runs_in_the_places_of_theirs() -> None:
+    def run(seed: int, value: float) -> Run:
+        row = {"method": "attention", "metric": "accuracy", "low": 0.0, "high": 1.0}
+        of = {
+            "intervals": [row | {"value": value}],
+            "noise": [row | {"value": value - 0.1, "condition": "noise 0.3", "repeat": r} for r in (0, 1)]
+            + [row | {"value": 0.1, "condition": "asymmetric noise 0.3", "repeat": 0}],
+            "imbalance": [row | {"value": value - 0.2, "condition": "long tail 0.01", "repeat": 0}],
+            "tta": [row | {"value": value + 0.01 * views, "views": views} for views in (1, 5)],
+            "ensemble": [
+                row | {"value": value - 0.01, "variant": "k_ensemble"},
+                row | {"value": 0, "variant": "single"},
+            ],
+        }
+        return a_run({name: pd.DataFrame(rows) for name, rows in of.items()}, seed=seed)
+
+    runs = [run(1, 0.8), run(2, 0.9)]
+    main = ours(runs, "main")
+    assert main[0.0, "attention", "accuracy"] == pytest.approx(0.85)
+    assert main[0.0, "attention_tta", "accuracy"] == pytest.approx(0.90)
+    assert main[0.0, "attention_ensemble", "accuracy"] == pytest.approx(0.84)
+    noise = ours(runs, "noise")
+    assert noise == {
+        (0.0, "attention", "accuracy"): pytest.approx(0.85),
+        (0.3, "attention", "accuracy"): pytest.approx(0.75),
+    }
+    tail = ours(runs, "imbalance")
+    assert tail == {
+        (1.0, "attention", "accuracy"): pytest.approx(0.85),
+        (0.01, "attention", "accuracy"): pytest.approx(0.65),
+    }
+    assert ours(runs, "k_sweep") == {}
+
+
+def test_the_section_shows_theirs_beside_ours_and_gives_no_verdict_on_them() -> None:
+    run = a_run(compared(WIN) | {"k_sweep": swept(0.9)})
+    (part,) = section([run]).parts
+    named = {table.name: table for table in part.tables}
+    assert set(named) == {"conclusions", "main", "k_sweep", "theory"}  # no noise, no index: left out
+    assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
+    (row,) = (row for row in named["main"].rows if [row[0], str(row[1])] == ["NLL", "Attention"])
+    own = run.tables["intervals"].set_index(["method", "metric"]).loc[("attention", "nll"), "value"]
+    assert row[2:4] == [f"{own:.4f}", "0.8193 / 1.0250"]
+    assert "No verdict comes of it: this is a harder copy" in part.sentence
+    assert len(part.pictures) == 2  # accuracy and ECE over k
+    assert all(png.startswith(PNG) for _, png in part.pictures)
+
+
+def test_the_sentence_is_computed() -> None:
+    win, loss = (section([a_run(compared(s))]).parts[0].sentence for s in (WIN, LOSS))
+    assert "Contradicted: attention alone gives nothing" in win
+    assert "Contradicted: attention outperforms in accuracy" in loss
+    several = section([a_run(compared(WIN), seed=s) for s in (1, 2)]).parts[0].sentence
+    assert "± 0.0000 over 2 seeds" in several
+
+
+def test_the_presets_experiment_comes_first() -> None:
+    run = a_run(compared(TIE))
+    plain, chosen = (section([run], preset).parts[0] for preset in ("none", "experiment5"))
+    heads = [{t.name: t.head for t in part.tables}["main"][3:] for part in (plain, chosen)]
+    assert heads[0] == ["experiment 1–3", "experiment 4", "experiment 5", "experiment 6"]
+    assert heads[1] == ["experiment 5", "experiment 1–3", "experiment 4", "experiment 6"]
+    assert "experiment 5" not in plain.sentence
+    assert chosen.sentence.startswith("Run under the preset experiment5, as experiment 5.")
+
+
+def test_other_datasets_stand_beside_nothing_but_the_conclusions() -> None:
+    adult, iris = section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")]).parts
+    assert [t.name for t in adult.tables] == ["conclusions"]
+    assert "in the study" not in adult.sentence
+    assert [t.name for t in iris.tables] == ["conclusions", "main"]
+    assert "0.9667 (1–3)" in iris.sentence
+    assert not adult.pictures
+
+
+def test_without_any_table_the_section_says_so() -> None:
+    (part,) = section([a_run({}, "digits")]).parts
+    assert part.sentence == "None of the study's conclusions can be tested on digits."
+    assert TABLES == {}
