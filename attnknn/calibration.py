@@ -6,6 +6,7 @@ few fit rows a calibration can be worse than none; then the probabilities stay a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from scipy.special import log_softmax
 from attnknn.errors import require
 
 KINDS = ("temperature", "vector", "isotonic", "dirichlet")
+PRIOR = "prior"  # not calibration but correction: for memories with rare classes
 UNCHANGED = {"unchanged": 1.0}
 _TINY = float(np.finfo(np.float32).tiny)  # 1.2e-38, so that every probability has a logarithm
+_ETAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 _MIXES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # share of uncalibrated probabilities beside isotonic's
 
 Transform = Callable[[np.ndarray], np.ndarray]
@@ -33,6 +36,19 @@ class Calibrated:
 
 def _nll(probs: np.ndarray, y: np.ndarray) -> float:
     return -float(np.log(probs[np.arange(len(y)), y].astype(np.float64)).mean())
+
+
+def _balanced_nll(probs: np.ndarray, y: np.ndarray) -> float:
+    """Mean over the classes that y has of the mean NLL of their rows."""
+    losses = -np.log(probs[np.arange(len(y)), y].astype(np.float64))
+    counts = np.bincount(y)
+    return float((np.bincount(y, losses)[counts > 0] / counts[counts > 0]).mean())
+
+
+def correct_prior(probs: np.ndarray, shares: np.ndarray, eta: float) -> np.ndarray:
+    """p_c ∝ p_c·share_c^(−η), float64 (N, C): logit adjustment after the fact (Menon et al. 2021)."""
+    corrected = np.asarray(probs, np.float64) * np.asarray(shares, np.float64) ** -eta
+    return corrected / corrected.sum(1, keepdims=True)
 
 
 def _floored(probs: np.ndarray) -> np.ndarray:
@@ -126,12 +142,15 @@ def _fit_dirichlet(fit: np.ndarray, y: np.ndarray, ridge: float) -> Transform:
 
 
 def _fits(
-    kind: str, fit: np.ndarray, y: np.ndarray, ridges: Sequence[float]
+    kind: str, fit: np.ndarray, y: np.ndarray, ridges: Sequence[float], shares: np.ndarray | None
 ) -> list[tuple[dict[str, float], Transform]]:
     """Every setting that validation rows choose among, with the transform fitted under it."""
     if kind == "temperature":
         t = fit_temperature(np.log(fit), y)
         return [({"temperature": t}, lambda p: vector_scale(np.log(p), np.array(1 / t), np.array(0.0)))]
+    if kind == PRIOR:
+        assert shares is not None, "the correction is for the shares of the bank"
+        return [({"eta": eta}, partial(correct_prior, shares=shares, eta=eta)) for eta in _ETAS]
     if kind == "vector":
         fitted = [(r, fit_vector_scaling(np.log(fit), y, r)) for r in ridges]
         return [({"ridge": r}, lambda p, at=at: vector_scale(np.log(p), *at)) for r, at in fitted]
@@ -149,31 +168,37 @@ def calibrate(
     y_val: np.ndarray,
     test: np.ndarray,
     ridges: Sequence[float],
+    shares: np.ndarray | None = None,
 ) -> Calibrated:
     """Calibrate one method's probabilities; the setting of lowest NLL on val is taken, ties keep "no change".
 
     temperature: softmax(log p / T). vector: softmax(s_c · log p_c + b_c), held back by a ridge (Guo et al. 2017).
     isotonic: one class against the rest, normalised; its zeros would make the NLL infinite, so a share `mix` of the
     uncalibrated probabilities, at least 0.001, is kept as a floor. dirichlet: softmax(W log p + b), with a ridge on W.
+    prior: p_c·share_c^(−η), normalised; η, 0 among its values, is that of the lowest NLL on val with every class
+    weighing the same (Menon et al. 2021), for it aims at balanced accuracy and not at the rows as they come.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`, or `PRIOR`.
         fit, val, test: (F, C), (V, C), (N, C), rows sum to 1; zeros are lifted to 1.2e-38, the least float32.
         y_fit, y_val: (F,), (V,) true classes; a class may be absent.
         ridges: what vector and dirichlet choose among.
+        shares: (C,) class shares of the bank, above 0, for prior.
 
     Returns:
-        float32 probabilities; rows sum to 1 and none is 0. The settings are one of temperature, ridge, mix, or
+        float32 probabilities; rows sum to 1 and none is 0. The settings are one of temperature, ridge, mix, eta, or
         `UNCHANGED`.
 
     Raises:
         InputError: no such kind.
     """
-    require(kind in KINDS, f"calibration: {kind} is no kind; there are {', '.join(KINDS)}")
+    known = (*KINDS, PRIOR)
+    require(kind in known, f"calibration: {kind} is no kind; there are {', '.join(known)}")
     fit, val, test = (_floored(probs) for probs in (fit, val, test))
     choices: list[tuple[dict[str, float], Transform]] = [(dict(UNCHANGED), lambda p: p)]
-    choices += _fits(kind, fit.astype(np.float64), np.asarray(y_fit), ridges)
+    choices += _fits(kind, fit.astype(np.float64), np.asarray(y_fit), ridges, shares)
     on_val = [_floored(transform(val.astype(np.float64))) for _, transform in choices]
-    best = int(np.argmin([_nll(probs, np.asarray(y_val)) for probs in on_val]))
+    score = _balanced_nll if kind == PRIOR else _nll
+    best = int(np.argmin([score(probs, np.asarray(y_val)) for probs in on_val]))
     settings, transform = choices[best]
     return Calibrated(on_val[best], _floored(transform(test.astype(np.float64))), settings)

@@ -173,13 +173,15 @@ def bootstrap(
     size = max(1, _HELD // (n * int(needed.sum())))
     # Drawing the same counts again for the next methods is cheaper than holding the counts or all terms.
     for first in range(0, len(probs), size):
-        terms = [_row_terms(*_check(p, y), bins)[:, needed] for p in probs[first : first + size]]
+        # Side by side, so that one product serves all methods.
+        terms = np.hstack([_row_terms(*_check(p, y), bins)[:, needed] for p in probs[first : first + size]])
         done = 0
         for counts in _resamples(n, resamples, seed):
+            found = (counts @ terms).reshape(len(counts), -1, int(needed.sum()))
             sums = np.ones((len(counts), len(needed)))  # what is not needed may be anything but a division by 0
-            for m, t in enumerate(terms, first):
-                sums[:, needed] = counts @ t
-                out[m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, places]
+            for m in range(found.shape[1]):
+                sums[:, needed] = found[:, m]
+                out[first + m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, places]
             done += len(counts)
     return out
 

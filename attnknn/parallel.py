@@ -22,4 +22,4 @@ def in_order(calls: Sequence[Callable[[], T]], workers: int) -> Iterator[T]:
         yield from (call() for call in calls)
         return
     with parallel_config("loky", inner_max_num_threads=1):
-        yield from Parallel(n_jobs=workers, return_as="generator")(delayed(call)() for call in calls)
+        yield from Parallel(n_jobs=workers, return_as="generator")(delayed(call)() for call in calls)  # type: ignore[misc]

@@ -28,8 +28,9 @@ def main(metrics: Path, plots: Path, out: Path) -> None:
     # fmt: off
     p = read_params(
         None, "datasets", "seeds", "k_eval", "k_train", "k_max", "device", "threads", "mirror", "prepare",
-        "train_embedder", "build_index", "evidence", "crossfit", "train_attention", "tune", "evaluate", "noise",
-        "imbalance", "ablation", "sources", "overrides",
+        "train_embedder", "build_index", "evidence", "crossfit", "train_attention", "train_cnn", "tune", "evaluate",
+        "k_sweep", "noise", "imbalance", "tta", "ensemble", "hard", "selective", "explain", "profile", "theory",
+        "ablation", "sources", "preset", "presets", "overrides",
     )
     # fmt: on
 

@@ -7,8 +7,10 @@ from sklearn.linear_model import LogisticRegression
 
 from attnknn.calibration import (
     KINDS,
+    PRIOR,
     UNCHANGED,
     calibrate,
+    correct_prior,
     fit_temperature,
     fit_vector_scaling,
     vector_scale,
@@ -141,3 +143,34 @@ def test_vector_scaling_reaches_the_known_minimum_and_ridge_holds_it_back() -> N
     held = fit_vector_scaling(log_probs, y, 1e6)
     np.testing.assert_allclose(held[0], 1, atol=1e-3)
     np.testing.assert_allclose(held[1], 0, atol=1e-3)
+
+
+def test_the_prior_is_taken_out_by_hand() -> None:
+    """(.6, .3, .1) over shares (.6, .3, .1) is uniform at η = 1; at ½ it goes as √; at 0 nothing changes."""
+    shares = np.array([0.6, 0.3, 0.1])
+    np.testing.assert_allclose(correct_prior(shares[None], shares, 1.0), [[1 / 3] * 3])
+    root = np.sqrt(shares) / np.sqrt(shares).sum()
+    np.testing.assert_allclose(correct_prior(shares[None], shares, 0.5), [root])
+    np.testing.assert_allclose(correct_prior(shares[None], shares, 0.0), [shares])
+
+
+def skewed(n: int, seed: int, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of classes as the shares have it, and their true posterior."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(3, size=n, p=shares)
+    x = rng.normal(size=(n, 3)) + 2 * np.eye(3)[y]
+    return softmax(2 * x + np.log(shares), 1).astype(np.float32), y
+
+
+def test_eta_is_that_of_the_lowest_class_balanced_nll_on_val() -> None:
+    """The posterior under skewed shares, corrected by η = 1, is that under even ones, of lowest balanced NLL."""
+    shares = np.array([0.8, 0.15, 0.05])
+    (fit, y_fit), (val, y_val) = skewed(50, 0, shares), skewed(20_000, 1, shares)
+    test, y = skewed(20_000, 2, np.full(3, 1 / 3))
+    test = softmax(np.log(test) + np.log(shares), 1)  # as a model of the skewed rows answers
+    found = calibrate(PRIOR, fit, y_fit, val, y_val, test, RIDGES, shares)
+    assert found.settings == {"eta": 1.0}
+    assert nll_of(found.test, y) < nll_of(test, y) - 0.05
+    even = calibrate(PRIOR, fit, y_fit, val, y_val, test, RIDGES, np.full(3, 1 / 3))
+    assert even.settings == UNCHANGED, "even shares leave nothing to correct"
+    assert are_distributions(found.test)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from closure import EXEMPT, ROOT, closure, imports_of
-from stages.params import Overrides, Params, read_params
+from stages.params import Overrides, Params, Preset, read_params
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}
@@ -48,9 +48,9 @@ def test_params_are_the_keys_read(stage: str) -> None:
     for_dataset, keys = keys_read(SCRIPTS[stage])
     expected = {"sources.${item.dataset}" if key == "sources" and for_dataset else key for key in keys}
     if for_dataset:
-        expected |= {f"overrides.${{item.dataset}}.{key}" for key in keys & set(Overrides.model_fields)}
-    else:
-        expected |= {"overrides"} if "overrides" in keys else set()
+        blocks = {key.partition(".")[0] for key in keys}
+        expected |= {f"overrides.${{item.dataset}}.{key}" for key in blocks & set(Overrides.model_fields)}
+        expected |= {f"presets.${{preset}}.{key}" for key in blocks & set(Preset.model_fields)}
     assert set(STAGES[stage].get("params", [])) == expected
 
 
@@ -73,7 +73,7 @@ def laid_over(base: dict, changes: dict) -> dict:
 def test_values_are_handed_over_unchanged() -> None:
     """The reason why stages/params.py may be left out of the deps."""
     raw = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
-    plain = [key for key in Params.model_fields if key not in ("sources", "overrides")]
+    plain = [key for key in Params.model_fields if key not in ("sources", "overrides", "presets")]
     for dataset in raw["sources"]:
         params = read_params(dataset, *Params.model_fields)
         for key in plain:
@@ -94,13 +94,15 @@ def test_every_stage_script_is_a_stage() -> None:
 
 
 def test_stages_touch_declared_paths_only() -> None:
-    """Every path of a command is a declared dep or out, a parent of one, or the resume file."""
+    """Every path of a command is a declared dep or out, lies in one or holds one, or is the resume file."""
     for name, stage in STAGES.items():
         paths = [word for word in stage["cmd"].split()[3:] if "/" in word or word in ("metrics", "plots", "report")]
         outs = [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]]
         declared = [*map(str, stage["deps"]), *outs]
         for path in paths:
-            fine = any(d == path or d.startswith(path + "/") for d in declared) or path.startswith("data/resume/")
+            fine = any(
+                (path + "/").startswith(d + "/") or d.startswith(path + "/") for d in declared
+            ) or path.startswith("data/resume/")
             assert fine, f"{name}: {path} is not declared"
 
 
@@ -115,14 +117,26 @@ def test_every_stage_says_what_it_does() -> None:
 
 
 LAYERS = [
-    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "torchvision_import"},
-    {"files", "device", "neighbour_loss"},
+    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "stopping", "parallel"},
+    {"torchvision_import", "files", "device", "neighbour_loss"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
     {"neighbourhood", "crossfit", "datasets", "tuning", "calibration"},
-    {"heads", "retrieval", "learned", "classify", "gather", "conditions"},
+    {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "cleaning"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
-    {"study", "ablation"},
+    {
+        "study",
+        "ablation",
+        "k_sweep",
+        "theory",
+        "tta",
+        "ensemble",
+        "hard",
+        "selective",
+        "explain",
+        "index_profile",
+        "trained_on",
+    },
     {"report", "cli"},
 ]
 

@@ -230,9 +230,9 @@ def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
 def test_bootstrap_is_paired_and_repeats() -> None:
     probs, y = sample(101, 3)
     found = bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)
-    assert (found[0] - found[1] == 0).all()
+    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
     assert (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)).all()
-    assert (found[:1] == bootstrap(probs[None], y, 15, 250, seed=5)).all()
+    np.testing.assert_allclose(found[:1], bootstrap(probs[None], y, 15, 250, seed=5), atol=1e-12)
     assert not (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=6)).all()
 
 
@@ -241,7 +241,7 @@ def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPa
     three = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
     whole = bootstrap(three, y, 15, 120, seed=5)
     monkeypatch.setattr(metrics, "_HELD", 2 * 53 * (3 + 9 + 30 + 45))
-    assert (bootstrap(three, y, 15, 120, seed=5) == whole).all()
+    np.testing.assert_allclose(bootstrap(three, y, 15, 120, seed=5), whole, atol=1e-12)
 
 
 def test_bootstrap_centre_and_spread_of_accuracy() -> None:

@@ -121,7 +121,7 @@ def sections(text: str) -> dict[str, str]:
 
 def test_an_experiment_stands_where_it_was_run_in_the_order_of_the_page(page: tuple[str, Path]) -> None:
     found = sections(page[0])
-    assert list(found) == ["evaluate", "calibration", "noise", "imbalance", "ablation", "training", "made"]
+    assert list(found) == ["evaluate", "calibration", "noise", "imbalance", "ablation", "historic", "training", "made"]
     for name in ("noise", "imbalance", "ablation"):
         assert re.findall(r"<h3>(\w+)", found[name]) == ["cifar10_jpeg"]
     for name in ("evaluate", "calibration", "training"):
@@ -257,7 +257,7 @@ def test_only_the_datasets_asked_for_and_under_their_names(page: tuple[str, Path
     for name in ("index.html", "results.md", "comparison.csv", "tables/claims.tex"):
         content = (out / name).read_text("utf-8")
         assert "dropped" not in content
-        assert "CIFAR-10" not in content
+        assert name == "index.html" or "CIFAR-10" not in content, "the page names it where it tells what others found"
         assert "cifar10" in content.replace("\\_", "_")
     assert "cifar10_jpeg" in text
 

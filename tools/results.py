@@ -1,6 +1,5 @@
-"""Write the results of README.md and RESULTS.md from what is measured and params.yaml: `python tools/results.py`."""
+"""Write the results of README.md and RESULTS.md from metrics/, plots/ and params.yaml: `python tools/results.py`."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -9,134 +8,86 @@ import yaml
 
 from attnknn.errors import InputError
 from attnknn.files import new_file
-from attnknn.plots import METRICS, method_name
-from attnknn.report.build import beside_linear, carried, environment, headroom
+from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import answers, beyond, claims, headline, out_of_reach
-from attnknn.report.results import Run, everywhere, joined, read_runs
-from attnknn.report.tables import (
-    Cell,
-    ablated,
-    ablation,
-    ablation_markdown,
-    as_markdown,
-    calibrations,
-    calibrations_markdown,
-    claims_markdown,
-    comparison,
-    conditions,
-    conditions_markdown,
-    digits_for,
-    p_value,
-)
+from attnknn.report.experiments.evaluate import claim_rows
+from attnknn.report.results import Run, everywhere, joined
+from attnknn.report.section import Cell, Section, Table, as_markdown
+from attnknn.report.tables import comparison, digits_of, method_cell, p_value
 
-METHODS = ("distance_vector", "attention", "linear_temperature")
+METHODS = ("distance_vector", "attention", "linear_temperature", "cnn_temperature")
 SCORES = ("accuracy", "nll", "ece")
+# Tables that the page folds and RESULTS.md shows; all others are files beside the report.
+SHOWN = ("conditions", "ablation", "calibrated_nll", "calibrated_ece")
 HEAD = """# Results
 
-All methods on the test rows, with 95 % intervals. Written by `make results`.
-
-p values of claims are combined over runs and Holm-adjusted over all claims, and their intervals reach from the lowest
-end of the runs' to the highest; p values elsewhere are as measured. In an ablation p is of the test rows given these
-heads, and does not hold how fits differ: on a clean balanced bank `class_prior` is constant, so what `without
-class_prior` moves is the spread of fits. Its NLL on val is of the rows of all folds too where there are folds, but for
-what is fitted on the main embeddings alone: compare that with `full, without folds`.
+Every experiment on every dataset that was run, with 95 % intervals. Written by `make results`; the pictures are in
+`report/index.html`. p values of claims are combined over runs and Holm-adjusted over all claims;
+elsewhere the text says what was done.
 """
-COST = Path("benchmarks/attention_cost.json")
 START, END = "<!-- results -->", "<!-- /results -->"
 
 
-def found() -> dict[str, list[Run]]:
-    """Every dataset that has been evaluated, with its seeds."""
-    runs: dict[str, list[Run]] = {}
+def found() -> list[Run]:
+    """Every dataset and seed that has been evaluated."""
+    runs: list[Run] = []
     for path in sorted(Path("metrics").glob("*/*/evaluate.json")):
-        dataset, seed = path.parts[1], int(path.parts[2])
-        runs.setdefault(dataset, []).extend(read_runs(Path("metrics"), Path("plots"), [dataset], [seed]))
+        runs += read_all(Path("metrics"), Path("plots"), [path.parts[1]], [int(path.parts[2])])
     if not runs:
         raise InputError("metrics: nothing evaluated yet; run `dvc repro`")
     return runs
 
 
-def short(tables: dict[str, dict[str, dict[str, Cell]]], runs: dict[str, list[Run]]) -> str:
-    """One Markdown table: per dataset the baseline to beat, attention and the linear head."""
-    lines = ["| dataset (test rows; seeds) | method | " + " | ".join(METRICS[s] for s in SCORES) + " | p, NLL |"]
-    lines.append("|---" * (len(SCORES) + 3) + "|")
-    for dataset, cells in tables.items():
-        test, seeds = runs[dataset][0].json["prepare"]["test"], ", ".join(str(run.seed) for run in runs[dataset])
-        paired = joined(runs[dataset], "paired")
+def short(runs: list[Run]) -> Table:
+    """Per dataset the baseline to beat, attention, the linear head, and the same network as a plain classifier."""
+    rows: list[list[str | Cell]] = []
+    for name in dict.fromkeys(run.dataset for run in runs):
+        mine = [run for run in runs if run.dataset == name]
+        intervals, paired = joined(mine, "intervals"), joined(mine, "paired")
+        cells = comparison(intervals[intervals["method"].isin(mine[0].json["evaluate"])], digits_of(mine))
+        seeds = ", ".join(str(run.seed) for run in mine)
+        rows.append([f"{name} ({mine[0].json['prepare']['test']:,}; {seeds})"])
         for method in (m for m in METHODS if m in cells):
-            name = f"{dataset} ({test:,}; {seeds})" if method == METHODS[0] else ""
-            scores = " | ".join(f"{cells[method][s].value} ({cells[method][s].around})" for s in SCORES)
-            ours = (paired["method"] == "attention") & (paired["baseline"] == method) & (paired["metric"] == "nll")
-            p = paired[ours]["p"]
-            lines.append(f"| {name} | {method_name(method)} | {scores} | {p_value(p.max()) if len(p) else ''} |")
-    return "\n".join(lines)
+            against = (paired["method"] == "attention") & (paired["baseline"] == method) & (paired["metric"] == "nll")
+            p = p_value(paired[against]["p"].max()) if against.any() else ""
+            scores = [Cell(cells[method][s].value, cells[method][s].around) for s in SCORES]
+            rows.append([method_cell(method), *scores, p])
+    return Table("short", "", ["method", "Accuracy", "NLL", "ECE", "p, NLL"], rows)
 
 
-def section(runs: list[Run], cells: dict[str, dict[str, Cell]], digits: int) -> str:
-    """All that is known of one dataset, as Markdown."""
-    sizes, own = runs[0].json["prepare"], joined(runs, "intervals")
-    seeds = ", ".join(str(run.seed) for run in runs)
-    note = f"{sizes['test']:,} test rows, {sizes['bank']:,} bank rows, seed {seeds}. {headroom(runs, digits)}"
-    parts = [as_markdown(runs[0].dataset, cells, f"{note} {beside_linear(runs)}".strip())]
-    under = conditions(everywhere(runs, "intervals"), digits)
-    if len(under) > 1:
-        parts.append(f"Under conditions of the memory (ends of the runs' intervals):\n\n{conditions_markdown(under)}")
-    calibrated = calibrations_markdown(calibrations(own, joined(runs, "paired"), digits))
-    if calibrated:
-        parts.append(f"With calibration added (p as measured):\n\n{calibrated}")
-    if any("ablation" in run.tables for run in runs):
-        found = ablated(joined(runs, "ablation"))
-        parts.append(f"Ablation. {carried(found, digits)}\n\n{ablation_markdown(ablation(found, digits))}")
-    return "\n".join(parts)
-
-
-def cost() -> str:
-    """What attention costs, in a sentence and a table; nothing where it was not measured."""
-    if not COST.exists():
-        return ""
-    found = json.loads(COST.read_text("utf-8"))
-    about, rows = found["about"], {row["head"]: row for row in found["rows"]}
-    ours, plain = rows["attention (default parts)"], rows["distance"]
-    sentence = (
-        f"On {about['threads']} CPU threads, neighbours already found, {about['queries']:,} queries of {about['k']} "
-        f"neighbours, {about['dim']} dimensions: attention takes {ours['batched_ms_per_query']:.4f} ms a query in "
-        f"batches, distance weighting {plain['batched_ms_per_query']:.4f}; one query alone takes "
-        f"{ours['single_p50_ms']:.2f} ms against {plain['single_p50_ms']:.2f} (median)."
-    )
-    lines = ["| head | ms a query, batched | ms, one query, p50 | p99 |", "|---" * 4 + "|"]
-    for name, row in rows.items():
-        numbers = [f"{row['batched_ms_per_query']:.4f}", f"{row['single_p50_ms']:.3f}", f"{row['single_p99_ms']:.3f}"]
-        lines.append(f"| {name} | {' | '.join(numbers)} |")
-    made = f"Measured by `python {COST.with_suffix('.py')}` on {about['machine']}, torch {about['torch']}."
-    return "\n".join(["## Cost", "", sentence, "", *lines, "", made]) + "\n"
+def text(section: Section) -> str:
+    """A section as Markdown."""
+    lines = [f"## {section.title}", "", section.question, ""]
+    for part in section.parts:
+        lines += [f"**{part.dataset}.** {part.sentence}", ""]
+        for table in part.tables:
+            if not table.folded or table.name in SHOWN:
+                lines += [f"{table.caption}, {part.dataset}:", "", as_markdown(table)]
+    return "\n".join([*lines, section.note, ""])
 
 
 def main() -> None:
     """Replace what stands between the results marks in README.md, and all of RESULTS.md."""
+    if not Path("params.yaml").is_file():
+        raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
+    params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
     runs = found()
-    tables, digits = {}, {}
-    for dataset, of_dataset in runs.items():
-        intervals = joined(of_dataset, "intervals")
-        base = intervals["method"].isin(of_dataset[0].json["evaluate"])
-        digits[dataset] = digits_for(of_dataset[0].json["prepare"]["test"])
-        tables[dataset] = comparison(intervals[base], digits[dataset])
-    every = [run for of_dataset in runs.values() for run in of_dataset]
-    found_claims = claims(everywhere(every, "paired"), everywhere(every, "validation"))
-    resamples = yaml.safe_load(Path("params.yaml").read_text("utf-8"))["evaluate"]["resamples"]
-    answer = " ".join([*headline(answers(found_claims)), *out_of_reach(found_claims, resamples), beyond(found_claims)])
-    made = ", ".join(f"{name} {version}" for name, version in environment().items())
-    readme = Path("README.md").read_text("utf-8")
-    before, _, rest = readme.partition(START)
+    made = claims(everywhere(runs, "paired"), everywhere(runs, "validation"))
+    answer = [*headline(answers(made)), *out_of_reach(made, params["evaluate"]["resamples"]), beyond(made)]
+    versions = ", ".join(f"{name} {version}" for name, version in environment().items())
+    before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     with new_file(Path("README.md")) as draft:
-        text = f"{answer}\n\n{short(tables, runs)}\n\nMade with {made}."
-        draft.write_text(f"{before}{START}\n{text}\n{END}{after}", "utf-8")
-    first = f"## Claims\n\n{answer}\n\n{claims_markdown(found_claims, digits)}\n## Methods\n"
-    parts = [section(runs[name], cells, digits[name]) for name, cells in tables.items()]
+        results = f"{' '.join(answer)}\n\n{as_markdown(short(runs))}\nMade with {versions}."
+        draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
+    digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
+    parts = [text(section) for section in sections(runs, made, Path("plots"), params["preset"])]
+    table = as_markdown(claim_rows(made, digits))
     with new_file(Path("RESULTS.md")) as draft:
-        draft.write_text("\n".join([HEAD, first, *parts, cost(), f"Made with {made}.\n"]), "utf-8")
+        whole = [HEAD, "## Claims", "", " ".join(answer), "", table, *parts, f"Made with {versions}.", ""]
+        draft.write_text("\n".join(whole), "utf-8")
 
 
 if __name__ == "__main__":

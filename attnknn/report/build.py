@@ -17,13 +17,45 @@ from attnknn import plots as pictures
 from attnknn.files import new_folder
 from attnknn.metrics import NORMAL_FROM
 from attnknn.report import claims as claimed
-from attnknn.report.experiments import ablation, calibration, evaluate, imbalance, noise, training
+from attnknn.report.experiments import (
+    ablation,
+    calibration,
+    ensemble,
+    evaluate,
+    explain,
+    hard,
+    historic,
+    imbalance,
+    imbalance_trained,
+    k_sweep,
+    noise,
+    noise_trained,
+    profile,
+    selective,
+    theory,
+    training,
+    tta,
+)
 from attnknn.report.results import Run, everywhere, read_runs
 from attnknn.report.section import Section, as_frame, as_markdown, as_tex, section_markdown
 from attnknn.report.tables import digits_of
 
 # Experiments whose stages may not have run, in the order of the page.
-EXPERIMENTS = (noise, imbalance, ablation)
+EXPERIMENTS = (
+    explain,
+    k_sweep,
+    noise,
+    noise_trained,
+    imbalance,
+    imbalance_trained,
+    tta,
+    ensemble,
+    hard,
+    selective,
+    ablation,
+    profile,
+    theory,
+)
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
 
 
@@ -75,10 +107,9 @@ def read_all(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequenc
 
 def sections(runs: Sequence[Run], claims: Sequence[claimed.Claim], plots: Path, preset: str) -> list[Section]:
     """Every section that has something to say, in the order of the page."""
-    made = {module.__name__.rpartition(".")[2]: module for module in EXPERIMENTS}
-    found = [evaluate.section(runs, claims), calibration.section(runs)]
-    found += [module.section(runs) for module in made.values()]
-    found += [training.section(runs)]
+    found = [evaluate.section(runs, claims), explain.section(runs, plots), calibration.section(runs)]
+    found += [module.section(runs) for module in EXPERIMENTS if module is not explain]
+    found += [historic.section(runs, preset), training.section(runs)]
     return [section for section in found if section.parts]
 
 

@@ -31,6 +31,7 @@ _PLOTS = {
 _RUN = ("condition", "repeat")
 CONDITIONS = ("noise", "imbalance")  # stages that put the memory under conditions
 CLEAN = "clean"  # the condition of evaluate's own rows
+OF_SEEDS = "ensemble_seeds"  # of all seeds of a dataset; its last run has the table
 UNCHANGED = "noise 0.0"  # the same memory
 Wanted = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
 UNDER: Wanted = {
@@ -113,6 +114,10 @@ def read_runs(
                 elif not may_be_empty:
                     raise InputError(f"{path}: no rows; make it again with `dvc repro --force --single-item {again}`")
             runs.append(Run(dataset, seed, values, tables))
+        of_seeds = Path(plots) / OF_SEEDS / f"{dataset}.csv"
+        if of_seeds.is_file():
+            table = _read_csv(of_seeds, ("source", *_SCORE), f"{OF_SEEDS}@{dataset}")
+            runs[-1].tables |= {} if table.empty else {OF_SEEDS: table}
     return runs
 
 

@@ -122,17 +122,17 @@ def picture_case(case: Case, strip: np.ndarray) -> bytes:
 def table_case(case: Case) -> bytes:
     """A table's row with its neighbours: weights as bars, and the features in which it differs most from them."""
     found, names = case["neighbours"], case["features"][:_COLUMNS]
-    height = 0.78 + 0.42 + 0.165 * (1 + len(found))
+    height = 0.74 + 0.4 + 0.165 * (1 + len(found))
     figure, used = _head(case, height)
     axes = figure.add_axes((0.02, 0.02, 0.96, 1 - used - 0.06))
-    axes.set(xlim=(0, 1), ylim=(len(found) + 0.6, -3.0))
+    axes.set(xlim=(0, 1), ylim=(len(found) + 0.6, -2.7))
     axes.axis("off")
-    left, step = 0.50, 0.5 / max(1, len(names))
+    left, step = 0.49, 0.51 / max(1, len(names))
     most = max([1e-9, *(max(n["weight"], n["distance_weight"]) for n in found)])
     axes.text(0.24, -0.75, "weight", size=6.5, color="#555555", va="bottom")
     for j, name in enumerate(names):
-        wrapped = "\n".join(textwrap.wrap(name, 11)[:3])
-        axes.text(left + (j + 1) * step, -0.75, wrapped, size=6, color="#555555", ha="right", va="bottom")
+        wrapped = "\n".join(textwrap.wrap(name.replace("_", " "), 10)[:3])
+        axes.text(left + (j + 1) * step, -0.75, wrapped, size=5.8, color="#555555", ha="right", va="bottom")
     for i, values in enumerate(case["values"][: 1 + len(found)]):
         near = found[i - 1] if i else None
         label = near["class"] if near else "query"
@@ -145,7 +145,7 @@ def table_case(case: Case) -> bytes:
             axes.plot([mark, mark], [i - 0.38, i + 0.38], color=plots.INK, lw=1)
             axes.text(0.475, i, _share(near["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
         for j, text in enumerate(values[: len(names)]):
-            axes.text(left + (j + 1) * step, i, _short(text, 10), size=6.5, va="center", ha="right", weight=weight)
+            axes.text(left + (j + 1) * step, i, _short(text, 9), size=6.5, va="center", ha="right", weight=weight)
     axes.axhline(0.5, color=plots.SOFT, lw=0.6)
     return _small(plots.as_png(figure))
 
@@ -167,7 +167,7 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
         classes, share = [classes[i] for i in kept], share.iloc[kept, kept]
     values, n = share.to_numpy(), len(classes)
     off = np.where(np.eye(n, dtype=bool), np.nan, values)
-    size = min(3.4, 1.5 + 0.22 * n)
+    size = min(3.4, max(2.4, 1.5 + 0.22 * n))
     figure = plots.new_figure(size, size + 0.1)
     axes = figure.subplots()
     axes.set_facecolor("#e4e4e4")
@@ -182,9 +182,9 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
     axes.set_xticks(range(n), names, rotation=90 if max(map(len, names)) > 2 else 0)
     axes.set_yticks(range(n), names)
     axes.set(xlabel="predicted", ylabel="actual")
-    some = f", {n} classes of most mistakes" if many else ""
-    axes.set_title(
-        f"Confusion, % of each class{some}", loc="left", size=9, weight="bold", color=plots.method_colour(method)
+    some = f"\n({n} classes of most mistakes)" if many else ""
+    figure.suptitle(
+        f"Confusion, % of each class{some}", x=0.02, ha="left", size=9, weight="bold", color=plots.method_colour(method)
     )
     plots.tidy(axes)
     axes.tick_params(labelsize=7, length=0)
@@ -212,12 +212,14 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
     if len(classes) <= _MOST_CLASSES:
         from matplotlib.patheffects import withStroke
 
-        for i, name in enumerate(classes):
-            at = points.loc[points["actual"].astype(str) == name, ["x", "y"]].median()
+        middles = points.assign(actual=points["actual"].astype(str)).groupby("actual")[["x", "y"]].median()
+        # From left to right at two heights, so that names of neighbours do not meet.
+        for turn, (name, at) in enumerate(middles.sort_values("x", kind="stable").iterrows()):
+            i = classes.index(str(name))
             axes.annotate(
-                _short(name, 12),
+                _short(str(name), 12),
                 (at["x"], at["y"]),
-                (0, 10),
+                (0, 8 + 9 * (turn % 2)),
                 textcoords="offset points",
                 size=8,
                 weight="bold",
@@ -232,6 +234,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
         f"t-SNE of {len(points):,} test rows (× wrong: {wrong})", loc="left", size=9, weight="bold", color=plots.INK
     )
     axes.set(xticks=[], yticks=[])
+    axes.margins(0.12)
     axes.spines[:].set_color(plots.SOFT)
     return _small(plots.as_png(figure))
 
@@ -300,8 +303,8 @@ def sentence(runs: Sequence[Run], mistakes: pd.DataFrame | None, cases: Sequence
     if mistakes is not None and mistakes["count"].max() > 0:
         first = mistakes.iloc[0]
         text += (
-            f" The most frequent: {first['actual']} answered as {first['predicted']}, {first['count']} times "
-            f"({first['baseline_count']} with {plots.method_name(str(first['baseline']))})."
+            f" The most frequent: {first['actual']} answered as {first['predicted']} ({first['count']}, and "
+            f"{first['baseline_count']} with {plots.method_name(str(first['baseline']))})."
         )
         told = mistakes[mistakes["adjusted"] < ALPHA]
         if len(told):
@@ -316,13 +319,8 @@ def sentence(runs: Sequence[Run], mistakes: pd.DataFrame | None, cases: Sequence
             text += " No single mistake is shown to be more frequent with one of the two."
     wrong = [c for c in cases if c["kind"] == "wrong"]
     if wrong:
-        deceived = sum(c["disagreement"] >= 0.5 for c in wrong)
-        text += (
-            f" Of the {len(wrong)} surest errors, {deceived} lie where at least half of the neighbours are of another "
-            "class: there no weights of these neighbours would be expected to help."
-            if deceived
-            else f" The {len(wrong)} surest errors have mostly neighbours of the right class: weights made them."
-        )
+        misled = sum(case["disagreement"] >= 0.5 for case in wrong)
+        text += f" {misled} of its {len(wrong)} surest errors lie where at least half of the neighbours mislead."
     return text
 
 
@@ -383,8 +381,8 @@ def section(runs: Sequence[Run], folder: Path) -> Section:
         "which class is taken for which; and how the embeddings lie.",
         by_dataset(mine, lambda of: _part(of, folder / "gallery")),
         "Blue neighbours are of the query's own class, orange ones of another. Under each its weight, in brackets "
-        "(or as a line across the bar) the one that tuned distance weighting gives it. Weights, the rest and “no neighbour” sum "
-        "to 1. Numbers in tables are standardised, in standard deviations from the bank's mean. A t-SNE keeps "
-        "close what is close; distances between clusters, their sizes and their densities in it mean nothing.",
+        "(or as a line across the bar) the one that tuned distance weighting gives it. Weights, the rest and “no "
+        "neighbour” sum to 1. Numbers in tables are standardised, in standard deviations from the bank's mean. A t-SNE "
+        "keeps close what is close; distances between clusters, their sizes and their densities in it mean nothing.",
         "dvc exp run -S explain.cases=8",
     )

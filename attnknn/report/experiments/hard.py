@@ -1,7 +1,9 @@
 """Hard queries: how many there are, how the methods fare on them, and what weight on them changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from attnknn import plots
@@ -29,6 +31,8 @@ _NAMES = {
 }
 _METRICS = ("accuracy", "nll", "ece")
 _MOST_CLASSES = 12
+_NOTHING = 1e-4  # what no picture needs to tell from 0
+Moves = dict[tuple[str, str], dict[str, Any]]
 
 
 def _name(method: str) -> str:
@@ -46,39 +50,45 @@ def _order(methods: Sequence[str]) -> list[str]:
     return [name for m in known for name in (m, *(v for v, of in rest.items() if of == m))]
 
 
-def over_runs(paired: pd.DataFrame, method: str, baseline: str) -> pd.DataFrame:
-    """A method less a baseline over seeds and repeats, by subset and metric; verdicts of all rows alone.
+def over_runs(paired: pd.DataFrame, method: str, baseline: str) -> Moves:
+    """A method less a baseline over seeds and repeats; verdicts of all rows alone.
 
     Verdicts are adjusted for the metrics (Holm). The hard rows are picked by their true classes, which the method does
     not know, so what is better on them alone is no verdict.
 
     Returns:
-        By (subset, metric): difference, sd, low, high, p, runs; verdict where the subset is "all", "" elsewhere.
+        By (subset, metric): difference and sd over runs, low and high (the runs' furthest ends), p (combined; adjusted
+        where there is a verdict), verdict where the subset is "all", "" elsewhere.
     """
     mine = paired[(paired["method"] == method) & (paired["baseline"] == baseline)]
-    found = mine.groupby(["subset", "metric"], sort=False).agg(
-        difference=("difference", "mean"),
-        sd=("difference", "std"),
-        low=("low", "min"),
-        high=("high", "max"),
-        p=("p", lambda p: combined_p(p.tolist())),
-        runs=("p", "size"),
-    )
-    found["verdict"] = ""
-    tested = [at for at in found.index if at[0] == "all"]
-    for at, p in zip(tested, holm([found.loc[at, "p"] for at in tested]), strict=True):
-        rows = mine[(mine["subset"] == "all") & (mine["metric"] == at[1])]
-        found.loc[at, "verdict"] = verdict(rows["difference"].tolist(), p, int(rows["errors"].min()), at[1], ALPHA)
-        found.loc[at, "p"] = p
+    found: Moves = {}
+    errors: dict[str, int] = {}
+    for subset, metric in mine[["subset", "metric"]].drop_duplicates().itertuples(index=False):
+        rows = mine[(mine["subset"] == subset) & (mine["metric"] == metric)]
+        differences = rows["difference"].tolist()
+        found[subset, metric] = {
+            "difference": float(np.mean(differences)),
+            "sd": float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0,
+            "low": float(rows["low"].min()),
+            "high": float(rows["high"].max()),
+            "p": combined_p(rows["p"].tolist()),
+            "verdict": "",
+            "differences": differences,
+        }
+        if subset == "all":
+            errors[metric] = int(rows["errors"].min())
+    for metric, p in zip(errors, holm([found["all", m]["p"] for m in errors]), strict=True):
+        of = found["all", metric]
+        of |= {"p": p, "verdict": verdict(of["differences"], p, errors[metric], metric, ALPHA)}
     return found
 
 
-def _moved(row: pd.Series, digits: int) -> str:
+def _moved(row: Mapping[str, Any], digits: int) -> str:
     ends = f"{fixed(row['low'], digits, True)} … {fixed(row['high'], digits, True)}"
     return f"{fixed(row['difference'], digits, True)} ({ends}"
 
 
-def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: pd.DataFrame, other: pd.DataFrame, digits: int) -> str:
+def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: Moves, other: Moves, digits: int) -> str:
     """How many test rows are hard, and whether weight on hard queries pays on all of them.
 
     Args:
@@ -92,24 +102,24 @@ def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: pd.DataFrame, ot
     errors = {name: float(((1 - of["value"]) * of["rows"]).mean()) for name, of in ours}
     if errors.get("hard") and errors["all"]:
         text += f"They hold {min(1.0, errors['hard'] / errors['all']):.0%} of attention's errors. "
-    nll = moves.loc[("all", "nll")]
+    nll = moves["all", "nll"]
     means = {
         "yes": "so the weight pays",
         "no": "so the weight costs more than it brings",
         "undecided": "no difference shown",
     }
-    text += f"With weight on hard queries, attention's NLL on all test rows changes by {_moved(nll, digits + 1)}; "
-    text += f"p {p_value(float(nll['p']))}): {means[nll['verdict']]}."
-    if ("hard", "nll") in moves.index:
-        parts = [fixed(float(moves.loc[(s, "nll"), "difference"]), digits + 1, True) for s in ("hard", "easy")]
+    text += f"With weight on hard queries, attention's NLL on all test rows changes by {_moved(nll, digits)}; "
+    text += f"p {p_value(nll['p'])}): {means[nll['verdict']]}."
+    if ("hard", "nll") in moves:
+        parts = [fixed(moves[s, "nll"]["difference"], digits, True) for s in ("hard", "easy")]
         text += f" It is {parts[0]} on the hard rows and {parts[1]} on the easy ones."
-    accuracy = moves.loc[("all", "accuracy")]
+    accuracy = moves["all", "accuracy"]
     better: dict[Verdict, str] = {"yes": "is higher", "no": "is lower", "undecided": "is not shown to change"}
-    text += f" Its accuracy {better[accuracy['verdict']]} ({fixed(float(accuracy['difference']), digits + 1, True)})."
-    if ("all", "nll") in other.index:
+    text += f" Its accuracy {better[accuracy['verdict']]} ({fixed(accuracy['difference'], digits, True)})."
+    if ("all", "nll") in other:
         text += (
             " Distance weighting tuned with the same weights: NLL "
-            f"{_moved(other.loc[('all', 'nll')], digits + 1)}; p {p_value(float(other.loc[('all', 'nll'), 'p']))})."
+            f"{_moved(other['all', 'nll'], digits)}; p {p_value(other['all', 'nll']['p'])})."
         )
     return text
 
@@ -144,16 +154,16 @@ def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
     return plots.as_png(figure)
 
 
-def moves_picture(moves: pd.DataFrame, other: pd.DataFrame, metric: str) -> bytes:
+def moves_picture(moves: Moves, other: Moves, metric: str) -> bytes:
     """What weight on hard queries changes in one metric, on all rows first: attention, and distance weighting."""
     lines = [
-        (subset, name, found.loc[(subset, metric)], colour)
+        (subset, name, found[subset, metric], colour)
         for subset in SUBSETS
         for name, found, colour in (
             ("attention", moves, plots.method_colour("attention")),
             ("distance", other, plots.method_colour("distance")),
         )
-        if (subset, metric) in found.index
+        if (subset, metric) in found
     ]
     figure = plots.new_figure(3.4, 0.85 + 0.22 * len(lines))
     axes = figure.subplots()
@@ -164,7 +174,10 @@ def moves_picture(moves: pd.DataFrame, other: pd.DataFrame, metric: str) -> byte
         axes.plot(row["difference"], y, "o", color=colour, ms=4.5, alpha=alpha)
     axes.set_yticks(range(len(lines)), [f"{subset} rows, {name}" for subset, name, _, _ in lines])
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=4)
+    if max(abs(x) for x in axes.get_xlim()) < _NOTHING:
+        axes.set(xlim=(-_NOTHING, _NOTHING), xticks=[0])  # no axis for rounding
+    else:
+        axes.locator_params(axis="x", nbins=4)
     side = "right" if metric in plots.HIGHER_IS_BETTER else "left"
     axes.set_title(f"{plots.METRICS[metric]}: weighted − not", loc="left", size=10, weight="bold", color=plots.INK)
     axes.set_xlabel(f"difference ({side} of 0: weight is better)")
@@ -185,10 +198,8 @@ def classes_picture(shares: pd.DataFrame) -> bytes:
     figure = plots.new_figure(3.4, 0.75 + 0.2 * len(found))
     axes = figure.subplots()
     axes.barh(found.index, found["share"], color=plots.method_colour("distance"), height=0.65)
-    for y, row in found.iterrows():
-        axes.annotate(
-            f"{row['share']:.0f} %", (row["share"], y), (3, 0), textcoords="offset points", va="center", size=7.5
-        )
+    for y, share in enumerate(found["share"]):
+        axes.annotate(f"{share:.0f} %", (share, y), (3, 0), textcoords="offset points", va="center", size=7.5)
     axes.set_yticks(found.index, [str(name)[:18] for name in found["class"]])
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, max(1.0, 1.15 * found["share"].max()))
@@ -205,7 +216,7 @@ def _scores_table(scores: pd.DataFrame, digits: int) -> Table:
     for subset in [s for s in SUBSETS if s in set(scores["subset"])]:
         of = scores[scores["subset"] == subset]
         rows.append([f"{subset}: {int(of['rows'].max()):,} rows"])
-        table = of.set_index(["method", "metric"])
+        table: Any = of.set_index(["method", "metric"])
         for method in _order(list(dict.fromkeys(of["method"]))):
             cells = [table.loc[(method, metric)] for metric in _METRICS]
             around = [
@@ -219,18 +230,18 @@ def _scores_table(scores: pd.DataFrame, digits: int) -> Table:
     )
 
 
-def _moves_table(found: dict[str, pd.DataFrame], digits: int) -> Table:
+def _moves_table(found: dict[str, Moves], digits: int) -> Table:
     rows: list[list[str | Cell]] = []
     for name, moves in found.items():
-        if moves.empty:
+        if not moves:
             continue
         rows.append([name])
-        for (subset, metric), row in moves.iterrows():
+        for (subset, metric), row in moves.items():
             rows.append(
                 [
                     f"{subset}, {plots.METRICS[metric]}",
                     f"{_moved(row, digits + 1)})",
-                    p_value(float(row["p"])),
+                    p_value(row["p"]),
                     row["verdict"] or "not asked",
                 ]
             )
@@ -240,13 +251,13 @@ def _moves_table(found: dict[str, pd.DataFrame], digits: int) -> Table:
 
 def _shares_table(shares: pd.DataFrame) -> Table:
     parts = [p for p in ("fit", "val", "test") if p in set(shares["part"])]
-    table = shares.set_index(["part", "class"])
+    table: Any = shares.set_index(["part", "class"])
     names = list(dict.fromkeys(shares["class"]))
     rows = [
         [str(name), *(f"{int(table.loc[(p, name), 'hard'])} of {int(table.loc[(p, name), 'rows']):,}" for p in parts)]
         for name in names
     ]
-    sums = shares.groupby("part")[["hard", "rows"]].sum()
+    sums: Any = shares.groupby("part")[["hard", "rows"]].sum()
     rows.append(["all", *(f"{int(sums.loc[p, 'hard'])} of {int(sums.loc[p, 'rows']):,}" for p in parts)])
     return Table("shares", "Hard rows of each class", ["class", *parts], rows, "Of the first seed.")
 
@@ -264,7 +275,7 @@ def _part(runs: Sequence[Run]) -> Part:
     test = pooled[pooled["part"] == "test"]
     text = sentence(pooled, scores, moves, other, digits)
     if len(runs) > 1:
-        sd = fixed(float(moves.loc[("all", "nll"), "sd"]), digits + 1)
+        sd = fixed(moves["all", "nll"]["sd"], digits + 1)
         text += f" The change in NLL has ± {sd} over seeds and repeats; counts are sums over {len(runs)} seeds."
     pictures = [
         (f"{plots.METRICS[m]} on hard and easy rows", subsets_picture(scores[scores["metric"] == m], m))
@@ -277,9 +288,7 @@ def _part(runs: Sequence[Run]) -> Part:
     weighed["Distance + vector scaling"] = over_runs(paired, "distance_weighted_vector", "distance_vector")
     tables = [_scores_table(scores, digits), _moves_table(weighed, digits)]
     first = shares[shares["seed"] == runs[0].seed]
-    return Part(
-        runs[0].dataset, text, pictures, [*tables, _shares_table(first)], str(moves.loc[("all", "nll"), "verdict"])
-    )
+    return Part(runs[0].dataset, text, pictures, [*tables, _shares_table(first)], moves["all", "nll"]["verdict"])
 
 
 def section(runs: Sequence[Run]) -> Section:
@@ -292,7 +301,8 @@ def section(runs: Sequence[Run]) -> Section:
         "distance weighting is tuned with the same weights.",
         by_dataset([r for r in runs if "hard" in r.tables], _part),
         "Hard rows are picked by their true class, which no method knows: whoever trusts its neighbours less looks "
-        "better there and pays on the easy rows. So the verdict is that of all test rows. Open circles are fitted or "
+        "better there and pays on the easy rows. So the verdict is that of all test rows. Every head is stopped by the "
+        "plain NLL on val. Open circles are fitted or "
         "tuned with weight. The hardest test rows are shown under “Which examples decided”.",
         "dvc exp run -S hard.weight=5.0",
     )

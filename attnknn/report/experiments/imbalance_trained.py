@@ -27,7 +27,7 @@ def sentence(runs: Sequence[Run]) -> str:
                 trained.value_of(runs, "imbalance_trained", condition, (variant, m), "balanced_accuracy")
                 for m in (method, f"{method}_prior")
             )
-            moves.append(f"{name.lower()} {bare} → {corrected}")
+            moves.append(f"{name} {bare} → {corrected}")
         ours, network = ("plain", "attention_prior"), ("cross_entropy", "cnn_prior")
         move, said = trained.difference(runs, "imbalance_trained_paired", condition, ours, network, "accuracy")
         words.append(

@@ -16,11 +16,11 @@ Kinds = Mapping[str, float]  # first words of conditions → what the last word 
 def of_kind(runs: Sequence[Run], kind: str, whole: float) -> pd.DataFrame:
     """The scores under all conditions of one kind, with their `rate`, clean among them; empty if there are none."""
     intervals = everywhere(runs, "intervals")
-    words = intervals["condition"].str.rsplit(" ", n=1)
-    rows = intervals[(words.str[0] == kind) & (words.str.len() == 2)]
+    words = intervals["condition"].str.rpartition(" ")  # columns: what, the space, how much
+    rows = intervals[words[0] == kind]
     if rows.empty:
         return rows.assign(rate=pd.Series(dtype=float))
-    rows = rows.assign(rate=rows["condition"].str.rsplit(" ", n=1).str[1].astype(float))
+    rows = rows.assign(rate=words[2][rows.index].astype(float))
     return pd.concat([intervals[intervals["condition"] == CLEAN].assign(rate=whole), rows])
 
 

@@ -91,7 +91,7 @@ def _part(runs: Sequence[Run]) -> Part:
     rows = joined(runs, "noise_trained")
     labels = {"xlabel": "share of labels made wrong"}
     freed: dict[trained.Line, str] = {
-        (variant, f"{method}_unmixed", style): name for (variant, method, style), name in _LINES.items()
+        (variant, f"{method}_forward", style): name for (variant, method, style), name in _LINES.items()
     }
     shown = [
         (
@@ -99,12 +99,14 @@ def _part(runs: Sequence[Run]) -> Part:
             trained.against(rows[rows["metric"] == "accuracy"], "rate", _LINES, {"title": "Accuracy", **labels}),
         ),
         (
-            "NLL against the share of wrong labels, noise taken out of the answers",
-            trained.against(rows[rows["metric"] == "nll"], "rate", freed, {"title": "NLL, unmixed", **labels}),
+            "NLL against the share of wrong labels, at forward-corrected temperatures",
+            trained.against(
+                rows[rows["metric"] == "nll"], "rate", freed, {"title": "NLL, forward-corrected", **labels}
+            ),
         ),
         ("share of wrong labels before and after each round of cleaning", cleaning_picture(runs)),
     ]
-    found = trained.scores_table(runs, "noise_trained", ("accuracy", "nll", "ece"), ("", "_unmixed"))
+    found = trained.scores_table(runs, "noise_trained", ("accuracy", "nll", "ece"), ("", "_forward"))
     return Part(runs[0].dataset, sentence(runs), shown, [cleaning_table(runs), found])
 
 
@@ -118,9 +120,10 @@ def section(runs: Sequence[Run]) -> Section:
         "label that most of its nearest other rows carry, an encoder is trained on that, and the given labels are "
         "cleaned again in its space. A plain network is trained on the same labels by cross-entropy alone.",
         by_dataset([r for r in runs if "noise_trained" in r.tables], _part),
-        "Test labels are clean. Everything is fitted on rows of which some are wrong, so every method's probabilities "
-        "are those of the given label; unmixed, the confusion of labels that cleaning found is taken out of them, for "
-        "all methods alike. The plain network keeps its epoch of best validation accuracy. p values are as measured, "
+        "Test labels are clean. What is fitted on wrong labels answers how likely each given label is, and is too "
+        "unsure of the true one. Forward-corrected, a method has the temperature under which its answers, mixed up as "
+        "cleaning found the labels to be, explain the given labels of val rows; accuracy stays. "
+        "The plain network keeps its epoch of best validation accuracy. p values are as measured, "
         f"and a difference is shown where p is below {trained.ALPHA:g}.",
         "dvc exp run -S noise.train=true",
     )

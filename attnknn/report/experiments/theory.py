@@ -30,6 +30,7 @@ NOTE = (
     "or c's interval leaves 1 out while b is above 0; undecided otherwise. c above 1 is faster than 1/k, which a bound "
     "from above would allow and a rate would not. √n is contradicted where its NLL on test is higher than that of the "
     "k chosen on val, with an interval above 0. Several seeds show means, and the furthest ends of their intervals. "
+    "Entropy is that of the neighbours' weights among themselves, without the null neighbours. "
     f"With fewer than {FEWEST_ERRORS} wrong test rows claims about errors stay undecided."
 )
 
@@ -59,8 +60,8 @@ def root_verdict(best: set[int], root: int, low: float, high: float, errors: int
     return "contradicted" if low > 0 and high > 0 else "undecided"
 
 
-def entropy_verdict(low: float, high: float, errors: int) -> Verdict:
-    """Are the weights of wrong answers more spread out? By the interval of the AUC, NaN where there is none."""
+def auc_verdict(low: float, high: float, errors: int) -> Verdict:
+    """Is it larger where the answer is wrong? By the interval of the AUC, NaN where there is none."""
     if errors < FEWEST_ERRORS or not (low > 0.5 or high < 0.5):
         return "undecided"
     return "supported" if low > 0.5 else "contradicted"
@@ -92,7 +93,7 @@ class _Quantities:
     def items(self, quantity: str) -> list[str]:
         return [item for q, item in self.rows if q == quantity]
 
-    def __call__(self, quantity: str, item: str = "test rows") -> dict[str, float]:
+    def __call__(self, quantity: str, item: str = "test rows") -> dict[Any, float]:
         return self.rows[quantity, item]
 
     def each(self, quantity: str, item: str) -> set[int]:
@@ -138,9 +139,7 @@ def sentences(found: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame, t
         b, c, r2 = q("fit_b", m), q("fit_c", m), q("fit_r2", m)["value"]
         most = round(curve.loc[curve["method"] == m, "error"].max() * test_rows)
         verdict = rate_verdict((b["low"], b["high"]), (c["low"], c["high"]), r2, most)
-        numbers = (
-            f"c {fixed(c['value'], 2)} ({_ends(c, 2)}), b {fixed(b['value'], 4)} ({_ends(b, 4, True)}), R² {r2:.2f}"
-        )
+        numbers = f"c {fixed(c['value'], 2)} ({_ends(c, 2)}), b {fixed(b['value'], 4)} ({_ends(b, 4)}), R² {r2:.2f}"
         if b["value"] == b["low"] == b["high"] == 0:
             numbers = "the error does not move with k"
         rates.append(f"{verdict} for {method_name(m)} ({numbers})")
@@ -148,16 +147,18 @@ def sentences(found: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame, t
     heads = q.items("temperature")
     taus = [f"{_small(q('temperature_start', h)['value'])} → {_small(q('temperature', h)['value'])}" for h in heads]
     said.append(f"Temperature, start → learned, of each head: {', '.join(taus)}.")
-    entropy, null, auc = q("entropy"), q("null_mass"), q("entropy_auc")
-    verdict = entropy_verdict(auc["low"], auc["high"], errors)
-    known = auc["value"] == auc["value"]
-    ends = f" ({_ends(auc, 3)})" if auc["low"] == auc["low"] else ""
-    number = f"AUC {fixed(auc['value'], 3)}{ends}, {errors} wrong" if known else "none is wrong, or all are"
+    entropy, null = q("entropy"), q("null_mass")
     said.append(
         f"Attention's weights have a mean entropy of {fixed(entropy['value'], 3)} of log k ({_ends(entropy, 3)}) and "
-        f"leave {fixed(null['value'], 3)} to the null neighbours ({_ends(null, 3)}). Spread-out weights go with wrong "
-        f"answers: {verdict} ({number})."
+        f"leave {fixed(null['value'], 3)} to the null neighbours ({_ends(null, 3)})."
     )
+    for claim, quantity in (("Spread-out weights go", "entropy_auc"), ("Much mass on the null goes", "null_mass_auc")):
+        auc = q(quantity)
+        verdict = auc_verdict(auc["low"], auc["high"], errors)
+        ends = f" ({_ends(auc, 3)})" if auc["low"] == auc["low"] else ""
+        known = auc["value"] == auc["value"]
+        number = f"AUC {fixed(auc['value'], 3)}{ends}, {errors} wrong" if known else "none is wrong, or all are"
+        said.append(f"{claim} with wrong answers: {verdict} ({number}).")
     return said
 
 
@@ -197,8 +198,8 @@ def picture(found: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame) -> 
     below.set_xticks(of.index)
     below.set(xlabel="tenth of the rows (10: most spread out)", ylabel="error")
     below.set_title("Attention: error by entropy", loc="left", size=9.5, weight="bold", color=INK)
+    below.set_ylim(bottom=0)
     for one in axes:
-        one.set_ylim(bottom=0)
         tidy(one)
     return as_png(figure)
 

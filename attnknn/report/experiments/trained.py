@@ -19,7 +19,7 @@ Line = tuple[str, str, str]  # variant, method, and how the line is drawn: "-" o
 
 def name_of(variant: str, method: str) -> str:
     """What a method in a variant is called, without what was added to its answers."""
-    base = method.removesuffix("_unmixed").removesuffix("_prior")
+    base = method.removesuffix("_forward").removesuffix("_prior")
     known = pictures.method_name(base)
     return known if variant == "cross_entropy" else f"{known}, {VARIANTS[variant]}"
 
@@ -41,7 +41,7 @@ def against(rows: pd.DataFrame, x: str, lines: dict[Line, str], labels: dict[str
         of = of.reindex(ticks)
         # A little apart, so that lines that agree can be told apart.
         at = [place + 0.03 * (i - (len(lines) - 1) / 2) for place in range(len(ticks))]
-        colour = pictures.method_colour(method.removesuffix("_unmixed").removesuffix("_prior"))
+        colour = pictures.method_colour(method.removesuffix("_forward").removesuffix("_prior"))
         axes.vlines(at, of["low"], of["high"], color=colour, lw=1, alpha=0.5)
         full = "white" if style == "--" else colour
         axes.plot(at, of["value"], style, color=colour, marker="os^DvPX"[i % 7], ms=4.5, lw=1.5, mfc=full, label=name)
@@ -88,27 +88,22 @@ def scores_table(runs: Sequence[Run], table: str, metrics: Sequence[str], suffix
     """Every condition, variant and method with its scores; those of each suffix under each other."""
     rows, digits = joined(runs, table), digits_of(runs)
     names = {**pictures.METRICS, "many": "Many-shot", "medium": "Medium-shot", "few": "Few-shot"}
+    added = tuple(suffix for suffix in suffixes if suffix)
     shown: list[Sequence[str | Cell]] = []
-    mean = rows.groupby(["condition", "variant", "method", "metric"], sort=False).agg(
-        value=("value", "mean"), sd=("value", "std"), low=("low", "min"), high=("high", "max"), runs=("value", "size")
-    )
-    for (condition, variant), of in mean.groupby(["condition", "variant"], sort=False):
+    for (condition, variant), of in rows.groupby(["condition", "variant"], sort=False):
         shown.append([f"{condition}: {VARIANTS[str(variant)]}"])
-        methods = list(dict.fromkeys(of.index.get_level_values("method")))
-        for base in [m for m in methods if not m.endswith(tuple(s for s in suffixes if s))]:
-            for suffix in suffixes:
-                if base + suffix not in methods:
-                    continue
-                line: list[str | Cell] = [Cell(pictures.method_name(base), method=base), suffix.strip("_")]
-                for metric in metrics:
-                    key = (condition, variant, base + suffix, metric)
-                    if key not in mean.index:
-                        line.append("")
-                        continue
-                    one = mean.loc[key]
-                    around = f"± {fixed(one['sd'], digits)}" if one["runs"] > 1 else ""
-                    if not around and one["low"] == one["low"]:
-                        around = f"{fixed(one['low'], digits)} … {fixed(one['high'], digits)}"
-                    line.append(Cell(fixed(one["value"], digits), around))
-                shown.append(line)
+        cells = {key: _cell(found, digits) for key, found in of.groupby(["method", "metric"], sort=False)}
+        present = list(dict.fromkeys(of["method"]))
+        for base in [method for method in present if not method.endswith(added)]:
+            for suffix in [suffix for suffix in suffixes if base + suffix in present]:
+                scores = [cells.get((base + suffix, metric), "") for metric in metrics]
+                shown.append([Cell(pictures.method_name(base), method=base), suffix.strip("_"), *scores])
     return Table("scores", "Every variant and method", ["method", "added", *(names[m] for m in metrics)], shown)
+
+
+def _cell(found: pd.DataFrame, digits: int) -> Cell:
+    value, low, high = float(found["value"].mean()), float(found["low"].min()), float(found["high"].max())
+    around = f"{fixed(low, digits)} … {fixed(high, digits)}" if low == low else ""
+    if len(found) > 1:
+        around = f"± {fixed(float(found['value'].std()), digits)}"
+    return Cell(fixed(value, digits), around)

@@ -1,0 +1,43 @@
+"""Queries whose neighbourhood disagrees with them, and what training with weight on them changes."""
+
+from pathlib import Path
+
+from tqdm import tqdm
+
+from attnknn.artifacts import TEST
+from attnknn.device import processes, use_device
+from attnknn.files import write_csv, write_json
+from attnknn.hard import by_subset, compare_weighting, disagreement, shares
+from attnknn.neighbourhood import Retrieved
+from stages.params import read_params, run
+
+
+def main(
+    dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
+    p = read_params(dataset, "hard", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads")
+    device, item = use_device(p.device, p.threads), f"{dataset}-{seed}.csv"
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    k = min(p.k_eval, *(space.neighbours.ids.shape[1] for space in spaces))
+    table = shares(spaces, k, p.hard.disagreement)
+    settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": seed}
+    settings |= {"device": device, "workers": processes(device, p.threads)}
+    with tqdm(desc=f"hard {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
+        ours = p.hard.weight, p.hard.repeats, p.k_train, p.k_eval
+        made = compare_weighting(spaces, *ours, progress=lambda _: bar.update(), **settings)
+    hard = disagreement(spaces[:1], TEST, k) >= p.hard.disagreement
+    if not hard.any():
+        print(f"hard: {dataset}/{seed} has no test row of which {p.hard.disagreement:g} of the neighbours disagree")
+    means, intervals, paired = by_subset(made, hard, **p.evaluate.model_dump(), seed=seed)
+    share = {}
+    for part in dict.fromkeys(row["part"] for row in table):
+        rows, found = (sum(row[key] for row in table if row["part"] == part) for key in ("rows", "hard"))
+        share[part] = found / rows
+    write_json(metrics, {"share": share, **means})
+    for name, rows in (("hard", intervals), ("hard_paired", paired), ("hard_share", table)):
+        write_csv(plots / name / item, rows)
+
+
+if __name__ == "__main__":
+    run(main)

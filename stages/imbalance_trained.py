@@ -1,0 +1,43 @@
+"""Compare all methods on all test rows, where all else was trained, fitted and tuned on rare classes."""
+
+from pathlib import Path
+
+from attnknn.corrupt import imbalance_conditions
+from attnknn.files import read_json, write_csv, write_json
+from stages.noise_trained import PAIRED, SCORES, settings
+from stages.params import read_params, run
+
+AT = ("condition", "ratio")
+
+
+def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> None:
+    """Read a folder a ratio in TRAINED; write METRICS, and tables under PLOTS, empty where nothing was trained."""
+    # fmt: off
+    p = read_params(
+        dataset, "imbalance.train_ratios", "train_attention", "tune", "evaluate.bins", "evaluate.resamples",
+        "evaluate.confidence", "k_train", "k_eval", "device", "threads",
+    )
+    # fmt: on
+    scores, scored, paired = {}, [], []
+    for name, (_, ratio) in imbalance_conditions(["long_tail"], p.imbalance.train_ratios).items():
+        folder, at = trained / str(ratio), {"condition": name, "ratio": ratio}
+        if not read_json(folder / "trained.json")["trained"]:
+            print(f"imbalance_trained {dataset}/{seed} {ratio}: nothing was trained; set imbalance.train: true for it")
+            continue
+        # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
+        from attnknn.artifacts import Embeddings
+        from attnknn.neighbourhood import Retrieved
+        from attnknn.trained_on import NETWORK, as_scores, under_imbalance
+
+        plain = Retrieved.load_whole(folder / "plain")
+        found = under_imbalance(plain, Embeddings.load(folder / NETWORK), **settings(p, seed))
+        scores[name] = as_scores(found[0])
+        for table, rows in zip((scored, paired), found, strict=True):
+            table += [{**at, **row} for row in rows]
+    write_json(metrics, scores)
+    write_csv(plots / "imbalance_trained" / f"{dataset}-{seed}.csv", scored, (*AT, *SCORES))
+    write_csv(plots / "imbalance_trained_paired" / f"{dataset}-{seed}.csv", paired, (*AT, *PAIRED))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,57 @@
+"""Every method at each number of neighbours: baselines tuned anew, attention fitted anew."""
+
+from pathlib import Path
+
+from tqdm import tqdm
+
+from attnknn.artifacts import BANK
+from attnknn.device import processes, use_device
+from attnknn.files import write_csv, write_json
+from attnknn.k_sweep import root, sweep, swept_ks
+from attnknn.learned import load_head
+from attnknn.neighbourhood import Retrieved
+from stages.params import read_params, run
+
+
+def main(
+    dataset: str,
+    seed: int,
+    embeddings: Path,
+    neighbours: Path,
+    evidence: Path,
+    folds: Path,
+    heads: Path,
+    out: Path,
+    metrics: Path,
+    plots: Path,
+) -> None:
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS; write predictions to OUT, the rest to METRICS and PLOTS."""
+    p = read_params(dataset, "k_sweep", "train_attention", "tune", "evaluate", "device", "threads")
+    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    device, stored = use_device(p.device, p.threads), min(one.neighbours.ids.shape[1] for one in spaces)
+    bank = len(spaces[0].embeddings.rows(BANK))
+    ks = swept_ks(p.k_sweep.ks, bank, stored)
+    left_out = sorted({*p.k_sweep.ks, root(bank)} - set(ks))
+    if left_out:
+        print(f"k_sweep {dataset}/{seed}: without k {', '.join(map(str, left_out))}, above the {stored} stored")
+    with tqdm(total=len(ks), desc=f"k_sweep {dataset}/{seed}", unit="k", delay=2, disable=None) as bar:
+        made = sweep(
+            spaces,
+            ks,
+            {"prototypes": load_head(heads / "prototypes").to(device)},
+            p.train_attention.model_dump(),
+            p.tune.model_dump(),
+            p.evaluate.model_dump() | {"resamples": p.k_sweep.resamples},
+            seed,
+            device,
+            lambda _: bar.update(),
+            processes(device, p.threads),
+        )
+    made.answers.save(out)
+    write_json(metrics, made.best)
+    for name, table in (("k_sweep", made.table), ("k_sweep_paired", made.paired)):
+        write_csv(plots / name / f"{dataset}-{seed}.csv", table)
+
+
+if __name__ == "__main__":
+    run(main)
