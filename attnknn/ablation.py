@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from attnknn.fitting import fit_head
 from attnknn.heads import EVIDENCE
 from attnknn.learned import learns_space
 from attnknn.neighbourhood import Retrieved, classes_of
+from attnknn.parallel import in_order
 from attnknn.prototypes import fit_prototypes
 from attnknn.scorecard import TESTED, Table, intervals_and_tests, scores
 
@@ -105,6 +107,16 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     return made
 
 
+def _fitted(
+    spaces: Sequence[Retrieved], k_eval: int, bins: int, how: Mapping[str, Any], seed: int
+) -> tuple[np.ndarray, dict[str, float]]:
+    """A head's probabilities of the test rows, and its scores on the val rows of all spaces."""
+    head, _ = fit_head(spaces, **how, seed=seed)
+    on_test = classify_part(head, spaces[:1], TEST, k_eval, how["device"])
+    on_val = classify_part(head, spaces, VAL, k_eval, how["device"])
+    return on_test, metrics.scores(on_val, classes_of(spaces, VAL), bins)
+
+
 def ablate(
     spaces: Sequence[Retrieved],
     repeats: int,
@@ -116,6 +128,7 @@ def ablate(
     seed: int,
     device: str,
     progress: Callable[[str], object] | None = None,
+    workers: int = 1,
 ) -> Table:
     """Every variant of attention (`ablation.variants`), several heads each, against the full one or distance weighting.
 
@@ -145,25 +158,27 @@ def ablate(
     main = spaces[:1]
     base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device)
     tuned = {name: found for name, found in scores(base.val, scoring["bins"]).items() if name in REFERENCES}
+    cells = [(repeat, key) for repeat in range(repeats) for key in asked]
+    calls = [
+        partial(_fitted, main if key in of_main else spaces, k_eval, scoring["bins"], asked[key], 100 * seed + repeat)
+        for repeat, key in cells
+    ]
+    answered: dict[int, list[tuple[np.ndarray, dict[str, float]]]] = {repeat: [] for repeat in range(repeats)}
+    for (repeat, key), found in zip(cells, in_order(calls, workers), strict=True):
+        answered[repeat].append(found)
+        if progress is not None:
+            progress(" ".join(key))
     table: Table = []
     for repeat in range(repeats):
         groups: dict[str, str] = dict.fromkeys(REFERENCES, "reference")
         against = dict.fromkeys(groups, "full")
         on_val = dict(tuned)
         probs = {name: base.test.probs[base.test.methods.index(name)] for name in groups}
-        for (group, part), how in asked.items():
+        for (group, part), (of_test, of_val) in zip(asked, answered[repeat], strict=True):
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            one_space = (group, part) in of_main
-            of = main if one_space else spaces
-            head, _ = fit_head(of, **how, seed=100 * seed + repeat)
-            probs[name], groups[name] = classify_part(head, main, TEST, k_eval, device), group
-            on_val[name] = metrics.scores(
-                classify_part(head, of, VAL, k_eval, device), classes_of(of, VAL), scoring["bins"]
-            )
-            less = one_space and len(spaces) > 1 and name != ONE_SPACE  # rows to learn from than the full head has
+            probs[name], on_val[name], groups[name] = of_test, of_val, group
+            less = (group, part) in of_main and len(spaces) > 1 and name != ONE_SPACE  # rows than the full head has
             against[name] = "distance" if group == "alone" else ONE_SPACE if less else "full"
-            if progress is not None:
-                progress(name)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         compared = [(name, reference) for name, reference in against.items() if name != reference]
         intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed, wanted=TESTED)

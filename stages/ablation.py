@@ -5,7 +5,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from attnknn.ablation import ablate
-from attnknn.device import use_device
+from attnknn.device import processes, use_device
 from attnknn.files import write_csv
 from attnknn.neighbourhood import Retrieved
 from stages.params import read_params, run
@@ -16,6 +16,7 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: 
     p = read_params(
         dataset, "ablation", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads"
     )
+    device = use_device(p.device, p.threads)
     with tqdm(desc=f"ablation {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
         rows = ablate(
             [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)],
@@ -26,7 +27,8 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: 
             grids=p.tune.model_dump(),
             scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},
             seed=seed,
-            device=use_device(p.device, p.threads),
+            device=device,
+            workers=processes(device, p.threads),
             progress=lambda _: bar.update(),
         )
     write_csv(table, rows)

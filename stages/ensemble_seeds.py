@@ -11,7 +11,7 @@ from stages.params import read_params, run
 def main(dataset: str, predictions: Path, metrics: Path, table: Path) -> None:
     """Read every seed's PREDICTIONS; write METRICS and TABLE, empty where there is nothing to average."""
     p = read_params(dataset, "seeds", "evaluate")
-    found = {seed: Predictions.load(predictions / str(seed)) for seed in p.seeds}
+    found = {seed: Predictions.load(predictions / str(seed) / "test") for seed in p.seeds}
     reason = why_no_seeds_ensemble(found)
     if reason:
         print(f"ensemble_seeds: {dataset}: nothing to average: {reason}")

@@ -33,7 +33,7 @@ def main(
     """Read SPLIT, EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEADS, PREDICTIONS and TUNED; write METRICS, the rest to PLOTS."""
     p = read_params(dataset, "explain", "k_eval", "device", "threads")
     device, e, item = use_device(p.device, p.threads), p.explain, f"{dataset}-{seed}"
-    found, retrieved = Predictions.load(predictions), Retrieved.load(embeddings, neighbours, evidence)
+    found, retrieved = Predictions.load(predictions / "test"), Retrieved.load(embeddings, neighbours, evidence)
     attention, distance = load_head(heads / "attention").to(device), Distance(**read_json(tuned)["distance"])
     shown = (Split.load(split), retrieved, attention, distance, found, p.k_eval, e.cases, e.neighbours)
     cases, strips = gallery(*shown, device=device)

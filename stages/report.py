@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from attnknn.report.build import write_report
-from stages.params import read_params, run
+from stages.params import check, run
 
 CODE = ["attnknn", "stages", "params.yaml", "dvc.yaml"]
 
@@ -25,22 +25,15 @@ def revision() -> str:
 
 def main(metrics: Path, plots: Path, out: Path) -> None:
     """Read the files of every dataset and seed in METRICS and PLOTS; write the page and tables to OUT."""
-    # fmt: off
-    p = read_params(
-        None, "datasets", "seeds", "k_eval", "k_train", "k_max", "device", "threads", "mirror", "prepare",
-        "train_embedder", "build_index", "evidence", "crossfit", "train_attention", "train_cnn", "tune", "evaluate",
-        "k_sweep", "noise", "imbalance", "tta", "ensemble", "hard", "selective", "explain", "profile", "theory",
-        "ablation", "sources", "preset", "presets", "overrides",
-    )
-    # fmt: on
+    base, _ = check()
 
     def plain(value: object) -> object:
         if isinstance(value, dict):
             return {key: plain(inner) for key, inner in value.items()}
         return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else value  # type: ignore[union-attr]
 
-    params = {key: plain(value) for key, value in vars(p).items()}
-    write_report(metrics, plots, out, p.datasets, p.seeds, params, revision() or "not in a git repository")
+    params = {key: plain(value) for key, value in base}
+    write_report(metrics, plots, out, base.datasets, base.seeds, params, revision() or "not in a git repository")
 
 
 if __name__ == "__main__":
