@@ -117,7 +117,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     top.plot(confidence, accuracy, color=colour, lw=0.8, alpha=0.6, zorder=3)
     top.scatter(confidence, accuracy, 6 + 60 * pooled["count"] / pooled["count"].max(), colour, lw=0, zorder=4)
     top.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="accuracy")
-    top.set_title(method_name(method), loc="left", size=9, color=colour, weight="bold")
+    top.set_title(method_name(method), loc="left", size=8, color=colour, weight="bold")
     widths = edges["high"] - edges["low"]
     below.bar(edges["low"], edges["count"], widths, align="edge", color=colour, alpha=0.7, edgecolor="white", lw=0.5)
     below.set(xlabel="confidence, top class", ylabel="rows")

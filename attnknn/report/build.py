@@ -56,6 +56,7 @@ EXPERIMENTS = (
     profile,
     theory,
 )
+_SCALE = 0.7  # CSS pixels a pixel of a picture: sharp on screens of high density
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
 
 
@@ -68,6 +69,11 @@ def environment() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def _width(png: bytes) -> int:
+    """CSS pixels: type is as large in every picture, whatever its size."""
+    return round(int.from_bytes(png[16:20], "big") * _SCALE)
 
 
 def _uri(png: bytes) -> str:
@@ -142,7 +148,7 @@ def write_report(
     parts = sections(runs, claims, plots, params["preset"])
     every = evaluate.claim_rows(claims, digits)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    jinja.filters |= {"colour": pictures.method_colour, "uri": _uri}
+    jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
         headline=claimed.headline(found),
         out_of_reach=claimed.out_of_reach(claims, resamples, alpha),

@@ -117,7 +117,8 @@ def read_runs(
         of_seeds = Path(plots) / OF_SEEDS / f"{dataset}.csv"
         if of_seeds.is_file():
             table = _read_csv(of_seeds, ("source", *_SCORE), f"{OF_SEEDS}@{dataset}")
-            runs[-1].tables |= {} if table.empty else {OF_SEEDS: table}
+            if not table.empty:
+                runs[-1].tables[OF_SEEDS] = table
     return runs
 
 
