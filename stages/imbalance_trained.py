@@ -26,8 +26,9 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
             continue
         # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
         from attnknn.artifacts import Embeddings
+        from attnknn.corrupted import NETWORK
         from attnknn.neighbourhood import Retrieved
-        from attnknn.trained_on import NETWORK, as_scores, under_imbalance
+        from attnknn.trained_on import as_scores, under_imbalance
 
         plain = Retrieved.load_whole(folder / "plain")
         found = under_imbalance(plain, Embeddings.load(folder / NETWORK), **settings(p, seed))

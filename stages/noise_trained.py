@@ -34,14 +34,14 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     scores, scored, paired, cleaning = {}, [], [], []
     for name, (_, rate) in noise_conditions([p.noise.train_kind], p.noise.train_rates).items():
         folder, at = trained / str(rate), {"condition": name, "rate": rate}
-        about = read_json(folder / "trained.json")
-        if not about["trained"]:
+        if not (about := read_json(folder / "trained.json"))["trained"]:
             print(f"noise_trained {dataset}/{seed} {rate}: nothing was trained; set noise.train: true for it")
             continue
         # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
         from attnknn.artifacts import Embeddings
+        from attnknn.corrupted import NETWORK
         from attnknn.neighbourhood import Retrieved
-        from attnknn.trained_on import NETWORK, as_scores, under_noise
+        from attnknn.trained_on import as_scores, under_noise
 
         plain, cleaned = (Retrieved.load_whole(folder / variant) for variant in ("plain", "cleaned"))
         found = under_noise(plain, cleaned, Embeddings.load(folder / NETWORK), **settings(p, seed))

@@ -33,9 +33,9 @@ def embeddings(data: "Split", seed: int, p: SimpleNamespace, label: str, classif
 def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: str, out: Path) -> None:
     """Write the space `plain` and the embeddings `cross_entropy` to OUT."""
     from attnknn.artifacts import Split
+    from attnknn.corrupted import NETWORK, with_rare_classes
     from attnknn.device import use_device
     from attnknn.gather import retrieve
-    from attnknn.trained_on import NETWORK, with_rare_classes
 
     data = with_rare_classes(Split.load(split), ratio, "long_tail", np.random.default_rng(seed))
     e, device = embeddings(data, seed, p, label), use_device(p.device, p.threads)

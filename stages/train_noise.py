@@ -14,10 +14,10 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
 
     from attnknn.artifacts import BANK, Split
     from attnknn.cleaning import clean_in_rounds, quality
+    from attnknn.corrupted import NETWORK, with_wrong_labels
     from attnknn.device import use_device
     from attnknn.gather import retrieve
     from attnknn.neighbourhood import Retrieved
-    from attnknn.trained_on import NETWORK, with_wrong_labels
     from stages.train_imbalance import embeddings
 
     # The same for all that are compared here.

@@ -121,7 +121,7 @@ LAYERS = [
     {"torchvision_import", "files", "device", "neighbour_loss"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
-    {"neighbourhood", "crossfit", "datasets", "tuning", "calibration"},
+    {"neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
     {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "cleaning"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {

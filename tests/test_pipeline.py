@@ -25,10 +25,35 @@ QUICK = {
     "train_embedder": {"epochs": 3},
     "train_attention": {"epochs": 5},
     "evaluate": {"resamples": 1000},
-    "noise": {"rates": [0.3], "repeats": 1},
-    "imbalance": {"ratios": [0.1], "repeats": 1},
+    "k_sweep": {"ks": [1, 5], "resamples": 100},
+    "noise": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
+    "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
+    "hard": {"repeats": 1},
+    "explain": {"cases": 1},
+    "profile": {"repeats": 1, "singles": 10, "resamples": 100},
+    "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
 }
+# What never runs again because a number of neighbours or a condition changed: all that trains an encoder, embeds or
+# searches.
+UPSTREAM = {"prepare", "train_embedder", "embed", "build_index", "search", "crossfit", "views", "train_cnn"}
+UPSTREAM |= {"train_noise", "train_imbalance", "train_attention"}
+
+TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_noise", "train_imbalance"}
+TRAINED_ON = {"noise_trained", "imbalance_trained"}
+JUDGED = {
+    "evaluate",
+    "noise",
+    "imbalance",
+    "ablation",
+    "k_sweep",
+    "tta",
+    "ensemble",
+    "ensemble_seeds",
+    "hard",
+    "explain",
+}
+JUDGED |= {"profile", *TRAINED_ON}
 
 
 class Project:
@@ -65,7 +90,7 @@ class Project:
         self("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", message)
 
     def __call__(self, *command: str, ok: bool = True) -> str:
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1200)
         assert (done.returncode == 0) == ok, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
@@ -83,7 +108,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def test_the_whole_way_then_nothing(project: Project) -> None:
-    for out in ("metrics/iris/42/evaluate.json", "plots/paired/iris-42.csv", "report/index.html"):
+    for out in ("metrics/iris/42/evaluate.json", "plots/selective/iris-42.csv", "report/tables/claims.tex"):
         assert (project.folder / out).stat().st_size > 0
     assert "Data and pipelines are up to date." in project("dvc", "repro")
     assert "up to date" in project("dvc", "status")
@@ -94,15 +119,16 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("attnknn/metrics.py", {"evaluate", "noise", "imbalance", "ablation", "report"}),
+        ("attnknn/metrics.py", JUDGED | {"selective", "theory", "report"}),
         ("attnknn/ablation.py", {"ablation"}),
-        ("attnknn/corrupt.py", {"noise", "imbalance"}),
-        ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance"}),
+        ("attnknn/corrupt.py", {"noise", "imbalance", "train_noise", "train_imbalance", *TRAINED_ON}),
+        ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance", "train_noise", "train_imbalance"}),
         ("attnknn/fetch.py", {"download", "prepare"}),
         ("attnknn/tables.py", {"prepare"}),
-        ("attnknn/losses.py", {"train_embedder", "crossfit"}),
-        ("attnknn/encoders.py", {"train_embedder", "embed", "crossfit"}),
-        ("attnknn/heads.py", {"train_attention", "evaluate", "noise", "imbalance", "ablation"}),
+        ("attnknn/losses.py", TRAINS),
+        ("attnknn/encoders.py", TRAINS | {"embed", "views", "tta"}),
+        ("attnknn/views.py", {"views", "tta"}),
+        ("attnknn/heads.py", JUDGED | {"train_attention", "theory"}),
         ("attnknn/report/page.html", {"report"}),
         ("stages/params.py", set()),
     ],
@@ -132,16 +158,14 @@ def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
         assert np.abs(made.z - z[1]).max() > 1e-3
 
 
+def ran(out: str) -> set[str]:
+    return set(re.findall(r"Running stage '([a-z_]+)", out))
+
+
 def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project: Project) -> None:
-    out = project("dvc", "exp", "run", "-S", "k_eval=20")
-    assert set(re.findall(r"Running stage '([a-z_]+)", out)) == {
-        "check",
-        "evaluate",
-        "noise",
-        "imbalance",
-        "ablation",
-        "report",
-    }
+    found = ran(project("dvc", "exp", "run", "-S", "k_eval=20"))
+    assert {"evaluate", "noise", "imbalance", "tta", "ensemble", "hard", "explain", "report"} <= found
+    assert not found & UPSTREAM
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
     assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
     project("git", "checkout", "-q", ".")
@@ -149,13 +173,40 @@ def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project:
     assert "up to date" in project("dvc", "status")
 
 
+def test_other_rates_of_noise_run_the_noise_and_the_report_alone(project: Project) -> None:
+    assert ran(project("dvc", "exp", "run", "-S", "noise.rates=[0,0.5]")) == {"check", "noise", "report"}
+    assert "noise 0.5" in (project.folder / "plots/noise/iris-42.csv").read_text()
+    project("git", "checkout", "-q", ".")
+    project("dvc", "checkout", "-q")
+
+
+def test_training_on_noise_is_asked_for_by_one_key(project: Project) -> None:
+    params = project.params()
+    params["noise"]["train"] = True
+    project.write(params)
+    try:
+        assert project.would_run() == {"check", "train_noise", "report"}, "and what follows, if its outputs differ"
+    finally:
+        project("git", "checkout", "-q", ".")
+
+
+def test_a_preset_reaches_what_it_changes(project: Project) -> None:
+    project.write({**project.params(), "preset": "experiment5"})
+    try:
+        found = project.would_run()
+    finally:
+        project("git", "checkout", "-q", ".")
+    assert {"train_embedder", "build_index", "train_attention", "evaluate"} <= found
+    assert not found & {"download", "prepare"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"k_eval": 0}, "k_eval: 0 given"),
         ({"k_eval": "many"}, "k_eval: 'many' given"),
-        ({"k_eval": 65}, "k_eval: 65 is above k_max: 64"),
-        ({"k_eval": 90, "k_max": 100}, "k_max: 100 must be below the 90 rows of the bank"),
+        ({"k_eval": 257}, "k_eval: 257 is above k_max: 256"),
+        ({"k_eval": 90}, "k_eval: 90 is above the 8"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in sources"),
     ],
@@ -172,9 +223,9 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
         out = project("dvc", "repro", ok=False)
         assert "Traceback" not in out
         assert message in out, out
-        # Only the stage that meets the bank's size can refuse k_max; its own output waits in DVC's cache.
-        lost = set(before) - set(results())
-        assert all("k_max" in change and "neighbours" in path.parts for path in lost)
+        # Only a stage that knows the bank can refuse as many neighbours; its outputs wait in git and in DVC's cache.
+        lost = {path.relative_to(project.folder) for path in set(before) - set(results())}
+        assert not lost or (change == {"k_eval": 90} and "stages.evaluate iris" in out)
         assert all(before[path] == now for path, now in results().items())
     finally:
         project("git", "checkout", "-q", ".")

@@ -12,12 +12,13 @@ import pytest
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
 from attnknn.conditions import with_noise
 from attnknn.corrupt import NOISES
+from attnknn.corrupted import with_rare_classes, with_wrong_labels
 from attnknn.files import read_json
 from attnknn.metrics import shot_accuracy
 from attnknn.neighbourhood import Retrieved
 from attnknn.report.experiments import imbalance_trained, noise_trained
 from attnknn.report.results import Run
-from attnknn.trained_on import as_scores, under_imbalance, under_noise, with_rare_classes, with_wrong_labels
+from attnknn.trained_on import as_scores, under_imbalance, under_noise
 from data import blobs, embedded, pictures, retrieved
 from stages import train_imbalance, train_noise
 from stages.params import read_params
