@@ -1,3 +1,3 @@
 """Attn-KNN: attention-weighted k-nearest-neighbour classification."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -13,7 +13,8 @@ from attnknn.files import write_csv, write_json
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.training import summary, train_encoder
-from stages.params import TrainEmbedder, read_params, run
+from stages.params import read_params, run
+from stages.schema import TrainEmbedder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
@@ -45,10 +46,9 @@ def train(
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
     """Read SPLIT; write the encoder to OUT, METRICS and the training CURVE; STATE is the place to resume from."""
     p = read_params(dataset, "train_embedder", "device", "threads")
-    device = use_device(p.device, p.threads)
     set_threads(p.threads)
-    data = Split.load(split)
-    encoder, history = train(data, p.train_embedder, seed, device, f"train_embedder {dataset}/{seed}", state)
+    data, device, label = Split.load(split), use_device(p.device, p.threads), f"train_embedder {dataset}/{seed}"
+    encoder, history = train(data, p.train_embedder, seed, device, label, state)
     encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16)
     best, rows = summary(history)
     write_json(metrics, best)

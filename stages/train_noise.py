@@ -13,30 +13,30 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     import numpy as np
 
     from attnknn.artifacts import BANK, Split
+    from attnknn.bank import set_threads
     from attnknn.cleaning import clean_in_rounds, quality
     from attnknn.corrupted import NETWORK, with_wrong_labels
     from attnknn.device import use_device
     from attnknn.gather import retrieve
     from attnknn.neighbourhood import Retrieved
-    from stages.train_imbalance import embeddings
+    from stages.train_cnn import trained
 
-    # The same for all that are compared here.
-    epochs = max(1, round(p.noise.train_share * p.train_embedder.epochs))
-    p.train_embedder = p.train_embedder.model_copy(update={"epochs": epochs})
+    epochs = max(1, round(p.noise.train_share * p.train_embedder.epochs))  # the same for all that are compared
+    t, device = p.train_embedder.model_copy(update={"epochs": epochs}), use_device(p.device, p.threads)
+    set_threads(p.threads)
     true = Split.load(split)
     data = with_wrong_labels(true, rate, p.noise.train_kind, np.random.default_rng(seed))
 
     def embed(of: Split, number: int = 0) -> Retrieved:
-        e = embeddings(of, seed, p, f"{label}, round {number}")
-        return retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, use_device(p.device, p.threads))
+        e, _ = trained(of, t, seed, device, f"{label}, round {number}", classify=False)
+        return retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device)
 
     plain = embed(data)
     plain.save(out / "plain")
     cleaned, found = clean_in_rounds(data, plain, embed, p.evidence.sizes, p.noise.train_rounds)
     cleaned.save(out / "cleaned")
-    embeddings(data, seed, p, f"{label}, {NETWORK}", classify=True).save(out / NETWORK)
-    bank = data.rows(BANK)
-    rounds = [quality(true.y[bank], data.y[bank], y[bank]) for y in found]
+    trained(data, t, seed, device, f"{label}, {NETWORK}", classify=True)[0].save(out / NETWORK)
+    rounds = [quality(*(labels[data.rows(BANK)] for labels in (true.y, data.y, y))) for y in found]
     write_json(out / "trained.json", {"trained": True, "cleaning": rounds})
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from attnknn import __version__
 from attnknn.cli import app
 from closure import ROOT
-from stages.params import Overrides
+from stages.schema import Overrides
 
 LONG = "https://example.org/" + "a" * 150 + ".csv"
 PARAMS = {

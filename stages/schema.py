@@ -1,0 +1,442 @@
+"""The shape of params.yaml: every key, its type, and what values are possible.
+
+No value lives here. Like params.py, it can refuse a value but never alter one, so no stage depends on it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]  # what is derived of it must stay below 2⁶³, and folds take it as it is
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+
+
+class Block(BaseModel):
+    """A block of settings that allows no unknown key and no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Prepare(Block):
+    test: Share
+    val: Share
+    fit: Share
+    subset: Whole
+
+    @model_validator(mode="after")
+    def _leave_a_bank(self) -> "Prepare":
+        if self.fit + self.val >= 1:
+            raise ValueError(f"fit {self.fit} + val {self.val} leave no rows for the bank; their sum must be below 1")
+        return self
+
+
+class Augment(Block):
+    crop: Whole
+    flip: bool
+    jitter: Rate
+    rotate: Annotated[float, Field(ge=0, le=180)]
+
+
+class Losses(Block):
+    cross_entropy: NonNegative
+    supcon: NonNegative
+    proxy_anchor: NonNegative
+    contrastive: NonNegative
+    knn: NonNegative
+    entropy: NonNegative
+    calibration: NonNegative
+
+    @model_validator(mode="after")
+    def _learn_something(self) -> "Losses":
+        if self.cross_entropy + self.supcon + self.proxy_anchor + self.contrastive + self.knn == 0:
+            raise ValueError(
+                "nothing learns the classes; "
+                "give cross_entropy, supcon, proxy_anchor, contrastive or knn a weight above 0"
+            )
+        return self
+
+
+class Knn(Block):
+    k: Count
+    temperature: Positive
+    prior: Share
+    refresh: Count
+    momentum: Annotated[float, Field(ge=0, le=1)]
+    hard_weight: Annotated[float, Field(ge=1)]
+    bins: Annotated[int, Field(ge=2)]
+    sharpness: Positive
+
+
+class LrFactors(Block):
+    backbone: NonNegative
+    projection: NonNegative
+    knn: NonNegative
+
+
+class Restarts(Block):
+    period: Whole
+    factor: Count
+
+
+class TrainEmbedder(Block):
+    encoder: Literal["convnet", "mlp", "resnet18", "resnet50"]
+    pretrained: bool
+    widths: Annotated[list[Count], Field(min_length=1)]
+    embed_dim: Count
+    dropout: Rate
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    lr: Positive
+    weight_decay: NonNegative
+    warmup: Rate
+    grad_clip: Positive
+    validate_every: Count
+    k_val: Count
+    losses: Losses
+    label_smoothing: Rate
+    supcon_temperature: Positive
+    proxy_margin: NonNegative
+    proxy_alpha: Positive
+    contrastive_margin: Positive
+    knn: Knn
+    lr_factors: LrFactors
+    restarts: Restarts
+    augment: Augment
+    mixup: NonNegative
+    bf16: bool
+
+    @model_validator(mode="after")
+    def _mix_what_can_be_mixed(self) -> "TrainEmbedder":
+        if self.mixup and self.losses.calibration:
+            raise ValueError(
+                f"mixup {self.mixup} gives a row two labels, and losses.calibration {self.losses.calibration} "
+                "needs one; set either to 0"
+            )
+        votes = self.losses.knn or self.losses.entropy
+        if self.mixup and votes and self.knn.momentum < 1:
+            raise ValueError(
+                f"mixup {self.mixup} embeds no row as it is, so knn.momentum {self.knn.momentum} has nothing to put "
+                "into the memory; set knn.momentum to 1.0 or mixup to 0"
+            )
+        return self
+
+
+class BuildIndex(Block):
+    kind: Literal["flat", "hnsw", "ivf"]
+    metric: Literal["l2", "ip"]
+    hnsw_m: Annotated[int, Field(ge=2)]
+    ef_construction: Count
+    ef_search: Count
+    ivf_nlist: Count
+    ivf_nprobe: Count
+
+
+class EvidenceSizes(Block):
+    sizes: Annotated[list[Count], Field(min_length=1)]
+
+
+class Crossfit(Block):
+    folds: Whole
+
+    @model_validator(mode="after")
+    def _more_than_one(self) -> "Crossfit":
+        if self.folds == 1:
+            raise ValueError("folds: 1 leaves no rows to train on; give 0 for none, or 2 or more")
+        return self
+
+
+class Parts(Block):
+    similarity: Literal["bank", "l2", "dot"]
+    heads: Count
+    temperature_bounds: list[Positive]
+    evidence: list[Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]]
+    hidden: Count
+    self_attention: bool
+    label_bias: bool
+    prototypes: bool
+    move_prototypes: bool
+    class_correction: bool
+    learned_prior: bool
+    dropout: Rate
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "Parts":
+        if self.heads > 1 and self.similarity != "dot":
+            raise ValueError(f"heads: {self.heads} need similarity: dot, not {self.similarity}; set heads: 1")
+        if self.temperature_bounds and not (
+            len(self.temperature_bounds) == 2 and self.temperature_bounds[0] < 1 < self.temperature_bounds[1]
+        ):
+            raise ValueError(
+                f"temperature_bounds: {self.temperature_bounds}; give [low, high] with low < 1 < high, or []"
+            )
+        if self.self_attention and not self.evidence:
+            raise ValueError("self_attention: true needs evidence to attend to; name some, or set it false")
+        if self.move_prototypes and not self.prototypes:
+            raise ValueError("move_prototypes: true needs prototypes: true; set it, or this false")
+        if len(set(self.evidence)) < len(self.evidence):
+            raise ValueError(f"evidence: {self.evidence} names one twice")
+        return self
+
+
+class TrainAttention(Block):
+    kind: Literal["attention", "retrieval"]
+    epochs: Count
+    batch_size: Count
+    lr: Positive
+    weight_decay: NonNegative
+    patience: Count
+    restarts: Count
+    label_smoothing: Rate
+    hard_weight: Annotated[float, Field(ge=1)]
+    entropy_weight: NonNegative
+    calibration_weight: NonNegative
+    parts: Parts
+
+
+class KSweep(Block):
+    ks: Annotated[list[Count], Field(min_length=1)]
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class Noise(Block):
+    kinds: Annotated[list[Literal["symmetric", "asymmetric", "instance"]], Field(min_length=1)]
+    rates: Annotated[list[Rate], Field(min_length=1)]
+    repeats: Count
+    train: bool
+    train_kind: Literal["symmetric", "asymmetric", "instance"]
+    train_rates: Annotated[list[Share], Field(min_length=1)]
+    train_rounds: Count
+    train_share: Annotated[float, Field(gt=0, le=1)]
+
+    @model_validator(mode="after")
+    def _leave_the_right_label_most_rows(self) -> "Noise":
+        if self.train_kind == "asymmetric" and max(self.train_rates) >= 0.5:
+            raise ValueError(
+                f"train_rates: {max(self.train_rates)} under train_kind: asymmetric makes the wrong label of a class "
+                "as common as its right one; give rates below 0.5"
+            )
+        return self
+
+
+class Imbalance(Block):
+    kinds: Annotated[list[Literal["long_tail", "step"]], Field(min_length=1)]
+    ratios: Annotated[list[Share], Field(min_length=1)]
+    repeats: Count
+    train: bool
+    train_ratios: Annotated[list[Share], Field(min_length=1)]
+
+
+class Tta(Block):
+    flip: bool
+    crops: Whole
+    padding: Count
+
+
+class Ensemble(Block):
+    ks: Annotated[list[Count], Field(min_length=1)]
+
+
+class Hard(Block):
+    disagreement: Share
+    weight: Annotated[float, Field(gt=1)]
+    repeats: Count
+
+
+class Selective(Block):
+    risks: Annotated[list[Share], Field(min_length=1)]
+    alphas: Annotated[list[Share], Field(min_length=1)]
+
+
+class TrainCnn(Block):
+    label_smoothing: Rate
+
+
+class Hnsw(Block):
+    hnsw_m: Annotated[int, Field(ge=2)]
+    ef_construction: Count
+    ef_search: Count
+
+
+class Ivf(Block):
+    ivf_nlist: Count
+    ivf_nprobe: Count
+
+
+class Profile(Block):
+    repeats: Count
+    singles: Annotated[int, Field(ge=10)]
+    hnsw: Hnsw
+    ivf: Ivf
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class Theory(Block):
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class Explain(Block):
+    cases: Count
+    neighbours: Count
+    tsne_rows: Annotated[int, Field(ge=10)]
+    perplexity: Positive
+
+
+class Ablation(Block):
+    repeats: Count
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class Tune(Block):
+    ks: Annotated[list[Count], Field(min_length=1)]
+    temperatures: Annotated[list[Positive], Field(min_length=1)]
+    priors: Annotated[list[Annotated[float, Field(ge=1e-6, lt=1)]], Field(min_length=1)]
+    ridges: Annotated[list[Positive], Field(min_length=1)]
+
+
+class Evaluate(Block):
+    bins: Annotated[int, Field(ge=2)]
+    resamples: Annotated[int, Field(ge=100)]
+    confidence: Share
+
+
+class Sklearn(Block):
+    kind: Literal["sklearn"]
+    loader: Literal["digits", "iris", "wine", "breast_cancer"]
+
+
+class Torchvision(Block):
+    kind: Literal["torchvision"]
+    name: Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
+    md5: dict[str, str] = {}
+
+
+class ImageFolder(Block):
+    kind: Literal["image_folder"]
+    path: str
+    sha256: str = ""
+    size: Whole = 0
+
+
+class CsvFile(Block):
+    path: str
+    sha256: str = ""
+
+
+class Rule(Block):
+    threshold: float | None = None
+    map: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Rule":
+        if (self.threshold is None) == (self.map is None):
+            raise ValueError("give either threshold or map")
+        return self
+
+
+class Csv(Block):
+    kind: Literal["csv"]
+    train: CsvFile
+    test: CsvFile | None = None
+    target: str
+    rule: Rule | None = None
+    columns: list[str] | None = None
+    separator: Annotated[str, Field(min_length=1)] = ","
+    comment: Annotated[str, Field(max_length=1)] = ""
+    missing: list[str] = []
+    target_strip: str = ""
+    drop: list[str] = []
+
+
+Source = Annotated[Sklearn | Torchvision | ImageFolder | Csv, Field(discriminator="kind")]
+
+
+class Overrides(Block):
+    """What differs for one dataset. Every block is there, `{}` where nothing differs: DVC tracks each by its name."""
+
+    prepare: dict[str, Any]
+    train_embedder: dict[str, Any]
+    build_index: dict[str, Any]
+    crossfit: dict[str, Any]
+    train_attention: dict[str, Any]
+    tta: dict[str, Any]
+
+
+class Preset(Block):
+    """A whole configuration that is laid over the rest. Every key is there: DVC tracks each by its name.
+
+    `train_embedder.mlp` is laid over `train_embedder` for datasets whose encoder is an mlp, and only for those.
+    """
+
+    k_eval: Count | None
+    k_train: Count | None
+    train_embedder: dict[str, Any]
+    build_index: dict[str, Any]
+    crossfit: dict[str, Any]
+    train_attention: dict[str, Any]
+    tta: dict[str, Any]
+    ensemble: dict[str, Any]
+
+
+class Params(Block):
+    preset: Name
+    datasets: Annotated[list[Name], Field(min_length=1)]
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+    k_eval: Count
+    k_train: Count
+    k_max: Count
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+    threads: Count
+    mirror: str
+    prepare: Prepare
+    train_embedder: TrainEmbedder
+    build_index: BuildIndex
+    evidence: EvidenceSizes
+    crossfit: Crossfit
+    train_attention: TrainAttention
+    tune: Tune
+    evaluate: Evaluate
+    k_sweep: KSweep
+    noise: Noise
+    imbalance: Imbalance
+    tta: Tta
+    ensemble: Ensemble
+    hard: Hard
+    selective: Selective
+    train_cnn: TrainCnn
+    profile: Profile
+    theory: Theory
+    explain: Explain
+    ablation: Ablation
+    sources: dict[Name, Source]
+    presets: dict[Name, Preset]
+    overrides: dict[Name, Overrides]
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Params":
+        for key in ("k_eval", "k_train"):
+            if getattr(self, key) > self.k_max:
+                raise ValueError(f"{key}: {getattr(self, key)} is above k_max: {self.k_max}; lower it or raise k_max")
+        lists = {key: getattr(self, key) for key in ("datasets", "seeds")}
+        lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
+        lists |= {"noise.train_rates": self.noise.train_rates, "imbalance.train_ratios": self.imbalance.train_ratios}
+        lists |= {"evidence.sizes": self.evidence.sizes, "k_sweep.ks": self.k_sweep.ks, "ensemble.ks": self.ensemble.ks}
+        for key, values in lists.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: {values} names one twice")
+        if max(self.evidence.sizes) > self.k_max:
+            raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
+        if self.preset not in self.presets:
+            raise ValueError(f"preset: {self.preset} has no entry in presets; known are {', '.join(self.presets)}")
+        for name in self.datasets:
+            if name not in self.sources:
+                raise ValueError(f"datasets: {name} has no entry in sources; known are {', '.join(self.sources)}")
+            if name not in self.overrides:
+                blocks = ", ".join(f"{block}: {{}}" for block in Overrides.model_fields)
+                raise ValueError(f"overrides.{name}: missing; add `{name}: {{{blocks}}}` under overrides")
+        return self
