@@ -84,7 +84,6 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
         evidence=all_evidence,
         self_attention=not whole["self_attention"],
     )
-    changed("alone", "self_attention", nothing, evidence=all_evidence, self_attention=True)
     for part in _SWITCHES:
         changed("without" if whole[part] else "with", part, whole, **{part: not whole[part]})
         changed("alone", part, nothing, **{part: True})

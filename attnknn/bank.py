@@ -17,7 +17,8 @@ from attnknn.files import new_folder, read_json, write_json
 
 FAISS = faiss.__version__
 KINDS = ("flat", "hnsw", "ivf")
-_CHUNK = 64 * 2**20  # floats gathered at once when similarities are computed again
+_GATHERED = 2**20  # floats gathered at once when similarities are computed again: they stay in the CPU's cache
+_CHUNK = 64 * 2**20  # similarities held at once on a GPU
 _TRAINING = 39  # rows a cluster that faiss wants to find its centre from
 
 
@@ -109,7 +110,7 @@ class Bank:
         ids = np.where(at >= 0, self.ids[at], -1)  # (B, K')
         ids[(ids[:, :, None] == exclude[:, None, :]).any(-1)] = -1
         sims = np.empty(at.shape, dtype=np.float32)
-        step = max(1, _CHUNK // (at.shape[1] * self.z.shape[1]))
+        step = max(1, _GATHERED // (at.shape[1] * self.z.shape[1]))
         for s in range(0, len(at), step):
             sims[s : s + step] = similarity(queries[s : s + step], self.z[at[s : s + step]], self.metric)
         sims[ids < 0] = -np.inf

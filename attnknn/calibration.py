@@ -94,6 +94,18 @@ def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tu
     return best.x[:c], best.x[c:]
 
 
+def _remembered(transform: Transform) -> Transform:
+    """The same, which does not transform the same array twice in a row: every mix asks for it."""
+    last: list[np.ndarray] = []
+
+    def found(probs: np.ndarray) -> np.ndarray:
+        if not last or last[0] is not probs:
+            last[:] = [probs, transform(probs)]
+        return last[1]
+
+    return found
+
+
 def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
     """One class against the rest, each by isotonic regression, then normalised (Zadrozny & Elkan 2002).
 
@@ -155,7 +167,7 @@ def _fits(
         fitted = [(r, fit_vector_scaling(np.log(fit), y, r)) for r in ridges]
         return [({"ridge": r}, lambda p, at=at: vector_scale(np.log(p), *at)) for r, at in fitted]
     if kind == "isotonic":
-        step = _fit_isotonic(fit, y)
+        step = _remembered(_fit_isotonic(fit, y))
         return [({"mix": m}, lambda p, m=m: (1 - m) * step(p) + m * p) for m in _MIXES]
     return [({"ridge": r}, _fit_dirichlet(fit, y, r)) for r in ridges]
 
@@ -197,7 +209,8 @@ def calibrate(
     fit, val, test = (_floored(probs) for probs in (fit, val, test))
     choices: list[tuple[dict[str, float], Transform]] = [(dict(UNCHANGED), lambda p: p)]
     choices += _fits(kind, fit.astype(np.float64), np.asarray(y_fit), ridges, shares)
-    on_val = [_floored(transform(val.astype(np.float64))) for _, transform in choices]
+    exact = val.astype(np.float64)
+    on_val = [_floored(transform(exact)) for _, transform in choices]
     score = _balanced_nll if kind == PRIOR else _nll
     best = int(np.argmin([score(probs, np.asarray(y_val)) for probs in on_val]))
     settings, transform = choices[best]

@@ -42,7 +42,12 @@ def relabelled(of: Sequence[Retrieved], y: np.ndarray) -> list[Retrieved]:
 
 
 def with_imbalance(
-    of: Sequence[Retrieved], ratio: float, rng: np.random.Generator, device: str = "cpu", kind: str = "long_tail"
+    of: Sequence[Retrieved],
+    ratio: float,
+    rng: np.random.Generator,
+    device: str = "cpu",
+    kind: str = "long_tail",
+    most: int | None = None,
 ) -> list[Retrieved]:
     """The same embeddings with fewer bank rows, whose rarest class has `ratio` of the largest one's rows.
 
@@ -51,6 +56,7 @@ def with_imbalance(
     Args:
         of: as for `with_noise`.
         kind: one of `corrupt.IMBALANCES`.
+        most: neighbours that are searched for, beside those that the evidence needs; None for as many as before.
     """
     first = of[0].embeddings
     bank = first.rows(BANK)
@@ -63,5 +69,7 @@ def with_imbalance(
         rows = np.flatnonzero(~(lost & (e.part == BANK)))
         logits = None if e.logits is None else e.logits[rows]
         left = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
-        made.append(retrieve(left, one.neighbours.ids.shape[1], one.evidence.sizes, one.neighbours.metric, device))
+        stored = one.neighbours.ids.shape[1]
+        k = stored if most is None else min(stored, max(most, *one.evidence.sizes))
+        made.append(retrieve(left, k, one.evidence.sizes, one.neighbours.metric, device))
     return made

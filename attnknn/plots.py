@@ -251,7 +251,8 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
     places: list[tuple[str, Any]] = []
     for group in [g for g in GROUPS if g in set(rows["group"])]:
         mine = rows[rows["group"] == group]
-        against = " or ".join(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
+        references = list(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
+        against = references[0] if len(references) == 1 else "see table"
         places.append((f"{GROUPS[group][0]} − {against}", None))
         places += [(str(row["variant"]).replace("_", " "), row) for _, row in mine.iterrows()]
     figure = new_figure(3.4, 0.75 + 0.19 * len(places))

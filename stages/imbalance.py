@@ -22,7 +22,7 @@ def main(
     )
     # fmt: on
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
-    make = partial(with_imbalance, spaces, device=use_device(p.device, p.threads))
+    make = partial(with_imbalance, spaces, device=use_device(p.device, p.threads), most=max(p.k_train, p.k_eval))
     found = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios)
     conditions = {name: partial(make, ratio, kind=kind) for name, (kind, ratio) in found.items()}
     study("imbalance", conditions, p.imbalance.repeats, p, (dataset, seed), [metrics, plots])

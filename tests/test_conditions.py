@@ -230,3 +230,12 @@ def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[Ret
     made = with_imbalance(spaces, 0.1, rng(), kind="step")
     before, left = (np.bincount(e.y[e.rows(BANK)]) for e in (spaces[0].embeddings, made[0].embeddings))
     np.testing.assert_array_equal(left, [before[0], before[1], round(before.max() * 0.1)])
+
+
+def test_fewer_neighbours_are_those_nearest(spaces: list[Retrieved]) -> None:
+    """As many as are asked for or as the evidence needs, whichever is more; the same ones either way."""
+    whole, some = (with_imbalance(spaces, 0.25, rng(), most=most)[0] for most in (None, 1))
+    k = max(spaces[0].evidence.sizes)
+    assert some.neighbours.ids.shape[1] == k < whole.neighbours.ids.shape[1]
+    np.testing.assert_array_equal(some.neighbours.ids, whole.neighbours.ids[:, :k])
+    np.testing.assert_array_equal(some.evidence.agreement, whole.evidence.agreement)
