@@ -83,7 +83,7 @@ def main() -> None:
         results = f"{' '.join(answer)}\n\n{as_markdown(short(runs))}\nMade with {versions}."
         draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    parts = [text(section) for section in sections(runs, made, Path("plots"), params["preset"])]
+    parts = [text(section) for section in sections(runs, made, None, params["preset"])]
     table = as_markdown(claim_rows(made, digits))
     with new_file(Path("RESULTS.md")) as draft:
         whole = [HEAD, "## Claims", "", " ".join(answer), "", table, *parts, f"Made with {versions}.", ""]

@@ -111,8 +111,8 @@ def read_all(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequenc
     return read_runs(metrics, plots, datasets, seeds, wanted)
 
 
-def sections(runs: Sequence[Run], claims: Sequence[claimed.Claim], plots: Path, preset: str) -> list[Section]:
-    """Every section that has something to say, in the order of the page."""
+def sections(runs: Sequence[Run], claims: Sequence[claimed.Claim], plots: Path | None, preset: str) -> list[Section]:
+    """Every section that has something to say, in the order of the page; without examples where plots is None."""
     found = [evaluate.section(runs, claims), explain.section(runs, plots), calibration.section(runs)]
     found += [module.section(runs) for module in EXPERIMENTS if module is not explain]
     found += [historic.section(runs, preset), training.section(runs)]

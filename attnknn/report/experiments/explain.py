@@ -345,15 +345,15 @@ def _cases(folder: Path, item: str) -> tuple[list[dict[str, Any]], list[tuple[st
     return found, pictures
 
 
-def _part(runs: Sequence[Run], galleries: Path) -> Part:
+def _part(runs: Sequence[Run], folder: Path | None) -> Part:
     run = runs[0]
     item = f"{run.dataset}-{run.seed}"
-    cases, pictures = _cases(galleries / item, item)
+    cases, pictures = _cases(folder / "gallery" / item, item) if folder else ([], [])
     counts = joined(runs, "confusion")
     drawn = [("confusion matrix of attention", confusion_picture(counts[counts["method"] == OURS], OURS))]
     if "tsne" in run.tables:
         drawn.append(("t-SNE of the embeddings by class", tsne_picture(run.tables["tsne"])))
-    tables, mistakes = [cases_table(cases)], None
+    tables, mistakes = [cases_table(cases)] if cases else [], None
     if "confusion_paired" in run.tables:
         table, mistakes = mistakes_table(run.tables["confusion_paired"])
         tables.insert(0, table)
@@ -363,11 +363,11 @@ def _part(runs: Sequence[Run], galleries: Path) -> Part:
     return Part(run.dataset, text, [*drawn, *pictures], tables)
 
 
-def section(runs: Sequence[Run], folder: Path) -> Section:
+def section(runs: Sequence[Run], folder: Path | None) -> Section:
     """Examples with the neighbours that decided, mistakes, and a map of the embeddings.
 
     Args:
-        folder: of the plots; its `gallery/<dataset>-<seed>` is read.
+        folder: of the plots; its `gallery/<dataset>-<seed>` is read, which DVC holds. None leaves the examples out.
 
     Raises:
         InputError: a gallery is missing or damaged.
@@ -379,7 +379,7 @@ def section(runs: Sequence[Run], folder: Path) -> Section:
         "A query is answered by its neighbours. Here are the surest errors, the most uncertain answers, the hardest "
         "queries (most neighbours of another class) and the surest right answers, with the neighbours that weigh most; "
         "which class is taken for which; and how the embeddings lie.",
-        by_dataset(mine, lambda of: _part(of, folder / "gallery")),
+        by_dataset(mine, lambda of: _part(of, folder)),
         "Blue neighbours are of the query's own class, orange ones of another. Under each its weight, in brackets "
         "(or as a line across the bar) the one that tuned distance weighting gives it. Weights, the rest and “no "
         "neighbour” sum to 1. Numbers in tables are standardised, in standard deviations from the bank's mean. A t-SNE "
