@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from attnknn.errors import InputError, require
 from stages.schema import Params, Preset
 
-PARAMS = Path("params.yaml")
+PARAMS, PRESETS = Path("params.yaml"), Path("presets")
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +41,23 @@ def _with_preset(raw: dict[str, Any], preset: Preset) -> dict[str, Any]:
     return _merge(raw, changes | {"train_embedder": blocks})
 
 
-def _check_presets(base: Params, raw: dict[str, Any]) -> None:
-    """Refuse what no block allows in any preset, chosen or not; only the chosen one must agree with the other keys."""
-    for name, preset in base.presets.items():
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file in {Path.cwd()}; run from the project's root") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _presets(folder: Path, base: Params, raw: dict[str, Any]) -> dict[str, Preset]:
+    """Every preset, chosen or not. What no block allows is refused; the chosen one must agree with the rest, too."""
+    found = {}
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            preset = found[path.stem] = Preset.model_validate(_read(path))
+        except ValidationError as error:
+            raise InputError(_one_line(error, "", path)) from None
         tables = {"encoder": "mlp"} if preset.train_embedder.get("mlp") else {}
         for start in ({}, tables):
             laid_over = _with_preset(_merge(raw, {"train_embedder": start}), preset)
@@ -52,10 +66,13 @@ def _check_presets(base: Params, raw: dict[str, Any]) -> None:
                     type(getattr(base, block)).model_validate(laid_over[block])
                 except ValidationError as error:
                     inner = ".mlp" if start and block == "train_embedder" else ""
-                    raise InputError(_one_line(error, f"presets.{name}.{block}{inner}")) from None
+                    raise InputError(_one_line(error, f"{block}{inner}", path)) from None
+    known = ", ".join(found)
+    require(base.preset in found, f"{PARAMS}: preset: {base.preset} has no file in {folder}; there are {known}")
+    return found
 
 
-def _one_line(error: ValidationError, prefix: str) -> str:
+def _one_line(error: ValidationError, prefix: str, path: Path = PARAMS) -> str:
     """The first fault, with the key's full name, what was given, and what is allowed."""
     fault = error.errors()[0]
     kinds = {"sklearn", "torchvision", "image_folder", "csv"}
@@ -69,41 +86,35 @@ def _one_line(error: ValidationError, prefix: str) -> str:
     elif fault["type"] != "value_error":
         message = f"{fault['input']!r} given; {message[0].lower()}{message[1:]}"
     more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
-    return f"{PARAMS}: {where + ': ' if where else ''}{message}{more}"
+    return f"{path}: {where + ': ' if where else ''}{message}{more}"
 
 
 def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
-    """Read and check all of params.yaml: the settings as they stand, and as they hold for every dataset in overrides.
+    """Read and check params.yaml and the presets beside it: settings as they stand, and as they hold for every dataset.
 
     Raises:
         InputError: one line that names the key, what was given and what is allowed.
     """
-    try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file in {Path.cwd()}; run from the project's root") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}") from None
+    raw = _read(path)
     merged = {}
     try:
         base = Params.model_validate(raw)
     except ValidationError as error:
         raise InputError(_one_line(error, "")) from None
-    _check_presets(base, raw)
-    chosen = base.presets[base.preset]
+    chosen = _presets(path.parent / PRESETS, base, raw)[base.preset]
     for name, changes in base.overrides.items():
         own, where = _merge(raw, changes.model_dump()), f"overrides.{name}"
         try:
             merged[name] = Params.model_validate(own)
             if base.preset != "none":
-                where = f"presets.{base.preset} over {where}"
+                where = f"preset {base.preset} over {where}"
                 merged[name] = Params.model_validate(_with_preset(own, chosen))
         except ValidationError as error:
             raise InputError(_one_line(error, where)) from None
     try:
         base = Params.model_validate(_with_preset(raw, chosen))
     except ValidationError as error:
-        raise InputError(_one_line(error, f"presets.{base.preset}")) from None
+        raise InputError(_one_line(error, f"preset {base.preset}")) from None
     for name in base.datasets:
         _fit_together(name, merged[name])
     return base, merged

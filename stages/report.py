@@ -6,7 +6,7 @@ from pathlib import Path
 from attnknn.report.build import write_report
 from stages.params import check, run
 
-CODE = ["attnknn", "stages", "params.yaml", "dvc.yaml"]
+CODE = ["attnknn", "stages", "params.yaml", "presets", "dvc.yaml"]
 
 
 def revision() -> str:

@@ -414,7 +414,6 @@ class Params(Block):
     explain: Explain
     ablation: Ablation
     sources: dict[Name, Source]
-    presets: dict[Name, Preset]
     overrides: dict[Name, Overrides]
 
     @model_validator(mode="after")
@@ -431,8 +430,6 @@ class Params(Block):
                 raise ValueError(f"{key}: {values} names one twice")
         if max(self.evidence.sizes) > self.k_max:
             raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
-        if self.preset not in self.presets:
-            raise ValueError(f"preset: {self.preset} has no entry in presets; known are {', '.join(self.presets)}")
         for name in self.datasets:
             if name not in self.sources:
                 raise ValueError(f"datasets: {name} has no entry in sources; known are {', '.join(self.sources)}")

@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
 from attnknn.report import historic
 from attnknn.report.conclusions import conclusions
@@ -65,8 +64,8 @@ def one(name: str, **tables: list[dict[str, Any]]) -> str:
 
 
 def test_the_presets_are_the_experiments() -> None:
-    presets = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["presets"]
-    assert sorted(name for names in EXPERIMENTS.values() for name in names) == sorted(set(presets) - {"none"})
+    presets = {path.stem for path in (ROOT / "presets").glob("*.yaml")}
+    assert sorted(name for names in EXPERIMENTS.values() for name in names) == sorted(presets - {"none"})
 
 
 def test_every_number_stands_once_and_is_a_score() -> None:

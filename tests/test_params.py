@@ -1,5 +1,6 @@
 """params.yaml: what is wrong is named by its key, with what was given and what is allowed, in one line."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,32 @@ from closure import ROOT
 from stages.params import check, read_params
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "presets").glob("*.yaml")}
 MISSING = object()
 LOSSES = dict.fromkeys(GOOD["train_embedder"]["losses"], 0.0)
 
 
-def written(folder: Path, key: str, value: Any) -> Path:
-    """params.yaml with one value changed, by its dotted key."""
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
-    *blocks, last = key.split(".")
-    at = params
+def put(at: dict[str, Any], keys: list[str], value: Any) -> None:
+    *blocks, last = keys
     for block in blocks:
         at = at[block]
     if value is MISSING:
         del at[last]
     else:
         at[last] = value
+
+
+def written(folder: Path, key: str, value: Any, **more: Any) -> Path:
+    """params.yaml and presets with values changed, by their dotted keys (with __ for the dot in `more`).
+
+    A key of a preset begins with `presets` and its name.
+    """
+    params, presets = copy.deepcopy(GOOD), copy.deepcopy(GOOD_PRESETS)
+    for keys, changed in [(key.split("."), value), *((k.split("__"), v) for k, v in more.items())]:
+        put(presets if keys[0] == "presets" else params, keys[1:] if keys[0] == "presets" else keys, changed)
+    (folder / "presets").mkdir(exist_ok=True)
+    for name, preset in presets.items():
+        (folder / "presets" / f"{name}.yaml").write_text(yaml.safe_dump(preset))
     path = folder / "params.yaml"
     path.write_text(yaml.safe_dump(params))
     return path
@@ -92,32 +104,36 @@ def written(folder: Path, key: str, value: Any) -> Path:
         ("train_embedder.mixup", -0.4, ["train_embedder.mixup", "-0.4"]),
         ("overrides.iris.train_embedder", {"epohcs": 3}, ["overrides.iris.train_embedder.epohcs: unknown key"]),
         ("overrides.iris.train_attention", MISSING, ["overrides.iris.train_attention: missing"]),
-        ("preset", "experiment7", ["preset: experiment7", "presets", "experiment5"]),
-        ("presets.none.crossfit", MISSING, ["presets.none.crossfit: missing"]),
-        ("presets.experiment5.tune", {}, ["presets.experiment5.tune: unknown key"]),
-        ("presets.experiment5.k_eval", 0, ["presets.experiment5.k_eval", "0", "greater than or equal to 1"]),
-        ("presets.experiment5.train_embedder.epoch", 3, ["presets.experiment5.train_embedder.epoch: unknown key"]),
+        ("preset", "experiment7", ["preset: experiment7 has no file in", "experiment5"]),
+        ("presets.none.crossfit", MISSING, ["presets/none.yaml: crossfit: missing"]),
+        ("presets.experiment5.tune", {}, ["presets/experiment5.yaml: tune: unknown key"]),
+        ("presets.experiment5.k_eval", 0, ["presets/experiment5.yaml: k_eval", "0", "greater than or equal to 1"]),
+        (
+            "presets.experiment5.train_embedder.epoch",
+            3,
+            ["presets/experiment5.yaml: train_embedder.epoch: unknown key"],
+        ),
         (
             "presets.experiment4.train_embedder.mlp.width",
             [3],
-            ["presets.experiment4.train_embedder.mlp.width: unknown"],
+            ["presets/experiment4.yaml: train_embedder.mlp.width: unknown"],
         ),
         (
             "presets.experiment4.train_embedder.lr",
             "1e-3",
-            ["presets.experiment4.train_embedder.lr", "'1e-3'", "number"],
+            ["presets/experiment4.yaml: train_embedder.lr", "'1e-3'", "number"],
         ),
         (
             "presets.experiment2.train_attention.parts.head",
             3,
-            ["presets.experiment2.train_attention.parts.head: unknown"],
+            ["presets/experiment2.yaml: train_attention.parts.head: unknown"],
         ),
         (
             "presets.experiment4.train_attention.parts.similarity",
             "bank",
-            ["presets.experiment4.train_attention", "dot"],
+            ["presets/experiment4.yaml: train_attention", "dot"],
         ),
-        ("presets.experiment6.ensemble.ks", [0], ["presets.experiment6.ensemble.ks.0", "0"]),
+        ("presets.experiment6.ensemble.ks", [0], ["presets/experiment6.yaml: ensemble.ks.0", "0"]),
         ("datasets", ["iris", "nope"], ["datasets: nope", "sources", "cifar10_jpeg"]),
         ("datasets", [], ["datasets", "at least 1"]),
         ("datasets", ["iris", "iris"], ["datasets", "twice"]),
@@ -136,7 +152,7 @@ def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: 
         check(written(tmp_path, key, value))
     message = str(raised.value)
     assert "\n" not in message
-    assert "params.yaml" in message
+    assert "params.yaml" in message or "presets/" in message
     for part in expected:
         assert part in message, message
 
@@ -170,27 +186,18 @@ def test_what_a_cross_fit_forbids_holds_for_the_datasets_that_are_asked_for(tmp_
 
 
 def under(folder: Path, preset: str, **changes: Any) -> Path:
-    """params.yaml with a preset chosen, and values changed by their dotted keys, with __ for the dot."""
-    path = written(folder, "preset", preset)
-    params = yaml.safe_load(path.read_text())
-    for key, value in changes.items():
-        *blocks, last = key.split("__")
-        at = params
-        for block in blocks:
-            at = at[block]
-        at[last] = value
-    path.write_text(yaml.safe_dump(params))
-    return path
+    """params.yaml and presets with a preset chosen, and values changed."""
+    return written(folder, "preset", preset, **changes)
 
 
-PRESETS = [name for name in GOOD["presets"] if name != "none"]
+PRESETS = sorted(set(GOOD_PRESETS) - {"none"})
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_holds_for_every_dataset(tmp_path: Path, preset: str) -> None:
     """One command each: no dataset may need more than the preset's name."""
     base, merged = check(under(tmp_path, preset, datasets=list(GOOD["overrides"])))
-    told = GOOD["presets"][preset]
+    told = GOOD_PRESETS[preset]
     assert base.k_eval == told["k_eval"]
     for dataset, params in merged.items():
         tables = params.train_embedder.encoder == "mlp"
@@ -207,7 +214,7 @@ def test_every_preset_holds_for_every_dataset(tmp_path: Path, preset: str) -> No
 def test_a_preset_lies_over_the_overrides_and_these_over_the_rest(tmp_path: Path) -> None:
     path = under(tmp_path, "experiment5", train_embedder__lr=1.0, overrides__iris__train_embedder__dropout=0.9)
     iris, digits = (check(path)[1][name].train_embedder for name in ("iris", "digits"))
-    told, own = GOOD["presets"]["experiment5"]["train_embedder"], GOOD["overrides"]
+    told, own = GOOD_PRESETS["experiment5"]["train_embedder"], GOOD["overrides"]
     assert (iris.lr, digits.lr) == (told["lr"], told["lr"])  # over both
     assert iris.widths == told["mlp"]["widths"] != own["iris"]["train_embedder"]["widths"]
     assert (iris.dropout, digits.dropout) == (told["mlp"]["dropout"], told["dropout"])
@@ -231,9 +238,7 @@ def test_what_a_preset_and_an_override_make_together_names_both(tmp_path: Path) 
         presets__experiment5__train_embedder__knn={"k": 16},
         overrides__iris__train_embedder__knn={"momentum": 0.5},
     )
-    with pytest.raises(
-        InputError, match=r"presets\.experiment5 over overrides\.iris\.train_embedder: mixup 0\.4.*0\.5"
-    ):
+    with pytest.raises(InputError, match=r"preset experiment5 over overrides\.iris\.train_embedder: mixup 0\.4.*0\.5"):
         check(path)
 
 

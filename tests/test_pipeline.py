@@ -63,7 +63,7 @@ class Project:
         self.folder = folder
         tools = str(Path(sys.executable).parent)
         self.env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-        for name in ("attnknn", "stages"):
+        for name in ("attnknn", "stages", "presets"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("dvc.yaml", "params.yaml", ".gitignore", ".dvcignore"):
             shutil.copy(ROOT / name, folder / name)
