@@ -20,7 +20,7 @@ from attnknn.report.experiments import imbalance_trained, noise_trained
 from attnknn.report.results import Run
 from attnknn.trained_on import as_scores, under_imbalance, under_noise
 from data import blobs, embedded, pictures, retrieved
-from stages import train_imbalance, train_noise
+from stages import train_cnn, train_noise
 from stages.params import read_params
 
 PARTS = {
@@ -127,11 +127,11 @@ def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
     split.save(tmp_path / "split")
     seen: list[Split] = []
 
-    def embeddings(data: Split, *_: Any, **__: Any) -> Embeddings:
+    def trained(data: Split, *_: Any, **__: Any) -> tuple[Embeddings, list]:
         seen.append(data)
-        return embedded(data)
+        return embedded(data), []
 
-    monkeypatch.setattr(train_imbalance, "embeddings", embeddings)
+    monkeypatch.setattr(train_cnn, "trained", trained)
     p = read_params("iris", "train_embedder", "build_index", "evidence", "device", "threads")
     p.noise, p.k_max, p.device = SimpleNamespace(train_kind="symmetric", train_rounds=2, train_share=0.5), 20, "cpu"
     (tmp_path / "out").mkdir()
