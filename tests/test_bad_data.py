@@ -1,6 +1,7 @@
 """Bad data: one line that names the file or key and the mend; nothing half-written, earlier results intact."""
 
 import io
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -231,6 +232,7 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     """From the command line: exit code 2, one line, and the good output of an earlier run as it was."""
     text = (ROOT / "params.yaml").read_text()
     (tmp_path / "params.yaml").write_text(text)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
     mirror = tmp_path / "mirror"
     mirror.mkdir()
 
