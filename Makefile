@@ -19,7 +19,7 @@ check: .venv/ready          ## formatter, linter, type checker, tests
 	python -m pytest
 
 review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
-	@python tools/review.py $(if $(BASE),--base $(BASE))
+	@python -m tools.review $(if $(BASE),--base $(BASE))
 
 results: .venv/ready        ## the results tables of README.md and RESULTS.md, from metrics/ and plots/
 	@python tools/results.py

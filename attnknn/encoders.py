@@ -181,9 +181,15 @@ class Encoder(nn.Module):
 
 @torch.inference_mode()
 def embed(
-    encoder: Encoder, x: np.ndarray, device: str = "cpu", bf16: bool = False, batch_size: int = 1000
+    encoder: Encoder, x: np.ndarray, device: str = "cpu", bf16: bool = False, batch_size: int | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Embeddings float32 (N, D) and logits float32 (N, C) or None of all rows x, in evaluation mode."""
+    """Embeddings float32 (N, D) and logits float32 (N, C) or None of all rows x, in evaluation mode.
+
+    Args:
+        batch_size: rows at once; None takes what suits the device.
+    """
+    # A processor is twice as fast with what its cache holds.
+    batch_size = batch_size or (250 if device == "cpu" else 2000)
     training = encoder.training
     encoder.eval().to(device)
     z, logits = [], []

@@ -1,4 +1,4 @@
-"""Why a query was answered so: which neighbours decided, which classes are mistaken, and how the embeddings lie."""
+"""Why a query was answered so: test rows of each kind, and the neighbours that decided their answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,12 @@ import torch
 from attnknn.artifacts import Predictions, Split
 from attnknn.errors import require
 from attnknn.heads import Head
-from attnknn.metrics import mcnemar
 from attnknn.neighbourhood import Retrieved
 from attnknn.objectives import hardness
-from attnknn.scorecard import Table
 
 KINDS = ("wrong", "uncertain", "hard", "right")
 TOP = 3  # classes whose probabilities are shown
 FEATURES = 12  # of a table's row, at most
-FEWEST_ROWS = 5  # that a t-SNE has something to say of
 
 
 def pick_cases(probs: np.ndarray, y: np.ndarray, disagreement: np.ndarray, count: int) -> dict[str, np.ndarray]:
@@ -207,111 +204,3 @@ def gallery(
             case["features"], case["values"] = readable_values(x, split.features)
         cases.append(case)
     return {"images": split.is_image, "k": k, "cases": cases}, strips
-
-
-def _answers(predictions: Predictions, method: str) -> np.ndarray:
-    require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
-    return np.asarray(predictions.probs[predictions.methods.index(method)]).argmax(1)
-
-
-def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
-    """How often each class was taken for each, where it was: method, actual, predicted, count, classes in order."""
-    from sklearn.metrics import confusion_matrix
-
-    names, table = predictions.classes, []
-    for method in methods:
-        counts = confusion_matrix(predictions.y, _answers(predictions, method), labels=range(len(names)))
-        table += [
-            {"method": method, "actual": names[a], "predicted": names[b], "count": int(counts[a, b])}
-            for a, b in np.argwhere(counts)
-        ]
-    return table
-
-
-def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Table:
-    """Each mistake, a class taken for another, of a method beside a baseline's, the most frequent first.
-
-    McNemar's exact test asks whether one of them makes it more often; it is not adjusted for the number of mistakes.
-
-    Returns:
-        Rows of actual, predicted, rows (of the actual class), method, count, baseline, baseline_count, both, p.
-    """
-    y, names = np.asarray(predictions.y), predictions.classes
-    a, b = _answers(predictions, method), _answers(predictions, baseline)
-    table = []
-    for actual, predicted in {(int(t), int(p)) for of in (a, b) for t, p in zip(y, of, strict=True) if t != p}:
-        ours, theirs = ((y == actual) & (of == predicted) for of in (a, b))
-        table.append(
-            {
-                "actual": names[actual],
-                "predicted": names[predicted],
-                "rows": int((y == actual).sum()),
-                "method": method,
-                "count": int(ours.sum()),
-                "baseline": baseline,
-                "baseline_count": int(theirs.sum()),
-                "both": int((ours & theirs).sum()),
-                "p": mcnemar(ours, theirs),
-            }
-        )
-    return sorted(table, key=lambda row: (-row["count"], -row["baseline_count"], row["actual"], row["predicted"]))
-
-
-def shared_errors(predictions: Predictions, methods: Sequence[str], of: str = "attention") -> dict[str, dict[str, int]]:
-    """Wrong answers of each method, and how many of them `of` gives for the same rows, the same wrong class."""
-    y, ours = np.asarray(predictions.y), _answers(predictions, of)
-    found = {name: _answers(predictions, name) for name in methods}
-    return {
-        name: {"errors": int((at != y).sum()), "shared": int(((at != y) & (at == ours)).sum())}
-        for name, at in found.items()
-    }
-
-
-def stratified(y: np.ndarray, count: int) -> np.ndarray:
-    """Positions, ascending, of at most `count` of the rows y (N,), evenly spaced by class: each in proportion."""
-    order = np.argsort(y, kind="stable")
-    if count >= len(y):
-        return np.arange(len(y))
-    return np.sort(order[np.arange(count) * len(y) // count])
-
-
-def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
-    """t-SNE of embeddings (N, D) in the plane, from their principal components: (N, 2) (van der Maaten & Hinton 2008).
-
-    Args:
-        perplexity: neighbours that a row is to keep close; at most (N − 1)/3, and lowered to that.
-
-    Raises:
-        InputError: fewer than `FEWEST_ROWS` rows.
-    """
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    require(len(z) >= FEWEST_ROWS, f"tsne: {len(z)} rows; give {FEWEST_ROWS} or more")
-    made = TSNE(
-        perplexity=min(perplexity, (len(z) - 1) / 3), init="pca" if z.shape[1] > 1 else "random", random_state=seed
-    )
-    # Its thousand steps are so short that threads mostly wait for each other: one is several times as fast.
-    with threadpool_limits(1):
-        return made.fit_transform(np.asarray(z, dtype=np.float32))
-
-
-def tsne_table(
-    retrieved: Retrieved, predictions: Predictions, count: int, perplexity: float, seed: int, method: str = "attention"
-) -> Table:
-    """t-SNE of at most `count` predicted rows: x, y, actual, predicted, wrong; no row where there are too few."""
-    at = stratified(np.asarray(predictions.y), count)
-    if len(at) < FEWEST_ROWS:
-        return []
-    plane = tsne(np.asarray(retrieved.embeddings.z[predictions.rows[at]]), perplexity, seed)
-    y, found, names = predictions.y[at], _answers(predictions, method)[at], predictions.classes
-    return [
-        {
-            "x": round(float(place[0]), 3),
-            "y": round(float(place[1]), 3),
-            "actual": names[t],
-            "predicted": names[p],
-            "wrong": bool(t != p),
-        }
-        for place, t, p in zip(plane, y, found, strict=True)
-    ]

@@ -12,6 +12,7 @@ from torch import Tensor
 from attnknn.artifacts import FIT, VAL
 from attnknn.classify import classify_part
 from attnknn.errors import require
+from attnknn.heads import Attention
 from attnknn.learned import LearnedHead, learns_space, make_head
 from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.objectives import entropy, hard_weights, hardness, nll, soft_ece
@@ -134,6 +135,8 @@ def fit_head(
             metric=spaces[0].neighbours.metric,
             unit=spread(sims),
         ).to(device)
+        if isinstance(head, Attention) and not head.needs_keys:
+            on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
         learned = [p for p in head.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in learned if p.ndim > 1], "weight_decay": weight_decay},

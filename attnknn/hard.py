@@ -1,8 +1,8 @@
 """Queries whose neighbourhood disagrees with them: how many, how each method fares, and what weight on them changes.
 
-A query is hard if most of its neighbours carry another class than its own. That is known only where the true class is:
-hard test rows are picked by what they are tested for, so every method is poor on them, and a method that does better
-there may merely trust neighbours less. What a change is worth is therefore told on all test rows.
+A query is hard if at least a set share of its neighbours carry another class than its own. That is known only where
+the true class is: hard test rows are picked by what they are tested for, so every method is poor on them, and a method
+that does better there may merely trust neighbours less. What a change is worth is therefore told on all test rows.
 """
 
 import dataclasses

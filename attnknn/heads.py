@@ -8,7 +8,7 @@ Neighbours that are missing (label −1, similarity −inf) weigh 0.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -182,6 +182,11 @@ class Attention(nn.Module):
         low, high = self.bounds
         return (self.start + low + (high - low) * self.heat.sigmoid()).exp()
 
+    def prepared(self, n: Neighbourhood) -> Neighbourhood:
+        """The same with what the head reads of it and never learns, worked out once for many calls."""
+        log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()
+        return replace(n, log_share=log_share, features=self.features(n, log_share) if self.evidence else None)
+
     def similarities(self, n: Neighbourhood) -> Float[Tensor, "B H K"]:
         """Similarity of the query to each neighbour, per head, before the temperature.
 
@@ -227,9 +232,9 @@ class Attention(nn.Module):
         parts = [part if part.ndim == 3 else part[:, :, None] for part in parts]
         return torch.cat(parts, 2).masked_fill(~there[:, :, None], 0)
 
-    def evidence_bias(self, n: Neighbourhood, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    def evidence_bias(self, n: Neighbourhood) -> Float[Tensor, "B K"]:
         """The evidence network's output, with attention among the neighbours where that is switched on."""
-        units = nn.functional.gelu(self.spread_out(self.features(n, log_share)))  # (B, K, hidden)
+        units = nn.functional.gelu(self.spread_out(n.features))  # (B, K, hidden)
         if self.has_self_attention:
             q, k, v = self.attend(units).chunk(3, 2)
             there = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
@@ -239,12 +244,13 @@ class Attention(nn.Module):
 
     def scores(self, n: Neighbourhood) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""
+        n = self.prepared(n) if n.log_share is None else n
+        assert n.log_share is not None, "just prepared"
         missing = ~torch.isfinite(n.sims)[:, None]  # (B, 1, K)
         if self.training and self.dropout:
             left_out = missing | (torch.rand_like(n.sims) < self.dropout)[:, None]
             missing = torch.where(left_out.all(2, keepdim=True), missing, left_out)
         labels = n.labels.clamp(min=0)
-        log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()  # (B, K)
         scores = (self.similarities(n) / self.temperatures()[:, None]).masked_fill(missing, -torch.inf)  # (B, H, K)
         mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
         by_class = torch.zeros_like(n.shares)[None]  # (1 or B, C), for neighbours and null neighbours alike
@@ -258,11 +264,11 @@ class Attention(nn.Module):
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)
         if self.label_scale is not None:
-            bias = bias + self.label_scale[labels] * log_share
+            bias = bias + self.label_scale[labels] * n.log_share
         if self.correction is not None:
             bias = bias - self.correction * n.shares.log()[labels]
         if self.evidence:
-            bias = bias + self.evidence_bias(n, log_share)
+            bias = bias + self.evidence_bias(n)
         if not self.neighbours:
             missing = torch.ones_like(missing)
         return (scores + bias[:, None]).masked_fill(missing, -torch.inf), null

@@ -1,13 +1,13 @@
 """What an index costs and loses on a dataset's own embeddings, and what a head adds to a query beside the search.
 
-Everything is timed in turn, round after round, so that what else the machine does falls on all alike, and the first
-round is not counted.
+Everything is timed in turn, round after round, so that what else the machine does falls on all alike; each round begins
+with another, and the first round is not counted.
 """
 
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED, Table, intervals_and_tests
 
 NEAREST = 10  # neighbours that recall is also told of, whatever k_eval is
+_EXACT = 0.9999  # recall from which on; inner product finds other neighbours than L2 where vectors differ in length
 _CPUS = Path("/proc/cpuinfo")
 T = TypeVar("T")
 
@@ -43,11 +44,16 @@ class _Stopwatch:
 
 
 def rounds(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """What each call returns in each of `repeats` rounds through all of them, after a first that is not counted."""
+    """What each call returns in each of `repeats` rounds through all of them, after a first that is not counted.
+
+    Each round begins one call later than the one before, since whoever is first may pay for what was there before.
+    """
     found: dict[str, list[T]] = {name: [] for name in calls}
+    names = list(calls)
     for turn in range(repeats + 1):
-        for name, call in calls.items():
-            value = call()
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            value = calls[name]()
             if turn:
                 found[name].append(value)
     return found
@@ -105,6 +111,15 @@ def _timings(of: str, name: str, batched: list[float], singles: list[list[float]
     ]
 
 
+def _times_as_fast(quantity: str, taken: Mapping[str, list[float]], exact: Sequence[str]) -> Table:
+    """How many times as fast each index is as the exact one of least median time, in the same round."""
+    fastest = taken[min(exact, key=lambda name: float(np.median(taken[name])))]
+    return [
+        _row("index", name, quantity, [base / ms for base, ms in zip(fastest, own, strict=True)])
+        for name, own in taken.items()
+    ]
+
+
 def _drawn(rows: np.ndarray, singles: int, seed: int) -> np.ndarray:
     """At most so many of the rows, each as a batch of its own."""
     return np.random.default_rng(seed).permutation(rows)[:singles, None]
@@ -136,7 +151,9 @@ def profile_indexes(
         the test rows. Quantities: build_s (one build: low = high), memory_mib (of the index as it is written),
         batched_ms and index_ms (a query, all test rows at once: median, least and most over the rounds), single_p50_ms
         and single_p99_ms (of the rows one by one, over the rounds too), recall_at_10 and recall_at_k (see `recall`),
-        and of IVF the lists it has, nlist, and reads, nprobe.
+        exact (1 where the index is, else 0), batched_speedup (by index_ms) and single_speedup (by single_p50_ms), how
+        many times as fast as the fastest exact index in the same round, and of IVF the lists it has, nlist, and reads,
+        nprobe.
     """
     banks, built = _indexes(embeddings, metric, hnsw, ivf)
     rows = embeddings.rows(TEST)
@@ -170,6 +187,11 @@ def profile_indexes(
             _row("index", name, "recall_at_10", recall(found[name].sims, exact, min(NEAREST, wanted))),
             _row("index", name, "recall_at_k", recall(found[name].sims, exact, min(k, wanted))),
         ]
+    exactly = [n for n in banks if n.startswith("flat") and recall(found[n].sims, exact, min(k, wanted)) >= _EXACT]
+    table += [_row("index", name, "exact", float(name in exactly)) for name in banks]
+    own_ms = {name: [own for _, own in of] for name, of in batched.items()}
+    p50_ms = {name: list(np.quantile(of, 0.5, axis=1)) for name, of in single.items()}
+    table += _times_as_fast("batched_speedup", own_ms, exactly) + _times_as_fast("single_speedup", p50_ms, exactly)
     lists: Any = banks["ivf"].index
     return table + [_row("index", "ivf", of, getattr(lists, of)) for of in ("nlist", "nprobe")], found
 

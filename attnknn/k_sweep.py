@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 
 from attnknn.artifacts import BANK, TEST, VAL, Predictions
 from attnknn.comparison import Answers, answers, calibrated, tuned_baselines
-from attnknn.errors import require
 from attnknn.fitting import fit_head
 from attnknn.heads import Head
 from attnknn.metrics import METRICS
@@ -22,7 +21,7 @@ from attnknn.scorecard import BASE, TESTED, Table, intervals_and_tests, scores
 KNN = ("uniform", "distance", "attention")  # the methods that k means something for; each has every calibration too
 CALIBRATIONS = ("temperature", "vector")
 OURS = "attention"
-OPPONENTS = ("uniform", "distance", "distance_vector", "prototypes", "linear_temperature")
+OPPONENTS = ("uniform", "distance", "prototypes", "linear")
 COLUMNS = ("k", "sqrt_n", "method", "metric", "validation", "value", "low", "high")
 
 
@@ -34,7 +33,8 @@ class Swept:
         table: rows of `COLUMNS`; sqrt_n says whether k is the rounded √n. A method without neighbours stands at every
             k, alike.
         paired: rows of method, k, baseline, baseline_k, metric, difference, low, high, errors, p, test: attention
-            against each opponent, each at its best k. Without neighbours baseline_k is None.
+            against each opponent, each with the k and the calibration, or none, of its lowest NLL on val. Without
+            neighbours baseline_k is None.
         best: by method, best_k (lowest NLL on val; only where there are neighbours) and accuracy, nll, ece on test
             there.
         answers: of the test rows, the kNN methods without calibration, as `<method>@<k>`.
@@ -52,14 +52,13 @@ def root(bank_rows: int) -> int:
 
 
 def swept_ks(ks: Sequence[int], bank_rows: int, stored: int) -> list[int]:
-    """Those of ks and √n that are stored, ascending.
+    """Those of ks that are stored, and √n with its half and its double on either side, ascending.
 
-    Raises:
-        InputError: none is.
+    Where the double, or √n itself, is not stored, the largest k that is stands for it: of a grid that ends at √n no
+    one could tell whether √n is best.
     """
-    kept = sorted({k for k in (*ks, root(bank_rows)) if k <= stored})
-    require(bool(kept), f"k_sweep.ks: all of {list(ks)} are above the {stored} neighbours stored; name a lower k")
-    return kept
+    near = root(bank_rows)
+    return sorted({k for k in (*ks, max(1, near // 2), near, min(2 * near, stored)) if k <= stored})
 
 
 def at(method: str, k: int) -> str:
@@ -71,6 +70,20 @@ def parted(name: str) -> tuple[str, int | None]:
     """(method, k) of what `at` named; k is None where there are no neighbours."""
     method, _, k = name.partition("@")
     return method, int(k) if k else None
+
+
+def _base(name: str) -> str:
+    """The method of a name without its k and its calibration."""
+    return parted(name)[0].partition("_")[0]
+
+
+def _lowest(names: Iterable[str], key: Callable[[str], str], nll: Mapping[str, float]) -> dict[str, str]:
+    """By key, the name of lowest NLL among those that share it; the first on a tie."""
+    found: dict[str, str] = {}
+    for name in names:
+        if key(name) not in found or nll[name] < nll[found[key(name)]]:
+            found[key(name)] = name
+    return found
 
 
 @dataclass(frozen=True)
@@ -124,8 +137,9 @@ def sweep(
 ) -> Swept:
     """Tune uniform and distance weighting, and fit attention, at each k alone; compare all of them on the test rows.
 
-    The best k of a method is the one of lowest NLL on val; the test rows choose nothing. `scorecard.BASE` gets every
-    metric; the other calibrated methods get those that are tested, for which a sweep has time.
+    The best k of a method is the one of lowest NLL on val, and so is the calibration with which attention and each
+    opponent are tested; the test rows choose nothing. `scorecard.BASE` gets every metric; the other calibrated methods
+    get those that are tested, for which a sweep has time.
 
     Args:
         spaces: as for `comparison.compare`.
@@ -146,20 +160,21 @@ def sweep(
             progress(k)
     test, val = _predictions(spaces[:1], TEST, found.test), _predictions(spaces, VAL, found.val)
     on_val = scores(val, scoring["bins"])
-    best: dict[str, str] = {}  # method: its name at the k of lowest NLL on val, the lowest k on a tie
-    for name in test.methods:
-        method, _ = parted(name)
-        if method not in best or on_val[name]["nll"] < on_val[best[method]]["nll"]:
-            best[method] = name
+    nll = {name: of["nll"] for name, of in on_val.items()}
+    best = _lowest(test.methods, lambda name: parted(name)[0], nll)  # the lowest k on a tie
+    # A calibration that changes nothing but the last bits is a tie, and bare comes first.
+    strongest = _lowest(best.values(), _base, {name: round(of, 6) for name, of in nll.items()})
     bank = len(spaces[0].embeddings.rows(BANK))
 
     def base(name: str) -> bool:
         return parted(name)[0] in BASE
 
-    against = [(best[OURS], best[name]) for name in OPPONENTS if name in best]
-    rows, paired = intervals_and_tests(_some(test, base), against, **scoring, seed=seed, wanted=METRICS)
-    rest = _some(test, lambda name: not base(name))
-    rows += intervals_and_tests(rest, (), **scoring, seed=seed, wanted=TESTED)[0]
+    rows: Table = []
+    for some, wanted in ((_some(test, base), METRICS), (_some(test, lambda name: not base(name)), TESTED)):
+        rows += intervals_and_tests(some, (), **scoring, seed=seed, wanted=wanted)[0]
+    against = [(strongest[OURS], strongest[name]) for name in OPPONENTS if name in strongest]
+    tested = _some(test, lambda name: name in strongest.values())
+    paired = intervals_and_tests(tested, against, **scoring, seed=seed, wanted=TESTED)[1]
 
     table: Table = []
     for row in rows:

@@ -33,6 +33,7 @@ class Neighbourhood:
         density: mean similarity of each neighbour to its own neighbours.
         shares: class shares of the bank, all above 0.
         prototypes: mean embedding of each class in the bank, at unit length.
+        log_share, features: what a head made of the others once, see `heads.Attention.prepared`; else None.
     """
 
     query: Float[Tensor, "B D"]
@@ -43,6 +44,8 @@ class Neighbourhood:
     density: Float[Tensor, "B K"]
     shares: Float[Tensor, " C"]
     prototypes: Float[Tensor, "C D"]
+    log_share: Float[Tensor, "B K"] | None = None
+    features: Float[Tensor, "B K F"] | None = None
 
     def to(self, target: str | torch.dtype) -> "Neighbourhood":
         """The same on another device, or with floats of another type."""

@@ -212,7 +212,7 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
 def against_root(
     swept: pd.DataFrame, answers: Predictions, n: int, bins: int, resamples: int, confidence: float, seed: int
 ) -> Table:
-    """The best k of each method by the NLL on val against √n.
+    """√n against the best of the other k by the NLL on val, for each method.
 
     Args:
         swept: rows of k, method, metric, validation.
@@ -220,27 +220,26 @@ def against_root(
         n: bank rows.
 
     Returns:
-        Rows of `COLUMNS`: sqrt_n (item bank) and best_k (items are methods); and where √n was swept, nll_best_k,
-        nll_sqrt_n and sqrt_n_less_best, the difference in NLL on test with its paired interval.
+        Rows of `COLUMNS`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); and where √n was
+        swept, best_other_k, nll_best_other_k, nll_sqrt_n and sqrt_n_less_best_other, the difference in NLL on test
+        with its paired interval.
     """
-    of_nll = swept[swept["metric"] == "nll"]
-    best = {
-        m: int(of_nll[of_nll["method"] == m].sort_values(["validation", "k"])["k"].iloc[0])
-        for m in KNN
-        if (of_nll["method"] == m).any()
-    }
-    rows = [("sqrt_n", "bank", float(root(n)), None, None)]
-    rows += [("best_k", m, float(k), None, None) for m, k in best.items()]
-    known = {m: k for m, k in best.items() if at(m, root(n)) in answers.methods}
-    pairs = [(at(m, root(n)), at(m, k)) for m, k in known.items()]
+    near, ranked = root(n), swept[swept["metric"] == "nll"].sort_values(["validation", "k"])
+    ks = {m: ranked.loc[ranked["method"] == m, "k"].tolist() for m in KNN if (ranked["method"] == m).any()}
+    rows = [("sqrt_n", "bank", float(near), None, None), ("largest_k", "swept", float(swept["k"].max()), None, None)]
+    rows += [("best_k", m, float(of[0]), None, None) for m, of in ks.items()]
+    known = {m: next(k for k in of if k != near) for m, of in ks.items() if near in of and len(of) > 1}
+    rows += [("best_other_k", m, float(k), None, None) for m, k in known.items()]
+    pairs = [(at(m, near), at(m, k)) for m, k in known.items()]
     intervals, paired = intervals_and_tests(
         answers, pairs, bins, resamples, confidence, seed, ("accuracy", "nll", "ece")
     )
     nll = {row["method"]: row for row in intervals if row["metric"] == "nll"}
     for m, k in known.items():
-        for quantity, name in (("nll_best_k", at(m, k)), ("nll_sqrt_n", at(m, root(n)))):
+        for quantity, name in (("nll_best_other_k", at(m, k)), ("nll_sqrt_n", at(m, near))):
             rows.append((quantity, m, *(nll[name][key] for key in ("value", "low", "high"))))
     for row in paired:
         if row["metric"] == "nll":
-            rows.append(("sqrt_n_less_best", parted(row["method"])[0], row["difference"], row["low"], row["high"]))
+            difference = (row[key] for key in ("difference", "low", "high"))
+            rows.append(("sqrt_n_less_best_other", parted(row["method"])[0], *difference))
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

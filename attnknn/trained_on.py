@@ -17,15 +17,22 @@ from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import BASE, UNDER_CONDITIONS, Pair, Table, intervals_and_tests
 from attnknn.study import fit_and_compare
 
+NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: on labels as given, and as they were cleaned
+LIKE = ("distance", "linear", "prototypes")  # what attention is set beside in one encoder's space, by the same labels
+
 
 def answered(
-    spaces: Mapping[str, Retrieved], network: Embeddings, calibrations: Sequence[str], seed: int, **settings: Any
+    spaces: Mapping[str, Retrieved],
+    networks: Mapping[str, Embeddings],
+    calibrations: Sequence[str],
+    seed: int,
+    **settings: Any,
 ) -> tuple[Predictions, Predictions]:
     """What every method says of test rows and of val rows, as `<variant>:<method>`; all is fitted for its variant.
 
     Args:
         spaces: by variant; the same test rows and val rows in each.
-        network: what a plain network makes of the same rows, the variant `cross_entropy`.
+        networks: by variant; what plain networks make of the same rows.
         calibrations: kinds that count as methods of their own, beside those of `scorecard.BASE`.
         settings: of `fit_and_compare`.
     """
@@ -37,7 +44,8 @@ def answered(
         return dataclasses.replace(made, probs=made.probs[shown], methods=names)
 
     first = next(iter(spaces.values()))
-    found = {NETWORK: classifier(network, first, settings["grids"]["ridges"], kinds)}
+    ridges = settings["grids"]["ridges"]
+    found = {variant: classifier(network, first, ridges, kinds) for variant, network in networks.items()}
     for variant, space in spaces.items():
         found[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
     test, val = ([of_variant(name, getattr(made, part)) for name, made in found.items()] for part in ("test", "val"))
@@ -57,21 +65,16 @@ def _versus(methods: Sequence[str], wanted: Sequence[Pair]) -> list[Pair]:
 
 
 def noise_pairs(methods: Sequence[str]) -> list[Pair]:
-    """Who is tested against whom under noise: neighbours against the plain network, cleaned against not, head against
-    distance; each bare and forward-corrected."""
-    tested = [
-        ("cleaned:attention", f"{NETWORK}:cnn"),
-        ("cleaned:distance", f"{NETWORK}:cnn"),
-        ("cleaned:linear", f"{NETWORK}:cnn"),
-        ("plain:attention", f"{NETWORK}:cnn"),
-        ("plain:distance", f"{NETWORK}:cnn"),
-        ("cleaned:attention", f"{NETWORK}:cnn_temperature"),
-        ("cleaned:attention", "plain:attention"),
-        ("cleaned:distance", "plain:distance"),
-        ("cleaned:attention", "cleaned:distance"),
-        ("cleaned:attention", "cleaned:distance_vector"),
-        ("cleaned:attention", "cleaned:linear"),
-    ]
+    """Who is tested against whom under noise; each bare and forward-corrected.
+
+    Cleaned labels against those given, for one method; neighbours against plain networks; attention against what reads
+    the same space by the same labels.
+    """
+    given, mended = (f"{network}:cnn" for network in NETWORKS)
+    tested = [(mended, given), *((f"cleaned:{name}", f"plain:{name}") for name in ("attention", *LIKE))]
+    tested += [(f"{space}:{name}", given) for name in ("attention", "distance") for space in ("plain", "cleaned")]
+    tested += [(f"cleaned:{name}", mended) for name in ("attention", "distance")]
+    tested += [(f"{space}:attention", f"{space}:{name}") for space in ("plain", "cleaned") for name in LIKE]
     return _versus(methods, tested + [(f"{a}_forward", f"{b}_forward") for a, b in tested])
 
 
@@ -119,15 +122,20 @@ def tables(
 
 
 def under_noise(
-    plain: Retrieved, cleaned: Retrieved, network: Embeddings, scoring: Mapping[str, Any], seed: int, **settings: Any
+    plain: Retrieved,
+    cleaned: Retrieved,
+    networks: Mapping[str, Embeddings],
+    scoring: Mapping[str, Any],
+    seed: int,
+    **settings: Any,
 ) -> tuple[Table, Table]:
-    """All methods in a memory of wrong labels and in a cleaned one, and a plain network; bare and forward-corrected.
+    """All methods in a memory of wrong labels and in a cleaned one, and plain networks; bare and forward-corrected.
 
     How labels were mixed up is estimated from what cleaning changed, once, for all of them.
 
     Args:
         plain, cleaned: fit and val rows carry the same labels, wrong ones among them; see `cleaning.clean_labels`.
-        network: trained on the same labels as `plain`.
+        networks: by the names in `NETWORKS`; trained on the labels of `plain` and on those of `cleaned`.
         scoring: bins, resamples, confidence.
         settings: of `fit_and_compare`.
 
@@ -136,7 +144,7 @@ def under_noise(
     """
     e, rows = plain.embeddings, plain.embeddings.rows(BANK)
     mixing = transitions(np.asarray(e.y[rows]), np.asarray(cleaned.embeddings.y[rows]), len(e.classes))
-    found = with_forward(*answered({"plain": plain, "cleaned": cleaned}, network, (), seed, **settings), mixing)
+    found = with_forward(*answered({"plain": plain, "cleaned": cleaned}, networks, (), seed, **settings), mixing)
     return tables(found, noise_pairs(found.methods), scoring, seed)
 
 
@@ -152,7 +160,7 @@ def under_imbalance(
         As `tables`, with `many`, `medium` and `few`.
     """
     e = plain.embeddings
-    found = answered({"plain": plain}, network, (PRIOR,), seed, **settings)[0]
+    found = answered({"plain": plain}, {NETWORK: network}, (PRIOR,), seed, **settings)[0]
     counts = np.bincount(e.y[e.rows(BANK)], minlength=len(e.classes))
     return tables(found, imbalance_pairs(found.methods), scoring, seed, counts)
 

@@ -128,8 +128,8 @@ def score_views(
 
     Returns:
         Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, `tta_alone`, and
-        `tta_paired`, every method with all views against itself with one, and attention against distance weighting
-        with vector scaling, and against it under the same calibration, with one view and with all.
+        `tta_paired`, every method with all views against itself with one, and attention against distance weighting,
+        both bare and both under each calibration, with one view and with all.
 
     Raises:
         InputError: there is one view only.
@@ -147,7 +147,7 @@ def score_views(
     names = tuple(f"{n} {method}" for n in range(1, last + 1) for method in methods)
     probs = np.concatenate([of.probs for of in made])
     everything = dataclasses.replace(made[0], probs=probs, methods=names)
-    ours = [("attention", "distance_vector"), *((f"attention_{k}", f"distance_{k}") for k in CALIBRATIONS)]
+    ours = [(f"attention{kind}", f"distance{kind}") for kind in ("", *(f"_{k}" for k in CALIBRATIONS))]
     against = [(f"{last} {method}", f"1 {method}") for method in methods]
     against += [(f"{n} {a}", f"{n} {b}") for n in (1, last) for a, b in ours if {a, b} <= set(methods)]
     intervals, paired = intervals_and_tests(everything, against, bins, resamples, confidence, seed, wanted=TESTED)

@@ -34,6 +34,9 @@ def main(
     fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
     made = compare(spaces, fitted, p.k_eval, **p.tune.model_dump(), calibrations=KINDS, device=device)
     plain = classifier(Embeddings.load(cnn), spaces[0], p.tune.ridges, KINDS)
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    for name in [m for m, of in made.tuned.items() if of.get("k") == p.k_eval < stored]:
+        print(f"{name}: best k on val is {p.k_eval}, the largest that k_eval allows; raise k_eval (stored: {stored})")
     test = together(made.test, plain.test)
     val = made.val if spaces[1:] else together(made.val, plain.val)  # a fold's rows are unknown to the plain network
     with new_folder(out) as draft:
@@ -45,13 +48,10 @@ def main(
     write_json(metrics / "tuned.json", made.tuned | plain.tuned)
     labels, y = voters(spaces[:1], TEST, p.k_eval)[1], classes_of(spaces[:1], TEST)
     headroom = {"oracle_at_1": 1, "oracle_at_5": min(5, p.k_eval), "oracle_at_k": p.k_eval}
-    write_json(
-        metrics / "headroom.json", {name: oracle(labels, y, k) for name, k in headroom.items()} | {"k": p.k_eval}
-    )
+    write_json(metrics / "headroom.json", {m: oracle(labels, y, k) for m, k in headroom.items()} | {"k": p.k_eval})
     intervals, paired = intervals_and_tests(test, pairs(test.methods), e.bins, e.resamples, e.confidence, seed)
-    validation = values(made.val, e.bins) + values(plain.val, e.bins)
-    tables = {"intervals": intervals, "paired": paired, "validation": validation}
-    tables["reliability"] = reliability(test, e.bins)
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(test, e.bins)}
+    tables["validation"] = values(made.val, e.bins) + values(plain.val, e.bins)
     for name, table in tables.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 

@@ -14,12 +14,12 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     """Read a folder a ratio in TRAINED; write METRICS, and tables under PLOTS, empty where nothing was trained."""
     # fmt: off
     p = read_params(
-        dataset, "imbalance.train_ratios", "train_attention", "tune", "evaluate.bins", "evaluate.resamples",
-        "evaluate.confidence", "k_train", "k_eval", "device", "threads",
+        dataset, "imbalance.train_kind", "imbalance.train_ratios", "train_attention", "tune", "evaluate.bins",
+        "evaluate.resamples", "evaluate.confidence", "k_train", "k_eval", "device", "threads",
     )
     # fmt: on
     scores, scored, paired = {}, [], []
-    for name, (_, ratio) in imbalance_conditions(["long_tail"], p.imbalance.train_ratios).items():
+    for name, (_, ratio) in imbalance_conditions([p.imbalance.train_kind], p.imbalance.train_ratios).items():
         folder, at = trained / str(ratio), {"condition": name, "ratio": ratio}
         if not read_json(folder / "trained.json")["trained"]:
             print(f"imbalance_trained {dataset}/{seed} {ratio}: nothing was trained; set imbalance.train: true for it")

@@ -39,12 +39,12 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
             continue
         # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
         from attnknn.artifacts import Embeddings
-        from attnknn.corrupted import NETWORK
         from attnknn.neighbourhood import Retrieved
-        from attnknn.trained_on import as_scores, under_noise
+        from attnknn.trained_on import NETWORKS, as_scores, under_noise
 
         plain, cleaned = (Retrieved.load_whole(folder / variant) for variant in ("plain", "cleaned"))
-        found = under_noise(plain, cleaned, Embeddings.load(folder / NETWORK), **settings(p, seed))
+        networks = {variant: Embeddings.load(folder / variant) for variant in NETWORKS}
+        found = under_noise(plain, cleaned, networks, **settings(p, seed))
         scores[name] = as_scores(found[0])
         for table, rows in zip((scored, paired), found, strict=True):
             table += [{**at, **row} for row in rows]

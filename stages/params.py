@@ -22,23 +22,23 @@ from stages.schema import Params, Preset
 PARAMS, PRESETS = Path("params.yaml"), Path("presets")
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with `changes` laid over it, nested blocks key by key."""
     merged = dict(base)
     for key, value in changes.items():
         nested = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if nested else value
+        merged[key] = merge(base[key], value) if nested else value
     return merged
 
 
-def _with_preset(raw: dict[str, Any], preset: Preset) -> dict[str, Any]:
-    """`raw`, which may hold a dataset's overrides already, with the preset laid over it."""
-    changes = {key: value for key, value in preset.model_dump().items() if value is not None}
-    blocks = dict(changes["train_embedder"])
+def with_preset(raw: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
+    """`raw`, which may hold a dataset's overrides already, with a file of presets/ laid over it."""
+    changes = {key: value for key, value in preset.items() if value is not None}
+    blocks = dict(changes.pop("train_embedder", {}))
     for_tables = blocks.pop("mlp", {})
-    if raw["train_embedder"]["encoder"] == "mlp":
-        blocks = _merge(blocks, for_tables)
-    return _merge(raw, changes | {"train_embedder": blocks})
+    if raw.get("train_embedder", {}).get("encoder") == "mlp":
+        blocks = merge(blocks, for_tables)
+    return merge(raw, changes | ({"train_embedder": blocks} if blocks else {}))
 
 
 def _read(path: Path) -> Any:
@@ -60,7 +60,7 @@ def _presets(folder: Path, base: Params, raw: dict[str, Any]) -> dict[str, Prese
             raise InputError(_one_line(error, "", path)) from None
         tables = {"encoder": "mlp"} if preset.train_embedder.get("mlp") else {}
         for start in ({}, tables):
-            laid_over = _with_preset(_merge(raw, {"train_embedder": start}), preset)
+            laid_over = with_preset(merge(raw, {"train_embedder": start}), preset.model_dump())
             for block in (key for key, value in preset if isinstance(value, dict)):
                 try:
                     type(getattr(base, block)).model_validate(laid_over[block])
@@ -101,18 +101,18 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
         base = Params.model_validate(raw)
     except ValidationError as error:
         raise InputError(_one_line(error, "")) from None
-    chosen = _presets(path.parent / PRESETS, base, raw)[base.preset]
+    chosen = _presets(path.parent / PRESETS, base, raw)[base.preset].model_dump()
     for name, changes in base.overrides.items():
-        own, where = _merge(raw, changes.model_dump()), f"overrides.{name}"
+        own, where = merge(raw, changes.model_dump()), f"overrides.{name}"
         try:
             merged[name] = Params.model_validate(own)
             if base.preset != "none":
                 where = f"preset {base.preset} over {where}"
-                merged[name] = Params.model_validate(_with_preset(own, chosen))
+                merged[name] = Params.model_validate(with_preset(own, chosen))
         except ValidationError as error:
             raise InputError(_one_line(error, where)) from None
     try:
-        base = Params.model_validate(_with_preset(raw, chosen))
+        base = Params.model_validate(with_preset(raw, chosen))
     except ValidationError as error:
         raise InputError(_one_line(error, f"preset {base.preset}")) from None
     for name in base.datasets:

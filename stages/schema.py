@@ -229,6 +229,7 @@ class Imbalance(Block):
     ratios: Annotated[list[Share], Field(min_length=1)]
     repeats: Count
     train: bool
+    train_kind: Literal["long_tail", "step"]
     train_ratios: Annotated[list[Share], Field(min_length=1)]
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from attnknn.artifacts import Predictions
+from attnknn.conformal import conformal
 from attnknn.files import write_csv, write_json
-from attnknn.selective import abstention, conformal, summary
+from attnknn.selective import abstention, summary
 from stages.params import read_params, run
 
 

@@ -19,7 +19,8 @@ def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: s
     from attnknn.gather import retrieve
     from stages.train_cnn import trained
 
-    data, t = with_rare_classes(Split.load(split), ratio, "long_tail", np.random.default_rng(seed)), p.train_embedder
+    kind, t = p.imbalance.train_kind, p.train_embedder
+    data = with_rare_classes(Split.load(split), ratio, kind, np.random.default_rng(seed))
     set_threads(p.threads)
     device = use_device(p.device, p.threads)
     e, _ = trained(data, t, seed, device, label, classify=False)
@@ -29,9 +30,12 @@ def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: s
 
 def main(dataset: str, seed: int, ratio: float, split: Path, out: Path) -> None:
     """Read SPLIT; write what was trained with a rarest class of RATIO of the largest to OUT, or that nothing was."""
+    # fmt: off
     p = read_params(
-        dataset, "imbalance.train", "train_embedder", "build_index", "evidence", "k_max", "device", "threads"
+        dataset, "imbalance.train", "imbalance.train_kind", "train_embedder", "build_index", "evidence", "k_max",
+        "device", "threads",
     )
+    # fmt: on
     with new_folder(out) as draft:
         write_json(draft / "trained.json", {"trained": p.imbalance.train})
         if p.imbalance.train:

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
+from attnknn import calibration
 from attnknn.calibration import (
     KINDS,
     PRIOR,
@@ -143,6 +144,32 @@ def test_vector_scaling_reaches_the_known_minimum_and_ridge_holds_it_back() -> N
     held = fit_vector_scaling(log_probs, y, 1e6)
     np.testing.assert_allclose(held[0], 1, atol=1e-3)
     np.testing.assert_allclose(held[1], 0, atol=1e-3)
+
+
+def test_vector_scaling_ends_where_the_gradient_is_zero_even_from_hopeless_probabilities() -> None:
+    rng = np.random.default_rng(3)
+    log_probs = log_softmax(rng.normal(0, 40, (60, 4)), axis=1)  # true classes as unlikely as e⁻¹⁰⁰
+    y = rng.integers(3, size=60)  # the last class never comes
+    for ridge in (1e-4, 1.0):
+        scale, bias = fit_vector_scaling(log_probs, y, ridge)
+        residual = (softmax(scale * log_probs + bias, 1) - np.eye(4)[y]) / 60
+        assert np.abs((residual * log_probs).sum(0) + ridge * (scale - 1) / 2).max() < 1e-6
+        assert np.abs(residual.sum(0) + ridge * bias / 2).max() < 1e-6
+
+
+def test_dirichlet_is_the_same_by_either_solver_and_in_any_order_of_ridges(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    y = rng.integers(4, size=400)
+    probs = softmax(2 * np.eye(4)[y] + rng.normal(0, 1.5, (400, 4)), 1)
+    ridges = [0.01, 1.0, 0.1]
+    newton, turned = (calibration._fit_dirichlet(probs, y, order) for order in (ridges, ridges[::-1]))
+    monkeypatch.setattr(calibration, "_NEWTON_CLASSES", 3)
+    quasi = calibration._fit_dirichlet(probs, y, ridges)
+    found = [step(probs) for step in newton]
+    for i in range(3):
+        np.testing.assert_allclose(turned[::-1][i](probs), found[i], atol=1e-12)
+        np.testing.assert_allclose(quasi[i](probs), found[i], atol=2e-3)
+    assert np.abs(found[0] - found[1]).max() > 0.01, "each ridge keeps its own fit"
 
 
 def test_the_prior_is_taken_out_by_hand() -> None:

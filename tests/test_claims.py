@@ -8,7 +8,10 @@ import pytest
 
 from attnknn.errors import InputError
 from attnknn.report import claims as claimed
-from attnknn.report.claims import Claim, answer, answers, beyond, headline, holm, overall, sentence
+from attnknn.report.answers import answer, answers, beyond, headline, out_of_reach, overall, sentence
+from attnknn.report.claims import Claim, combined_p, holm, smallest_p
+from attnknn.report.experiments.evaluate import claim_rows
+from attnknn.report.section import Cell
 from attnknn.report.tables import fixed, p_value
 
 
@@ -59,16 +62,16 @@ def test_where_p_is_counted_and_claims_are_many_the_page_says_that_none_can_be_d
     """Of n claims the smallest p that R resamples leave is n · 2/(R + 1), twice that for two runs together."""
     open_ = claims(paired(errors=399, p=0.002))
     assert {c.verdict for c in open_} == {"undecided"}
-    (line,) = claimed.out_of_reach(open_, 999)
+    (line,) = out_of_reach(open_, 999)
     assert line.startswith("Fewer than 400 are wrong on digits: there 999 resamples are too coarse")
     assert f"among {len(open_)} claims" in line
     enough = 200 * len(open_)
-    assert claimed.out_of_reach(open_, enough - 1) != [], "n · 2/(R + 1) is .01, not below"
-    assert claimed.out_of_reach(open_, enough) == []
-    assert claimed.out_of_reach(claims(paired(errors=400, p=0.002)), 999) == []
+    assert out_of_reach(open_, enough - 1) != [], "n · 2/(R + 1) is .01, not below"
+    assert out_of_reach(open_, enough) == []
+    assert out_of_reach(claims(paired(errors=400, p=0.002)), 999) == []
     runs = claims(pd.concat([paired(repeat=0, errors=399, p=0.002), paired(repeat=1, errors=399, p=0.002)]))
-    assert claimed.out_of_reach(runs, 2 * enough - 1) != []
-    assert claimed.out_of_reach(runs, 2 * enough) == []
+    assert out_of_reach(runs, 2 * enough - 1) != []
+    assert out_of_reach(runs, 2 * enough) == []
 
 
 def test_what_is_decided_was_in_reach() -> None:
@@ -77,13 +80,13 @@ def test_what_is_decided_was_in_reach() -> None:
     found = claims(pd.concat([paired("digits", p=1e-12), small]), alpha=0.05)
     assert {c.verdict for c in found} == {"yes"}
     assert len(found) * 0.002 > 0.01
-    assert claimed.out_of_reach(found, 999) == []
+    assert out_of_reach(found, 999) == []
 
 
 def test_too_few_errors_are_told_whatever_the_resamples() -> None:
-    (line,) = claimed.out_of_reach(claims(paired(errors=19)), 10**9)
+    (line,) = out_of_reach(claims(paired(errors=19)), 10**9)
     assert line == "Fewer than 20 test rows are wrong on digits: too few for a verdict."
-    assert claimed.out_of_reach(claims(paired(errors=20)), 10**9) == []
+    assert out_of_reach(claims(paired(errors=20)), 10**9) == []
 
 
 def test_holm_by_hand() -> None:
@@ -178,21 +181,93 @@ def test_a_lower_nll_that_costs_accuracy_is_no() -> None:
 
 def test_every_condition_has_its_own_answer_and_the_worst_is_the_datasets() -> None:
     rows = pd.concat([paired(), paired(condition="noise 0.3", gain=-0.1), paired("iris")])
-    found = answers(claims(rows))
+    made = claims(rows)
+    found = answers(made)
     assert found == {("digits", "clean"): "yes", ("digits", "noise 0.3"): "no", ("iris", "clean"): "yes"}
     assert [overall(v) for v in (["yes", "no"], ["yes", "undecided"], ["yes", "yes"])] == ["no", "undecided", "yes"]
-    lines = headline(found)
+    lines = headline(made)
     assert lines[0].startswith("Learned attention does not pay on digits (noise 0.3): ")
     assert lines[1].startswith("Learned attention pays on digits (clean) and iris: ")
 
 
 def test_the_first_words_are_where_attention_does_not_win() -> None:
-    lines = headline({("adult", "clean"): "yes", ("digits", "clean"): "no", ("iris", "clean"): "undecided"})
+    rows = pd.concat([paired("adult"), paired("digits", gain=-0.1), paired("iris", gain=0.0)])
+    *lines, rest = headline(claims(rows))
     assert [words.split(":")[0].rstrip(".") for words in lines] == [
         "Learned attention does not pay on digits",
         "Learned attention does not clearly win on iris",
         "Learned attention pays on adult",
     ]
+    assert rest.startswith("The answers rest on one trained encoder a dataset;")
+
+
+def test_a_no_names_the_metric_and_the_baseline() -> None:
+    """NLL is lost to distance + vector scaling everywhere, accuracy to uniform on iris alone."""
+
+    def with_accuracy(dataset: str, gain: float) -> pd.DataFrame:
+        rows = paired(dataset, against={"uniform": 0.2, "distance_vector": -0.1})
+        move = (rows["baseline"] == "uniform") & (rows["metric"] == "accuracy")
+        rows.loc[rows["metric"] == "accuracy", "difference"] = 0.1
+        return rows.assign(difference=rows["difference"].mask(move, gain))
+
+    rows = pd.concat([with_accuracy("iris", -0.1), with_accuracy("digits", 0.1), paired("adult")])
+    found = claims(rows, best="uniform")
+    assert headline(found)[0] == (
+        "Learned attention does not pay on iris and digits: its NLL is worse than that of Distance + vector scaling; "
+        "its accuracy is worse than that of Uniform kNN on iris."
+    )
+
+
+def test_the_headline_counts_encoders_and_not_repeats() -> None:
+    repeats = pd.concat([paired(repeat=0), paired(repeat=1)])
+    assert headline(claims(repeats))[-1].startswith("The answers rest on one trained encoder a dataset;")
+    seeds = pd.concat([paired(seed=seed) for seed in (0, 1, 2)])
+    assert headline(claims(seeds))[-1] == "The answers rest on 3 trained encoders a dataset."
+    mixed = headline(claims(pd.concat([seeds, paired("iris")])))[-1]
+    assert mixed.startswith("The answers rest on one trained encoder on iris and 3 trained encoders on digits;")
+
+
+@pytest.mark.parametrize(("gain", "word"), [(-0.1, "worse"), (0.1, "better"), (0.0, "not clearly different")])
+def test_the_plain_network_has_a_role_of_its_own_and_does_not_change_the_answer(gain: float, word: str) -> None:
+    """It is better than attention on the clean memory; the conditions of the memory have no row of it."""
+    others = {"uniform": 0.2, "distance_vector": 0.1}
+    clean = paired(against={**others, "cnn": 0.5, "cnn_vector": gain})
+    noisy = paired(condition="noise 0.3", against=others)
+    rows = pd.concat([clean, noisy, paired("adult")])
+    val = on_val(rows)
+    best = np.where(val["metric"] == "accuracy", 0.95, 0.05)
+    val["value"] = val["value"].mask(val["method"] == "cnn_vector", best)
+    found = claimed.claims(rows, val)
+    mine = [c for c in found if "plain network" in c.roles]
+    assert [(c.setting, c.baseline) for c in mine] == [(("digits", "clean"), "cnn_vector")] * 3
+    assert set(answers(found).values()) == {"yes"}
+    text = beyond(found)
+    assert "Against the plain network, the same backbone trained to classify" in text
+    assert f"its NLL is {word} on digits, clean (" in text
+    assert "There is no plain network to compare with on adult." in text
+    assert "the plain network" in sentence([c for c in found if c.setting == ("digits", "clean")])
+    without = claims(pd.concat([paired(against=others), noisy, paired("adult")]))
+    assert len(found) == len(without) + 3
+    assert min(c.p for c in found) == pytest.approx(min(c.p for c in without) * len(found) / len(without))
+
+
+def test_a_claim_of_fewer_runs_than_its_setting_says_so() -> None:
+    """Heads are fitted again in every repeat, the plain network is scored once."""
+    rows = pd.concat([paired(against={"uniform": 0.2, "distance_vector": 0.1, "cnn": 0.1}), paired(repeat=1)])
+    group, *lines = claim_rows(claims(rows), {"digits": 3}).rows
+    assert group == ["digits, clean, 2 runs"]
+    around = {line[1].value: line[1].around for line in lines if isinstance(line[1], Cell)}
+    assert around["Plain network"] == "plain network, 1 run"
+    assert around["Distance + vector scaling"] == "best tuned, to beat"
+
+
+def test_without_any_plain_network_the_page_says_so() -> None:
+    assert beyond(claims(paired())).endswith("There is no plain network to compare with on digits.")
+
+
+def test_the_smallest_p_is_what_counting_leaves() -> None:
+    assert smallest_p(1, 99) == pytest.approx(0.02)
+    assert smallest_p(2, 99) == pytest.approx(combined_p([0.02, 0.02])) == pytest.approx(0.04)
 
 
 def test_a_missing_baseline_is_told() -> None:
@@ -215,10 +290,11 @@ def test_p_values() -> None:
 
 
 def test_many_conditions_are_counted_and_few_are_named() -> None:
-    found = {("digits", f"noise {i}"): "yes" for i in range(5)} | {("digits", "clean"): "no"}
-    assert headline(found)[1].startswith("Learned attention pays on digits (5 of 6 conditions): ")
-    del found["digits", "noise 4"]
-    assert headline(found)[1].startswith("Learned attention pays on digits (noise 0, noise 1, noise 2, noise 3): ")
+    lost = paired(gain=-0.1)
+    five = [paired(condition=f"noise {i}") for i in range(5)]
+    assert headline(claims(pd.concat([lost, *five])))[1].startswith("Learned attention pays on digits (5 of 6 cond")
+    named = headline(claims(pd.concat([lost, *five[:4]])))[1]
+    assert named.startswith("Learned attention pays on digits (noise 0, noise 1, noise 2, noise 3): ")
 
 
 def test_on_a_tie_the_best_tuned_is_the_baseline_to_beat() -> None:

@@ -29,6 +29,7 @@ from attnknn.heads import Attention, Distance, Uniform
 from attnknn.metrics import scores
 from attnknn.neighbourhood import Retrieved
 from attnknn.report.experiments.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section, sentence
+from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.scorecard import TESTED
 from data import blobs, embedded, relabelled, retrieved
@@ -37,6 +38,7 @@ from results import TIE, predictions
 GRIDS: dict[str, Any] = {"ks": [2, 11], "temperatures": [0.1, 1.0], "priors": [0.01, 0.1], "ridges": [0.01, 1.0]}
 SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
 K = 17
+LEVEL = Level(0.01, 10_000)
 
 
 @pytest.fixture(scope="module")
@@ -234,19 +236,34 @@ def run(seed: int = 42, move: float = 0.0, p: float = 1.0, errors: int = 500, da
         (run(move=-0.02, p=1e-6), "K-ensemble: better NLL, −0.0200 (−0.0210 … −0.0190"),
         (run(move=0.02, p=1e-6), "K-ensemble: worse NLL, +0.0200"),
         (run(move=-0.02, p=0.005), "K-ensemble: no difference shown in NLL"),  # one of 36 differences
-        (run(move=-0.02, p=1e-6, errors=3), "nothing can be shown here"),
     ],
 )
 def test_the_sentence_follows_the_numbers(made: Run, said: str) -> None:
-    found = sentence(moves(made.tables[PAIRED]), {"single": 50, "stopping": 43.25}, seeds=1)
+    found = sentence(moves(made.tables[PAIRED], LEVEL), {"single": 50, "stopping": 43.25}, seeds=1)
     assert said in found
     assert "No difference shown for any other" in found
     assert "learned stopping 43.2, of 50" in found
 
 
+def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
+    """36 tests of which none has a p below 2/2001: no resample can show a difference in NLL, however large."""
+    found = moves(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
+    said, why = sentence(found, {}, seeds=1), "out of reach (2,000 resamples for 36 tests)"
+    assert f"K-ensemble: {why} in NLL" in said
+    assert f"Of the 33 other differences 21 are {why}" in said
+    assert set(found.loc[found["metric"] == "accuracy", "finding"]) == {"no difference shown"}, "McNemar needs none"
+
+
+def test_what_too_few_wrong_rows_cannot_show_is_out_of_reach() -> None:
+    found = moves(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
+    said = sentence(found, {}, seeds=1)
+    why = "out of reach (wrong rows: 3 of the 20 needed)"
+    assert said == f"For every method and metric a difference from the single k is {why}."
+
+
 def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
     without = Run("iris", 42, {"prepare": {"test": 30}}, {})
-    made = section([run(42, -0.02, 1e-6), run(43, -0.04, 1e-6), without])
+    made = section([run(42, -0.02, 1e-6), run(43, -0.04, 1e-6), without], LEVEL)
     assert [part.dataset for part in made.parts] == ["digits"]
     assert made.note == NOTE
     part = made.parts[0]
@@ -255,10 +272,10 @@ def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
     for table in part.tables:
         assert table.rows
         assert all(len(row) == len(table.head) for row in table.rows)
-    assert section([without]).parts == []
+    assert section([without], LEVEL).parts == []
 
 
 def test_seeds_that_disagree_are_no_finding() -> None:
     two = pd.concat([run(1, -0.02, 1e-6).tables[PAIRED], run(2, 0.01, 1e-6).tables[PAIRED]])
-    found = moves(two).set_index(["variant", "method", "metric"])
+    found = moves(two, LEVEL).set_index(["variant", "method", "metric"])
     assert found.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"

@@ -9,29 +9,18 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from sklearn.metrics import confusion_matrix
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, Split
+from attnknn.confusion import confusion, confusion_tests, shared_errors
 from attnknn.errors import InputError
 from attnknn.evidence import gather_evidence
-from attnknn.explain import (
-    confusion,
-    confusion_tests,
-    decisions,
-    gallery,
-    pick_cases,
-    readable_values,
-    shared_errors,
-    stratified,
-    tsne,
-    tsne_table,
-)
+from attnknn.explain import decisions, gallery, pick_cases, readable_values
 from attnknn.files import write_json
 from attnknn.heads import Attention, Distance, Uniform
-from attnknn.metrics import mcnemar
 from attnknn.neighbourhood import Retrieved
 from attnknn.report.experiments import explain as report
 from attnknn.report.results import Run
+from attnknn.tsne import tsne_table
 from data import blobs, embedded, pictures, retrieved
 from results import TIE, predictions
 
@@ -166,56 +155,6 @@ def test_one_hot_columns_read_as_the_category_they_were() -> None:
     assert values == [["0.50", "home"], ["−1.50", "away"], ["0.50", "(none)"]]
     names, _ = readable_values(np.array([[0.2], [0.4]], dtype=np.float32), ("ratio = x/y",))
     assert names == ["ratio = x/y"], "a number's own name stays whole"
-
-
-def test_confusion_is_scikit_learns() -> None:
-    of = predictions(TIE, 300, seed=2)
-    table = pd.DataFrame(confusion(of, ("attention", "distance_vector")))
-    for method in ("attention", "distance_vector"):
-        counts = table[table["method"] == method].pivot_table("count", "actual", "predicted", fill_value=0)
-        found = of.probs[of.methods.index(method)].argmax(1)
-        np.testing.assert_array_equal(counts, confusion_matrix(of.y, found))
-    with pytest.raises(InputError, match="cnn: no such method"):
-        confusion(of, ("cnn",))
-
-
-def test_mistakes_are_tested_on_the_same_rows() -> None:
-    of = predictions(TIE, 300, seed=2)
-    a, b = (of.probs[of.methods.index(m)].argmax(1) for m in ("attention", "distance_vector"))
-    table = confusion_tests(of, "attention", "distance_vector")
-    assert sum(row["count"] for row in table) == (a != of.y).sum()
-    assert sum(row["baseline_count"] for row in table) == (b != of.y).sum()
-    assert [row["count"] for row in table] == sorted((row["count"] for row in table), reverse=True)
-    first = table[0]
-    t, p = of.classes.index(first["actual"]), of.classes.index(first["predicted"])
-    ours, theirs = (a == p) & (of.y == t), (b == p) & (of.y == t)
-    assert (first["both"], first["rows"]) == ((ours & theirs).sum(), (of.y == t).sum())
-    assert first["p"] == mcnemar(ours, theirs)
-    shared = shared_errors(of, ("attention", "distance_vector"))
-    assert shared["attention"]["errors"] == shared["attention"]["shared"] == (a != of.y).sum()
-    assert shared["distance_vector"]["shared"] == sum(row["both"] for row in table)
-
-
-def test_rows_are_drawn_in_proportion_of_their_classes() -> None:
-    y = np.repeat([0, 1, 2], [100, 40, 20])
-    at = stratified(y, 16)
-    assert np.bincount(y[at]).tolist() == [10, 4, 2]
-    assert len(set(at.tolist())) == 16
-    assert stratified(y, 500).tolist() == list(range(160))
-
-
-def test_tsne_repeats_keeps_clusters_apart_and_shrinks_its_perplexity() -> None:
-    rng = np.random.default_rng(0)
-    y = np.arange(14) % 2
-    z = (10 * y[:, None] + rng.normal(size=(14, 5))).astype(np.float32)
-    plane = tsne(z, 30.0, 1)
-    np.testing.assert_array_equal(plane, tsne(z, 30.0, 1))
-    gap = np.linalg.norm(plane[:, None] - plane[None], axis=2)
-    gap[np.arange(14), np.arange(14)] = np.inf
-    assert (y[gap.argmin(1)] == y).all()
-    assert tsne(z[:, :1], 30.0, 1).shape == (14, 2)
-    with pytest.raises(InputError, match="4 rows"):
-        tsne(z[:4], 30.0, 1)
 
 
 def made_run(root: Path, split: Split, data: Retrieved, seed: int = 1) -> Run:

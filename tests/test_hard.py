@@ -14,11 +14,13 @@ from attnknn.heads import Distance
 from attnknn.neighbourhood import classes_of, voters
 from attnknn.objectives import hard_weights, hardness, nll
 from attnknn.report.experiments import hard as report
+from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.tuning import spread
 from data import blobs, embedded, retrieved
 from results import TIE, predictions
 
+LEVEL = Level(0.01, 2000)
 GRIDS = {"temperatures": [0.05, 0.2, 1.0, 4.0], "priors": [0.01, 0.1, 0.3]}
 FITTING = {
     "kind": "attention",
@@ -155,18 +157,18 @@ def made_run(power: float, rows: int = 600, seed: int = 1) -> Run:
 def test_better_on_the_hard_rows_alone_is_no_yes() -> None:
     """Hard rows are picked by their true class: who is less sure everywhere is better there, and worse over all."""
     run = made_run(0.3)
-    moves = report.over_runs(run.tables["hard_paired"], "attention_weighted", "attention")
+    moves = report.moves_of(run.tables["hard_paired"], "attention_weighted", "attention", LEVEL)
     assert moves["hard", "nll"]["high"] < 0 < moves["all", "nll"]["low"]
     assert moves["all", "nll"]["verdict"] == "no"
     assert {of["verdict"] for (subset, _), of in moves.items() if subset != "all"} == {""}
-    (part,) = report.section([run]).parts
+    (part,) = report.section([run], LEVEL).parts
     assert part.verdict == "no"
     assert "costs more than it brings" in part.sentence
 
 
 def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
     runs = [made_run(1.0, seed=seed) for seed in (1, 2)]
-    (part,) = report.section(runs).parts
+    (part,) = report.section(runs, LEVEL).parts
     assert part.verdict == "undecided"
     assert "no difference shown" in part.sentence
     assert "2 seeds" in part.sentence
@@ -177,6 +179,21 @@ def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
         assert all(len(row) in (1, len(table.head)) for row in table.rows)
 
 
+def test_too_few_wrong_rows_are_said_and_no_differences() -> None:
+    """However sure its p is, a change in NLL where nothing is wrong says how sure the heads are, and no more."""
+    run = made_run(0.3)
+    paired = run.tables["hard_paired"].assign(errors=0)
+    (part,) = report.section([replace(run, tables=run.tables | {"hard_paired": paired})], LEVEL).parts
+    assert part.verdict == "undecided"
+    assert "What weight on hard queries changes is out of reach: 0 wrong test rows of 20 needed." in part.sentence
+    assert "Distance weighting" not in part.sentence
+    assert "changes by" not in part.sentence
+    assert not any("weight on hard queries" in text for text, _ in part.pictures)
+    (weight,) = [table for table in part.tables if table.name == "weight"]
+    of_all = {row[2] for row in weight.rows if len(row) == 3 and str(row[0]).startswith("all")}
+    assert of_all == {"out of reach (wrong rows: 0 of the 20 needed)"}
+
+
 def test_a_run_without_the_stage_is_left_out() -> None:
     run = made_run(1.0)
-    assert report.section([replace(run, tables={})]).parts == []
+    assert report.section([replace(run, tables={})], LEVEL).parts == []

@@ -306,6 +306,15 @@ def test_dropout_never_leaves_all_neighbours_out(k: int) -> None:
     torch.testing.assert_close(probs.sum(1), torch.ones(200))
 
 
+@pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
+def test_a_prepared_neighbourhood_gets_the_same_answer_whatever_is_taken_of_it(parts: dict[str, Any]) -> None:
+    head, n, at = trained(parts), neighbourhood(b=5, missing=True), torch.tensor([3, 0, 4])
+    prepared = head.prepared(n)
+    assert prepared.log_share is not None
+    for mine, other in zip(head(prepared.take(at)), head(n.take(at)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
 def test_label_shares_by_hand() -> None:
     """Of three neighbours there are, two carry class 1; the missing one counts for nothing."""
     share = label_shares(torch.tensor([[1, 0, 1, -1]]), 3)

@@ -8,7 +8,9 @@ import pytest
 
 from attnknn.report import historic
 from attnknn.report.conclusions import conclusions
+from attnknn.report.experiments import theory
 from attnknn.report.experiments.historic import TABLES, ours, section
+from attnknn.report.gains import Level
 from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS
 from attnknn.report.results import Run
 from attnknn.scorecard import intervals_and_tests, pairs
@@ -16,6 +18,7 @@ from closure import ROOT
 from results import LOSS, TIE, WIN, Strengths, predictions
 
 METRICS = ("accuracy", "nll", "ece")
+LEVEL = Level(0.01, 2000)
 PNG = b"\x89PNG"
 
 
@@ -51,13 +54,19 @@ def difference(metric: str, value: float, half: float, p: float, errors: int = 5
     }
 
 
-def verdicts(*runs: Run) -> dict[str, str]:
-    return {c.name: c.verdict for c in conclusions(runs)}
+def verdicts(*runs: Run, resamples: int = 2000) -> dict[str, str]:
+    return {c.name: c.verdict for c in conclusions(runs, Level(0.01, resamples))}
 
 
 def one(name: str, **tables: list[dict[str, Any]]) -> str:
     """The verdict on one conclusion from tables as rows; "" where it is left out."""
     return verdicts(a_run({table: pd.DataFrame(rows) for table, rows in tables.items()})).get(name, "")
+
+
+def said(name: str, *runs: Run, resamples: int = 2000) -> str:
+    """The numbers of one conclusion."""
+    (found,) = (c.numbers for c in conclusions(runs, Level(0.01, resamples)) if c.name == name)
+    return found
 
 
 # The numbers
@@ -118,7 +127,7 @@ def test_conclusions_flip_with_the_numbers() -> None:
         "supported",
     )
     few = verdicts(a_run(compared(TIE, rows=60)))
-    assert few["attention outperforms in accuracy"] == "undecided"
+    assert few["attention outperforms in accuracy"] == "out of reach"
 
 
 @pytest.mark.parametrize(
@@ -128,8 +137,8 @@ def test_conclusions_flip_with_the_numbers() -> None:
         (-0.02, 0.005, 0.0001, 500, ("contradicted", "supported")),
         (0.0, 0.002, 0.9, 500, ("contradicted", "supported")),  # no gain of .003 is left
         (0.0, 0.02, 0.9, 500, ("undecided", "undecided")),
-        (0.0, 0.0, 1.0, 2, ("undecided", "undecided")),  # two wrong rows rule nothing out
-        (0.02, 0.005, 0.0001, 2, ("undecided", "undecided")),
+        (0.0, 0.0, 1.0, 2, ("out of reach", "out of reach")),  # two wrong rows rule nothing out
+        (0.02, 0.005, 0.0001, 2, ("out of reach", "out of reach")),
     ],
 )
 def test_a_gain_is_shown_ruled_out_or_open(value: float, half: float, p: float, errors: int, expected: tuple) -> None:
@@ -160,20 +169,51 @@ def test_runs_that_disagree_decide_nothing() -> None:
     assert verdicts(run(1, 0.02), run(2, -0.03))["attention outperforms in accuracy"] == "undecided"
 
 
+@pytest.mark.parametrize(("runs", "enough"), [(1, 199), (2, 399)])
+def test_what_so_few_resamples_cannot_show_is_out_of_reach_and_says_why(runs: int, enough: int) -> None:
+    """Counted p is at least 2/(R + 1), twice that for two runs together; .01 is not below .01."""
+
+    def made(errors: int, metric: str = "ece") -> list[Run]:
+        row = difference(metric, -0.02, 0.01, 0.02, errors, method="attention")
+        rows = pd.DataFrame([row | {"baseline": b} for b in ("uniform", "distance")])
+        return [a_run({"paired": rows}, seed=seed) for seed in range(runs)]
+
+    name = "the weights calibrate"
+    assert verdicts(*made(399), resamples=enough)[name] == "out of reach"
+    assert f"in {enough} resamples" in said(name, *made(399), resamples=enough)
+    assert verdicts(*made(399), resamples=enough + 1)[name] == "undecided"
+    assert verdicts(*made(400), resamples=enough)[name] == "undecided", "beyond 400 errors the tail is normal"
+    assert verdicts(*made(19), resamples=10**9)[name] == "out of reach"
+    assert "wrong rows: 19 of the 20 needed" in said(name, *made(19), resamples=10**9)
+    exact = verdicts(*made(20, "accuracy"), resamples=1)
+    assert exact["attention outperforms in accuracy"] != "out of reach", "McNemar's test counts no resamples"
+
+
 @pytest.mark.parametrize(
     ("behind", "half", "expected"), [(0.07, 0.01, "supported"), (0.01, 0.01, "contradicted"), (0.05, 0.01, "undecided")]
 )
 def test_the_gap_to_the_network(behind: float, half: float, expected: str) -> None:
-    rows = [difference("accuracy", -behind, half, 0.0001, method="attention", baseline="cnn")]
-    linear = [difference("accuracy", 0.2, 0.01, 0.0001, method="attention", baseline="linear")]
-    assert one("the gap to the network is fundamental", paired=rows + linear) == expected  # the network's own, if there
-    assert one("the gap to the network is fundamental", paired=linear) == "contradicted"
+    name = "the gap to the network is fundamental"
+
+    def rows(errors: int = 500) -> list[dict[str, Any]]:
+        return [difference("accuracy", -behind, half, 0.0001, errors, method="attention", baseline="cnn")]
+
+    linear = [difference("accuracy", -behind, half, 0.0001, method="attention", baseline="linear")]
+    assert one(name, paired=rows() + linear) == expected
+    assert one(name, paired=linear) == "", "another method is not the network"
+    assert one(name, paired=rows(19)) == "out of reach"
 
 
 @pytest.mark.parametrize(
-    ("noisy", "half", "expected"), [(0.89, 0.002, "supported"), (0.80, 0.01, "contradicted"), (0.88, 0.02, "undecided")]
+    ("noisy", "half", "expected"),
+    [
+        (0.895, 0.002, "supported"),
+        (0.889, 0.002, "undecided"),  # .887 / .906 of the clean interval's upper end
+        (0.80, 0.01, "contradicted"),
+        (0.872, 0.005, "undecided"),  # .877 / .894 of its lower end
+    ],
 )
-def test_robust_is_98_percent_kept(noisy: float, half: float, expected: str) -> None:
+def test_robust_is_98_percent_kept_whatever_both_intervals_hold(noisy: float, half: float, expected: str) -> None:
     def rows(value: float, half: float, **where: Any) -> list[dict[str, Any]]:
         ends = {"value": value, "low": value - half, "high": value + half}
         return [{"method": m, "metric": "accuracy", **ends, **where} for m in historic.METHODS]
@@ -183,11 +223,20 @@ def test_robust_is_98_percent_kept(noisy: float, half: float, expected: str) -> 
     assert one(name, intervals=bare, noise=rows(noisy, half, condition="noise 0.6")) == ""
     tail = rows(noisy, half, condition="long tail 0.01")
     assert one("kNN is robust to a long tail", intervals=bare, imbalance=tail) == expected
+    sure = rows(0.9985, 0.001)  # of 10,000 rows 19 wrong ones decide nothing, 20 do
+    assert one(name, intervals=sure, noise=rows(0.9981, 0.001, condition="noise 0.3")) == "out of reach"
+    assert one(name, intervals=sure, noise=rows(0.9980, 0.001, condition="noise 0.3")) == "supported"
 
 
 @pytest.mark.parametrize(
     ("at_one", "half", "expected"),
-    [(0.895, 0.005, "supported"), (0.85, 0.005, "contradicted"), (0.88, 0.02, "undecided")],
+    [
+        (0.899, 0.002, "supported"),
+        (0.895, 0.005, "undecided"),  # .015 apart at most
+        (0.85, 0.005, "contradicted"),
+        (0.88, 0.008, "undecided"),  # apart, but perhaps by .004 alone
+        (0.88, 0.02, "undecided"),
+    ],
 )
 def test_any_k_up_to_the_largest_of_the_study(at_one: float, half: float, expected: str) -> None:
     scores = {1: at_one, 10: 0.9, 200: 0.5}  # beyond 50 the study says nothing
@@ -197,18 +246,34 @@ def test_any_k_up_to_the_largest_of_the_study(at_one: float, half: float, expect
         for m in historic.METHODS
     ]
     assert one("any k will do", k_sweep=rows) == expected
+    sure = [row | {"value": 0.9985, "low": 0.998, "high": 0.999} for row in rows]
+    assert one("any k will do", k_sweep=sure) == "out of reach", "15 wrong rows move nothing that could be seen"
 
 
-@pytest.mark.parametrize(("value", "expected"), [(-0.03, "supported"), (0.03, "contradicted")])
-def test_views_are_judged_with_all_of_them_on_attention_itself(value: float, expected: str) -> None:
-    own: dict[str, Any] = {"method": "attention", "baseline": "attention", "baseline_views": 1}
-    rows = [
-        difference("ece", value, 0.01, 0.0001, views=5, **own),
-        difference("ece", -value, 0.01, 0.0001, views=2, **own),
-    ]
-    other: dict[str, Any] = own | {"baseline": "distance_vector"}
-    rows.append(difference("ece", -value, 0.01, 0.0001, views=5, **other))
+@pytest.mark.parametrize(
+    ("bare", "recalibrated", "expected"),
+    [
+        (-0.03, -0.03, "supported"),
+        (0.03, -0.03, "supported"),  # worse for want of a recalibration alone
+        (-0.03, 0.03, "contradicted"),  # what lowers the bare ECE a recalibration gives as well
+        (0.03, 0.03, "contradicted"),
+    ],
+)
+def test_views_are_judged_recalibrated_and_the_bare_mean_is_told(
+    bare: float, recalibrated: float, expected: str
+) -> None:
+    def row(method: str, value: float, views: int = 5) -> dict[str, Any]:
+        return difference("ece", value, 0.01, 0.0001, method=method, baseline=method, views=views, baseline_views=1)
+
+    rows = [row("attention", bare), row("attention_vector", recalibrated), row("attention_temperature", recalibrated)]
+    rows += [row("attention_vector", -recalibrated, views=2), row("distance_vector", -recalibrated)]
+    other: dict[str, Any] = row("attention_vector", -recalibrated) | {"baseline": "distance_vector"}
+    rows.append(other)
     assert one("TTA calibrates", tta_paired=rows) == expected
+    words = said("TTA calibrates", a_run({"tta_paired": pd.DataFrame(rows)}))
+    assert f"bare, which decides nothing: Attention {'lower' if bare < 0 else 'higher'}, " in words
+    assert f"Attention + vector scaling {'lower' if recalibrated < 0 else 'higher'}, " in words
+    assert one("TTA calibrates", tta_paired=rows[:1]) == "", "the bare mean alone says nothing"
 
 
 @pytest.mark.parametrize(("value", "expected"), [(-0.03, "contradicted"), (0.03, "supported")])
@@ -219,12 +284,52 @@ def test_the_k_ensemble(value: float, expected: str) -> None:
     assert one("the k-ensemble gives nothing", ensemble_paired=rows) == expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [(-0.3, "supported"), (0.3, "contradicted")])
-def test_robustness_is_attentions_against_distance_under_the_same_noise(value: float, expected: str) -> None:
-    of: dict[str, Any] = {"method": "attention", "baseline": "distance"}
-    rows = [difference("nll", value, 0.01, 0.0001, condition="noise 0.3", **of)]
-    rows.append(difference("nll", -value, 0.01, 0.0001, condition="noise 0.6", **of))
-    assert one("attention adds robustness", noise_paired=rows) == expected
+AGAINST = (("attention", "distance"), ("attention_vector", "distance_vector"), ("attention", "prototypes"))
+
+
+def moved(metric: str, clean: tuple[float, ...], noisy: tuple[float, ...], errors: int = 500) -> list[dict[str, Any]]:
+    """Attention less distance weighting, the same with vector scaling, prototypes; intervals of ± .01 (NLL) or .001."""
+    half = 0.01 if metric == "nll" else 0.001
+    return [
+        difference(metric, value, half, 0.0001, errors, condition=condition, method=mine, baseline=other)
+        for condition, values in (
+            ("noise 0.0", clean),
+            ("noise 0.3", noisy),
+            ("noise 0.6", tuple(-9 * v for v in noisy)),
+        )
+        for (mine, other), value in zip(AGAINST, values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clean", "noisy", "expected"),
+    [
+        ((-0.1, -0.1, -0.1), (-0.3, -0.3, -0.3), "supported"),
+        ((-0.3, -0.3, -0.3), (-0.3, -0.3, -0.3), "undecided"),  # as far ahead as it was: .02 either way is open
+        ((0.0, 0.0, 0.0), (0.1, 0.1, 0.1), "contradicted"),
+        ((-0.1, -0.1, -0.1), (-0.3, -0.3, -0.05), "contradicted"),  # prototypes lose less than it does
+        ((-0.1, -0.1, 0.0), (-0.3, -0.3, 0.012), "contradicted"),  # what is left of a gain over them is below .01
+        ((-0.1, -0.1, 0.0), (-0.3, -0.3, 0.0), "undecided"),
+        ((-0.1, -0.1, -0.1), (-0.115, -0.3, -0.3), "undecided"),  # −.015 ± .02: the widths are added
+    ],
+)
+def test_robustness_is_how_much_less_than_others_attention_loses(clean: tuple, noisy: tuple, expected: str) -> None:
+    assert one("attention adds robustness", noise_paired=moved("nll", clean, noisy)) == expected
+    few = moved("nll", clean, noisy, errors=19)
+    assert one("attention adds robustness", noise_paired=few) == "out of reach"
+    assert one("attention adds robustness", noise_paired=moved("nll", clean, noisy)[:-4]) == "", "no prototypes"
+
+
+def test_robustness_in_nll_must_not_cost_accuracy() -> None:
+    gain = moved("nll", (0.0,) * 3, (-0.3,) * 3)
+    name = "attention adds robustness"
+    assert one(name, noise_paired=gain + moved("accuracy", (0.0,) * 3, (0.0,) * 3)) == "supported"
+    assert one(name, noise_paired=gain + moved("accuracy", (0.0,) * 3, (-0.01,) * 3)) == "undecided"
+    lost = moved("nll", (0.0,) * 3, (-0.3, -0.3, 0.02)) + moved("accuracy", (0.0,) * 3, (0.0,) * 3)
+    assert one(name, noise_paired=lost) == "contradicted"
+    words = said(name, a_run({"noise_paired": pd.DataFrame(lost)}))
+    assert "Distance-weighted kNN −0.3000 (−0.3200 … −0.2800)" in words
+    assert words.endswith("; prototypes alone lose as little in NLL")
 
 
 @pytest.mark.parametrize(("ms", "expected"), [(0.02, "supported"), (4.0, "contradicted"), (1.1, "undecided")])
@@ -234,22 +339,34 @@ def test_the_overhead(ms: float, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("b", "c", "expected"),
+    ("b", "c", "r2", "expected"),
     [
-        ((0.1, 0.05, 0.2), (1.1, 0.8, 1.4), "supported"),
-        ((0.1, 0.05, 0.2), (0.4, 0.2, 0.7), "contradicted"),
-        ((-0.1, -0.2, -0.05), (1.1, 0.1, 4.0), "contradicted"),  # it rises
-        ((0.1, 0.05, 0.2), (1.1, 0.1, 4.0), "undecided"),  # any exponent will do
-        ((0.1, -0.05, 0.2), (1.1, 0.8, 1.4), "undecided"),
+        ((0.1, 0.05, 0.2), (1.1, 0.8, 1.4), 0.99, "supported"),
+        ((0.1, 0.05, 0.2), (1.1, 0.8, 1.4), 0.5, "undecided"),  # the curve does not fit
+        ((0.1, 0.05, 0.2), (0.4, 0.2, 0.7), 0.99, "contradicted"),
+        ((-0.1, -0.2, -0.05), (1.1, 0.1, 4.0), 0.99, "contradicted"),  # it rises
+        ((0.1, 0.05, 0.2), (1.1, 0.1, 4.0), 0.99, "undecided"),  # any exponent will do
+        ((0.1, 0.05, 0.2), (1.4, 0.9, 2.5), 0.99, "undecided"),  # 1/k and 1/k² both will
+        ((0.1, -0.05, 0.2), (1.1, 0.8, 1.4), 0.99, "undecided"),
     ],
 )
-def test_the_rate_of_the_error(b: tuple, c: tuple, expected: str) -> None:
+def test_the_rate_of_the_error_is_judged_as_the_section_on_theory_does(
+    b: tuple, c: tuple, r2: float, expected: str
+) -> None:
     rows = [
         {"quantity": quantity, "item": m, **dict(zip(("value", "low", "high"), ends, strict=True))}
         for m in historic.METHODS
-        for quantity, ends in (("fit_b", b), ("fit_c", c), ("fit_a", (9.0, 9.0, 9.0)))
+        for quantity, ends in (("fit_b", b), ("fit_c", c), ("fit_a", (9.0, 9.0, 9.0)), ("fit_r2", (r2, None, None)))
     ]
-    assert one("error O(1/k)", theory=rows) == expected
+
+    def fit(error: float) -> list[dict[str, Any]]:
+        return [{"method": m, "k": k, "error": error / k} for m in historic.METHODS for k in (1, 10)]
+
+    name = "error O(1/k)"
+    assert one(name, theory=rows, theory_fit=fit(0.1)) == expected
+    assert theory.rate_verdict(b[1:], c[1:], r2, 1000) == expected
+    assert one(name, theory=rows, theory_fit=fit(0.0019)) == "out of reach", "19 of 10,000 are wrong at the worst k"
+    assert one(name, theory=rows, theory_fit=fit(0.002)) == expected
 
 
 # The section
@@ -301,7 +418,7 @@ def test_ours_are_means_over_runs_in_the_places_of_theirs() -> None:
 
 def test_the_section_shows_theirs_beside_ours_and_gives_no_verdict_on_them() -> None:
     run = a_run(compared(WIN) | {"k_sweep": swept(0.9)})
-    (part,) = section([run]).parts
+    (part,) = section([run], LEVEL).parts
     named = {table.name: table for table in part.tables}
     assert set(named) == {"conclusions", "main", "k_sweep", "theory"}  # no noise, no index: left out
     assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
@@ -314,16 +431,16 @@ def test_the_section_shows_theirs_beside_ours_and_gives_no_verdict_on_them() -> 
 
 
 def test_the_sentence_is_computed() -> None:
-    win, loss = (section([a_run(compared(s))]).parts[0].sentence for s in (WIN, LOSS))
+    win, loss = (section([a_run(compared(s))], LEVEL).parts[0].sentence for s in (WIN, LOSS))
     assert "Contradicted: attention alone gives nothing" in win
     assert "Contradicted: attention outperforms in accuracy" in loss
-    several = section([a_run(compared(WIN), seed=s) for s in (1, 2)]).parts[0].sentence
+    several = section([a_run(compared(WIN), seed=s) for s in (1, 2)], LEVEL).parts[0].sentence
     assert "± 0.0000 over 2 seeds" in several
 
 
 def test_the_presets_experiment_comes_first() -> None:
     run = a_run(compared(TIE))
-    plain, chosen = (section([run], preset).parts[0] for preset in ("none", "experiment5"))
+    plain, chosen = (section([run], LEVEL, preset).parts[0] for preset in ("none", "experiment5"))
     heads = [{t.name: t.head for t in part.tables}["main"][3:] for part in (plain, chosen)]
     assert heads[0] == ["experiment 1–3", "experiment 4", "experiment 5", "experiment 6"]
     assert heads[1] == ["experiment 5", "experiment 1–3", "experiment 4", "experiment 6"]
@@ -331,8 +448,17 @@ def test_the_presets_experiment_comes_first() -> None:
     assert chosen.sentence.startswith("Run under the preset experiment5, as experiment 5.")
 
 
+@pytest.mark.parametrize(
+    ("preset", "said"),
+    [("none", "under the project's own settings"), ("experiment5", "under the preset experiment5"), ("mine", "mine")],
+)
+def test_captions_say_with_which_settings_ours_was_made(preset: str, said: str) -> None:
+    of = {t.name: t.caption for t in section([a_run(compared(TIE))], LEVEL, preset).parts[0].tables}
+    assert {name for name, caption in of.items() if f"{said}," in caption} == set(of) - {"conclusions"}
+
+
 def test_other_datasets_stand_beside_nothing_but_the_conclusions() -> None:
-    adult, iris = section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")]).parts
+    adult, iris = section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")], LEVEL).parts
     assert [t.name for t in adult.tables] == ["conclusions"]
     assert "in the study" not in adult.sentence
     assert [t.name for t in iris.tables] == ["conclusions", "main"]
@@ -341,6 +467,6 @@ def test_other_datasets_stand_beside_nothing_but_the_conclusions() -> None:
 
 
 def test_without_any_table_the_section_says_so() -> None:
-    (part,) = section([a_run({}, "digits")]).parts
+    (part,) = section([a_run({}, "digits")], LEVEL).parts
     assert part.sentence == "None of the study's conclusions can be tested on digits."
     assert TABLES == {}

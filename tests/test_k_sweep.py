@@ -10,13 +10,12 @@ import pytest
 from attnknn import k_sweep
 from attnknn.artifacts import TEST, VAL, Embeddings
 from attnknn.comparison import answers, tuned_baselines
-from attnknn.errors import InputError
 from attnknn.files import write_csv
 from attnknn.k_sweep import COLUMNS, KNN, at, parted, root, sweep, swept_ks
 from attnknn.metrics import METRICS, scores
 from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.prototypes import fit_prototypes
-from attnknn.report.experiments.k_sweep import PAIRED, SWEPT, TABLES, best_rows, section, sentence
+from attnknn.report.experiments.k_sweep import PAIRED, SWEPT, TABLES, best_rows, beyond, section, sentence
 from attnknn.report.results import Run
 from attnknn.scorecard import TESTED
 from data import blobs, embedded, relabelled, retrieved
@@ -54,14 +53,21 @@ def found(space: Retrieved) -> k_sweep.Swept:
     return swept(space)
 
 
-def test_root_is_added_and_what_is_not_stored_left_out() -> None:
+def test_root_is_added_with_its_half_and_double_and_what_is_not_stored_left_out() -> None:
     assert root(120) == 11
     assert root(40_000) == 200
-    assert swept_ks([50, 1, 10], 120, 64) == [1, 10, 11, 50]
-    assert swept_ks([1, 10, 50], 40_000, 64) == [1, 10, 50]
-    assert swept_ks([1, 11], 120, 64) == [1, 11]
-    with pytest.raises(InputError, match=r"k_sweep.ks: all of \[80\] are above the 8 neighbours stored"):
-        swept_ks([80], 120, 8)
+    assert swept_ks([50, 1, 10], 120, 64) == [1, 5, 10, 11, 22, 50]
+    assert swept_ks([1, 5, 11], 120, 64) == [1, 5, 11, 22]
+    assert swept_ks([1, 50], 40_000, 256) == [1, 50, 100, 200, 256]
+    assert swept_ks([1, 10, 50], 40_000, 64) == [1, 10, 50, 64]
+    assert swept_ks([80], 120, 8) == [5, 8]
+    assert swept_ks([1], 2, 1) == [1]
+
+
+@pytest.mark.parametrize("bank", [4, 60, 1_000, 40_000])
+def test_the_grid_does_not_end_at_root(bank: int) -> None:
+    stored = min(bank - 1, 256)
+    assert swept_ks([1, 3, 5], bank, stored)[-1] > root(bank)
 
 
 def test_names_carry_k_where_there_are_neighbours() -> None:
@@ -131,17 +137,29 @@ def test_best_k_is_that_of_lowest_nll_on_val(found: k_sweep.Swept) -> None:
     nll = table[table["metric"] == "nll"]
     for method, best in found.best.items():
         rows = nll[nll["method"] == method]
-        lowest = rows.loc[rows["validation"].idxmin()]
+        lowest = rows.sort_values(["validation", "k"]).iloc[0]
         assert best["nll"] == lowest["value"]
         assert best.get("best_k", lowest["k"]) == lowest["k"]
     assert "best_k" not in found.best["prototypes"]
+
+
+def test_attention_and_its_opponents_have_the_k_and_calibration_of_lowest_nll_on_val(found: k_sweep.Swept) -> None:
+    table = pd.DataFrame(found.table).assign(base=lambda t: t["method"].str.partition("_")[0])
+    value = table.set_index(["method", "k", "metric"])["value"]
+    lowest = table[table["metric"] == "nll"].groupby("base")["validation"].min()
+    on_val = table[table["metric"] == "nll"].set_index(["method", "k"])["validation"]
     for row in found.paired:
-        assert row["method"] == "attention"
-        assert row["k"] == found.best["attention"]["best_k"]
-        assert row["baseline_k"] == found.best[row["baseline"]].get("best_k")
-        less = found.best["attention"][row["metric"]] - found.best[row["baseline"]][row["metric"]]
+        for side, k in (("method", "k"), ("baseline", "baseline_k")):
+            chosen = on_val[row[side], row[k] or KS[0]]
+            assert chosen == pytest.approx(lowest[row[side].partition("_")[0]], abs=1e-6)
+        less = value[row["method"], row["k"], row["metric"]]
+        less -= value[row["baseline"], row["baseline_k"] or KS[0], row["metric"]]
         assert row["difference"] == pytest.approx(less)
-    assert {row["baseline"] for row in found.paired} == set(k_sweep.OPPONENTS)
+    assert len({row["method"] for row in found.paired}) == 1
+    assert len(found.paired) == len(TESTED) * len(k_sweep.OPPONENTS)
+    baselines = [row["baseline"].partition("_") for row in found.paired]
+    assert {base for base, _, _ in baselines} == set(k_sweep.OPPONENTS)
+    assert any(calibration for _, _, calibration in baselines), "or the data cannot tell bare from calibrated"
 
 
 def test_test_rows_choose_nothing(space: Retrieved, found: k_sweep.Swept) -> None:
@@ -165,7 +183,7 @@ def test_an_encoder_without_a_linear_head_has_no_such_lines(space: Retrieved) ->
         seed=3,
     )
     assert not [row for row in made.table if row["method"].startswith("linear")]
-    assert {row["baseline"] for row in made.paired} == set(k_sweep.OPPONENTS) - {"linear_temperature"}
+    assert {row["baseline"].partition("_")[0] for row in made.paired} == set(k_sweep.OPPONENTS) - {"linear"}
 
 
 # The report
@@ -188,23 +206,23 @@ def made_up(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> 
         | {"errors": errors, "p": p, "test": "paired bootstrap"}
         for b, more in levels.items()
         for metric in TESTED
-        if b != "attention"
+        if b not in ("attention", "distance")  # distance weighting is best with vector scaling
     ]
     return pd.DataFrame(rows).assign(seed=seed), pd.DataFrame(pairs).assign(seed=seed)
 
 
 def test_sentence_names_the_best_baseline_on_val_and_can_come_out_either_way() -> None:
-    said, verdict = sentence(*made_up(0.05), 3)
+    said, verdict = sentence(*made_up(0.05), 50, 3)
     assert verdict == "yes"
     assert (
         "Attention at k = 10 has a lower NLL than the best baseline on val, Distance + vector scaling at k = 10" in said
     )
     assert "Attention 0.950 → 0.450 → 0.550" in said
     assert "√n is 10" in said
-    assert sentence(*made_up(-0.2), 3)[1] == "no"
-    assert "has a higher NLL than" in sentence(*made_up(-0.2), 3)[0]
-    assert sentence(*made_up(0.05, p=0.2), 3)[1] == "undecided"
-    few, verdict = sentence(*made_up(0.05, errors=3), 3)
+    assert sentence(*made_up(-0.2), 50, 3)[1] == "no"
+    assert "has a higher NLL than" in sentence(*made_up(-0.2), 50, 3)[0]
+    assert sentence(*made_up(0.05, p=0.2), 50, 3)[1] == "undecided"
+    few, verdict = sentence(*made_up(0.05, errors=3), 50, 3)
     assert verdict == "undecided"
     assert "shows no difference" in few
     assert "With 3 wrong test rows, fewer than 20" in few
@@ -212,7 +230,38 @@ def test_sentence_names_the_best_baseline_on_val_and_can_come_out_either_way() -
 
 def test_sentence_says_so_where_root_is_not_stored() -> None:
     swept_, paired = made_up(0.05)
-    assert "√n is above what is stored" in sentence(swept_.assign(sqrt_n=False), paired, 3)[0]
+    assert "√n is above what is stored" in sentence(swept_.assign(sqrt_n=False), paired, 50, 3)[0]
+
+
+def test_one_base_may_have_another_calibration_in_each_seed() -> None:
+    """Prototypes are the best on val of both seeds, by another calibration in each."""
+    tables = []
+    for seed, kind in ((1, "temperature"), (2, "vector")):
+        swept_, paired = made_up(0.05, seed=seed)
+        calibrated = swept_[swept_["method"] == "prototypes"].assign(method=f"prototypes_{kind}", validation=0.1)
+        paired["baseline"] = paired["baseline"].replace("prototypes", f"prototypes_{kind}")
+        tables.append((pd.concat([swept_, calibrated]), paired))
+    swept_, paired = (pd.concat(of, ignore_index=True) for of in zip(*tables, strict=True))
+    said, verdict = sentence(swept_, paired, 50, 3)
+    assert verdict == "yes"
+    rival = "Prototypes alone + temperature/Prototypes alone + vector scaling"
+    assert f"Attention at k = 10 has a lower NLL than the best baseline on val, {rival}: −0.3500" in said
+
+
+def test_a_best_k_beyond_k_eval_is_told_with_what_it_changes() -> None:
+    swept_, _ = made_up(0.05)
+    ours = swept_["method"] == "attention"
+    swept_.loc[ours & (swept_["k"] == 50), "validation"] = 0.1
+    of = "Uniform kNN, Distance-weighted kNN, Distance + vector scaling"
+    changed = "beyond it for Attention (NLL 0.450 at k = 10, 0.550 at k = 50)"
+    assert beyond(swept_, 20, 3) == (
+        f"The main comparison allows k_eval = 20; the best k is {changed}, and within it for {of}."
+    )
+    assert beyond(swept_, 50, 3).endswith(f"= 50; the best k is within it for {of}, Attention.")
+    for least in (1, 5):  # 5 was not swept: 1 stands for it
+        said = beyond(swept_, least, 3)
+        assert "Uniform kNN (NLL 1.040 at k = 1, 0.540 at k = 10)" in said
+        assert "within" not in said
 
 
 def test_best_row_of_each_seed_is_chosen_by_val() -> None:
@@ -225,12 +274,13 @@ def test_best_row_of_each_seed_is_chosen_by_val() -> None:
 
 
 def test_section_over_datasets_and_seeds() -> None:
-    runs = [Run("bare", 42, {"prepare": {"test": 300}}, {})]
+    told = {"prepare": {"test": 300}, "headroom": {"k": 20}}
+    runs = [Run("bare", 42, told, {})]
     for seed in (1, 2):
         swept_, paired = (table.drop(columns="seed") for table in made_up(0.01 * seed, seed=seed))
         assert set(TABLES[SWEPT]) <= set(swept_.columns)
         assert set(TABLES[PAIRED]) <= set(paired.columns)
-        runs.append(Run("blobs", seed, {"prepare": {"test": 300}}, {SWEPT: swept_, PAIRED: paired}))
+        runs.append(Run("blobs", seed, told, {SWEPT: swept_, PAIRED: paired}))
     made = section(runs)
     assert made.name == "k_sweep"
     assert [part.dataset for part in made.parts] == ["blobs"]  # those where the stage did not run are left out
@@ -248,5 +298,5 @@ def test_what_a_sweep_writes_is_what_the_report_reads(found: k_sweep.Swept, tmp_
         write_csv(tmp_path / name, rows)
         tables[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
         assert set(TABLES[name]) <= set(tables[name].columns)
-    (part,) = section([Run("blobs", 42, {"prepare": {"test": 40}}, tables)]).parts
+    (part,) = section([Run("blobs", 42, {"prepare": {"test": 40}, "headroom": {"k": 5}}, tables)]).parts
     assert part.sentence

@@ -1,5 +1,6 @@
 """The pipeline as people run it: dvc in a small copy of the project."""
 
+import json
 import os
 import re
 import shutil
@@ -163,7 +164,11 @@ def ran(out: str) -> set[str]:
 
 
 def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project: Project) -> None:
-    found = ran(project("dvc", "exp", "run", "-S", "k_eval=20"))
+    out = project("dvc", "exp", "run", "-S", "k_eval=20")
+    found = ran(out)
+    for name, of in json.loads((project.folder / "metrics/iris/42/tuned.json").read_text()).items():
+        warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 59)" in out
+        assert warned == (of.get("k") == 20)
     assert {"evaluate", "noise", "imbalance", "tta", "ensemble", "hard", "explain", "report"} <= found
     assert not found & UPSTREAM
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))

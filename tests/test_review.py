@@ -1,6 +1,5 @@
 """`make review` in a tiny git and DVC project: two branches, one changed setting."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from closure import ROOT
+from tools import review
 
 SCRIPT = """\
 import json, pathlib, yaml
@@ -56,7 +56,7 @@ class Project:
         return done.stdout
 
     def review(self, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "tools/review.py"), *options]
+        command = [sys.executable, "-m", "tools.review", *options]
         where = cwd or self.folder
         return subprocess.run(command, cwd=where, env=self.env, capture_output=True, text=True, timeout=120)
 
@@ -115,6 +115,57 @@ def test_params_that_differ_and_no_others(text: str) -> None:
     assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
 
 
+PRESET = "k: {}\nunset: null\ntrain_embedder: {{epochs: 9, mlp: {{epochs: {}}}}}\n"
+SETTINGS = """\
+datasets: [digits, iris]
+preset: {}
+k: {}
+unset: 1
+train_embedder: {{encoder: convnet, epochs: 5}}
+overrides: {{iris: {{train_embedder: {{encoder: mlp}}}}}}
+"""
+
+
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: dict[str, str], new: dict[str, str]) -> str:
+    """What `params` says of two sets of files."""
+    for path, text in new.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(review, "git", lambda *command, **_: "\0".join(p for p in old if p.startswith(command[-1])))
+    monkeypatch.setattr(review, "at", lambda _, path: old.get(path, ""))
+    return review.params("main")
+
+
+def test_an_edited_preset_is_shown_and_has_no_effect_unless_it_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
+    new = old | {"presets/p.yaml": PRESET.format(8, 3), "presets/q.yaml": PRESET.format(1, 1)}
+    text = shown(tmp_path, monkeypatch, old, new)
+    assert cells(text) == [["`presets/p.yaml:k`", "7", "8"], ["`presets/q.yaml`", "–", "a new file"]]
+    assert "In effect" not in text
+
+
+def test_a_chosen_preset_is_shown_as_it_takes_effect_on_each_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`k` of params.yaml moves and is hidden by the preset; the block `mlp` holds for the dataset of an mlp alone."""
+    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
+    chosen = {"params.yaml": SETTINGS.format("p", 6), "presets/p.yaml": PRESET.format(7, 3)}
+    before, after = shown(tmp_path, monkeypatch, old, chosen).split("In effect, with the preset laid over (none → p):")
+    assert cells(before) == [["`preset`", "`none`", "`p`"], ["`k`", "5", "6"]]
+    assert cells(after) == [
+        ["`k`", "digits, iris", "5", "7"],
+        ["`train_embedder.epochs`", "digits", "5", "9"],
+        ["`train_embedder.epochs`", "iris", "5", "3"],
+    ]
+    edited = chosen | {"params.yaml": SETTINGS.format("p", 9), "presets/p.yaml": PRESET.format(7, 4)}
+    before, after = shown(tmp_path, monkeypatch, chosen, edited).split("In effect, with the preset laid over (p):")
+    assert cells(before) == [["`k`", "6", "9"], ["`presets/p.yaml:train_embedder.mlp.epochs`", "3", "4"]]
+    assert cells(after) == [["`train_embedder.epochs`", "iris", "3", "4"]]
+
+
 def test_scores_come_by_size_with_their_interval(text: str) -> None:
     """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
     rows = [row for row in cells(part(text, "Metrics")) if row[0] == "iris"]
@@ -131,6 +182,15 @@ def test_other_values_and_new_ones_stand_apart(text: str) -> None:
     assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
     assert "New: 1 in `iris/42/evaluate`." in metrics
     assert "Gone" not in metrics
+
+
+def test_a_last_bit_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.3003}
+    old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in of.items()} for of in values)
+    monkeypatch.setattr(review, "metric_values", lambda base: old if base else new)
+    text = review.metrics("main")
+    assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
+    assert "Moved by rounding alone, less than 1e-09 of the value: 1." in text
 
 
 def test_stages_that_reran_and_why(text: str) -> None:
@@ -205,18 +265,13 @@ def test_outside_a_repository(project: Project, tmp_path: Path) -> None:
 
 
 def test_other_timings_are_no_news_and_other_bytes_of_any_other_stage_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("review_tool", ROOT / "tools/review.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
     entry = "  {}: {{cmd: x, deps: [{{path: code.py, md5: {}}}], outs: [{{path: out, md5: {}}}]}}\n"
     names = ("evaluate@iris-42", "profile@iris-42", "profile@digits-42")
 
     def lock(*md5s: tuple[str, str]) -> str:
         return "stages:\n" + "".join(entry.format(name, *md5) for name, md5 in zip(names, md5s, strict=True))
 
-    monkeypatch.setattr(tool, "at", lambda *_: lock(("a1", "b1"), ("a1", "b1"), ("a1", "b1")))
-    monkeypatch.setattr(tool, "here", lambda *_: lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2")))
-    told = {row[0]: row[1] for row in cells(tool.reran("main"))}
-    assert told == {"`evaluate@iris-42`": tool.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}
+    monkeypatch.setattr(review, "at", lambda *_: lock(("a1", "b1"), ("a1", "b1"), ("a1", "b1")))
+    monkeypatch.setattr(review, "here", lambda *_: lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2")))
+    told = {row[0]: row[1] for row in cells(review.reran("main"))}
+    assert told == {"`evaluate@iris-42`": review.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}

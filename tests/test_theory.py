@@ -145,10 +145,15 @@ def test_verdicts_at_their_edges() -> None:
     assert rate_verdict((-0.1, 0.2), (0.8, 1.3), 0.99, 100) == "undecided"
     assert rate_verdict((0.1, 0.2), (1.1, 1.3), 0.99, 100) == "contradicted"
     assert rate_verdict((0.1, 0.2), (1.1, 1.3), 0.99, 19) == "undecided"
-    assert root_verdict({34}, 34, 0.0, 0.0, 100) == "supported"
-    assert root_verdict({50}, 34, 0.01, 0.02, 100) == "contradicted"
-    assert root_verdict({50}, 34, -0.01, 0.02, 100) == "undecided"
-    assert root_verdict({50}, 34, 0.01, 0.02, 3) == "undecided"
+    assert root_verdict({34}, 34, {68}, -0.02, -0.01, 100) == "supported"
+    assert root_verdict({34}, 34, {68}, -0.02, 0.01, 100) == "undecided"
+    assert root_verdict({34}, 34, {34}, -0.02, -0.01, 100) == "undecided", "the grid ends at √n"
+    assert root_verdict({34, 50}, 34, {68}, -0.02, -0.01, 100) == "undecided", "the seeds do not agree"
+    assert root_verdict({34}, 34, {68}, 0.01, 0.02, 100) == "contradicted", "chosen on val, and worse on test"
+    assert root_verdict({50}, 34, {68}, 0.01, 0.02, 100) == "contradicted"
+    assert root_verdict({50}, 34, {68}, -0.01, 0.02, 100) == "undecided"
+    assert root_verdict({68}, 34, {68}, 0.01, 0.02, 100) == "undecided", "a better k may lie beyond"
+    assert root_verdict({50}, 34, {68}, 0.01, 0.02, 3) == "undecided"
     assert auc_verdict(0.6, 0.7, 100) == "supported"
     assert auc_verdict(0.3, 0.4, 100) == "contradicted"
     assert auc_verdict(0.4, 0.7, 100) == auc_verdict(0.6, 0.7, 3) == "undecided"
@@ -237,7 +242,7 @@ def test_entropies_by_hand() -> None:
     assert len(entropies(entropy[:7], np.zeros(7), wrong[:7], 0.95)[1]) == 7
 
 
-def test_best_k_is_of_val_and_its_gain_over_root_of_test() -> None:
+def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     made = answered({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda k: 0.2 if k == 10 else 0.3})
     on_val = {"uniform": {k: 1 / k for k in KS}, "attention": dict(zip(KS, (9, 8, 7, 5, 5, 6), strict=True))}
     swept = pd.DataFrame(
@@ -247,13 +252,20 @@ def test_best_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     assert numbers["sqrt_n", "bank"]["value"] == 10
     assert numbers["best_k", "uniform"]["value"] == 50
     assert numbers["best_k", "attention"]["value"] == 10  # the lower k on a tie
-    less = numbers["sqrt_n_less_best", "uniform"]
+    assert numbers["largest_k", "swept"]["value"] == 50
+    assert numbers["best_other_k", "uniform"]["value"] == 50
+    assert numbers["best_other_k", "attention"]["value"] == 20
+    less = numbers["sqrt_n_less_best_other", "uniform"]
     wrong = 0.3 / 10 - 0.3 / 50  # more at k = 10 than at 50
     assert less["value"] == pytest.approx(wrong * (np.log(0.9) - np.log(0.2)), rel=0.01)
     assert 0 < less["low"] < less["value"] < less["high"]
-    assert numbers["sqrt_n_less_best", "attention"]["value"] == 0
+    ours = numbers["sqrt_n_less_best_other", "attention"]
+    assert ours["value"] == pytest.approx(-0.1 * (np.log(0.9) - np.log(0.2)), rel=0.01)
+    assert ours["low"] < ours["value"] < ours["high"] < 0
+    assert numbers["nll_sqrt_n", "attention"]["value"] < numbers["nll_best_other_k", "attention"]["value"]
     without = of(against_root(swept, made, 10_000, 10, 200, 0.95, 0))  # √n = 100 was not swept
-    assert set(without) == {("sqrt_n", "bank"), ("best_k", "uniform"), ("best_k", "attention")}
+    known = {("sqrt_n", "bank"), ("largest_k", "swept"), ("best_k", "uniform"), ("best_k", "attention")}
+    assert set(without) == known
 
 
 # The report
@@ -265,7 +277,7 @@ def tables(space: Retrieved, seed: int = 0) -> dict[str, pd.DataFrame]:
     rng = np.random.default_rng(seed)
     entropy = rng.random(400)
     about, deciles = entropies(entropy, np.full(400, 0.1), rng.random(400) < entropy / 2, 0.95)
-    swept = pd.DataFrame({"k": KS, "method": "attention", "metric": "nll", "validation": 1 / np.array(KS)})
+    swept = pd.DataFrame({"k": KS, "method": "attention", "metric": "nll", "validation": [6, 5, 4, 3, 1, 2]})
     head = temperatures(Attention(7, 3, 2, 0.5, 0.05))
     same = equivalence(space, space.embeddings.rows(TEST), 5)
     rows = [*norms(space.embeddings.z), *against_root(swept, made, 100, 10, 100, 0.95, 0), *found, *same, *head, *about]
@@ -285,7 +297,9 @@ def test_section(space: Retrieved, tmp_path: Any) -> None:
     (part,) = section(runs).parts
     assert "Unit length: supported" in part.sentence
     assert "order neighbours alike: supported (100.00 %" in part.sentence
-    assert "√n = 10 is the best k: contradicted for Attention 50" in part.sentence
+    assert "√n = 10 is the best k: contradicted for Attention 20 (NLL " in part.sentence
+    assert " at √n, " in part.sentence
+    assert " at k = 20, difference +" in part.sentence
     assert "The error falls as 1/k: supported for Uniform kNN (c 1.0" in part.sentence
     assert "Spread-out weights go with wrong answers: supported" in part.sentence
     assert part.pictures[0][1].startswith(b"\x89PNG")
@@ -311,12 +325,13 @@ def test_sentences_say_what_contradicts_the_claims(space: Retrieved) -> None:
 
     put("norm", "max", value=3.0)
     put("same_order", "test rows", value=0.4)
-    put("sqrt_n_less_best", "attention", value=-0.1, low=-0.2, high=0.1)
+    put("largest_k", "swept", value=20)
+    put("sqrt_n_less_best_other", "attention", value=-0.1, low=-0.2, high=0.1)
     put("fit_c", "attention", value=0.4, low=0.3, high=0.6)
     put("entropy_auc", "test rows", value=0.3, low=0.2, high=0.4)
     said = " ".join(sentences(found, made[CURVE], made[ENTROPY], 4000))
     assert "Unit length: contradicted" in said
     assert "order neighbours alike: contradicted (40.00 %" in said
-    assert "best k: undecided for Attention" in said
+    assert "best k: undecided for Attention 20, the largest k swept (NLL " in said
     assert "contradicted for Attention (c 0.40 (0.30 … 0.60)" in said
     assert "wrong answers: contradicted (AUC 0.300 (0.200 … 0.400)" in said

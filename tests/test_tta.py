@@ -15,7 +15,8 @@ from attnknn.comparison import Answers
 from attnknn.errors import InputError
 from attnknn.heads import Attention
 from attnknn.neighbourhood import Retrieved, classes_of
-from attnknn.report.experiments.tta import TABLES, section
+from attnknn.report.experiments.tta import LIKE, TABLES, section
+from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part
 from attnknn.scorecard import BASE, TESTED
@@ -87,7 +88,13 @@ def test_every_method_gets_the_same_views(main: Retrieved, answered: dict[str, A
     alone = pd.DataFrame(tables["tta_alone"])
     assert len(alone) == 3 * len(METHODS) * len(TESTED)
     pairs = pd.DataFrame(tables["tta_paired"])
-    assert set(pairs.loc[pairs["method"] == pairs["baseline"], "method"]) == everyone
+    itself = pairs["method"] == pairs["baseline"]
+    assert set(pairs.loc[itself, "method"]) == everyone
+    like = pairs.loc[~itself, ["method", "baseline", "views", "baseline_views"]].drop_duplicates()
+    # Both bare or both with the same calibration, on the same views.
+    assert {tuple(row) for row in like.to_numpy()} == {
+        (f"attention{kind}", f"distance{kind}", n, n) for kind in ("", "_temperature", "_vector") for n in (1, 3)
+    }
 
 
 def test_a_view_without_a_method_is_refused(answered: dict[str, Answers]) -> None:
@@ -205,15 +212,18 @@ def test_a_table_has_no_views_and_the_stages_say_so(
             assert list(csv.reader(file)) == [list(columns)]
 
 
-def made_up(gain: dict[str, float], own: float = 0.0, errors: int = 500, seed: int = 42) -> Run:
-    """Tables in which three views change each method's NLL and ECE by a gain, and attention differs by `own`."""
+def made_up(
+    gain: dict[str, float], own: float = 0.0, alike: float = 0.0, errors: int = 500, p: float = 0.0004, seed: int = 42
+) -> Run:
+    """Tables in which three views change each method's NLL and ECE by a gain, and attention's NLL differs from that of
+    distance weighting by `own`, both bare, and by `alike` with vector scaling."""
     values, alone, paired = [], [], []
 
     def pair(method: str, baseline: str, n: int, of: int, metric: str, difference: float) -> dict[str, object]:
         ends = {"low": difference - 0.01, "high": difference + 0.01, "errors": errors}
-        p = 0.0004 if abs(difference) > 0.01 else 0.5
+        found = p if abs(difference) > 0.01 else 0.5
         names = {"method": method, "baseline": baseline, "views": n, "baseline_views": of, "metric": metric}
-        return names | {"difference": difference, **ends, "p": p, "test": "paired bootstrap"}
+        return names | {"difference": difference, **ends, "p": found, "test": "paired bootstrap"}
 
     for method in (*BASE[:7], "uniform_vector"):
         moved_by = gain.get(method, gain[""])
@@ -226,7 +236,8 @@ def made_up(gain: dict[str, float], own: float = 0.0, errors: int = 500, seed: i
                 alone.append({"view": view, "method": method, "metric": metric, "value": base, "without": base})
             paired.append(pair(method, method, 3, 1, metric, moved_by))
     for n in (1, 3):
-        paired += [pair("attention", "distance_vector", n, n, metric, own) for metric in TESTED]
+        for kind, less in {"": own, "_vector": alike}.items():
+            paired += [pair(f"attention{kind}", f"distance{kind}", n, n, metric, less) for metric in TESTED]
     tables = {"tta": values, "tta_alone": alone, "tta_paired": paired}
     return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(of) for name, of in tables.items()})
 
@@ -238,7 +249,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_part(*runs: Run) -> Part:
-    (part,) = section(runs).parts
+    (part,) = section(runs, Level(0.01, 10_000)).parts
     return part
 
 
@@ -247,15 +258,26 @@ def test_the_report_reads_the_columns_that_are_written() -> None:
 
 
 def test_what_every_method_gains_is_not_attentions() -> None:
-    part = only_part(made_up({"": -0.05}, own=-0.03))
+    part = only_part(made_up({"": -0.05}, own=-0.03, alike=-0.02))
     assert "With the mean over 3 views, NLL is lower for 7 of 7 methods: attention −0.050" in part.sentence
     assert "ECE is lower for 7 of 7 methods: attention −0.050" in part.sentence
     assert "is an effect of the views, not of attention: 6 of the 6 others have it too" in part.sentence
-    assert "NLL of attention against distance + vector scaling on the same views: −0.030" in part.sentence
-    assert part.sentence.count(", lower") == 2
+    assert "both bare −0.030" in part.sentence
+    assert "both with vector scaling −0.020" in part.sentence
+    assert part.sentence.count(", lower") == 4
     assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 2
     assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
     assert "uniform" not in "".join(row[1] for row in part.tables[0].rows), "methods by the names that people read"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_calibration_does_is_not_credited_to_attention() -> None:
+    """Lower bare, and no longer under the same calibration; attention is never set beside another's calibration."""
+    sentence = only_part(made_up({"": 0.0}, own=-0.05)).sentence
+    bare, alike = sentence.split("NLL of attention less that of distance weighting: ")[1].split(";")
+    assert bare.count(", lower") == 2
+    assert alike.count("no difference shown") == 2
+    assert LIKE.keys() == {"attention", "attention_vector"}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -263,7 +285,7 @@ def test_what_attention_alone_gains_is_said_so() -> None:
     sentence = only_part(made_up({"": 0.0, "attention": -0.05})).sentence
     assert "NLL is lower for 1 of 7 methods" in sentence
     assert "The lower NLL is shown for attention only." in sentence
-    assert sentence.count("no difference shown") == 2
+    assert sentence.count("no difference shown") == 4
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -278,8 +300,22 @@ def test_harm_and_nothing_are_said_too() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_few_errors_decide_nothing() -> None:
     sentence = only_part(made_up({"": -0.05}, own=-0.03, errors=3)).sentence
-    assert "shown to differ for none" in sentence
-    assert sentence.count("too few errors to tell") == 2
+    why = "(wrong rows: 3 of the 20 needed)"
+    assert f"shown to differ for none of 7 methods, out of reach for 7 {why}" in sentence
+    assert sentence.count(f", out of reach {why}") == 4
+    assert "no difference shown" not in sentence
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
+    """18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences."""
+    run = made_up({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
+    (part,) = section([run], Level(0.01, 2000)).parts
+    assert "none of 7 methods, out of reach for 7 (2,000 resamples for 18 tests)" in part.sentence
+    assert "no difference shown" not in part.sentence
+    enough = section([run], Level(0.01, 10**6)).parts[0].sentence
+    assert "no difference shown" in enough
+    assert "out of reach" not in enough
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -292,4 +328,4 @@ def test_several_seeds_are_one_part_with_their_spread() -> None:
 
 
 def test_who_has_no_views_has_no_part() -> None:
-    assert not section([Run("iris", 42, {"prepare": {"test": 30}}, {})]).parts
+    assert not section([Run("iris", 42, {"prepare": {"test": 30}}, {})], Level(0.01, 1000)).parts

@@ -8,8 +8,9 @@ import yaml
 
 from attnknn.errors import InputError
 from attnknn.files import new_file
+from attnknn.report.answers import beyond, headline, out_of_reach
 from attnknn.report.build import environment, read_all, sections
-from attnknn.report.claims import answers, beyond, claims, headline, out_of_reach
+from attnknn.report.claims import claims
 from attnknn.report.experiments.evaluate import claim_rows
 from attnknn.report.results import Run, everywhere, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown
@@ -73,7 +74,8 @@ def main() -> None:
     params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
     runs = found()
     made = claims(everywhere(runs, "paired"), everywhere(runs, "validation"))
-    answer = [*headline(answers(made)), *out_of_reach(made, params["evaluate"]["resamples"]), beyond(made)]
+    resamples = params["evaluate"]["resamples"]
+    answer = [*headline(made), *out_of_reach(made, resamples), beyond(made)]
     versions = ", ".join(f"{name} {version}" for name, version in environment().items())
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)
@@ -83,7 +85,7 @@ def main() -> None:
         results = f"{' '.join(answer)}\n\n{as_markdown(short(runs))}\nMade with {versions}."
         draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    parts = [text(section) for section in sections(runs, made, None, params["preset"])]
+    parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples)]
     table = as_markdown(claim_rows(made, digits))
     with new_file(Path("RESULTS.md")) as draft:
         whole = [HEAD, "## Claims", "", " ".join(answer), "", table, *parts, f"Made with {versions}.", ""]

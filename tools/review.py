@@ -1,4 +1,4 @@
-"""What a reviewer needs, as Markdown on standard output: `python tools/review.py [--base main]`.
+"""What a reviewer needs, as Markdown on standard output: `python -m tools.review [--base main]`.
 
 The work tree is compared with a base revision: is dvc.lock up to date, which params changed, which scores moved and
 by how much of their interval, which stages reran and why. Exit codes: 0 fine, 1 the lock is not up to date, 2 there
@@ -7,6 +7,7 @@ is nothing to compare with.
 
 import csv
 import json
+import math
 import re
 import subprocess
 import sys
@@ -18,9 +19,11 @@ import typer
 import yaml
 
 from attnknn.errors import InputError
+from stages.params import PARAMS, PRESETS, merge, with_preset
 
 ROWS = 40
 OTHER_BYTES = "nothing it depends on: it gave other bytes"
+ROUNDING = 1e-9  # a share of a value; sums in another order move less
 TIMING = "profile@"  # stages that write timings, which no run repeats
 
 
@@ -120,29 +123,69 @@ def gate() -> tuple[bool, str]:
     return False, f"**Not known**: `dvc repro --dry` failed: {said[0] if said else 'no output'}"
 
 
+def texts(base: str | None, folder: Path, end: str) -> dict[str, str]:
+    """The files under a folder whose names end so, by path: at the base, or in the work tree where none is given."""
+    if base is None:
+        return {path.as_posix(): here(path.as_posix()) for path in sorted(folder.rglob(f"*{end}"))}
+    listed = str(git("ls-tree", "-r", "-z", "--name-only", base, f"{folder}/")).split("\0")
+    return {path: at(base, path) for path in listed if path.endswith(end)}
+
+
+def settings(base: str | None) -> dict[str, dict[str, Any]]:
+    """params.yaml and the presets, by path."""
+    own = here(str(PARAMS)) if base is None else at(base, str(PARAMS))
+    found = {str(PARAMS): own} | texts(base, PRESETS, ".yaml")
+    return {path: load(yaml.safe_load, text, path) for path, text in found.items()}
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Old and new value of each setting that differs, by its dotted key."""
+    a, b = flatten(old), flatten(new)
+    return {
+        ".".join(key): (number(a[key]) if key in a else "–", number(b[key]) if key in b else "–")
+        for key in dict.fromkeys([*a, *b])
+        if (key in a) != (key in b) or a.get(key) != b.get(key)
+    }
+
+
+def in_effect(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What holds for each dataset that runs: its overrides over params.yaml, and the chosen preset over both."""
+    raw = found[str(PARAMS)]
+    apart = ("preset", "datasets", "seeds", "sources", "overrides")
+    common = {key: value for key, value in raw.items() if key not in apart}
+    preset = found.get(f"{PRESETS}/{raw.get('preset')}.yaml", {})
+    overrides = raw.get("overrides", {})
+    return {name: with_preset(merge(common, overrides.get(name, {})), preset) for name in raw.get("datasets", [])}
+
+
 def params(base: str) -> str:
-    """Settings that differ from the base."""
-    old, new = (
-        flatten(load(yaml.safe_load, text, "params.yaml")) for text in (at(base, "params.yaml"), here("params.yaml"))
-    )
-    rows = [
-        [f"`{'.'.join(key)}`", number(old[key]) if key in old else "–", number(new[key]) if key in new else "–"]
-        for key in dict.fromkeys([*old, *new])
-        if (key in old) != (key in new) or old.get(key) != new.get(key)
-    ]
-    return table(["param", "old", "new"], rows) if rows else "None."
+    """Settings that differ from the base, and where a preset is or was chosen, what differs with it laid over."""
+    old, new = settings(base), settings(None)
+    rows = []
+    for path in dict.fromkeys([*old, *new]):
+        if path not in old or path not in new:
+            rows.append([f"`{path}`", *(("–", "a new file") if path in new else ("a file", "–"))])
+            continue
+        prefix = "" if path == str(PARAMS) else f"{path}:"
+        rows += [[f"`{prefix}{key}`", *values] for key, values in changes(old[path], new[path]).items()]
+    said = [table(["param", "old", "new"], rows)] if rows else []
+    chosen = [found[str(PARAMS)].get("preset", "none") for found in (old, new)]
+    if rows and chosen != ["none", "none"]:
+        a, b = in_effect(old), in_effect(new)
+        where: dict[tuple[str, str, str], list[str]] = {}
+        for name in (name for name in b if name in a):
+            for key, values in changes(a[name], b[name]).items():
+                where.setdefault((f"`{key}`", *values), []).append(name)
+        laid_over = [[key, ", ".join(names), *values] for (key, *values), names in where.items()]
+        said.append(f"In effect, with the preset laid over ({' → '.join(dict.fromkeys(chosen))}):")
+        said.append(table(["param", "datasets", "old", "new"], laid_over) if laid_over else "None.")
+    return "\n\n".join(said) or "None."
 
 
 def metric_values(base: str | None) -> dict[tuple[str, ...], Any]:
     """Every metric, by (dataset, seed, file, …): at the base, or in the work tree where none is given."""
-    if base is None:
-        files = sorted(path.as_posix() for path in Path("metrics").rglob("*.json"))
-        texts = {path: here(path) for path in files}
-    else:
-        listed = str(git("ls-tree", "-r", "-z", "--name-only", base, "metrics/")).split("\0")
-        texts = {path: at(base, path) for path in listed if path.endswith(".json")}
     found: dict[tuple[str, ...], Any] = {}
-    for path, text in texts.items():
+    for path, text in texts(base, Path("metrics"), ".json").items():
         where = Path(path).relative_to("metrics").with_suffix("").parts
         found |= flatten(load(json.loads, text, path), where)
     return found
@@ -161,7 +204,13 @@ def intervals(names: set[tuple[str, str]]) -> dict[tuple[str, ...], tuple[float,
 def metrics(base: str) -> str:
     """Scores that moved, the most first, then other recorded values, then what is new or gone."""
     old, new = metric_values(base), metric_values(None)
-    moved = [key for key in new if key in old and new[key] != old[key]]
+    differ = [key for key in new if key in old and new[key] != old[key]]
+
+    def rounded(key: tuple[str, ...]) -> bool:
+        a, b = old[key], new[key]
+        return isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=ROUNDING)
+
+    moved = [key for key in differ if not rounded(key)]
 
     def change(key: tuple[str, ...]) -> float:
         a, b = old[key], new[key]
@@ -186,6 +235,8 @@ def metrics(base: str) -> str:
     if rest:
         rows = [[f"`{' '.join(k)}`", number(old[k]), number(new[k]), number(change(k), True)] for k in rest]
         parts.append("Other recorded values:\n\n" + table(["value", "old", "new", "change"], rows, 20))
+    if len(differ) > len(moved):
+        parts.append(f"Moved by rounding alone, less than {ROUNDING:g} of the value: {len(differ) - len(moved)}.")
     for word, keys in (("New", set(new) - set(old)), ("Gone", set(old) - set(new))):
         if keys:
             where = sorted({"/".join(key[:3]) for key in keys})
@@ -200,12 +251,12 @@ def why(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     def hashes(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
         return {item["path"]: item.get("md5") or item.get("hash") for item in entry.get(key, [])}
 
-    def settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    def values(entry: Mapping[str, Any]) -> dict[str, Any]:
         # A key's first part is the file's name.
         return {".".join(key[1:]): value for key, value in flatten(entry.get("params", {})).items()}
 
     causes = ["its command"] if old.get("cmd") != new.get("cmd") else []
-    for a, b in ((hashes(old, "deps"), hashes(new, "deps")), (settings(old), settings(new))):
+    for a, b in ((hashes(old, "deps"), hashes(new, "deps")), (values(old), values(new))):
         causes += [f"`{n}`" for n in dict.fromkeys([*a, *b]) if (n in a) != (n in b) or a.get(n) != b.get(n)]
     if not causes:
         return OTHER_BYTES if hashes(old, "outs") != hashes(new, "outs") else ""
@@ -232,7 +283,7 @@ def review(
         None, help="The revision to compare with [main; on main HEAD, or HEAD~1 if all is committed]"
     ),
 ) -> None:
-    """Compare the work tree with a base revision, as Markdown. Example: python tools/review.py --base HEAD~3"""
+    """Compare the work tree with a base revision, as Markdown. Example: python -m tools.review --base HEAD~3"""
     try:
         revision = find_base(base)
         commit = str(git("log", "-1", "--format=%h %s", revision)).strip()

@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from attnknn import plots as pictures
 from attnknn.files import new_folder
 from attnknn.metrics import NORMAL_FROM
+from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
 from attnknn.report.experiments import (
     ablation,
@@ -36,6 +37,7 @@ from attnknn.report.experiments import (
     training,
     tta,
 )
+from attnknn.report.gains import Level
 from attnknn.report.results import Run, everywhere, read_runs
 from attnknn.report.section import Section, as_frame, as_markdown, as_tex, section_markdown
 from attnknn.report.tables import digits_of
@@ -56,6 +58,13 @@ EXPERIMENTS = (
     profile,
     theory,
 )
+_JUDGED = (
+    tta,
+    ensemble,
+    hard,
+    noise_trained,
+    imbalance_trained,
+)  # whose differences are judged together, as far as the resamples reach
 _SCALE = 0.7  # CSS pixels a pixel of a picture: sharp on screens of high density
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
 
@@ -111,11 +120,21 @@ def read_all(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequenc
     return read_runs(metrics, plots, datasets, seeds, wanted)
 
 
-def sections(runs: Sequence[Run], claims: Sequence[claimed.Claim], plots: Path | None, preset: str) -> list[Section]:
+def sections(
+    runs: Sequence[Run],
+    claims: Sequence[claimed.Claim],
+    plots: Path | None,
+    preset: str,
+    resamples: int,
+    alpha: float = 0.01,
+) -> list[Section]:
     """Every section that has something to say, in the order of the page; without examples where plots is None."""
     found = [evaluate.section(runs, claims), explain.section(runs, plots), calibration.section(runs)]
-    found += [module.section(runs) for module in EXPERIMENTS if module is not explain]
-    found += [historic.section(runs, preset), training.section(runs)]
+    level = Level(alpha, resamples)
+    for module in EXPERIMENTS:
+        if module is not explain:
+            found.append(module.section(runs, level) if module in _JUDGED else module.section(runs))
+    found += [historic.section(runs, level, preset), training.section(runs)]
     return [section for section in found if section.parts]
 
 
@@ -143,16 +162,16 @@ def write_report(
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
     claims = claimed.claims(everywhere(runs, "paired"), everywhere(runs, "validation"), alpha)
-    found = claimed.answers(claims)
+    found = answered.answers(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
-    parts = sections(runs, claims, plots, params["preset"])
+    parts = sections(runs, claims, plots, params["preset"], resamples, alpha)
     every = evaluate.claim_rows(claims, digits)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=claimed.headline(found),
-        out_of_reach=claimed.out_of_reach(claims, resamples, alpha),
-        beyond=claimed.beyond(claims),
+        headline=answered.headline(claims),
+        out_of_reach=answered.out_of_reach(claims, resamples, alpha),
+        beyond=answered.beyond(claims),
         answers=found,
         conditions=list(dict.fromkeys(condition for _, condition in found)),
         claims=every,

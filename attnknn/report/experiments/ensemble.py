@@ -6,7 +6,9 @@ from typing import Any
 import pandas as pd
 
 from attnknn.plots import HIGHER_IS_BETTER, INK, METRICS, as_png, method_colour, method_name, new_figure, tidy
-from attnknn.report.claims import FEWEST_ERRORS, NAMES, combined_p, holm, verdict
+from attnknn.report.claims import NAMES
+from attnknn.report.differences import OUT_OF_REACH, judged, over_runs
+from attnknn.report.gains import Level
 from attnknn.report.results import OF_SEEDS, Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import digits_for, fixed, p_value
@@ -24,7 +26,6 @@ VARIANTS = {
 }
 SHOWN = ("uniform", "distance", "distance_vector", "attention")
 DRAWN = ("nll", "accuracy")
-ALPHA = 0.01
 DIGITS = 4  # of differences
 NOTE = (
     "Every variant is given to every kNN method, with and without vector scaling; prototypes and the linear head "
@@ -40,37 +41,16 @@ NOTE = (
 )
 
 
-def moves(paired: pd.DataFrame) -> pd.DataFrame:
-    """What each variant changes for each method and metric of one dataset, over the seeds.
+def moves(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
+    """What each variant changes for each method and metric of one dataset, over the seeds, judged together.
 
     Args:
         paired: rows of variant, method, metric, difference, low, high, errors, p: one for each seed.
 
     Returns:
-        variant, method, metric, difference (mean), sd, low and high (the seeds' furthest ends), errors (fewest), p
-        (combined over seeds, then adjusted by Holm's method over all rows), verdict: does the variant do better.
+        variant, method, metric, and the columns of `differences.over_runs` and `differences.judged`.
     """
-    rows: list[dict[str, Any]] = []
-    signs: list[list[float]] = []
-    shown = paired[paired["method"].isin(SHOWN)]
-    for (variant, method, metric), of in shown.groupby(["variant", "method", "metric"], sort=False):
-        rows.append(
-            {
-                "variant": variant,
-                "method": method,
-                "metric": metric,
-                "difference": of["difference"].mean(),
-                "sd": of["difference"].std(ddof=1) if len(of) > 1 else 0.0,
-                "low": of["low"].min(),
-                "high": of["high"].max(),
-                "errors": int(of["errors"].min()),
-                "p": combined_p(of["p"].tolist()),
-            }
-        )
-        signs.append(of["difference"].tolist())
-    for row, differences, p in zip(rows, signs, holm([row["p"] for row in rows]), strict=True):
-        row |= {"p": p, "verdict": verdict(differences, p, row["errors"], row["metric"], ALPHA)}
-    return pd.DataFrame(rows)
+    return judged(over_runs(paired[paired["method"].isin(SHOWN)], ("variant", "method", "metric")), level)
 
 
 def _capital(text: str) -> str:
@@ -94,13 +74,16 @@ def sentence(found: pd.DataFrame, mean_k: dict[str, float], seeds: int) -> str:
     def told(row: Any, name: str) -> str:
         metric = NAMES[row["metric"]]
         if row["verdict"] == "undecided":
-            return f"{name} no difference shown in {metric}, {_said(row, seeds)}"
-        word = "better" if row["verdict"] == "yes" else "worse"
-        return f"{name} {word} {metric}, {_said(row, seeds)}"
+            return f"{name} {row['finding']} in {metric}, {_said(row, seeds)}"
+        return f"{name} {row['finding']} {metric}, {_said(row, seeds)}"
 
     ours = found[(found["method"] == "attention") & (found["metric"] == "nll")]
     heard = "; ".join(told(row, f"{VARIANTS[row['variant']]}:") for _, row in ours.iterrows())
-    said = [f"Attention against its own single k. {_capital(heard)}."]
+    alike = found["finding"].nunique() == 1 and found["finding"].iloc[0].startswith(OUT_OF_REACH)
+    if alike:
+        said = [f"For every method and metric a difference from the single k is {found['finding'].iloc[0]}."]
+    else:
+        said = [f"Attention against its own single k. {_capital(heard)}."]
     used = [f"{VARIANTS[v]} {mean_k[v]:.1f}" for v in ("adaptive_k", "stopping") if v in mean_k]
     if used and "single" in mean_k:
         said.append(f"Mean k: {', '.join(used)}, of {mean_k['single']:.0f}.")
@@ -115,10 +98,13 @@ def sentence(found: pd.DataFrame, mean_k: dict[str, float], seeds: int) -> str:
             )
         if named:
             said.append(f"{word}: " + "; ".join(f"{where} ({', '.join(who)})" for where, who in named.items()) + ".")
-    if shown.empty:
+    if alike:
+        return " ".join(said)
+    closed = rest.loc[rest["finding"].str.startswith(OUT_OF_REACH), "finding"]
+    if shown.empty and len(closed) < len(rest):
         said.append("No difference shown for any other method or metric.")
-    if found["errors"].max() < FEWEST_ERRORS:
-        said.append(f"With fewer than {FEWEST_ERRORS} wrong test rows nothing can be shown here.")
+    for why, of in closed.groupby(closed, sort=False):
+        said.append(f"Of the {len(rest)} other differences {len(of)} are {why}.")
     return " ".join(said)
 
 
@@ -202,7 +188,7 @@ def _tables(scores: pd.DataFrame, found: pd.DataFrame, digits: int, seeds: int) 
             fixed(row["difference"], DIGITS, sign=True),
             f"{fixed(row['low'], DIGITS, sign=True)} … {fixed(row['high'], DIGITS, sign=True)}",
             p_value(row["p"]),
-            {"yes": "better", "no": "worse"}.get(row["verdict"], "no difference shown"),
+            row["finding"],
         ]
         for _, row in found.iterrows()
     ]
@@ -235,14 +221,14 @@ def of_seeds(run: Run, digits: int) -> list[Table]:
     return [Table("seeds", "Mean of the predictions over seeds", ["of", "method", "metric", "score"], rows)]
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(runs: Sequence[Run], level: Level) -> Section:
     """What k-ensemble, adaptive k and learned stopping change, for every dataset where the stage ran."""
     parts = []
     for dataset in dict.fromkeys(run.dataset for run in runs):
         mine = [run for run in runs if run.dataset == dataset and PAIRED in run.tables and SCORES in run.tables]
         if not mine:
             continue
-        scores, found = joined(mine, SCORES), moves(joined(mine, PAIRED))
+        scores, found = joined(mine, SCORES), moves(joined(mine, PAIRED), level)
         digits = digits_for(int(mine[0].json["prepare"]["test"]))
         ours = scores[(scores["method"] == "attention") & (scores["metric"] == "mean_k")]
         mean_k = {str(v): float(k) for v, k in ours.groupby("variant")["value"].mean().items()}

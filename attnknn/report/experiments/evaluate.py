@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 
 from attnknn import plots as pictures
-from attnknn.report.claims import CLAIMED, OURS, Claim, answers, overall, sentence
+from attnknn.report.answers import answers, overall, sentence
+from attnknn.report.claims import CLAIMED, OURS, Claim
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import by_dataset, comparison_table, digits_of, fixed, p_value, paired_table
@@ -94,12 +95,16 @@ def section(runs: Sequence[Run], found: Sequence[Claim]) -> Section:
 def claim_rows(found: Sequence[Claim], digits: Mapping[str, int]) -> Table:
     """Every claim with its numbers and verdict."""
     rows: list[Sequence[str | Cell]] = []
+    runs = 1
     for i, c in enumerate(found):
         if not i or c.setting != found[i - 1].setting:
-            rows.append([f"{c.dataset}, {c.condition}" + (f", {c.runs} runs" if c.runs > 1 else "")])
+            runs = c.runs
+            rows.append([f"{c.dataset}, {c.condition}" + (f", {runs} runs" if runs > 1 else "")])
         n = digits[c.dataset] + 1
         around = f"{fixed(c.low, n, True)} … {fixed(c.high, n, True)}"
-        than = Cell(pictures.method_name(c.baseline), ", ".join(c.roles), method=c.baseline)
+        # What a memory's conditions do not touch was scored once a seed.
+        fewer = [] if c.runs == runs else [f"{c.runs} run" + ("s" if c.runs > 1 else "")]
+        than = Cell(pictures.method_name(c.baseline), ", ".join((*c.roles, *fewer)), method=c.baseline)
         rows.append(
             [pictures.METRICS[c.metric], than, Cell(fixed(c.difference, n, True), around), p_value(c.p), c.verdict]
         )

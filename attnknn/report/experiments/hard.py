@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from attnknn import plots
-from attnknn.report.claims import OURS, Verdict, combined_p, holm, verdict
+from attnknn.report.claims import FEWEST_ERRORS, OURS
+from attnknn.report.differences import judged, over_runs
+from attnknn.report.gains import Level
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import arrow, by_dataset, digits_of, fixed, p_value
@@ -20,7 +21,6 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "hard_share": ("part", "class", "rows", "hard"),
 }
-ALPHA = 0.01
 WEIGHTED = "attention_weighted"
 SUBSETS = ("all", "hard", "easy")
 _NAMES = {
@@ -50,42 +50,33 @@ def _order(methods: Sequence[str]) -> list[str]:
     return [name for m in known for name in (m, *(v for v, of in rest.items() if of == m))]
 
 
-def over_runs(paired: pd.DataFrame, method: str, baseline: str) -> Moves:
-    """A method less a baseline over seeds and repeats; verdicts of all rows alone.
+def moves_of(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> Moves:
+    """A method less a baseline over seeds and repeats; verdicts of all rows alone, adjusted for the metrics.
 
-    Verdicts are adjusted for the metrics (Holm). The hard rows are picked by their true classes, which the method does
-    not know, so what is better on them alone is no verdict.
+    The hard rows are picked by their true classes, which the method does not know, so what is better on them alone is
+    no verdict.
 
     Returns:
-        By (subset, metric): difference and sd over runs, low and high (the runs' furthest ends), p (combined; adjusted
-        where there is a verdict), verdict where the subset is "all", "" elsewhere.
+        By (subset, metric) what `differences.over_runs` tells, and `differences.judged` where the subset is "all";
+        elsewhere `verdict` is empty and `finding` "not asked".
     """
     mine = paired[(paired["method"] == method) & (paired["baseline"] == baseline)]
-    found: Moves = {}
-    errors: dict[str, int] = {}
-    for subset, metric in mine[["subset", "metric"]].drop_duplicates().itertuples(index=False):
-        rows = mine[(mine["subset"] == subset) & (mine["metric"] == metric)]
-        differences = rows["difference"].tolist()
-        found[subset, metric] = {
-            "difference": float(np.mean(differences)),
-            "sd": float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0,
-            "low": float(rows["low"].min()),
-            "high": float(rows["high"].max()),
-            "p": combined_p(rows["p"].tolist()),
-            "verdict": "",
-            "differences": differences,
-        }
-        if subset == "all":
-            errors[metric] = int(rows["errors"].min())
-    for metric, p in zip(errors, holm([found["all", m]["p"] for m in errors]), strict=True):
-        of = found["all", metric]
-        of |= {"p": p, "verdict": verdict(of["differences"], p, errors[metric], metric, ALPHA)}
-    return found
+    if mine.empty:
+        return {}
+    rows = over_runs(mine, ("subset", "metric"))
+    whole = rows["subset"] == "all"
+    told = pd.concat([judged(rows[whole], level), rows[~whole].assign(verdict="", finding="not asked")])
+    return {(row["subset"], row["metric"]): row for row in told.to_dict("records")}  # type: ignore[misc]
+
+
+def _few(moves: Moves) -> bool:
+    """Whether too few test rows are wrong for any difference to mean something."""
+    return moves["all", "nll"]["errors"] < FEWEST_ERRORS
 
 
 def _moved(row: Mapping[str, Any], digits: int) -> str:
     ends = f"{fixed(row['low'], digits, True)} … {fixed(row['high'], digits, True)}"
-    return f"{fixed(row['difference'], digits, True)} ({ends}"
+    return f"{fixed(row['difference'], digits, True)} ({ends}; p {p_value(row['p'])})"
 
 
 def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: Moves, other: Moves, digits: int) -> str:
@@ -93,7 +84,7 @@ def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: Moves, other: Mo
 
     Args:
         shares: part, class, rows, hard. scores: subset, rows, method, metric, value, over runs.
-        moves, other: `over_runs` of attention and of distance weighting with weight less the same without.
+        moves, other: `moves_of` attention and of distance weighting with weight less the same without.
     """
     test = shares[shares["part"] == "test"]
     hard, rows = int(test["hard"].sum()), int(test["rows"].sum())
@@ -103,24 +94,21 @@ def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: Moves, other: Mo
     if errors.get("hard") and errors["all"]:
         text += f"They hold {min(1.0, errors['hard'] / errors['all']):.0%} of attention's errors. "
     nll = moves["all", "nll"]
-    means = {
-        "yes": "so the weight pays",
-        "no": "so the weight costs more than it brings",
-        "undecided": "no difference shown",
-    }
-    text += f"With weight on hard queries, attention's NLL on all test rows changes by {_moved(nll, digits)}; "
-    text += f"p {p_value(nll['p'])}): {means[nll['verdict']]}."
+    if _few(moves):
+        wrong = f"{nll['errors']} wrong test rows of {FEWEST_ERRORS} needed"
+        return f"{text}What weight on hard queries changes is out of reach: {wrong}."
+    means = {"yes": "so the weight pays", "no": "so the weight costs more than it brings"}
+    text += f"With weight on hard queries, attention's NLL on all test rows changes by {_moved(nll, digits)}: "
+    text += f"{means.get(nll['verdict'], nll['finding'])}."
     if ("hard", "nll") in moves:
         parts = [fixed(moves[s, "nll"]["difference"], digits, True) for s in ("hard", "easy")]
         text += f" It is {parts[0]} on the hard rows and {parts[1]} on the easy ones."
     accuracy = moves["all", "accuracy"]
-    better: dict[Verdict, str] = {"yes": "is higher", "no": "is lower", "undecided": "is not shown to change"}
-    text += f" Its accuracy {better[accuracy['verdict']]} ({fixed(accuracy['difference'], digits, True)})."
+    better = {"yes": "is higher", "no": "is lower"}.get(accuracy["verdict"], "is not shown to change")
+    text += f" Its accuracy {better} ({fixed(accuracy['difference'], digits, True)})."
     if ("all", "nll") in other:
-        text += (
-            " Distance weighting tuned with the same weights: NLL "
-            f"{_moved(other['all', 'nll'], digits)}; p {p_value(other['all', 'nll']['p'])})."
-        )
+        row = other["all", "nll"]
+        text += f" Distance weighting tuned with the same weights: NLL {_moved(row, digits)}, {row['finding']}."
     return text
 
 
@@ -237,16 +225,9 @@ def _moves_table(found: dict[str, Moves], digits: int) -> Table:
             continue
         rows.append([name])
         for (subset, metric), row in moves.items():
-            rows.append(
-                [
-                    f"{subset}, {plots.METRICS[metric]}",
-                    f"{_moved(row, digits + 1)})",
-                    p_value(row["p"]),
-                    row["verdict"] or "not asked",
-                ]
-            )
+            rows.append([f"{subset}, {plots.METRICS[metric]}", _moved(row, digits + 1), row["finding"]])
     note = "p of all rows is adjusted for the three metrics (Holm); hard and easy rows get no verdict of their own."
-    return Table("weight", "What weight on hard queries changes", ["on", "difference", "p", "better"], rows, note)
+    return Table("weight", "What weight on hard queries changes", ["on", "difference", "finding"], rows, note)
 
 
 def _shares_table(shares: pd.DataFrame) -> Table:
@@ -262,44 +243,52 @@ def _shares_table(shares: pd.DataFrame) -> Table:
     return Table("shares", "Hard rows of each class", ["class", *parts], rows, "Of the first seed.")
 
 
-def _part(runs: Sequence[Run]) -> Part:
+def _part(runs: Sequence[Run], level: Level) -> Part:
     digits = digits_of(runs)
     paired, every = joined(runs, "hard_paired"), joined(runs, "hard")
     scores = every.groupby(["subset", "method", "metric"], sort=False).agg(
         rows=("rows", "max"), value=("value", "mean"), low=("low", "min"), high=("high", "max")
     )
     scores = scores.reset_index()
-    moves, other = over_runs(paired, WEIGHTED, OURS), over_runs(paired, "distance_weighted", "distance")
+    moves, other, recalibrated = (
+        moves_of(paired, *pair, level)
+        for pair in (
+            (WEIGHTED, OURS),
+            ("distance_weighted", "distance"),
+            ("distance_weighted_vector", "distance_vector"),
+        )
+    )
     shares = joined(runs, "hard_share")
     pooled = shares.groupby(["part", "class"], sort=False)[["rows", "hard"]].sum().reset_index()
     test = pooled[pooled["part"] == "test"]
     text = sentence(pooled, scores, moves, other, digits)
     if len(runs) > 1:
         sd = fixed(moves["all", "nll"]["sd"], digits + 1)
-        text += f" The change in NLL has ± {sd} over seeds and repeats; counts are sums over {len(runs)} seeds."
+        spread = "" if _few(moves) else f" The change in NLL has ± {sd} over seeds and repeats."
+        text += f"{spread} Counts are sums over {len(runs)} seeds."
     pictures = [
         (f"{plots.METRICS[m]} on hard and easy rows", subsets_picture(scores[scores["metric"] == m], m))
         for m in ("nll", "accuracy")
     ]
-    pictures.append(("what weight on hard queries changes in NLL", moves_picture(moves, other, "nll")))
+    if not _few(moves):
+        pictures.append(("what weight on hard queries changes in NLL", moves_picture(moves, other, "nll")))
     if test["hard"].sum():
         pictures.append(("share of hard test rows by class", classes_picture(test)))
-    weighed = {"Attention": moves, "Distance-weighted kNN": other}
-    weighed["Distance + vector scaling"] = over_runs(paired, "distance_weighted_vector", "distance_vector")
+    weighed = {"Attention": moves, "Distance-weighted kNN": other, "Distance + vector scaling": recalibrated}
     tables = [_scores_table(scores, digits), _moves_table(weighed, digits)]
     first = shares[shares["seed"] == runs[0].seed]
     return Part(runs[0].dataset, text, pictures, [*tables, _shares_table(first)], moves["all", "nll"]["verdict"])
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(runs: Sequence[Run], level: Level) -> Section:
     """Queries whose neighbourhood disagrees with them."""
     return Section(
         "hard",
         "Hard queries",
-        "A query is hard if most of its neighbours carry another class than its own. How many are there, how does each "
-        "method answer them, and does it pay to fit with more weight on them? Everything else is equal, seeds too; "
-        "distance weighting is tuned with the same weights.",
-        by_dataset([r for r in runs if "hard" in r.tables], _part),
+        "A query is hard if at least a set share of its neighbours, by default half (hard.disagreement), carry another "
+        "class than its own. How many are there, how does each method answer them, and does it pay to fit with more "
+        "weight on them? Everything else is equal, seeds too; distance weighting is tuned with the same weights.",
+        by_dataset([r for r in runs if "hard" in r.tables], lambda of: _part(of, level)),
         "Hard rows are picked by their true class, which no method knows: whoever trusts its neighbours less looks "
         "better there and pays on the easy rows. So the verdict is that of all test rows. Every head is stopped by the "
         "plain NLL on val. Open circles are fitted or "

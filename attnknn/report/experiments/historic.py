@@ -2,20 +2,14 @@
 
 from collections.abc import Sequence
 from statistics import mean, stdev
+from typing import get_args
 
 import pandas as pd
 
-from attnknn.plots import (
-    INK,
-    METRICS,
-    as_png,
-    method_colour,
-    method_name,
-    new_figure,
-    tidy,
-)
+from attnknn.plots import INK, METRICS, as_png, method_colour, method_name, new_figure, tidy
 from attnknn.report import historic
 from attnknn.report.conclusions import Conclusion, conclusions
+from attnknn.report.gains import Finding, Level
 from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS, Number
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
@@ -105,8 +99,14 @@ def _name(method: str) -> str:
     return _NAMES.get(method) or method_name(method)
 
 
-def _compared(table: str, numbers: Sequence[Number], here: Scores, order: Sequence[str], seeds: int) -> Table | None:
-    """One historic table, a column an experiment, and ours before them; None where there is nothing of ours."""
+def _compared(
+    table: str, numbers: Sequence[Number], here: Scores, order: Sequence[str], seeds: int, settings: str
+) -> Table | None:
+    """One historic table, a column an experiment, and ours before them; None where there is nothing of ours.
+
+    Args:
+        settings: what ours was made with, in words.
+    """
     theirs = {(n.at, n.method, n.metric): {} for n in numbers if n.table == table}
     for n in numbers:
         if n.table == table:
@@ -125,10 +125,10 @@ def _compared(table: str, numbers: Sequence[Number], here: Scores, order: Sequen
     ours_head = OURS if seeds == 1 else f"{OURS}, mean of {seeds} seeds"
     head = ["metric", *([at] if at else []), "method", ours_head, *(f"experiment {name}" for name in shown)]
     sources = "; ".join(dict.fromkeys(n.source for n in numbers if n.table == table))
-    return Table(table, f"{caption}: ours, and the study's. Sources: {sources}.", head, rows)
+    return Table(table, f"{caption}: ours, {settings}, and the study's. Sources: {sources}.", head, rows)
 
 
-def _profile(runs: Sequence[Run]) -> Table | None:
+def _profile(runs: Sequence[Run], settings: str) -> Table | None:
     """Build and search times of the indexes."""
     rows = joined(runs, "profile")
     if rows.empty:
@@ -141,12 +141,14 @@ def _profile(runs: Sequence[Run]) -> Table | None:
             own = fixed(of[mine, quantity] * factor, 4) if (mine, quantity) in of.index else "–"
             what = "build, ms" if quantity == "build_s" else "a query in a batch, ms"
             table.append([name, what, own, f"{theirs:g}"])
-    caption = "Indexes: ours on the dataset's own embeddings, the study's on 50,000 × 256 Gaussian numbers"
+    caption = (
+        f"Indexes: ours, {settings}, on the dataset's own embeddings; the study's on 50,000 × 256 Gaussian numbers"
+    )
     head = ["index", "quantity", OURS, "the study"]
     return Table("profile", f"{caption}. Source: {historic.PROFILE_SOURCE}.", head, table)
 
 
-def _theory(runs: Sequence[Run], here: Scores) -> Table:
+def _theory(runs: Sequence[Run], here: Scores, settings: str) -> Table:
     """What the study gives beside its tables, and ours where it is known."""
     bank = runs[0].json["prepare"].get("bank")
     own = {"bank rows n": bank, "√n": bank and round(bank**0.5)}
@@ -160,7 +162,8 @@ def _theory(runs: Sequence[Run], here: Scores) -> Table:
         for name, (value, source) in historic.THEORY.items()
     ]
     head = ["quantity", OURS, "the study", "source"]
-    return Table("theory", "What it gives of its theory, and NLL against k (ours: uniform).", head, rows)
+    caption = f"What it gives of its theory, and NLL against k; ours {settings}, NLL of uniform kNN."
+    return Table("theory", caption, head, rows)
 
 
 def _curve(table: str, numbers: Sequence[Number], here: Scores, metric: str, first: str) -> bytes:
@@ -230,7 +233,8 @@ def _pictures(numbers: Sequence[Number], here: dict[str, Scores], first: str) ->
 def _verdicts(found: Sequence[Conclusion]) -> Table:
     head = ["the study", "our numbers say", "which", "where"]
     rows = [[c.words, c.verdict, c.numbers, c.source] for c in found]
-    caption = "What the study concluded, and what our numbers say of it. Brackets hold intervals; p is not adjusted."
+    caption = "What the study concluded, and what our numbers say of it. Brackets hold intervals; p is not adjusted. "
+    caption += "Out of reach is what so few wrong rows, or so few resamples, could not have shown."
     return Table("conclusions", caption, head, rows, folded=False)
 
 
@@ -238,7 +242,7 @@ def _tally(found: Sequence[Conclusion], dataset: str) -> str:
     """How many conclusions hold, and which do not."""
     if not found:
         return f"None of the study's conclusions can be tested on {dataset}."
-    kinds = {kind: [c for c in found if c.verdict == kind] for kind in ("supported", "contradicted", "undecided")}
+    kinds = {kind: [c for c in found if c.verdict == kind] for kind in get_args(Finding)}
     counts = ", ".join(f"{len(of)} {kind}" for kind, of in kinds.items())
     text = f"Of {len(found)} conclusions of the study that our numbers can test: {counts}."
     for kind in ("contradicted", "supported"):
@@ -261,24 +265,26 @@ def _attention(runs: Sequence[Run], numbers: Sequence[Number], order: Sequence[s
     return f" Attention here: {'; '.join(parts)}. No verdict comes of it: {beside}." if parts else ""
 
 
-def section(runs: Sequence[Run], preset: str = "none") -> Section:
+def section(runs: Sequence[Run], level: Level, preset: str = "none") -> Section:
     """The study's numbers beside ours, and its conclusions.
 
     Args:
+        level: at which each conclusion is tested by itself.
         preset: that the runs were made under; its experiment comes first.
     """
     order = _order(preset)
     first = order[0] if preset in EXPERIMENTS[order[0]] else ""
     under = f"Run under the preset {preset}, as experiment {first}. " if first else ""
+    settings = "under the project's own settings" if preset == "none" else f"under the preset {preset}"
 
     def part(mine: Sequence[Run]) -> Part:
         dataset = mine[0].dataset
         numbers, beside = _data(dataset)
         here = {table: ours(mine, table) for table in _CAPTIONS}
-        found = conclusions(mine)
-        compared = [_compared(table, numbers, here[table], order, len(mine)) for table in _CAPTIONS]
+        found = conclusions(mine, level)
+        compared = [_compared(table, numbers, here[table], order, len(mine), settings) for table in _CAPTIONS]
         if numbers is CIFAR10:
-            compared += [_profile(mine), _theory(mine, here["k_sweep"])]
+            compared += [_profile(mine, settings), _theory(mine, here["k_sweep"], settings)]
         text = under + _tally(found, dataset) + _attention(mine, numbers, order, beside)
         tables = [_verdicts(found), *(table for table in compared if table is not None)]
         return Part(dataset, text, _pictures(numbers, here, first), tables)

@@ -1,8 +1,10 @@
 """Rare classes that the encoder was trained on too, and votes corrected for how common each class is."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from attnknn.report.experiments import trained
+from attnknn.report.gains import Level
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section
 from attnknn.report.tables import by_dataset
@@ -14,10 +16,11 @@ TABLES = {
 _SHOTS = ("many", "medium", "few")
 _WHO = {("cross_entropy", "cnn"): "Plain network", ("plain", "distance"): "Distance-weighted kNN"}
 _WHO |= {("plain", "attention"): "Attention"}
+_LABELS = {"plain": "trained on the same rows", "cross_entropy": "trained on the same rows"}
 _METRICS = ("balanced_accuracy", "f1_macro", *_SHOTS, "accuracy", "nll", "ece")
 
 
-def sentence(runs: Sequence[Run]) -> str:
+def sentence(runs: Sequence[Run], level: Level) -> str:
     """At each ratio: balanced accuracy bare and corrected, and the accuracies compared."""
     words = []
     for condition in dict.fromkeys(joined(runs, "imbalance_trained")["condition"]):
@@ -29,15 +32,16 @@ def sentence(runs: Sequence[Run]) -> str:
             )
             moves.append(f"{name} {bare} → {corrected}")
         ours, network = ("plain", "attention_prior"), ("cross_entropy", "cnn_prior")
-        move, said = trained.difference(runs, "imbalance_trained_paired", condition, ours, network, "accuracy")
+        move = trained.paired(runs, level, "imbalance_trained_paired", condition, ours, network, "accuracy")
+        said = f"{move}: {trained.word(move)}" if move else "not tested"
         words.append(
             f"{condition}: balanced accuracy as it is → corrected for the class shares: {', '.join(moves)}; corrected "
-            f"attention's accuracy less the corrected plain network's is {move}: {said}"
+            f"attention's accuracy less the corrected plain network's is {said}"
         )
     return "At " + ". At ".join(words) + "."
 
 
-def _part(runs: Sequence[Run]) -> Part:
+def _part(runs: Sequence[Run], level: Level) -> Part:
     rows, shown = joined(runs, "imbalance_trained"), []
     lines: dict[trained.Line, str] = {}
     for (variant, method), name in _WHO.items():
@@ -51,23 +55,24 @@ def _part(runs: Sequence[Run]) -> Part:
         )
     return Part(
         runs[0].dataset,
-        sentence(runs),
+        sentence(runs, level),
         shown,
-        [trained.scores_table(runs, "imbalance_trained", _METRICS, ("", "_prior"))],
+        [trained.scores_table(runs, "imbalance_trained", _LABELS, _METRICS, ("", "_prior"))],
     )
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(runs: Sequence[Run], level: Level) -> Section:
     """Encoders trained on rare classes."""
     return Section(
         "imbalance_trained",
         "Trained on rare classes",
-        "Class sizes of bank, fit and val fall off exponentially to a share of the largest before anything is trained; "
-        "test rows stay as they are. Beside each answer stands the same corrected for class shares, p ∝ p·share^−η, "
+        "Bank, fit and val are cut before anything is trained: class sizes fall off exponentially to a share of the "
+        "largest (long tail), or the last half of the classes has that share (step). Test rows stay as they are. "
+        "Beside each answer stands the same corrected for class shares, p ∝ p·share^−η, "
         "with η chosen on val rows, 0 among its values. A plain network is trained on the same rows.",
-        by_dataset([r for r in runs if "imbalance_trained" in r.tables], _part),
+        by_dataset([r for r in runs if "imbalance_trained" in r.tables], partial(_part, level=level)),
         "Many, medium and few are the thirds of the classes by their rows in the bank, each the mean over its classes; "
         "they have no interval. Validation rows of rare classes are rare too, so η rests on few of them. p values are "
-        f"as measured, and a difference is shown where p is below {trained.ALPHA:g}.",
+        f"as measured, and a difference is shown where p is below {level.alpha:g}.",
         "dvc exp run -S imbalance.train=true",
     )

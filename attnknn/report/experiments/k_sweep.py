@@ -1,6 +1,6 @@
 """How many neighbours: every method at each k, and all of them at their best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,7 @@ from attnknn.plots import (
     new_figure,
     tidy,
 )
-from attnknn.report.claims import FEWEST_ERRORS, combined_p, verdict
+from attnknn.report.claims import FEWEST_ERRORS, combined_p, strongest, verdict
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import by_dataset, comparison, digits_of, fixed, method_cell, p_value, paired_table
@@ -40,16 +40,19 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 OURS = "attention"
 KNN = ("uniform", "distance", "distance_vector", OURS)
-LEVEL = ("prototypes", "linear_temperature")  # without neighbours
+TUNED = ("uniform", "distance", OURS)  # whose k means something
+WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 DRAWN = ("nll", "accuracy")
 ALPHA = 0.01
 _APART = 1.055  # factor between the dots of two methods at the same k
 NOTE = (
     "At each k uniform and distance weighting are tuned anew on the val rows and attention is fitted anew, so no "
     "method is shown a k that it was not made for. The best k is the one of lowest NLL on val; the test rows choose "
-    "nothing. Large dots are the best k; bars are 95 % intervals unless params.yaml says otherwise. √n is left out "
-    "where fewer neighbours are stored. The p value of the sentence is of the one comparison it names, and counts as "
-    "a finding below .01."
+    "nothing. Attention and what it is tested against (uniform and distance weighting, prototypes, the linear head) "
+    "have the k and the calibration, or none, of their own lowest NLL on val. Large dots are the best k; bars are 95 % "
+    "intervals unless params.yaml says otherwise. √n is swept with its half and its double; what is not stored is left "
+    "out, and the largest k that is stored stands for the double. The p value of the sentence is of the one comparison "
+    "it names, and counts as a finding below .01."
 )
 
 
@@ -66,15 +69,55 @@ def best_rows(swept: pd.DataFrame) -> pd.DataFrame:
 
 def _ks(rows: pd.DataFrame, method: str) -> str:
     """The best k of a method, one a seed where they differ."""
-    return "/".join(str(k) for k in sorted(set(rows.loc[rows["method"] == method, "k"])))
+    return _all(rows.loc[rows["method"] == method, "k"])
 
 
-def sentence(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tuple[str, str]:
+def _all(values: pd.Series) -> str:
+    """Every value once, in order."""
+    return "/".join(map(str, sorted(set(values))))
+
+
+def _base(methods: pd.Series) -> pd.Series:
+    """Methods without their calibration."""
+    return methods.str.partition("_")[0]
+
+
+def _compared(rows: pd.DataFrame, side: str) -> str:
+    """Who stands on one side of paired rows, by name and k; one a seed where they differ."""
+    name = "/".join(sorted({method_name(m) for m in rows[side]}))
+    ks = rows["k" if side == "method" else "baseline_k"].dropna().astype(int)
+    return name if ks.empty else f"{name} at k = {_all(ks)}"
+
+
+def beyond(swept: pd.DataFrame, k_eval: int, digits: int) -> str:
+    """Whose best k is above what the main comparison allows, and the NLL on test that this leaves there.
+
+    Args:
+        swept: rows of seed, k, method, metric, validation, value.
+        k_eval: the most neighbours of the main comparison; the largest swept k that is no larger stands for it.
+    """
+    best, nll = best_rows(swept), swept[swept["metric"] == "nll"]
+    allowed = max((k for k in nll["k"] if k <= k_eval), default=int(nll["k"].min()))
+    above, within = [], []
+    for m in (m for m in KNN if m in set(nll["method"])):
+        top = best[(best["metric"] == "nll") & (best["method"] == m)]
+        if (top["k"] <= k_eval).all():
+            within.append(method_name(m))
+            continue
+        here = nll.loc[(nll["method"] == m) & (nll["k"] == allowed), "value"].mean()
+        moves = f"{fixed(here, digits)} at k = {allowed}, {fixed(top['value'].mean(), digits)} at k = {_all(top['k'])}"
+        above.append(f"{method_name(m)} (NLL {moves})")
+    parts = [f"beyond it for {', '.join(above)}"] * bool(above) + [f"within it for {', '.join(within)}"] * bool(within)
+    return f"The main comparison allows k_eval = {k_eval}; the best k is {', and '.join(parts)}."
+
+
+def sentence(swept: pd.DataFrame, paired: pd.DataFrame, k_eval: int, digits: int) -> tuple[str, str]:
     """What was found on one dataset, and its verdict: is attention at its best k better than the best baseline at its?
 
     Args:
         swept: rows of seed, k, sqrt_n, method, metric, validation, value.
-        paired: rows of seed, method, baseline, baseline_k, metric, difference, low, high, errors, p.
+        paired: rows of seed, method, k, baseline, baseline_k, metric, difference, low, high, errors, p.
+        k_eval: see `beyond`.
     """
     best, nll = best_rows(swept), swept[swept["metric"] == "nll"]
     present = [m for m in KNN if m in set(swept["method"])]
@@ -92,26 +135,32 @@ def sentence(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tuple[st
             f"{method_name(m)} {fixed(first, digits)} → {fixed(top.mean(), digits)}{spread} → {fixed(last, digits)}"
         )
     said.append(f"NLL at k = {lowest}, at the best k and at k = {highest}: {'; '.join(moves)}.")
-    of_nll = paired[(paired["metric"] == "nll") & (paired["method"] == OURS)]
-    on_val = best[(best["metric"] == "nll") & best["method"].isin(set(of_nll["baseline"]))]
-    rival = str(on_val.groupby("method", sort=False)["validation"].mean().idxmin())
-    mine = of_nll[of_nll["baseline"] == rival]
+    said.append(beyond(swept, k_eval, digits))
+    of_nll = paired[paired["metric"] == "nll"].assign(base=_base(paired["baseline"]))
+    on_val = best.loc[best["metric"] == "nll", ["seed", "method", "validation"]].rename(columns={"method": "baseline"})
+    rivals = of_nll.merge(on_val, on=["seed", "baseline"]).groupby("base", sort=False)["validation"].mean()
+    mine = of_nll[of_nll["base"] == rivals.idxmin()]
     p, errors = combined_p(mine["p"].tolist()), int(mine["errors"].min())
     found = verdict(mine["difference"].tolist(), p, errors, "nll", ALPHA)
     ends = f"{fixed(mine['low'].min(), digits + 1, True)} … {fixed(mine['high'].max(), digits + 1, True)}"
-    k = f" at k = {_ks(best, rival)}" if rival in KNN else ""
     words = {
         "yes": "has a lower NLL than",
         "no": "has a higher NLL than",
         "undecided": "shows no difference in NLL from",
     }
     said.append(
-        f"Attention at k = {_ks(best, OURS)} {words[found]} the best baseline on val, {method_name(rival)}{k}: "
+        f"{_compared(mine, 'method')} {words[found]} the best baseline on val, {_compared(mine, 'baseline')}: "
         f"{fixed(mine['difference'].mean(), digits + 1, True)} ({ends}, p {p_value(p)})."
     )
     if errors < FEWEST_ERRORS:
         said.append(f"With {errors} wrong test rows, fewer than {FEWEST_ERRORS}, nothing can be shown here.")
     return " ".join(said), found
+
+
+def _without_neighbours(swept: pd.DataFrame) -> list[str]:
+    """Prototypes and the linear head, where there is one, each with the calibration of its lowest NLL on val."""
+    on_val = swept.assign(value=swept["validation"])
+    return [strongest(on_val, "nll", [m]) for m in WITHOUT_NEIGHBOURS if m in set(swept["method"])]
 
 
 def picture(swept: pd.DataFrame) -> bytes:
@@ -126,8 +175,9 @@ def picture(swept: pd.DataFrame) -> bytes:
         value=("value", "mean"), low=("low", "min"), high=("high", "max")
     )
     ks, root = sorted(swept["k"].unique()), sorted(set(swept.loc[swept["sqrt_n"], "k"]))
-    present = [m for m in (*KNN, *LEVEL) if m in set(swept["method"])]
-    figure = new_figure(3.4, 4.9)
+    level = _without_neighbours(swept)
+    present = [*(m for m in KNN if m in set(swept["method"])), *level]
+    figure = new_figure(3.4, 5.3)
     panels = figure.subplots(len(DRAWN), 1, sharex=True)
     for axes, metric in zip(panels, DRAWN, strict=True):
         for k in root:
@@ -145,7 +195,7 @@ def picture(swept: pd.DataFrame) -> bytes:
         for i, method in enumerate(present):
             of: Any = points.loc[(metric, method)]
             colour, ours = method_colour(method), method == OURS
-            if method in LEVEL:
+            if method in level:
                 axes.axhline(of["value"].iloc[0], color=colour, lw=1.2, ls="--", zorder=2, label=method_name(method))
                 continue
             # A little apart, so that the bars of methods that agree can be told apart.
@@ -177,7 +227,7 @@ def picture(swept: pd.DataFrame) -> bytes:
         axes.margins(y=0.08)
         tidy(axes)
     panels[-1].set_xscale("log")
-    shown = [k for i, k in enumerate(ks) if i in (0, len(ks) - 1) or (k / ks[i - 1] > 1.3 and ks[-1] / k > 1.15)]
+    shown = [k for i, k in enumerate(ks) if i in (0, len(ks) - 1) or (k / ks[i - 1] > 1.3 and ks[-1] / k > 1.35)]
     panels[-1].set_xticks(shown, [str(k) for k in shown])
     panels[-1].minorticks_off()
     panels[-1].set_xlabel("neighbours k")
@@ -186,33 +236,33 @@ def picture(swept: pd.DataFrame) -> bytes:
         handles,
         labels,
         loc="outside lower left",
-        ncols=2,
         fontsize=7,
         frameon=False,
         handlelength=1.6,
-        columnspacing=1,
     )
     return as_png(figure)
 
 
-def _cells(rows: pd.DataFrame, digits: int, extra: dict[str, str] | None = None) -> list[Sequence[str | Cell]]:
-    shown = rows[rows["method"].isin((*KNN, *LEVEL, "linear"))]
+def _cells(
+    rows: pd.DataFrame, methods: Iterable[str], digits: int, extra: dict[str, str] | None = None
+) -> list[Sequence[str | Cell]]:
     return [
-        [method_cell(m), *([extra[m]] if extra is not None else []), *(of[name] for name in METRICS)]
-        for m, of in comparison(shown, digits).items()
+        [method_cell(m), *([extra[m]] if extra is not None else []), *(of.get(name, "–") for name in METRICS)]
+        for m, of in comparison(rows[rows["method"].isin(set(methods))], digits).items()
     ]
 
 
 def _tables(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[Table]:
     best = best_rows(swept)
-    ks = {m: _ks(best, m) if m in KNN else "" for m in set(best["method"])}
+    ks = {m: _ks(best, m) if m.partition("_")[0] in TUNED else "" for m in set(best["method"])}
+    shown = {*KNN, *WITHOUT_NEIGHBOURS, *_without_neighbours(swept), *paired["method"], *paired["baseline"]}
     by_k: list[Sequence[str | Cell]] = []
     for k, of in swept[swept["method"].isin(KNN)].groupby("k", sort=True):
         by_k.append([f"k = {k}{', √n' if of['sqrt_n'].any() else ''}"])
-        by_k += _cells(of, digits)
+        by_k += _cells(of, KNN, digits)
     head = list(METRICS.values())
     return [
-        Table("best", "Every method at its best k", ["method", "k", *head], _cells(best, digits, ks)),
+        Table("best", "Every method at its best k", ["method", "k", *head], _cells(best, shown, digits, ks)),
         Table("by_k", "Every method at each k", ["method", *head], by_k),
         paired_table(paired, digits),
     ]
@@ -220,7 +270,7 @@ def _tables(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[Tabl
 
 def _part(runs: Sequence[Run]) -> Part:
     swept, paired, digits = joined(runs, SWEPT), joined(runs, PAIRED), digits_of(runs)
-    words, found = sentence(swept, paired, digits)
+    words, found = sentence(swept, paired, runs[0].json["headroom"]["k"], digits)
     text = f"{runs[0].dataset}: NLL and accuracy of every method against the number of neighbours"
     return Part(runs[0].dataset, words, [(text, picture(swept))], _tables(swept, paired, digits), found)
 

@@ -1,12 +1,15 @@
 """Wrong labels that the encoder was trained on too: neighbours that clean them, beside a plain network."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from attnknn import plots as pictures
+from attnknn.report.claims import FEWEST_ERRORS
 from attnknn.report.experiments import trained
+from attnknn.report.gains import MARGIN, Level, Pair, gained
 from attnknn.report.results import Run, joined
-from attnknn.report.section import Part, Section, Table
-from attnknn.report.tables import by_dataset, fixed
+from attnknn.report.section import Cell, Part, Section, Table
+from attnknn.report.tables import by_dataset, digits_of, fixed
 
 TABLES = {
     "noise_trained": ("rate", *trained.SCORES),
@@ -14,14 +17,32 @@ TABLES = {
     "cleaning": ("rate", "condition", "round", "quantity", "value"),
 }
 _LINES: dict[trained.Line, str] = {
-    ("cross_entropy", "cnn", "-"): "Plain network, by cross-entropy",
+    ("cross_entropy", "cnn", "--"): "Plain network, labels as given",
     ("plain", "distance", "--"): "Distance-weighted kNN, labels as given",
     ("plain", "attention", "--"): "Attention, labels as given",
+    ("cross_entropy_cleaned", "cnn", "-"): "Plain network, cleaned labels",
     ("cleaned", "distance", "-"): "Distance-weighted kNN, cleaned labels",
     ("cleaned", "attention", "-"): "Attention, cleaned labels",
     ("cleaned", "linear", "-"): "Linear head, cleaned labels",
 }
-_NETWORK, _OURS = ("cross_entropy", "cnn"), ("cleaned", "attention")
+LABELS = {
+    "plain": "labels as given",
+    "cross_entropy": "labels as given",
+    "cleaned": "cleaned labels",
+    "cross_entropy_cleaned": "cleaned labels",
+}
+Asked = dict[str, tuple[trained.Who, trained.Who]]  # name → who is compared with whom
+_BESIDE = {"distance": "distance-weighted kNN", "linear": "the linear head", "prototypes": "prototypes"}
+_GIVEN, _MENDED = ("cross_entropy", "cnn"), ("cross_entropy_cleaned", "cnn")
+_CLEANED: Asked = {"the plain network": (_MENDED, _GIVEN)}
+_CLEANED |= {name: (("cleaned", m), ("plain", m)) for m, name in {"attention": "attention", **_BESIDE}.items()}
+_KNN: Asked = {
+    "both on labels as given": (("plain", "distance"), _GIVEN),
+    "kNN alone on cleaned ones": (("cleaned", "distance"), _GIVEN),
+    "both on cleaned ones": (("cleaned", "distance"), _MENDED),
+}
+_ATTENTION: Asked = {name: (("cleaned", "attention"), ("cleaned", method)) for method, name in _BESIDE.items()}
+_ADDS = {"supported": "yes", "contradicted": "no"}
 
 
 def cleaning_picture(runs: Sequence[Run]) -> bytes:
@@ -68,26 +89,90 @@ def cleaning_table(runs: Sequence[Run]) -> Table:
     return Table("cleaning", "How cleaning went", ["condition", "round", *names.values()], rows, note)
 
 
-def sentence(runs: Sequence[Run]) -> str:
-    """At each rate: attention with cleaned labels against the plain network, and what cleaning did."""
-    words = []
-    cleaned = joined(runs, "cleaning")
+def moves(runs: Sequence[Run], level: Level, condition: str, asked: Asked, metric: str) -> dict[str, Pair]:
+    """How far the first of two is from the second, by name: in accuracy as it is, else forward-corrected."""
+    suffix = "" if metric == "accuracy" else "_forward"
+    found = {}
+    for name, pair in asked.items():
+        mine, other = ((variant, method + suffix) for variant, method in pair)
+        found[name] = trained.paired(runs, level, "noise_trained_paired", condition, mine, other, metric)
+    return {name: pair for name, pair in found.items() if pair is not None}
+
+
+def _pays(found: dict[str, Pair]) -> str:
+    """For whom cleaning pays."""
+    says = {"better": "pays for", "worse": "harms", "no gain that matters": "gives nothing that matters to"}
+    says |= {"undecided": "is undecided for", "out of reach": "cannot be judged for"}
+    by_word: dict[str, list[str]] = {}
+    for name, pair in found.items():
+        by_word.setdefault(trained.word(pair), []).append(name)
+    parts = []
+    for word, names in by_word.items():
+        whom = "every method" if len(names) == len(found) > 1 else ", ".join(names)
+        parts.append(f"{says[word]} {whom}")
+    return " and ".join(parts) or "was not tested"
+
+
+def _both(found: Sequence[dict[str, Pair]], digits: int) -> str:
+    """Differences in accuracy and in forward-corrected NLL, each with its p and what it says, once where all say it."""
+    parts = []
+    for metric, pairs in zip(("accuracy", "forward-corrected NLL"), found, strict=True):
+        words = {name: trained.word(pair) for name, pair in pairs.items()}
+        same = len(set(words.values())) == 1
+        shown = [
+            f"{name} {trained.brief(pair, digits)}" + ("" if same else f": {words[name]}")
+            for name, pair in pairs.items()
+        ]
+        parts.append(f"{metric} {', '.join(shown)}" + (f", all {next(iter(words.values()))}" if same else ""))
+    return "; ".join(parts)
+
+
+def sentence(runs: Sequence[Run], level: Level) -> str:
+    """At each rate: what cleaning gives every method, kNN against plain networks, and what of it is attention's."""
+    words, rounds, digits = [], joined(runs, "cleaning"), digits_of(runs)
     for condition in dict.fromkeys(joined(runs, "noise_trained")["condition"]):
-        of = cleaned[(cleaned["condition"] == condition) & (cleaned["round"] == cleaned["round"].max())]
+        of = rounds[(rounds["condition"] == condition) & (rounds["round"] == rounds["round"].max())]
         mean = of.groupby("quantity")["value"].mean()
-        ours, network = (
-            trained.value_of(runs, "noise_trained", condition, who, "accuracy") for who in (_OURS, _NETWORK)
+        paid = moves(runs, level, condition, _CLEANED, "accuracy")
+        scores = []
+        for name, pair in paid.items():
+            mended, given = (
+                trained.value_of(runs, "noise_trained", condition, who, "accuracy") for who in _CLEANED[name]
+            )
+            scores.append(f"{name} {given} → {mended} ({trained.p_of(pair)})")
+        beside, alone = (
+            [moves(runs, level, condition, asked, m) for m in ("accuracy", "nll")] for asked in (_KNN, _ATTENTION)
         )
-        move, said = trained.difference(runs, "noise_trained_paired", condition, _OURS, _NETWORK, "accuracy")
-        words.append(
-            f"{condition}: attention with cleaned labels answers {ours} right, the plain network {network}, a "
-            f"difference of {move}: {said}; cleaning mended {100 * mean['mended']:.0f} % of the wrong labels and "
-            f"spoiled {100 * mean['spoiled']:.0f} % of the right ones"
-        )
-    return "At " + ". At ".join(words) + "."
+        adds = [_ADDS.get(found, found) for found in (gained(pairs.values()) for pairs in alone)]
+        words += [
+            f"At {condition}, cleaning mended {100 * mean['mended']:.0f} % of the wrong labels and spoiled "
+            f"{100 * mean['spoiled']:.0f} % of the right ones.",
+            f"Cleaning {_pays(paid)}; accuracy with labels as given → cleaned: {', '.join(scores)}.",
+            f"Distance-weighted kNN less a plain network: {_both(beside, digits)}.",
+            f"Does attention add to cleaning? In accuracy {adds[0]}, in NLL {adds[1]}; less what reads the same space "
+            f"by the same labels: {_both(alone, digits)}.",
+        ]
+    return " ".join(words)
 
 
-def _part(runs: Sequence[Run]) -> Part:
+def pairs_table(runs: Sequence[Run], level: Level) -> Table:
+    """Every paired comparison: accuracy as it is, NLL forward-corrected on both sides."""
+    rows, digits = joined(runs, "noise_trained_paired"), digits_of(runs)
+    keys = ["condition", "variant", "method", "baseline_variant", "baseline"]
+    shown: list[Sequence[str | Cell]] = []
+    for condition, *who in rows.loc[~rows["method"].str.endswith("_forward"), keys].drop_duplicates().to_numpy():
+        asked: Asked = {"": ((who[0], who[1]), (who[2], who[3]))}
+        names = (f"{pictures.method_name(method)}, {LABELS[variant]}" for variant, method in asked[""])
+        cells: list[str | Cell] = []
+        for pair in (moves(runs, level, condition, asked, metric)[""] for metric in ("accuracy", "nll")):
+            ends = f"{fixed(pair.low, digits, True)} … {fixed(pair.high, digits, True)}"
+            cells += [Cell(fixed(pair.difference, digits, True), f"{ends}; {trained.p_of(pair)}"), trained.word(pair)]
+        shown.append([condition, *names, *cells])
+    head = ["condition", "method", "against", "accuracy", "", "NLL, forward-corrected", ""]
+    return Table("paired", "Who is compared with whom, p values as measured", head, shown)
+
+
+def _part(runs: Sequence[Run], level: Level) -> Part:
     rows = joined(runs, "noise_trained")
     labels = {"xlabel": "share of labels made wrong"}
     freed: dict[trained.Line, str] = {
@@ -106,11 +191,11 @@ def _part(runs: Sequence[Run]) -> Part:
         ),
         ("share of wrong labels before and after each round of cleaning", cleaning_picture(runs)),
     ]
-    found = trained.scores_table(runs, "noise_trained", ("accuracy", "nll", "ece"), ("", "_forward"))
-    return Part(runs[0].dataset, sentence(runs), shown, [cleaning_table(runs), found])
+    found = trained.scores_table(runs, "noise_trained", LABELS, ("accuracy", "nll", "ece"), ("", "_forward"))
+    return Part(runs[0].dataset, sentence(runs, level), shown, [cleaning_table(runs), found, pairs_table(runs, level)])
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(runs: Sequence[Run], level: Level) -> Section:
     """Encoders trained on wrong labels."""
     return Section(
         "noise_trained",
@@ -118,12 +203,17 @@ def section(runs: Sequence[Run]) -> Section:
         "Labels of bank, fit and val are wrong in a share of the rows before anything is trained: encoders, heads, "
         "baselines, calibration and every choice see only these. Neighbours then clean the bank: each row takes the "
         "label that most of its nearest other rows carry, an encoder is trained on that, and the given labels are "
-        "cleaned again in its space. A plain network is trained on the same labels by cross-entropy alone.",
-        by_dataset([r for r in runs if "noise_trained" in r.tables], _part),
+        "cleaned again in its space. Plain networks are trained by cross-entropy alone, on the labels as given and on "
+        "the cleaned ones.",
+        by_dataset([r for r in runs if "noise_trained" in r.tables], partial(_part, level=level)),
         "Test labels are clean. What is fitted on wrong labels answers how likely each given label is, and is too "
         "unsure of the true one. Forward-corrected, a method has the temperature under which its answers, mixed up as "
         "cleaning found the labels to be, explain the given labels of val rows; accuracy stays. "
-        "The plain network keeps its epoch of best validation accuracy. p values are as measured, "
-        f"and a difference is shown where p is below {trained.ALPHA:g}.",
+        "Plain networks have all epochs of `train_embedder`, encoders the share `noise.train_share` of them, because "
+        "later ones learn wrong labels by heart; each keeps its epoch of best validation accuracy, by labels of which "
+        "as many are wrong. Attention adds something where it is better than distance weighting, the linear head and "
+        "prototypes alike, and nothing where it is worse than one of them or any gain over all is below "
+        f"{MARGIN['accuracy']:g} in accuracy, {MARGIN['nll']:g} in NLL. p values are as measured; better and worse "
+        f"need p below {level.alpha:g} and {FEWEST_ERRORS} wrong rows; out of reach is what these data cannot decide.",
         "dvc exp run -S noise.train=true",
     )

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from attnknn.plots import INK, as_png, method_colour, method_name, new_figure, tidy
-from attnknn.report.claims import combined_p, holm
+from attnknn.report.claims import holm
+from attnknn.report.differences import over_runs
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, fixed, method_cell, p_value
@@ -26,10 +27,14 @@ ALPHA = 0.01
 ENOUGH = 0.99  # recall below which an approximate index is no substitute
 WORTH = 1.5  # times as fast, below which an approximate index is not worth having
 BUSY = 1.5  # load a core, before the stage began, from which on its times say little
-_EXACT = 0.9999  # inner product finds other neighbours than L2 where vectors differ in length: then it is not exact
+USES = {  # by what each is judged: the time, and how many times as fast in the same round
+    "In a batch": ("index_ms", "batched_speedup"),
+    "For a query alone": ("single_p50_ms", "single_speedup"),
+}
 _COLOURS = {True: "#882255", False: INK}  # approximate, exact: no method has these
 _TIMES = {"batched_ms": "ms, batched", "index_ms": "of it the index", "single_p50_ms": "ms, single p50"}
 _TIMES |= {"single_p99_ms": "p99"}
+_SPEEDUPS = {"batched_speedup": "times as fast, batched", "single_speedup": "single"}
 
 
 def short(value: float) -> str:
@@ -53,65 +58,57 @@ def _over_runs(rows: pd.DataFrame, of: str) -> Measured:
 def _judged(paired: pd.DataFrame) -> Measured:
     """Differences in accuracy by index and method, over seeds; `lost` where a loss is shown (p by Holm's method)."""
     accuracy = paired[paired["metric"] == "accuracy"]
-    table = (
-        accuracy.groupby(["index", "method"], sort=False)
-        .agg(
-            value=("value", "mean"),
-            difference=("difference", "mean"),
-            most=("difference", "max"),
-            low=("low", "min"),
-            high=("high", "max"),
-            p=("p", lambda p: combined_p(p.tolist())),
-        )
-        .reset_index()
-    )
-    table = table.assign(p=holm(table["p"].tolist()))
-    table = table.assign(lost=(table["p"] < ALPHA) & (table["most"] < 0))
-    return _by_key(table, "index", "method")
+    rows = over_runs(accuracy, ("index", "method"))
+    values = accuracy.groupby(["index", "method"], sort=False)["value"].mean()
+    lost = [p < ALPHA and max(moves) < 0 for p, moves in zip(holm(rows["p"].tolist()), rows["moves"], strict=True)]
+    rows = rows.assign(value=values.to_numpy(), p=holm(rows["p"].tolist()), lost=lost)
+    return _by_key(rows, "index", "method")
 
 
-def _searched(times: Measured, bank: int, seeds: int) -> tuple[str, str]:
-    """The fastest exact index, and that in words."""
-    exact = [i for i in INDEXES if i not in APPROXIMATE and times[i, "recall_at_k"]["value"] >= _EXACT]
-    best = min(exact, key=lambda i: times[i, "batched_ms"]["value"])
-    row = times[best, "batched_ms"]
+def fastest(times: Measured, quantity: str) -> str:
+    """The exact index that takes least."""
+    exact = [i for i in INDEXES if times[i, "exact"]["low"] == 1]
+    return min(exact, key=lambda i: times[i, quantity]["value"])
+
+
+def _took(times: Measured, use: str, seeds: int) -> str:
+    """What the fastest exact index takes in one use, in words."""
+    best = fastest(times, USES[use][0])
+    row = times[best, USES[use][0]]
     sd = f", ± {short(row['sd'])} over {seeds} seeds" if seeds > 1 else ""
-    text = (
-        f"Exact search among {bank:,} bank rows takes {short(row['value'])} ms a query in a batch with "
-        f"{INDEXES[best]} ({short(row['low'])} … {short(row['high'])}{sd}) and "
-        f"{short(times[best, 'single_p50_ms']['value'])} ms for a query alone."
-    )
-    others = [i for i in exact if i != best and times[i, "batched_ms"]["low"] <= row["high"]]
-    return best, text + "".join(f" {INDEXES[i]} takes as long, as far as the rounds show." for i in others)
+    return f"{short(row['value'])} ms ({INDEXES[best]}; {short(row['low'])} … {short(row['high'])}{sd})"
 
 
-def _pays(times: Measured, judged: Measured, best: str) -> str:
-    """Whether an approximate index pays beside the fastest exact one, in words."""
-    whole = times[best, "batched_ms"]
+def _pays(times: Measured, judged: Measured, use: str) -> str:
+    """Whether an approximate index pays in one use beside the fastest exact one, in words."""
+    quantity, speedup = USES[use]
+    best = fastest(times, quantity)
     why: list[str] = []
     paying: list[tuple[float, str]] = []
     for index in APPROXIMATE:
-        ms, recall = times[index, "batched_ms"], times[index, "recall_at_10"]["value"]
-        found = f"{INDEXES[index]} finds {fixed(recall, 4)} of the 10 nearest in {short(ms['value'])} ms"
+        ms, ratio = times[index, quantity]["value"], times[index, speedup]
+        recall = times[index, "recall_at_10"]["value"]
+        spread = f"{short(ratio['low'])} … {short(ratio['high'])}"
+        found = f"{INDEXES[index]} is {short(ratio['value'])} times as fast ({spread}) at recall {fixed(recall, 4)}"
         lost = [method_name(method) for (of, method), row in judged.items() if of == index and row["lost"]]
         if recall < ENOUGH:
-            why.append(f"{found}, too few")
+            why.append(f"{found}, which finds too few")
         elif lost:
             why.append(f"{found}, and loses accuracy ({', '.join(lost)})")
-        elif ms["high"] >= whole["low"]:
+        elif ratio["low"] <= 1:
             why.append(f"{found}, no faster as far as the rounds show")
-        elif whole["value"] < WORTH * ms["value"]:
-            why.append(f"{found}, only {short(whole['value'] / ms['value'])} times as fast")
+        elif ratio["value"] < WORTH:
+            why.append(f"{found}, less than {WORTH:g}")
         else:
             build, base = (times[i, "build_s"]["value"] for i in (index, best))
-            back = 1e3 * max(0.0, build - base) / (whole["value"] - ms["value"])
-            after = f"built in {short(build)} s, which {math.ceil(back):,} queries pay back"
-            paying.append((ms["value"], f"{found}, {short(whole['value'] / ms['value'])} times as fast, {after}"))
+            saved = times[best, quantity]["value"] - ms
+            back = f", which {math.ceil(1e3 * (build - base) / saved):,} queries pay back" if build > base else ""
+            paying.append((ms, f"{found}, built in {short(build)} s{back}"))
     if not paying:
-        return f"No approximate index pays at this size: {'; '.join(why)}."
+        return f"{use} no approximate index pays: {'; '.join(why)}."
     words = [text for _, text in sorted(paying)]
-    pay = "An approximate index pays" if len(words) == 1 else "Approximate indexes pay"
-    return f"{pay}: {'; '.join(words)}; no loss of accuracy is shown." + "".join(f" {text}." for text in why)
+    pay = "an approximate index pays" if len(words) == 1 else "approximate indexes pay"
+    return f"{use} {pay}: {'; '.join([*words, *why])}."
 
 
 def _added(heads: Measured, search: float) -> str:
@@ -129,43 +126,31 @@ def _added(heads: Measured, search: float) -> str:
     )
 
 
-def recall_picture(times: Measured) -> bytes:
-    """Recall of the 10 nearest against time, a point an index; a bar spans the rounds."""
+def speed_picture(times: Measured) -> bytes:
+    """How many times as fast as exact search each index is, by use; a bar spans the rounds."""
     figure = new_figure(3.4, 2.5)
-    axes = figure.subplots()
-    order = sorted(INDEXES, key=lambda i: times[i, "batched_ms"]["value"])
-    recalls = {i: times[i, "recall_at_10"]["value"] for i in order}
-    marks = dict(zip(INDEXES, "os^D", strict=True))
-    for place, index in enumerate(order):
-        row, colour = times[index, "batched_ms"], _COLOURS[index in APPROXIMATE]
-        axes.plot([row["low"], row["high"]], [recalls[index]] * 2, color=colour, lw=1.4, alpha=0.5)
-        axes.plot(row["value"], recalls[index], marks[index], color=colour, ms=6)
-        axes.annotate(
-            INDEXES[index],
-            (row["value"], recalls[index]),
-            (0, (9, -9, 27, -27)[place]),  # above and below in turn, the slower two further off
-            textcoords="offset points",
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.5, "shrinkB": 4}
-            if place > 1
-            else None,
-            size=8.5,
-            color=colour,
-            ha="center",
-            va="bottom" if place % 2 == 0 else "top",
-        )
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.set_xlim(low / (high / low) ** 0.1, high * (high / low) ** 0.1)
-    room = max(1 - min(recalls.values()), 0.004)
-    axes.set_ylim(1 - 2 * room, 1 + 0.9 * room)
-    axes.set_yticks([1 - 2 * room, 1 - room, 1], [fixed(1 - 2 * room, 3), fixed(1 - room, 3), "1"])
-    axes.set_xlabel("ms a query, all test rows at once")
-    axes.set_title("Recall of the 10 nearest", loc="left", size=10, weight="bold", color=INK)
-    ticks = [t for d in range(-6, 5) for t in (1 * 10.0**d, 2 * 10.0**d, 5 * 10.0**d)]
-    left, right = axes.get_xlim()
-    axes.set_xticks([t for t in ticks if left <= t <= right], [f"{t:g}" for t in ticks if left <= t <= right])
-    axes.minorticks_off()
-    tidy(axes)
+    panels = figure.subplots(len(USES), 1, sharex=True)
+    for axes, (use, (_, speedup)) in zip(panels, USES.items(), strict=True):
+        axes.axvline(1, color=INK, lw=0.8, zorder=1)
+        axes.axvline(WORTH, color=INK, lw=0.8, ls=":", zorder=1)
+        for place, index in enumerate(INDEXES):
+            row, colour = times[index, speedup], _COLOURS[index in APPROXIMATE]
+            axes.plot([row["low"], row["high"]], [place] * 2, color=colour, lw=2, alpha=0.5, solid_capstyle="butt")
+            axes.plot(row["value"], place, "o", color=colour, ms=4.5)
+        recalls = [times[index, "recall_at_10"]["value"] for index in INDEXES]
+        names = [f"{name} ({fixed(recall, 4)})" for name, recall in zip(INDEXES.values(), recalls, strict=True)]
+        axes.set_yticks(range(len(INDEXES)), names)
+        axes.set_ylim(len(INDEXES) - 0.5, -0.5)
+        axes.set_title(use, loc="left", size=8.5, color=INK)
+        axes.set_xscale("log")
+        tidy(axes)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    left, right = panels[-1].get_xlim()
+    ticks = [t for d in range(-3, 4) for t in (1 * 10.0**d, 2 * 10.0**d, 5 * 10.0**d) if left <= t <= right]
+    panels[-1].set_xticks(ticks, [f"{t:g}" for t in ticks])
+    panels[-1].minorticks_off()
+    panels[-1].set_xlabel(f"times as fast as the fastest exact search\n(recall in brackets; dotted: {WORTH:g})")
     return as_png(figure)
 
 
@@ -207,12 +192,12 @@ def _tables(times: Measured, heads: Measured, judged: Measured, about: dict[str,
             name,
             short(times[index, "build_s"]["value"]),
             short(times[index, "memory_mib"]["value"]),
-            *_timed(times, index, list(_TIMES)),
+            *_timed(times, index, [*_TIMES, *_SPEEDUPS]),
             *(fixed(times[index, quantity]["value"], 4) for quantity in ("recall_at_10", "recall_at_k")),
         ]
         for index, name in INDEXES.items()
     ]
-    head = ["index", "build, s", "MiB", *_TIMES.values(), "recall@10 ↑", f"recall@{about['k']} ↑"]
+    head = ["index", "build, s", "MiB", *_TIMES.values(), *_SPEEDUPS.values(), "recall@10 ↑", f"recall@{about['k']} ↑"]
     note = f"IVF reads {read} of {lists} lists. Ranges are the least and the most of the rounds."
     shown = [q for q in _TIMES if q != "index_ms"]
     methods = list(dict.fromkeys(name for name, _ in heads))
@@ -263,8 +248,14 @@ def sentence(runs: Sequence[Run]) -> str:
     """The fastest exact index, whether an approximate one pays, and what attention adds, on one dataset."""
     times, heads, judged = _measured(runs)
     abouts = [_about(run) for run in runs]
-    best, searched = _searched(times, int(abouts[0]["bank_rows"]), len(runs))
-    words = [searched, _pays(times, judged, best), _added(heads, times[best, "batched_ms"]["value"])]
+    batch, alone = (_took(times, use, len(runs)) for use in USES)
+    search = times[fastest(times, "batched_ms"), "batched_ms"]["value"]
+    words = [
+        f"Exact search among {int(abouts[0]['bank_rows']):,} bank rows takes the index {batch} for a query in "
+        f"a batch; a whole query alone takes {alone}.",
+        *(_pays(times, judged, use) for use in USES),
+        _added(heads, search),
+    ]
     if any(float(told["load"]) > BUSY * int(told["cores"]) for told in abouts):
         words.append("The machine had other work to do, so these times are rough.")
     return " ".join(words)
@@ -273,7 +264,7 @@ def sentence(runs: Sequence[Run]) -> str:
 def _part(runs: Sequence[Run]) -> Part:
     times, heads, judged = _measured(runs)
     shown = [
-        ("recall of the 10 nearest against ms a query, by index", recall_picture(times)),
+        ("how many times as fast as exact search each index is, in a batch and alone", speed_picture(times)),
         ("accuracy lost by index and method", lost_picture(judged)),
     ]
     return Part(runs[0].dataset, sentence(runs), shown, _tables(times, heads, judged, _about(runs[0])))
@@ -287,9 +278,12 @@ def section(runs: Sequence[Run]) -> Section:
         "The test rows of each dataset are searched for in its own bank rows by two exact and two approximate indexes, "
         "all at once and one by one; and each head is timed on the neighbours found.",
         by_dataset([r for r in runs if all(name in r.tables for name in TABLES)], _part),
-        f"An approximate index pays where it finds {ENOUGH:.0%} of the 10 nearest, is {WORTH} times as fast, no round "
-        "of it is as slow as the fastest of exact search, and no head is shown to lose accuracy by it. In a query's "
-        "time the similarities are computed again from the vectors, which every index needs alike. The first round is "
-        "not counted. Timings hold for one machine and what else it did; no score and no claim depends on them.",
+        f"An approximate index pays where its recall of the 10 nearest is {ENOUGH} or more, it is {WORTH} times as "
+        "fast as the fastest exact one and faster in every round, and no head is shown to lose accuracy by it. Times "
+        "of the same round are divided; ranges are the least and the most of the rounds. Each round begins with "
+        "another index, and the first is not counted. In a batch the index's own search is judged: after it "
+        "similarities are computed again from the vectors, for every index alike, which can take as long and varies "
+        "more. Alone it is the median of whole queries. Timings hold for one machine and what else it did; no score "
+        "and no claim depends on them.",
         "dvc repro profile",
     )

@@ -1,27 +1,20 @@
 """What the sections on encoders that were trained on wrong labels and on rare classes share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from attnknn import plots as pictures
-from attnknn.report.claims import combined_p
+from attnknn.report.gains import Level, Pair, pair_of
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Table
 from attnknn.report.tables import digits_of, fixed, p_value
 
 SCORES = ("condition", "variant", "method", "metric", "value", "low", "high")
-PAIRED = ("condition", "variant", "method", "baseline_variant", "baseline", "metric", "difference", "low", "high", "p")
-ALPHA = 0.01
-VARIANTS = {"plain": "labels as given", "cleaned": "cleaned labels", "cross_entropy": "cross-entropy alone"}
+_WHO = ("variant", "method", "baseline_variant", "baseline")
+PAIRED = ("condition", *_WHO, "metric", "difference", "low", "high", "errors", "p")
+Who = tuple[str, str]  # variant, method
 Line = tuple[str, str, str]  # variant, method, and how the line is drawn: "-" or "--"
-
-
-def name_of(variant: str, method: str) -> str:
-    """What a method in a variant is called, without what was added to its answers."""
-    base = method.removesuffix("_forward").removesuffix("_prior")
-    known = pictures.method_name(base)
-    return known if variant == "cross_entropy" else f"{known}, {VARIANTS[variant]}"
 
 
 def against(rows: pd.DataFrame, x: str, lines: dict[Line, str], labels: dict[str, str]) -> bytes:
@@ -54,7 +47,7 @@ def against(rows: pd.DataFrame, x: str, lines: dict[Line, str], labels: dict[str
     return pictures.as_png(figure)
 
 
-def value_of(runs: Sequence[Run], table: str, condition: str, who: tuple[str, str], metric: str) -> str:
+def value_of(runs: Sequence[Run], table: str, condition: str, who: Who, metric: str) -> str:
     """The mean score over runs in words, with ± its deviation where there are several; "–" where there is none."""
     rows = joined(runs, table)
     at = (rows["condition"] == condition) & (rows["variant"] == who[0]) & (rows["method"] == who[1])
@@ -65,40 +58,53 @@ def value_of(runs: Sequence[Run], table: str, condition: str, who: tuple[str, st
     return fixed(float(found.mean()), digits) + spread
 
 
-def difference(
-    runs: Sequence[Run], table: str, condition: str, who: tuple[str, str], other: tuple[str, str], metric: str
-) -> tuple[str, str]:
-    """A difference with its interval and p, and what it says: `better`, `worse` or `no difference shown`."""
-    rows = joined(runs, table)
-    keys = dict(zip(("variant", "method", "baseline_variant", "baseline"), (*who, *other), strict=True))
-    for column, value in {**keys, "condition": condition, "metric": metric}.items():
-        rows = rows[rows[column] == value]
-    if rows.empty:
-        return "", "no difference shown"
-    move, p, n = float(rows["difference"].mean()), combined_p(rows["p"].tolist()), digits_of(runs)
-    same_sign = rows["difference"].gt(0).all() or rows["difference"].lt(0).all()
-    better = (move > 0) == (metric in pictures.HIGHER_IS_BETTER)
-    said = "no difference shown" if p >= ALPHA or not same_sign else "better" if better else "worse"
-    ends = f"{fixed(rows['low'].min(), n, True)} … {fixed(rows['high'].max(), n, True)}"
-    shown = "p " + p_value(p) if p < 0.001 else f"p = {p_value(p)}"
-    return f"{fixed(move, n, True)} ({ends}; {shown})", said
+def paired(
+    runs: Sequence[Run], level: Level, table: str, condition: str, who: Who, other: Who, metric: str
+) -> Pair | None:
+    """How far the first is from the other, by a paired table's rows; None without any."""
+    return pair_of(runs, table, metric, level, condition=condition, **dict(zip(_WHO, (*who, *other), strict=True)))
 
 
-def scores_table(runs: Sequence[Run], table: str, metrics: Sequence[str], suffixes: Sequence[str]) -> Table:
-    """Every condition, variant and method with its scores; those of each suffix under each other."""
+def word(pair: Pair) -> str:
+    """What a difference says: `better`, `worse`, `no gain that matters`, `undecided` or `out of reach`."""
+    if pair.open:
+        return "out of reach" if pair.unreachable else "undecided"
+    return {"yes": "better", "no": "worse"}.get(pair.better, "no gain that matters")
+
+
+def p_of(pair: Pair) -> str:
+    """Its p in words."""
+    p = p_value(pair.p) if pair.p is not None else "–"
+    return f"p {p}" if p.startswith("<") else f"p = {p}"
+
+
+def brief(pair: Pair, digits: int) -> str:
+    """A difference with its p."""
+    return f"{fixed(pair.difference, digits, True)} ({p_of(pair)})"
+
+
+def scores_table(
+    runs: Sequence[Run], table: str, labels: Mapping[str, str], metrics: Sequence[str], suffixes: Sequence[str]
+) -> Table:
+    """Every condition and method with its scores; those of each suffix under each other.
+
+    Args:
+        labels: by variant; what its rows stand under. Each method is there once under a label.
+    """
     rows, digits = joined(runs, table), digits_of(runs)
     names = {**pictures.METRICS, "many": "Many-shot", "medium": "Medium-shot", "few": "Few-shot"}
     added = tuple(suffix for suffix in suffixes if suffix)
     shown: list[Sequence[str | Cell]] = []
-    for (condition, variant), of in rows.groupby(["condition", "variant"], sort=False):
-        shown.append([f"{condition}: {VARIANTS[str(variant)]}"])
+    rows = rows.assign(label=rows["variant"].map(labels))
+    for (condition, label), of in rows.groupby(["condition", "label"], sort=False):
+        shown.append([f"{condition}, {label}"])
         cells = {key: _cell(found, digits) for key, found in of.groupby(["method", "metric"], sort=False)}
         present = list(dict.fromkeys(of["method"]))
         for base in [method for method in present if not method.endswith(added)]:
             for suffix in [suffix for suffix in suffixes if base + suffix in present]:
                 scores = [cells.get((base + suffix, metric), "") for metric in metrics]
                 shown.append([Cell(pictures.method_name(base), method=base), suffix.strip("_"), *scores])
-    return Table("scores", "Every variant and method", ["method", "added", *(names[m] for m in metrics)], shown)
+    return Table("scores", "Every method", ["method", "added", *(names[m] for m in metrics)], shown)
 
 
 def _cell(found: pd.DataFrame, digits: int) -> Cell:
