@@ -13,7 +13,7 @@ from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import claims
 from attnknn.report.experiments.evaluate import claim_rows
 from attnknn.report.results import Run, everywhere, joined
-from attnknn.report.section import Cell, Section, Table, as_markdown
+from attnknn.report.section import Cell, Section, Table, as_markdown, said_markdown
 from attnknn.report.tables import comparison, digits_of, method_cell, p_value
 
 METHODS = ("distance_vector", "attention", "linear_temperature", "cnn_temperature")
@@ -60,7 +60,7 @@ def text(section: Section) -> str:
     """A section as Markdown."""
     lines = [f"## {section.title}", "", section.question, ""]
     for part in section.parts:
-        lines += [f"**{part.dataset}.** {part.sentence}", ""]
+        lines += [f"**{part.dataset}.**" + ("\n\n" if "\n" in part.sentence else " ") + said_markdown(part), ""]
         for table in part.tables:
             if not table.folded or table.name in SHOWN:
                 lines += [f"{table.caption}, {part.dataset}:", "", as_markdown(table)]

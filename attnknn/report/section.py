@@ -57,7 +57,8 @@ class Part:
     """What an experiment found on one dataset.
 
     Attributes:
-        sentence: the finding, computed from the numbers below it; it can say that nothing was found.
+        sentence: the finding, computed from the numbers below it; it can say that nothing was found. Several findings
+            are a line each.
         pictures: (text for who cannot see it, PNG).
         tables: all that the sentence and the pictures rest on.
         verdict: yes, no or undecided, where the sentence is a claim's answer.
@@ -130,10 +131,16 @@ def as_tex(table: Table) -> str:
     return as_frame(table).to_latex(index=False, escape=True, caption=table.caption, label=f"tab:{table.name}")
 
 
+def said_markdown(part: Part) -> str:
+    """The sentence of a part in Markdown: as it is, or as a list where it has several findings."""
+    lines = part.sentence.splitlines()
+    return part.sentence if len(lines) < 2 else "\n".join(f"- {line}" for line in lines)
+
+
 def section_markdown(section: Section, level: int = 4) -> str:
     """What a section says of each dataset, with its tables that are not folded; pictures are left out."""
     parts = []
     for part in section.parts:
-        parts.append(f"{'#' * level} {part.dataset}\n\n{part.sentence}\n")
+        parts.append(f"{'#' * level} {part.dataset}\n\n{said_markdown(part)}\n")
         parts += [f"{table.caption}:\n\n{as_markdown(table)}" for table in part.tables if not table.folded]
     return "\n".join(parts)

@@ -154,7 +154,7 @@ def sentence(swept: pd.DataFrame, paired: pd.DataFrame, k_eval: int, digits: int
     )
     if errors < FEWEST_ERRORS:
         said.append(f"With {errors} wrong test rows, fewer than {FEWEST_ERRORS}, nothing can be shown here.")
-    return " ".join(said), found
+    return "\n".join(said), found
 
 
 def _without_neighbours(swept: pd.DataFrame) -> list[str]:

@@ -152,7 +152,7 @@ def sentence(runs: Sequence[Run], level: Level) -> str:
             f"Does attention add to cleaning? In accuracy {adds[0]}, in NLL {adds[1]}; less what reads the same space "
             f"by the same labels: {_both(alone, digits)}.",
         ]
-    return " ".join(words)
+    return "\n".join(words)
 
 
 def pairs_table(runs: Sequence[Run], level: Level) -> Table:

@@ -258,7 +258,7 @@ def sentence(runs: Sequence[Run]) -> str:
     ]
     if any(float(told["load"]) > BUSY * int(told["cores"]) for told in abouts):
         words.append("The machine had other work to do, so these times are rough.")
-    return " ".join(words)
+    return "\n".join(words)
 
 
 def _part(runs: Sequence[Run]) -> Part:

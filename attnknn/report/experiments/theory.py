@@ -234,7 +234,7 @@ def _part(runs: Sequence[Run]) -> Part:
     said = sentences(found, curve, deciles, min(r.json["prepare"]["test"] for r in runs))
     text = f"{runs[0].dataset}: error against k with fitted curves, and error by entropy of the attention weights"
     return Part(
-        runs[0].dataset, " ".join(said), [(text, picture(found, curve, deciles))], _tables(found, curve, deciles)
+        runs[0].dataset, "\n".join(said), [(text, picture(found, curve, deciles))], _tables(found, curve, deciles)
     )
 
 

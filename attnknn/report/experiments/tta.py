@@ -69,13 +69,13 @@ def _sentence(gains: pd.DataFrame, own: pd.DataFrame, views: int, digits: int, s
         if len(ours) and len(others):
             low, high = (fixed(end, digits, True) for end in (others.min(), others.max()))
             text += f": attention {_moved(ours.iloc[0], digits, seeds)}, the others {low} to {high}"
-        text += "."
+        text += ".\n" if metric == SHOWN[-1] else "."
     nll = gains[gains["metric"] == "nll"].set_index("method")["finding"]
     word, others = nll.get(OURS), nll.drop(OURS, errors="ignore")
     if word in ("lower", "higher"):
         alike = int((others == word).sum())
         shared = f"is an effect of the views, not of attention: {alike} of the {len(others)} others have it too."
-        text += f" The {word} NLL {shared if alike else 'is shown for attention only.'}"
+        text += f"The {word} NLL {shared if alike else 'is shown for attention only.'}\n"
     found = own.set_index(["method", "views"]).to_dict("index")
     said = []
     for method, name in LIKE.items():
@@ -85,7 +85,8 @@ def _sentence(gains: pd.DataFrame, own: pd.DataFrame, views: int, digits: int, s
                 f"both {name} {_moved(one, digits, seeds)} on the image alone, {one['finding']}, and "
                 f"{_moved(all_of, digits, seeds)} with {views} views, {all_of['finding']}"
             )
-    return text + (f" NLL of attention less that of distance weighting: {'; '.join(said)}." if said else "")
+    text += f"NLL of attention less that of distance weighting: {'; '.join(said)}." if said else ""
+    return text.strip()
 
 
 def _curves(rows: pd.DataFrame) -> bytes:
