@@ -26,6 +26,15 @@ def trained(
     return Embeddings(z, data.y, data.part, data.classes, logits), history
 
 
+def best_network(
+    data: Split, choices: list[TrainEmbedder], label_smoothing: float, seed: int, device: str, label: str
+) -> Embeddings:
+    """Plain networks trained on DATA by each of CHOICES; the one of best validation accuracy."""
+    smoothed = [t.model_copy(update={"label_smoothing": label_smoothing}) for t in choices]
+    made = [trained(data, t, seed, device, label, classify=True) for t in smoothed]
+    return max(made, key=lambda one: summary(one[1])[0]["val_accuracy"])[0]
+
+
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
     """Read SPLIT; write features and logits to OUT, METRICS and the training CURVE; STATE is for resuming."""
     p = read_params(dataset, "train_cnn", "train_embedder", "device", "threads")

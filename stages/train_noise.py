@@ -20,9 +20,9 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     from attnknn.device import use_device
     from attnknn.gather import retrieve
     from attnknn.neighbourhood import Retrieved
-    from stages.train_cnn import trained
+    from stages.train_cnn import best_network, trained
 
-    # Encoders stop before they learn wrong labels by heart; of a plain network the best of all epochs is kept.
+    # Encoders stop before they learn wrong labels by heart; of a plain network the length that is best on val is kept.
     full, true, device = p.train_embedder, Split.load(split), use_device(p.device, p.threads)
     short = full.model_copy(update={"epochs": max(1, round(p.noise.train_share * full.epochs))})
     set_threads(p.threads)
@@ -37,7 +37,8 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     cleaned, found = clean_in_rounds(data, plain, embed, p.evidence.sizes, p.noise.train_rounds)
     cleaned.save(out / "cleaned")
     for net, y in ((NETWORK, data.y), (f"{NETWORK}_cleaned", found[-1])):
-        trained(dataclasses.replace(data, y=y), full, seed, device, f"{label}, {net}", classify=True)[0].save(out / net)
+        of, item = dataclasses.replace(data, y=y), f"{label}, {net}"
+        best_network(of, [short, full], p.train_cnn.label_smoothing, seed, device, item).save(out / net)
     rounds = [quality(*(labels[data.rows(BANK)] for labels in (true.y, data.y, y))) for y in found]
     write_json(out / "trained.json", {"trained": True, "cleaning": rounds})
 
@@ -46,14 +47,13 @@ def main(dataset: str, seed: int, rate: float, split: Path, out: Path) -> None:
     """Read SPLIT; write what was trained with a share RATE of wrong labels to OUT, or that nothing was."""
     p = read_params(
         dataset, "noise.train", "noise.train_kind", "noise.train_rounds", "noise.train_share", "train_embedder",
-        "build_index", "evidence", "k_max", "device", "threads",
+        "train_cnn", "build_index", "evidence", "k_max", "device", "threads",
     )  # fmt: skip
     with new_folder(out) as draft:
         if p.noise.train:
-            train_all(seed, rate, split, p, f"train_noise {dataset}/{seed} {rate}", draft)
-        else:
-            write_json(draft / "trained.json", {"trained": False})
-            print(f"train_noise {dataset}/{seed} {rate}: noise.train is false; nothing is trained")
+            return train_all(seed, rate, split, p, f"train_noise {dataset}/{seed} {rate}", draft)
+        write_json(draft / "trained.json", {"trained": False})
+        print(f"train_noise {dataset}/{seed} {rate}: noise.train is false; nothing is trained")
 
 
 if __name__ == "__main__":

@@ -209,9 +209,9 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "Test labels are clean. What is fitted on wrong labels answers how likely each given label is, and is too "
         "unsure of the true one. Forward-corrected, a method has the temperature under which its answers, mixed up as "
         "cleaning found the labels to be, explain the given labels of val rows; accuracy stays. "
-        "Plain networks have all epochs of `train_embedder`, encoders the share `noise.train_share` of them, because "
-        "later ones learn wrong labels by heart; each keeps its epoch of best validation accuracy, by labels of which "
-        "as many are wrong. Attention adds something where it is better than distance weighting, the linear head and "
+        "Encoders are trained for the share `noise.train_share` of the epochs of `train_embedder`, because later ones "
+        "learn wrong labels by heart; a plain network is trained for that share and for all of them, and the better by "
+        "validation accuracy is kept. Each keeps its best epoch alike; validation labels are wrong as often as others. Attention adds something where it is better than distance weighting, the linear head and "
         "prototypes alike, and nothing where it is worse than one of them or any gain over all is below "
         f"{MARGIN['accuracy']:g} in accuracy, {MARGIN['nll']:g} in NLL. p values are as measured; better and worse "
         f"need p below {level.alpha:g} and {FEWEST_ERRORS} wrong rows; out of reach is what these data cannot decide.",
