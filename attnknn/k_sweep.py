@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.artifacts import BANK, TEST, VAL, Predictions
+from attnknn.calibration import KINDS
 from attnknn.comparison import Answers, answers, calibrated, tuned_baselines
 from attnknn.fitting import fit_head
 from attnknn.heads import Head
@@ -19,7 +20,6 @@ from attnknn.parallel import in_order
 from attnknn.scorecard import BASE, TESTED, Table, intervals_and_tests, scores
 
 KNN = ("uniform", "distance", "attention")  # the methods that k means something for; each has every calibration too
-CALIBRATIONS = ("temperature", "vector")
 OURS = "attention"
 OPPONENTS = ("uniform", "distance", "prototypes", "linear")
 COLUMNS = ("k", "sqrt_n", "method", "metric", "validation", "value", "low", "high")
@@ -95,7 +95,7 @@ class _Answered:
 
 
 def _calibrated(probs: Answers, spaces: Sequence[Retrieved], ridges: Sequence[float], k: int) -> _Answered:
-    test, val, _ = calibrated(probs, spaces, ridges, CALIBRATIONS)
+    test, val, _ = calibrated(probs, spaces, ridges, KINDS)
     names = [at(method, k) for method in test.methods]
     return _Answered(*(dict(zip(names, of.probs, strict=True)) for of in (test, val)))
 

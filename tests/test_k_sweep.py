@@ -9,6 +9,7 @@ import pytest
 
 from attnknn import k_sweep
 from attnknn.artifacts import TEST, VAL, Embeddings
+from attnknn.calibration import KINDS
 from attnknn.comparison import answers, tuned_baselines
 from attnknn.files import write_csv
 from attnknn.k_sweep import COLUMNS, KNN, at, parted, root, sweep, swept_ks
@@ -82,8 +83,8 @@ def test_one_row_for_every_k_method_and_metric(found: k_sweep.Swept) -> None:
     assert not table.duplicated(["k", "method", "metric"]).any()
     of = table.groupby("method")["metric"].agg(set)
     base = {"uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature"}
-    others = {"uniform_temperature", "uniform_vector", "distance_temperature", "attention_temperature"}
-    others |= {"attention_vector", "prototypes_temperature", "prototypes_vector", "linear_vector"}
+    bare = ("uniform", "distance", "attention", "prototypes", "linear")
+    others = {f"{name}_{kind}" for name in bare for kind in KINDS} - base
     assert set(of.index) == base | others
     assert all(of[name] == set(METRICS if name in base else TESTED) for name in of.index)
     assert all(sorted(rows["k"]) == KS for _, rows in table.groupby(["method", "metric"]))
