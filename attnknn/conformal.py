@@ -9,7 +9,7 @@ from attnknn import metrics
 from attnknn.artifacts import Predictions
 from attnknn.errors import require
 from attnknn.scorecard import Table
-from attnknn.selective import compared, doubt, paired_tests, percent, resampled
+from attnknn.selective import OURS, doubt, paired_tests, percent, resampled, strongest
 
 KINDS = ("split", "class_conditional")
 
@@ -76,7 +76,7 @@ def _means(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def conformal(
     test: Predictions, val: Predictions, alphas: Sequence[float], resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
-    """Conformal sets of the test rows, calibrated on the val rows, for the methods of `BASE`.
+    """Conformal sets of the test rows, calibrated on the val rows, for the forms that `strongest` gives.
 
     Val rows have also tuned the methods, so they are not exactly exchangeable with test rows: coverage is measured.
 
@@ -93,7 +93,8 @@ def conformal(
     per_class = np.bincount(y_val, minlength=len(test.classes))
     table: Table = []
     sizes: dict[str, np.ndarray] = {}
-    for method in compared(test, val):
+    forms = strongest(test, val)
+    for method in forms.values():
         on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
         for kind in KINDS:
             p = conformal_p(on_val, y_val, on_test, kind)
@@ -107,4 +108,4 @@ def conformal(
     drawn = resampled({method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed)
     names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
     telling = {method: (size != 1).any(1) for method, size in sizes.items()}
-    return table, paired_tests(names, point, drawn, telling, confidence)
+    return table, paired_tests(names, forms[OURS], point, drawn, telling, confidence)

@@ -13,6 +13,7 @@ from attnknn.artifacts import Predictions
 from attnknn.errors import require
 from attnknn.scorecard import BASE, Table
 
+OURS = "attention"
 AREAS = ("aurc", "eaurc")
 _ROUNDING = 1e-6  # of areas made of float32 probabilities; a smaller difference is none
 
@@ -108,15 +109,25 @@ def threshold(confidence: np.ndarray, wrong: np.ndarray, risk: float) -> float:
     return float(confidence[order][ends[fine][-1]]) if fine.any() else float("inf")
 
 
-def compared(test: Predictions, val: Predictions) -> list[str]:
-    """The methods of `BASE` that answer both the test and the val rows.
+def strongest(test: Predictions, val: Predictions) -> dict[str, str]:
+    """By each method of `BASE`, the form of it, bare or with a calibration, that has the lowest NLL on the val rows.
+
+    A calibration gives rows another order of confidence, so attention is compared with others only as well calibrated
+    as they can be, and so is it.
 
     Raises:
-        InputError: attention is not among them.
+        InputError: attention does not answer both the test and the val rows.
     """
-    found = [name for name in BASE if name in test.methods and name in val.methods]
-    require("attention" in found, f"attention: not among the methods on test and val, which are {', '.join(found)}")
-    return found
+    found: dict[str, tuple[float, str]] = {}
+    for name, probs in zip(val.methods, val.probs, strict=True):
+        base = name.partition("_")[0]
+        if name in test.methods and base in BASE:
+            # A calibration that changes nothing but the last bits is a tie, and the first form is the bare one.
+            nll = round(metrics.scores(probs, val.y)["nll"], 6)
+            if base not in found or nll < found[base][0]:
+                found[base] = nll, name
+    require(OURS in found, f"attention: not among the methods on test and val, which are {', '.join(found)}")
+    return {base: found[base][1] for base in BASE if base in found}
 
 
 def _rows(predictions: Predictions, method: str) -> tuple[np.ndarray, np.ndarray]:
@@ -139,30 +150,31 @@ def resampled(
 
 def paired_tests(
     names: Sequence[str],
+    ours: str,
     point: dict[str, np.ndarray],
     drawn: dict[str, np.ndarray],
     telling: dict[str, np.ndarray],
     confidence: float,
 ) -> Table:
-    """Attention against every other method, as `scorecard`'s `paired`.
+    """One method against every other, as `scorecard`'s `paired`.
 
     Args:
-        names: of the W scores; point: method → (W,); drawn: method → (R, W), centred on point.
+        names: of the W scores; ours: the one; point: method → (W,); drawn: method → (R, W), centred on point.
         telling: method → rows (N,) bool that a difference comes from.
     """
     table: Table = []
-    for method in (name for name in point if name != "attention"):
-        rows = int((telling["attention"] | telling[method]).sum())
+    for method in (name for name in point if name != ours):
+        rows = int((telling[ours] | telling[method]).sum())
         for i, metric in enumerate(names):
-            differences = drawn["attention"][:, i] - drawn[method][:, i]
+            differences = drawn[ours][:, i] - drawn[method][:, i]
             differences[np.abs(differences) < _ROUNDING] = 0
             low, high = metrics.interval(differences, confidence)
             table.append(
                 {
-                    "method": "attention",
+                    "method": ours,
                     "baseline": method,
                     "metric": metric,
-                    "difference": float(point["attention"][i] - point[method][i]),
+                    "difference": float(point[ours][i] - point[method][i]),
                     "low": low,
                     "high": high,
                     "errors": rows,
@@ -176,7 +188,7 @@ def paired_tests(
 def abstention(
     test: Predictions, val: Predictions, risks: Sequence[float], resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table, Table]:
-    """Risk–coverage of the test rows under abstention below a top probability, for the methods of `BASE`.
+    """Risk–coverage of the test rows under abstention below a top probability, for the forms that `strongest` gives.
 
     Intervals of AURC and E-AURC and the tests of attention against each other method are of the paired bootstrap over
     test rows, centred on the sample as in `scorecard`. For each risk of r percent, `coverage_at_r` is the share of test
@@ -189,7 +201,8 @@ def abstention(
     Raises:
         InputError: attention is missing on test or val.
     """
-    on_test = {name: _rows(test, name) for name in compared(test, val)}
+    forms = strongest(test, val)
+    on_test = {name: _rows(test, name) for name in forms.values()}
     point = {name: aurc(*rows)[0] for name, rows in on_test.items()}  # (2,)
     drawn = resampled(
         {name: partial(aurc, *rows) for name, rows in on_test.items()}, len(test.y), resamples, seed
@@ -213,7 +226,7 @@ def abstention(
         for metric, (value, low, high) in found.items():
             scores.append({"method": name, "metric": metric, "value": value, "low": low, "high": high})
     telling = {name: wrong for name, (_, wrong) in on_test.items()}
-    return curves, scores, paired_tests(AREAS, point, drawn, telling, confidence)
+    return curves, scores, paired_tests(AREAS, forms[OURS], point, drawn, telling, confidence)
 
 
 def summary(scores: Table, sets: Table) -> dict[str, dict[str, float]]:

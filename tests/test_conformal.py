@@ -88,7 +88,7 @@ def test_a_class_without_enough_val_rows_is_in_every_set() -> None:
     for few, at in ((of_class(val, val.y != 2), (1, 1)), (of_class(val, keep), (1, 0))):
         assert (np.bincount(few.y, minlength=3)[2] == 0) == (at == (1, 1))
         table, _ = conformal(test, few, [0.05, 0.1], 100, 0.95, 0)
-        assert tuple(r["always"] for r in table if (r["method"], r["kind"]) == ("linear", "class_conditional")) == at
+        assert tuple(r["always"] for r in table if (r["method"], r["kind"]) == ("attention", "class_conditional")) == at
         assert {r["always"] for r in table if r["kind"] == "split"} == {0}
         for method, probs in zip(few.methods, few.probs, strict=True):
             p = conformal_p(probs, few.y, test.probs[few.methods.index(method)], "class_conditional")

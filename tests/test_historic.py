@@ -122,10 +122,6 @@ def test_conclusions_flip_with_the_numbers() -> None:
         "supported",
         "contradicted",
     )
-    assert (win["attention alone gives nothing"], loss["attention alone gives nothing"]) == (
-        "contradicted",
-        "supported",
-    )
     few = verdicts(a_run(compared(TIE, rows=60)))
     assert few["attention outperforms in accuracy"] == "out of reach"
 
@@ -133,29 +129,74 @@ def test_conclusions_flip_with_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("value", "half", "p", "errors", "expected"),
     [
-        (0.02, 0.005, 0.0001, 500, ("supported", "contradicted")),
-        (-0.02, 0.005, 0.0001, 500, ("contradicted", "supported")),
-        (0.0, 0.002, 0.9, 500, ("contradicted", "supported")),  # no gain of .003 is left
-        (0.0, 0.02, 0.9, 500, ("undecided", "undecided")),
-        (0.0, 0.0, 1.0, 2, ("out of reach", "out of reach")),  # two wrong rows rule nothing out
-        (0.02, 0.005, 0.0001, 2, ("out of reach", "out of reach")),
+        (0.02, 0.005, 0.0001, 500, "supported"),
+        (-0.02, 0.005, 0.0001, 500, "contradicted"),
+        (0.0, 0.002, 0.9, 500, "contradicted"),  # no gain of .003 is left
+        (0.0, 0.02, 0.9, 500, "undecided"),
+        (0.0, 0.0, 1.0, 2, "out of reach"),  # two wrong rows rule nothing out
+        (0.02, 0.005, 0.0001, 2, "out of reach"),
     ],
 )
-def test_a_gain_is_shown_ruled_out_or_open(value: float, half: float, p: float, errors: int, expected: tuple) -> None:
+def test_a_gain_is_shown_ruled_out_or_open(value: float, half: float, p: float, errors: int, expected: str) -> None:
     bases = ("uniform", "distance")
     rows = [difference("accuracy", value, half, p, errors, method="attention", baseline=b) for b in bases]
-    found = verdicts(a_run({"paired": pd.DataFrame(rows)}))
-    assert (found["attention outperforms in accuracy"], found["attention alone gives nothing"]) == expected
+    assert one("attention outperforms in accuracy", paired=rows) == expected
 
 
-def test_lower_is_better_in_nll_and_ece() -> None:
-    rows = [
-        difference(metric, -0.05, 0.01, 0.0001, method="attention", baseline=b)
-        for b in ("uniform", "distance")
-        for metric in ("nll", "ece")
-    ]
-    found = verdicts(a_run({"paired": pd.DataFrame(rows)}))
-    assert found == {"the weights calibrate": "supported", "attention alone gives nothing": "contradicted"}
+def ablated(variant: str, reference: str, moves: dict[str, tuple[float, ...]], wrong: int = 500) -> list[dict]:
+    """Rows of the ablation: difference, half an interval and p by metric, and accuracy's value of 10,000 rows."""
+    of = {"variant": variant, "reference": reference, "value": 1 - wrong / 10_000}
+    moves = {"accuracy": (0.0, 0.0, 1.0), **moves}
+    return [difference(metric, value, half, p) | of for metric, (value, half, p) in moves.items()]
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "p", "wrong", "expected"),
+    [
+        (-0.02, 0.01, 0.0001, 500, "supported"),
+        (0.02, 0.01, 0.0001, 500, "contradicted"),
+        (-0.0003, 0.001, 0.4, 500, "contradicted"),  # no gain of .003 is left
+        (-0.004, 0.003, 0.02, 500, "undecided"),
+        (-0.02, 0.01, 0.0001, 19, "out of reach"),
+    ],
+)
+def test_a_learned_temperature_is_judged_alone_and_not_by_the_whole_head(
+    value: float, half: float, p: float, wrong: int, expected: str
+) -> None:
+    name = "a learned temperature calibrates"
+    rows = ablated("alone temperature", "distance", {"ece": (value, half, p)}, wrong)
+    whole = [difference("ece", -9 * value, half, 0.0001, method="attention", baseline=b) for b in historic.METHODS]
+    assert one(name, ablation=rows + ablated("full", "full", {}), paired=whole) == expected
+    assert one(name, paired=whole) == ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "half", "expected"),
+    [
+        (0.05, 0.002, "contradicted"),  # it loses .05 to the whole head, distance weighting .08
+        (0.09, 0.002, "supported"),
+        (0.08, 0.002, "supported"),  # .004 either way: no gain of .01 is left
+        (0.073, 0.004, "undecided"),  # −.007 ± .008: the widths are added
+        (0.08, 0.005, "out of reach"),  # ± .01 would leave one open, wherever it is
+        (0.05, 0.005, "contradicted"),
+    ],
+)
+def test_attention_alone_is_the_studys_form_and_not_the_whole_head(mine: float, half: float, expected: str) -> None:
+    name = "attention alone gives nothing"
+    rows = ablated("distance", "full", {"nll": (0.08, half, 0.0001)})
+    rows += ablated("historic", "full", {"nll": (mine, half, 0.0001)})
+    whole = [difference("nll", -0.08, 0.001, 0.0001, method="attention", baseline="distance")]
+    assert one(name, ablation=rows, paired=whole) == expected
+    assert one(name, paired=whole) == ""
+    vector = ablated("distance_vector", "full", {"nll": (mine + 0.001, 0.0, 0.0001)})
+    words = said(name, a_run({"ablation": pd.DataFrame(rows + vector)}))
+    assert f"NLL {mine - 0.08:+.4f} (".replace("-", "−").replace("+0.0000", "0.0000") in words
+    assert "against the same with vector scaling NLL −0.0010" in words
+    assert ("half the interval is wider than 0.01" in words) == (expected == "out of reach")
+    few = [row | {"value": 0.9981} for row in rows]
+    assert one(name, ablation=few) == "out of reach"
+    folds = [row | {"reference": "full, without folds"} if row["variant"] == "historic" else row for row in rows]
+    assert one(name, ablation=folds) == "", "fitted on fewer rows than the baseline is tuned on"
 
 
 def test_runs_that_disagree_decide_nothing() -> None:
@@ -174,11 +215,18 @@ def test_what_so_few_resamples_cannot_show_is_out_of_reach_and_says_why(runs: in
     """Counted p is at least 2/(R + 1), twice that for two runs together; .01 is not below .01."""
 
     def made(errors: int, metric: str = "ece") -> list[Run]:
-        row = difference(metric, -0.02, 0.01, 0.02, errors, method="attention")
-        rows = pd.DataFrame([row | {"baseline": b} for b in ("uniform", "distance")])
-        return [a_run({"paired": rows}, seed=seed) for seed in range(runs)]
+        if metric == "accuracy":
+            row = difference(metric, -0.002, 0.01, 0.02, errors, method="attention")
+            table = {"paired": pd.DataFrame([row | {"baseline": b} for b in ("uniform", "distance")])}
+        else:
+            table = {
+                "ablation": pd.DataFrame(
+                    ablated("alone temperature", "distance", {metric: (-0.02, 0.01, 0.02)}, errors)
+                )
+            }
+        return [a_run(table, seed=seed) for seed in range(runs)]
 
-    name = "the weights calibrate"
+    name = "a learned temperature calibrates"
     assert verdicts(*made(399), resamples=enough)[name] == "out of reach"
     assert f"in {enough} resamples" in said(name, *made(399), resamples=enough)
     assert verdicts(*made(399), resamples=enough + 1)[name] == "undecided"
@@ -221,6 +269,12 @@ def test_robust_is_98_percent_kept_whatever_both_intervals_hold(noisy: float, ha
     name, bare = "kNN is robust to label noise", rows(0.9, 0.006)
     assert one(name, intervals=bare, noise=rows(noisy, half, condition="noise 0.3")) == expected
     assert one(name, intervals=bare, noise=rows(noisy, half, condition="noise 0.6")) == ""
+    blurred = rows(0.885, 0.014, condition="noise 0.3")  # .886 of .906 is .978, were all of it kept
+    assert one(name, intervals=bare, noise=blurred) == "out of reach"
+    assert "wider than 0.02: 0.0221" in said(
+        name, a_run({"intervals": pd.DataFrame(bare), "noise": pd.DataFrame(blurred)})
+    )
+    assert one(name, intervals=bare, noise=rows(0.8, 0.014, condition="noise 0.3")) == "contradicted"
     tail = rows(noisy, half, condition="long tail 0.01")
     assert one("kNN is robust to a long tail", intervals=bare, imbalance=tail) == expected
     sure = rows(0.9985, 0.001)  # of 10,000 rows 19 wrong ones decide nothing, 20 do
@@ -232,10 +286,11 @@ def test_robust_is_98_percent_kept_whatever_both_intervals_hold(noisy: float, ha
     ("at_one", "half", "expected"),
     [
         (0.899, 0.002, "supported"),
-        (0.895, 0.005, "undecided"),  # .015 apart at most
+        (0.895, 0.004, "undecided"),  # .013 apart at most
+        (0.885, 0.004, "undecided"),  # apart, but perhaps by .007 alone
         (0.85, 0.005, "contradicted"),
-        (0.88, 0.008, "undecided"),  # apart, but perhaps by .004 alone
-        (0.88, 0.02, "undecided"),
+        (0.9, 0.005, "out of reach"),  # .01 wide without any movement
+        (0.88, 0.02, "out of reach"),
     ],
 )
 def test_any_k_up_to_the_largest_of_the_study(at_one: float, half: float, expected: str) -> None:
@@ -276,12 +331,35 @@ def test_views_are_judged_recalibrated_and_the_bare_mean_is_told(
     assert one("TTA calibrates", tta_paired=rows[:1]) == "", "the bare mean alone says nothing"
 
 
-@pytest.mark.parametrize(("value", "expected"), [(-0.03, "contradicted"), (0.03, "supported")])
-def test_the_k_ensemble(value: float, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "half", "expected"),
+    [(0.0, 0.0029, "contradicted"), (-0.002, 0.0029, "undecided"), (0.0, 0.003, "out of reach")],
+)
+def test_what_so_wide_an_interval_of_views_cannot_rule_out_is_out_of_reach(
+    value: float, half: float, expected: str
+) -> None:
+    of = {"method": "attention_vector", "baseline": "attention_vector", "views": 5, "baseline_views": 1}
+    assert one("TTA calibrates", tta_paired=[difference("ece", value, half, 0.5, **of)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "p", "errors", "expected"),
+    [
+        (-0.03, 0.01, 0.0001, 500, "contradicted"),
+        (0.0034, 0.002, 0.001, 500, "supported"),
+        (0.0034, 0.002, 0.036, 500, "supported"),  # as at the section's level: no loss is needed
+        (-0.005, 0.006, 0.1, 500, "undecided"),
+        (0.0034, 0.002, 0.001, 19, "out of reach"),
+    ],
+)
+def test_the_k_ensemble_needs_no_loss(value: float, half: float, p: float, errors: int, expected: str) -> None:
+    name = "the k-ensemble gives nothing"
     of: dict[str, Any] = {"method": "attention", "baseline": "single"}
-    rows = [difference("nll", value, 0.01, 0.0001, variant="k_ensemble", **of)]
-    rows.append(difference("nll", -value, 0.01, 0.0001, variant="stopping", **of))
-    assert one("the k-ensemble gives nothing", ensemble_paired=rows) == expected
+    rows = [difference("nll", value, half, p, errors, variant="k_ensemble", **of)]
+    rows.append(difference("nll", -value, half, 0.0001, variant="stopping", **of))
+    assert one(name, ensemble_paired=rows) == expected
+    words = said(name, a_run({"ensemble_paired": pd.DataFrame(rows)}))
+    assert words.endswith("(+0.0014 … +0.0054), no gain of 0.01 is left") == (expected == "supported")
 
 
 AGAINST = (("attention", "distance"), ("attention_vector", "distance_vector"), ("attention", "prototypes"))
@@ -305,12 +383,12 @@ def moved(metric: str, clean: tuple[float, ...], noisy: tuple[float, ...], error
     ("clean", "noisy", "expected"),
     [
         ((-0.1, -0.1, -0.1), (-0.3, -0.3, -0.3), "supported"),
-        ((-0.3, -0.3, -0.3), (-0.3, -0.3, -0.3), "undecided"),  # as far ahead as it was: .02 either way is open
+        ((-0.3, -0.3, -0.3), (-0.3, -0.3, -0.3), "out of reach"),  # as far ahead as it was: ± .02 rules nothing out
         ((0.0, 0.0, 0.0), (0.1, 0.1, 0.1), "contradicted"),
         ((-0.1, -0.1, -0.1), (-0.3, -0.3, -0.05), "contradicted"),  # prototypes lose less than it does
         ((-0.1, -0.1, 0.0), (-0.3, -0.3, 0.012), "contradicted"),  # what is left of a gain over them is below .01
-        ((-0.1, -0.1, 0.0), (-0.3, -0.3, 0.0), "undecided"),
-        ((-0.1, -0.1, -0.1), (-0.115, -0.3, -0.3), "undecided"),  # −.015 ± .02: the widths are added
+        ((-0.1, -0.1, 0.0), (-0.3, -0.3, 0.0), "out of reach"),
+        ((-0.1, -0.1, -0.1), (-0.115, -0.3, -0.3), "out of reach"),  # −.015 ± .02: the widths are added
     ],
 )
 def test_robustness_is_how_much_less_than_others_attention_loses(clean: tuple, noisy: tuple, expected: str) -> None:
@@ -332,10 +410,28 @@ def test_robustness_in_nll_must_not_cost_accuracy() -> None:
     assert words.endswith("; prototypes alone lose as little in NLL")
 
 
-@pytest.mark.parametrize(("ms", "expected"), [(0.02, "supported"), (4.0, "contradicted"), (1.1, "undecided")])
-def test_the_overhead(ms: float, expected: str) -> None:
-    row = {"head": "attention", "quantity": "over_distance_ms", "value": ms, "low": ms - 0.2, "high": ms + 0.2}
-    assert one("below 1 ms", profile_heads=[row]) == expected
+@pytest.mark.parametrize(
+    ("batched", "alone", "expected"),
+    [
+        (0.02, 0.5, "supported"),
+        (4.0, 0.5, "contradicted"),
+        (0.02, 1.5, "contradicted"),  # a query alone pays more
+        (1.1, 0.5, "undecided"),
+        (0.02, 0.9, "undecided"),  # .9 ± .2 over distance weighting
+    ],
+)
+def test_the_overhead_of_a_query_in_a_batch_and_of_one_alone(batched: float, alone: float, expected: str) -> None:
+    def row(head: str, quantity: str, ms: float, half: float = 0.1) -> dict[str, Any]:
+        return {"head": head, "quantity": quantity, "value": ms, "low": ms - half, "high": ms + half}
+
+    rows = [row("attention", "over_distance_ms", batched, 0.2), row("attention", "single_p50_ms", alone + 0.1)]
+    rows.append(row("distance", "single_p50_ms", 0.1))
+    assert one("below 1 ms", profile_heads=rows) == expected
+    words = said("below 1 ms", a_run({"profile_heads": pd.DataFrame(rows)}))
+    assert f"a query in a batch +{batched:.4f} ms (" in words
+    assert f"alone +{alone:.4f} ms ({alone - 0.2:+.4f} … ".replace("-", "−") in words
+    assert words.endswith(f"{alone + 0.1:.3f} against 0.100")
+    assert one("below 1 ms", profile_heads=rows[:1]) == ""
 
 
 @pytest.mark.parametrize(
@@ -432,7 +528,7 @@ def test_the_section_shows_theirs_beside_ours_and_gives_no_verdict_on_them() -> 
 
 def test_the_sentence_is_computed() -> None:
     win, loss = (section([a_run(compared(s))], LEVEL).parts[0].sentence for s in (WIN, LOSS))
-    assert "Contradicted: attention alone gives nothing" in win
+    assert "Supported: attention outperforms in accuracy" in win
     assert "Contradicted: attention outperforms in accuracy" in loss
     several = section([a_run(compared(WIN), seed=s) for s in (1, 2)], LEVEL).parts[0].sentence
     assert "± 0.0000 over 2 seeds" in several

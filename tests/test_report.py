@@ -13,7 +13,7 @@ import yaml
 from attnknn.errors import InputError
 from attnknn.plots import METHODS
 from attnknn.report.build import read_all, write_report
-from attnknn.report.experiments.ablation import ablated, carried
+from attnknn.report.experiments.ablation import ablated, carried, unlearned
 from attnknn.report.experiments.calibration import calibrations
 from attnknn.report.experiments.memory import table as conditions
 from attnknn.report.experiments.noise import KINDS
@@ -108,7 +108,11 @@ def test_every_answer_and_every_claim_stand_first(page: tuple[str, Path]) -> Non
     assert len(re.findall(r'class="verdict \w+"', answers)) == 7
     rows = pd.read_csv(page[1] / "tables" / "claims.csv")
     assert 7 * 3 * 2 <= len(rows) <= 7 * 3 * 3
-    assert f"over the {len(rows)} claims" in page[0]
+    (found,) = re.findall(
+        r"the (\d+) claims on the clean memory, which are the primary ones, and the (\d+) under", page[0]
+    )
+    clean = rows["group"].str.contains(", clean")
+    assert [int(n) for n in found] == [sum(clean), len(rows) - sum(clean)]
     assert rows["than"].str.contains("without neighbours").sum() == 7 * 3
     assert {"cifar10_jpeg, noise 0.3, 2 runs", "cifar10_jpeg, long tail 0.01, 2 runs"} <= set(rows["group"])
     shown = page[0].split("Claims: is attention better?")[1].split("</table>")[0]
@@ -127,7 +131,7 @@ def test_an_experiment_stands_where_it_was_run_in_the_order_of_the_page(page: tu
     for name in ("evaluate", "calibration", "training"):
         assert re.findall(r"<h3>(\w+)", found[name]) == list(DATASETS)
     assert "one of the nearest 5 for 0.942" in found["evaluate"]
-    assert "100 resamples are too coarse for a verdict on NLL among" in page[0]
+    assert "100 resamples are too coarse for a verdict on NLL, whatever" in page[0]
 
 
 def test_the_ablation_shows_val_beside_test(page: tuple[str, Path], root: Path) -> None:
@@ -216,6 +220,30 @@ def test_the_parts_missed_most_are_told_by_validation() -> None:
     expected = "rises most without e (+0.100), without a b (+0.050), without f (+0.020)."
     assert carried(ablated(pd.DataFrame(rows)), 3).endswith(expected)
     assert carried(ablated(pd.DataFrame([rows[0], rows[3]])), 3) == "No part that is taken out raises the NLL on val."
+
+
+def test_no_memory_section_points_to_one_that_is_not_there(page: tuple[str, Path]) -> None:
+    found = sections(page[0])
+    for name in ("noise", "imbalance"):
+        assert f"{name}_trained" not in found
+        assert "asked below" not in found[name]
+        assert f"dvc exp run -S {name}.train=true" in found[name]
+
+
+def test_a_head_that_stayed_at_its_start_has_no_parts_to_judge() -> None:
+    def runs(*of: tuple[float, float]) -> pd.DataFrame:
+        run = {"seed": 1, "metric": "nll"}
+        return pd.DataFrame(
+            {**run, "repeat": i, "variant": name, "validation": nll, "value": 2 * nll}
+            for i, pair in enumerate(of)
+            for name, nll in zip(("full", "distance"), pair, strict=True)
+        )
+
+    assert unlearned(runs((0.3, 0.3 + 1e-8), (0.2, 0.3))) == (1, 2), "rounding is not learning"
+    learned_then_tied = runs((0.3, 0.3))
+    learned_then_tied.loc[0, "value"] = 0.5
+    assert unlearned(learned_then_tied) == (0, 1)
+    assert unlearned(runs((0.3, 0.3)).query("variant == 'full'")) == (0, 1), "nothing to compare with"
 
 
 def test_ablation_combines_runs() -> None:

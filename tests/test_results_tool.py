@@ -54,6 +54,23 @@ def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: P
     assert (readme.read_text(), (tmp_path / "RESULTS.md").read_text()) == first
 
 
+def test_the_opponents_shown_are_those_that_val_rows_choose(tmp_path: Path) -> None:
+    write_results(tmp_path, "birds", 3, WIN)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "README.md").write_text("<!-- results --><!-- /results -->")
+    path = tmp_path / "plots" / "validation" / "birds-3.csv"
+    val = pd.read_csv(path)
+    for chosen, name in {"prototypes_isotonic": "Prototypes alone + isotonic", "linear": "Linear head"}.items():
+        better = (val["method"] == chosen) & (val["metric"] == "nll")
+        val.assign(value=val["value"].where(~better, 0.001)).to_csv(path, index=False)
+        done = run(tmp_path)
+        assert done.returncode == 0, done.stderr
+        table = [
+            line.split("|")[2].strip() for line in (tmp_path / "README.md").read_text().splitlines() if "|" in line
+        ]
+        assert table[2:] == ["Distance + vector scaling", "Attention", name], "there is no plain network here"
+
+
 def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no marks")
     done = run(tmp_path)

@@ -13,7 +13,7 @@ from attnknn.conformal import conformal
 from attnknn.errors import InputError
 from attnknn.report.experiments import selective as page
 from attnknn.report.results import Run
-from attnknn.selective import abstention, aurc, doubt, risk_coverage, summary, threshold
+from attnknn.selective import abstention, aurc, doubt, risk_coverage, strongest, summary, threshold
 from results import TIE, predictions
 
 LOSS = TIE | {"attention": (1.2, 2.0)}
@@ -123,7 +123,7 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
         )
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
-    assert [r["baseline"] for r in tests[::2]] == [m for m in TIE if m != "attention"]
+    assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
     wrong = test.probs[0].argmax(1) != test.y
     assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
     kept = threshold(-doubt(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
@@ -137,8 +137,9 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
         assert row["difference"] == pytest.approx(expected)
         assert row["low"] <= row["difference"] <= row["high"]
     found = summary(scores, sets)
-    assert found["linear"]["aurc"] == at["linear", "aurc"]["value"]
-    assert found["linear"]["split_size_at_90"] == size["linear", "split", 0.1]
+    linear = "linear_temperature"
+    assert found[linear]["aurc"] == at[linear, "aurc"]["value"]
+    assert found[linear]["split_size_at_90"] == size[linear, "split", 0.1]
     assert all(isinstance(v, float) for of in found.values() for v in of.values())
 
 
@@ -147,6 +148,26 @@ def test_only_what_answers_val_rows_too_is_measured_and_attention_must() -> None
     assert {r["method"] for r in abstention(test, val, [0.1], 100, 0.95, 0)[1]} == {"attention"}
     with pytest.raises(InputError, match="attention: not among the methods on test and val"):
         conformal(predictions({"linear": (1.0, 1.0)}, 50), val, [0.1], 100, 0.95, 0)
+
+
+def test_each_method_stands_with_the_calibration_that_val_rows_choose() -> None:
+    """Bare rows of two strengths are out of order until they are calibrated; the test rows prefer what val refuses."""
+    forms = {"prototypes": (2.0, 9.0), "prototypes_isotonic": (2.0, 1.9), "attention": (2.0, 1.9)}
+    forms |= {"attention_vector": (2.0, 9.0), "distance": (2.0, 1.9), "distance_temperature": (2.0, 1.9)}
+    val = predictions(forms, 400, seed=3)
+    place = val.methods.index("distance")
+    val.probs[place + 1] = val.probs[place]
+    test = predictions(forms | {"prototypes": (4.0, 1.9), "attention_vector": (4.0, 1.9)}, 400, seed=4)
+    chosen = {"distance": "distance", "attention": "attention", "prototypes": "prototypes_isotonic"}
+    assert strongest(test, val) == chosen, "and bare where the calibration changes nothing"
+    asked = Predictions(test.rows, test.y, test.probs[:1], test.methods[:1], test.classes)
+    with pytest.raises(InputError, match="attention: not among the methods"):
+        strongest(asked, val)
+    calibrated = tuple({"attention": "attention_isotonic"}.get(name, name) for name in val.methods)
+    test, val = (Predictions(p.rows, p.y, p.probs, calibrated, p.classes) for p in (test, val))
+    for tests in (abstention(test, val, [0.1], 100, 0.95, 0)[2], conformal(test, val, [0.1], 100, 0.95, 0)[1]):
+        assert {r["method"] for r in tests} == {"attention_isotonic"}, "attention is calibrated as its opponents are"
+        assert [r["baseline"] for r in tests][-1] == "prototypes_isotonic"
 
 
 def test_a_copy_is_no_finding_and_a_worse_order_is_one() -> None:
@@ -179,7 +200,7 @@ def test_the_section_says_what_the_numbers_say() -> None:
     assert [part.dataset for part in found.parts] == list(names), "a dataset without the stage is skipped"
     said = {part.dataset: part.sentence for part in found.parts}
     assert "Lowest AURC: Attention" in said["won"]
-    assert "Attention's is lower than that of Uniform kNN" in said["won"]
+    assert "It is lower than that of Uniform kNN" in said["won"]
     assert "Lowest AURC: Attention" not in said["lost"]
     assert "is higher than that of Uniform kNN" in said["lost"]
     assert "larger than those of" in said["lost"]
@@ -199,9 +220,23 @@ def test_several_seeds_are_one_part_and_no_error_is_no_finding() -> None:
     assert len(easy.pictures) == 1, "there is no risk to draw"
 
 
+def test_a_method_is_one_row_where_seeds_choose_other_calibrations() -> None:
+    other = run(TIE, 200, seed=2)
+    for table in other.tables.values():
+        for column in {"method", "baseline"} & set(table):
+            table[column] = table[column].replace({"attention": "attention_vector", "uniform": "uniform_isotonic"})
+    part = page.section([run(TIE, 200, seed=1), other]).parts[0]
+    scores, tests, _ = part.tables
+    names = [str(row[0]) for row in scores.rows]
+    assert len(names) == len(set(names)) == 5
+    assert "Attention/Attention + vector scaling" in names
+    assert "Uniform kNN/Uniform kNN + isotonic" in {row[1] for row in tests.rows}
+    assert all("nan" not in str(cell) for row in scores.rows for cell in row), "each is of two seeds"
+
+
 def test_sets_that_hold_too_few_are_told() -> None:
     made = run(TIE)
     sets = made.tables["conformal"]
-    sets.loc[sets["method"] == "linear", ["coverage", "low", "high"]] = (0.8, 0.75, 0.85)
+    sets.loc[sets["method"] == "linear_temperature", ["coverage", "low", "high"]] = (0.8, 0.75, 0.85)
     assert "80.0% to" in page.section([made]).parts[0].sentence
-    assert "too few for Linear head." in page.section([made]).parts[0].sentence
+    assert "too few for Linear head + temperature." in page.section([made]).parts[0].sentence

@@ -90,8 +90,20 @@ def _rests_on(found: Sequence[Claim]) -> str:
     return f"The answers rest on {text}{untold}."
 
 
-def headline(found: Sequence[Claim]) -> list[str]:
-    """The answer in two to four sentences: where attention does not win comes first, what it rests on last."""
+def _exceptions(found: Sequence[Claim], settings: Sequence[Setting], every: Sequence[Setting]) -> str:
+    """In which metric, and on which of some settings, what does without neighbours is better; empty where nowhere."""
+    lost = [c for c in found if c.setting in settings and "without neighbours" in c.roles and c.verdict == "no"]
+    where = {metric: [c.setting for c in lost if c.metric == metric] for metric in _DECIDES}
+    parts = [f"in {NAMES[metric]} on {_places(of, every)}" for metric, of in where.items() if of]
+    return f"; but what does without neighbours is better {', and '.join(parts)}" if parts else ""
+
+
+def headline(found: Sequence[Claim], k_eval: int) -> list[str]:
+    """The answer in two to four sentences: where attention does not win comes first, what it rests on last.
+
+    Args:
+        k_eval: neighbours that every method may use.
+    """
     verdicts = answers(found)
     every = list(verdicts)
     named = {kind: [s for s, v in verdicts.items() if v == kind] for kind in ("no", "undecided", "yes")}
@@ -103,8 +115,9 @@ def headline(found: Sequence[Claim]) -> list[str]:
         lines.append(f"Learned attention does not clearly win on {_places(named['undecided'], every)}.")
     if named["yes"]:
         lines.append(
-            f"Learned attention pays on {_places(named['yes'], every)}: its NLL is lower than the best tuned "
-            "kNN's and than that of distance weighting with vector scaling, and nothing claimed against these is worse."
+            f"Against kNN, learned attention pays on {_places(named['yes'], every)}: its NLL is lower than the best "
+            f"tuned kNN's, with at most {k_eval} neighbours, and than that of distance weighting with vector scaling, "
+            f"and nothing claimed against these is worse{_exceptions(found, named['yes'], every)}."
         )
     return [*lines, _rests_on(found)]
 
@@ -113,13 +126,15 @@ def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) ->
     """Where no difference in NLL could have been decided, and why, in none to two sentences.
 
     Fewer than `FEWEST_ERRORS` errors decide nothing. Below `NORMAL_FROM` errors p is at least 2/(resamples + 1), twice
-    that where runs are combined, and Holm multiplies the smallest of all by the number of claims.
+    that where runs are combined, and Holm multiplies the smallest of a family by the number of its claims.
     """
     settings = list(dict.fromkeys(c.setting for c in found))
     nll = {s: [c for c in found if c.setting == s and c.metric == "nll" and _of_neighbours(c)] for s in settings}
 
+    sizes = {family: sum(c.primary == family for c in found) for family in (True, False)}
+
     def coarse(c: Claim) -> bool:
-        smallest = len(found) * smallest_p(c.runs, resamples)
+        smallest = sizes[c.primary] * smallest_p(c.runs, resamples)
         return c.errors < NORMAL_FROM and smallest >= alpha and c.verdict == "undecided"
 
     few = [s for s in settings if all(c.errors < FEWEST_ERRORS for c in nll[s])]
@@ -130,18 +145,20 @@ def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) ->
             f"Fewer than {FEWEST_ERRORS} test rows are wrong on {_places(few, settings)}: too few for a verdict."
         )
     if counted:
-        where = _places(counted, settings)
+        families = {family: [s for s in counted if nll[s][0].primary == family] for family in sizes}
+        where = [f"{_places(of, settings)}, among {sizes[kind]} claims" for kind, of in families.items() if of]
         lines.append(
-            f"Fewer than {NORMAL_FROM} are wrong on {where}: there {resamples:,} resamples are too "
-            f"coarse for a verdict on NLL among {len(found)} claims, whatever the difference."
+            f"Fewer than {NORMAL_FROM} are wrong on {', and on '.join(where)}: there {resamples:,} resamples are too "
+            "coarse for a verdict on NLL, whatever the difference."
         )
     return lines
 
 
 def beyond(found: Sequence[Claim]) -> str:
-    """Do neighbours add anything to what does without them, and to another training? In words, by NLL.
+    """Do neighbours add anything to what does without them, and to another training? In words.
 
-    The plain network is compared where it was scored: what is done to the memory does not touch it.
+    By NLL; where it loses accuracy to what does without neighbours, that too. The plain network is compared where it
+    was scored: what is done to the memory does not touch it.
     """
     words: dict[Verdict, str] = {"no": "worse", "undecided": "not clearly different", "yes": "better"}
     every = list(dict.fromkeys(c.setting for c in found))
@@ -155,11 +172,16 @@ def beyond(found: Sequence[Claim]) -> str:
     ]
     text = (
         "Against the best classifier without neighbours, which is class prototypes alone or the encoder's linear head, "
-        f"calibrated where that is better, its NLL is {'; '.join(parts)}."
+        f"calibrated where that is better, its NLL is {'; '.join(parts)}"
     )
+    lost = [
+        c.setting for c in found if "without neighbours" in c.roles and c.metric == "accuracy" and c.verdict == "no"
+    ]
+    text += f"; its accuracy is worse on {_places(lost, every)}." if lost else "."
     if plain:
         parts = [
-            f"{words[c.verdict]} on {c.dataset}, {c.condition} ({fixed(c.difference, 4, True)}, p {p_value(c.p)})"
+            f"{words[c.verdict]} on {c.dataset}, {c.condition} ({fixed(c.difference, 4, True)}, interval "
+            f"{fixed(c.low, 4, True)} … {fixed(c.high, 4, True)}, p {p_value(c.p)})"
             for kind in words
             for c in plain
             if c.verdict == kind

@@ -169,13 +169,14 @@ def write_report(
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=answered.headline(claims),
+        headline=answered.headline(claims, params["k_eval"]),
         out_of_reach=answered.out_of_reach(claims, resamples, alpha),
         beyond=answered.beyond(claims),
         answers=found,
         conditions=list(dict.fromkeys(condition for _, condition in found)),
         claims=every,
-        n_claims=len(claims),
+        n_primary=sum(c.primary for c in claims),
+        n_others=sum(not c.primary for c in claims),
         several=any(c.runs > 1 for c in claims),
         sections=parts,
         alpha=alpha,

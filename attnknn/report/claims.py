@@ -8,11 +8,14 @@ scored. Best is, bare or with a calibration, whichever has the best mean score i
 Where two of them are the same method the claim is made once.
 
 Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
-holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p. The p
-values of all claims shown are then adjusted by Holm's step-down method (1979), so that the chance of even one false
-"yes" or "no" among them is below `alpha`. The baselines are chosen without the test rows. A verdict also needs the same
-sign in every run, and `FEWEST_ERRORS` errors: where hardly a test row is wrong, NLL and ECE say how sure the methods
-are, and the sample cannot say whether they may be.
+holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p.
+
+There are two families of claims: the primary ones, on the clean memory, and those under changed memories. Each family's
+p values are adjusted by Holm's step-down method (1979) by themselves, so that in either the chance of even one false
+"yes" or "no" is below `alpha`: how many conditions are tried beside it does not decide what the clean memory shows. The
+baselines are chosen without the test rows. A verdict also needs the same sign in every run, and `FEWEST_ERRORS` errors:
+where hardly a test row is wrong, NLL and ECE say how sure the methods are, and the sample cannot say whether they may
+be.
 """
 
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ import pandas as pd
 
 from attnknn.errors import InputError, require
 from attnknn.plots import HIGHER_IS_BETTER
+from attnknn.report.results import CLEAN
 
 Verdict = Literal["yes", "no", "undecided"]
 Setting = tuple[str, str]
@@ -46,7 +50,7 @@ class Claim:
         difference: mean over runs (seeds and repeats) of attention − baseline.
         sd: standard deviation of the difference over runs; 0 for one run.
         low, high: from the lowest to the highest end of the runs' intervals.
-        p: combined over runs and adjusted by Holm's method.
+        p: combined over runs and adjusted by Holm's method within its family.
         errors: test rows that either method gets wrong, in the run that has fewest.
         runs, seeds: how many of each; every seed has an encoder of its own, repeats share it.
         verdict: does attention do better: yes, no (it does worse), undecided.
@@ -71,8 +75,13 @@ class Claim:
     def setting(self) -> Setting:
         return self.dataset, self.condition
 
+    @property
+    def primary(self) -> bool:
+        """Whether its family is that of the clean memory."""
+        return self.condition == CLEAN
 
-def holm(p: Sequence[float]) -> list[float]:
+
+def holm(p: Sequence[float] | np.ndarray) -> list[float]:
     """Holm's adjusted p values, in the order given: max over the smaller ones of (m − rank) · p, at most 1."""
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
@@ -123,7 +132,7 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
         paired: rows of dataset, condition, seed, repeat, method, baseline, metric, difference (method − baseline),
             low, high, errors, p.
         validation: rows of dataset, condition, seed, repeat, method, metric, value: scores on the validation rows.
-        alpha: the chance that is allowed of any false verdict among all claims.
+        alpha: the chance that is allowed of any false verdict among the claims of one family.
 
     Raises:
         InputError: a setting lacks the rows of a claim.
@@ -167,8 +176,11 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
                     "p": combined_p(rows["p"].tolist()),
                 }
                 drafts.append((numbers, rows["difference"].tolist()))
-    adjusted = holm([draft["p"] for draft, _ in drafts])
+    p = np.array([draft["p"] for draft, _ in drafts])
+    primary = np.array([draft["condition"] == CLEAN for draft, _ in drafts], dtype=bool)
+    for family in (primary, ~primary):
+        p[family] = holm(p[family])
     return [
         Claim(**{**draft, "p": p, "verdict": verdict(moves, p, draft["errors"], draft["metric"], alpha)})
-        for (draft, moves), p in zip(drafts, adjusted, strict=True)
+        for (draft, moves), p in zip(drafts, p.tolist(), strict=True)
     ]

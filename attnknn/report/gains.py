@@ -2,11 +2,13 @@
 
 A gain counts from p < alpha, one sign in all runs and `claims.FEWEST_ERRORS` wrong rows on (`claims.verdict`); it is
 ruled out where as many rows are wrong and the interval ends below `MARGIN`. p is combined over runs. What stays open
-because too few rows are wrong, or because the resamples cannot give a p below alpha, is called out of reach.
+because too few rows are wrong, or because the resamples cannot give a p below alpha, is called out of reach; where
+intervals of single scores or a recalibrated ECE are read, so is what an interval that wide could not rule out even
+around zero (`wide`).
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -39,7 +41,7 @@ class Pair:
         p: None where the interval alone decides.
         better: yes, no (worse) or undecided, of the method against the baseline.
         ruled_out: whether a gain that matters is.
-        unreachable: why no difference could have been decided; empty where one could.
+        unreachable: why no difference could have been decided, or ruled out; empty where one could.
     """
 
     difference: float
@@ -55,8 +57,12 @@ class Pair:
         """Whether it is neither decided nor ruled out."""
         return self.better == "undecided" and not self.ruled_out
 
+    @property
+    def ends(self) -> str:
+        return f"{fixed(self.low, 4, True)} … {fixed(self.high, 4, True)}"
+
     def __str__(self) -> str:
-        ends = f"{fixed(self.low, 4, True)} … {fixed(self.high, 4, True)}"
+        ends = self.ends
         if self.p is not None:
             p = p_value(self.p)
             ends += f", p {p if p.startswith('<') else '= ' + p}"
@@ -67,6 +73,18 @@ class Pair:
 def few(errors: int) -> str:
     """Why so few errors decide nothing; empty where they are enough."""
     return f"wrong rows: {errors} of the {FEWEST_ERRORS} needed" if errors < FEWEST_ERRORS else ""
+
+
+def wide(width: float, limit: float, of: str = "intervals of single scores are") -> str:
+    """Why an interval rules nothing out, even around no movement at all; empty where it is narrow enough."""
+    return f"{of} wider than {limit:g}: {fixed(width, 4)}" if width >= limit else ""
+
+
+def blurred(pair: Pair, metric: str) -> Pair:
+    """The pair, out of reach if it is open and an interval of its half-width around zero rules no gain out either."""
+    if not pair.open or pair.unreachable:
+        return pair
+    return replace(pair, unreachable=wide((pair.high - pair.low) / 2, MARGIN[metric], "half the interval is"))
 
 
 def _rows(runs: Sequence[Run], table: str, **where: Any) -> pd.DataFrame:
@@ -87,8 +105,11 @@ def _ruled_out(word: str, low: float, high: float, metric: str, errors: int) -> 
 def pair_of(runs: Sequence[Run], table: str, metric: str, level: Level, **where: Any) -> Pair | None:
     """The rows of a paired table with those values, over runs; None without any."""
     rows = _rows(runs, table, metric=metric, **where)
-    if rows.empty:
-        return None
+    return None if rows.empty else as_pair(rows, metric, level)
+
+
+def as_pair(rows: pd.DataFrame, metric: str, level: Level) -> Pair:
+    """Rows of difference, low, high, errors and p, one a run."""
     p, errors = combined_p(rows["p"].tolist()), int(rows["errors"].min())
     word = verdict(rows["difference"].tolist(), p, errors, metric, level.alpha)
     low, high = float(rows["low"].min()), float(rows["high"].max())
@@ -102,7 +123,13 @@ def pair_of(runs: Sequence[Run], table: str, metric: str, level: Level, **where:
 
 
 def change_of(runs: Sequence[Run], table: str, metric: str, conditions: tuple[str, str], **where: Any) -> Pair | None:
-    """How far a paired difference moves from one condition to another: a difference of differences.
+    """How far a paired difference moves from one condition to another; None where either has no row (see `change`)."""
+    first, second = (_rows(runs, table, metric=metric, condition=name, **where) for name in conditions)
+    return None if first.empty or second.empty else change(first, second, metric)
+
+
+def change(first: pd.DataFrame, second: pd.DataFrame, metric: str) -> Pair:
+    """A difference of differences.
 
         d = d₂ − d₁,   low = low₂ − high₁,   high = high₂ − low₁
 
@@ -111,14 +138,8 @@ def change_of(runs: Sequence[Run], table: str, metric: str, conditions: tuple[st
     never too narrow, and wider than it need be. It decides by itself, without p. Over runs the furthest ends count.
 
     Args:
-        conditions: the one from which, and the one to which.
-
-    Returns:
-        None where either has no row.
+        first, second: rows of difference, low, high, errors, one a run.
     """
-    first, second = (_rows(runs, table, metric=metric, condition=name, **where) for name in conditions)
-    if first.empty or second.empty:
-        return None
     errors = int(min(first["errors"].min(), second["errors"].min()))
     low = float(second["low"].min() - first["high"].max())
     high = float(second["high"].max() - first["low"].min())
@@ -126,7 +147,7 @@ def change_of(runs: Sequence[Run], table: str, metric: str, conditions: tuple[st
     word = "undecided" if errors < FEWEST_ERRORS else "yes" if least > 0 else "no" if most < 0 else "undecided"
     none = _ruled_out(word, low, high, metric, errors)
     moved = float(second["difference"].mean() - first["difference"].mean())
-    return Pair(moved, low, high, None, word, none, few(errors))
+    return blurred(Pair(moved, low, high, None, word, none, few(errors)), metric)
 
 
 def scores_of(runs: Sequence[Run], table: str, metric: str, **where: Any) -> dict[str, tuple[float, float, float]]:

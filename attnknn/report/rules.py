@@ -7,12 +7,18 @@ paired interval are held apart by their own intervals, which is too cautious, si
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from attnknn.plots import CALIBRATIONS, METRICS, method_name
 from attnknn.report.claims import OURS
 from attnknn.report.gains import (
+    MARGIN,
     Finding,
     Level,
     Pair,
+    as_pair,
+    blurred,
+    change,
     change_of,
     few,
     gained,
@@ -22,6 +28,7 @@ from attnknn.report.gains import (
     pair_of,
     rate_verdict,
     scores_of,
+    wide,
 )
 from attnknn.report.historic import METHODS
 from attnknn.report.results import UNCHANGED, Run, joined
@@ -36,28 +43,57 @@ GAP = 0.05  # accuracy between kNN and network: the lower end of the study's 5�
 OVERHEAD = 1.0  # milliseconds a query
 
 
-def outperforms(runs: Sequence[Run], level: Level, metric: str) -> Said | None:
-    """Supported where attention is better than uniform and distance weighting both; see `gained`."""
+def outperforms(runs: Sequence[Run], level: Level) -> Said | None:
+    """Supported where attention is more accurate than uniform and distance weighting both; see `gained`."""
     found = {
-        name: pair_of(runs, "paired", metric, level, method=OURS, baseline=name) for name in ("uniform", "distance")
+        name: pair_of(runs, "paired", "accuracy", level, method=OURS, baseline=name) for name in ("uniform", "distance")
     }
     pairs = {name: pair for name, pair in found.items() if pair is not None}
     if len(pairs) < len(found):
         return None
     parts = [f"against {method_name(name)} {pair}" for name, pair in pairs.items()]
-    return gained(pairs.values()), f"{METRICS[metric]} of attention {', '.join(parts)}"
+    return gained(pairs.values()), f"Accuracy of attention, the whole head, {', '.join(parts)}"
+
+
+def _ablated(runs: Sequence[Run], variant: str, reference: str, metric: str) -> pd.DataFrame:
+    """The ablation's rows of a variant less that reference, with the test rows that the variant gets wrong."""
+    rows = joined(runs, "ablation")
+    if rows.empty:
+        return rows
+    rows = rows[(rows["variant"] == variant) & (rows["reference"] == reference)]
+    right = rows.loc[rows["metric"] == "accuracy", "value"].max()
+    return rows if rows.empty else rows[rows["metric"] == metric].assign(errors=_wrong(runs, right))
+
+
+def temperature(runs: Sequence[Run], level: Level) -> Said | None:
+    """A learned temperature and nothing else against distance weighting with a tuned one, in ECE, both as they are."""
+    rows = _ablated(runs, "alone temperature", "distance", "ece")
+    if rows.empty:
+        return None
+    pair = as_pair(rows, "ece", level)
+    return gained([pair]), f"ECE of a learned temperature alone, against distance weighting with a tuned one: {pair}"
 
 
 def nothing_alone(runs: Sequence[Run], level: Level) -> Said | None:
-    """Attention against distance weighting in accuracy and NLL; and what is left of it beyond vector scaling."""
-    asked = {m: pair_of(runs, "paired", m, level, method=OURS, baseline="distance") for m in ("accuracy", "nll")}
+    """The ablation's historic form against distance weighting in accuracy and NLL, and with vector scaling in NLL.
+
+    The tables hold what each is less the whole head; see `attnknn.report.gains.change`. With folds the historic form is
+    fitted on fewer rows than distance weighting is tuned on, and compared with another head: left out.
+    """
+
+    def against(other: str, metric: str) -> Pair | None:
+        of_other, mine = (_ablated(runs, name, "full", metric) for name in (other, "historic"))
+        return None if of_other.empty or mine.empty else change(of_other, mine, metric)
+
+    asked = {metric: against("distance", metric) for metric in ("accuracy", "nll")}
     pairs = {metric: pair for metric, pair in asked.items() if pair is not None}
     if not pairs:
         return None
     text = ", ".join(f"{METRICS[metric]} {pair}" for metric, pair in pairs.items())
-    left = pair_of(runs, "paired", "nll", level, method=OURS, baseline="distance_vector")
+    left = against("distance_vector", "nll")
     beyond = f"; against the same with vector scaling NLL {left}" if left else ""
-    return nothing_gained(pairs.values()), f"against distance weighting {text}{beyond}"
+    form = "the study's query-key attention, fitted without its faults"
+    return nothing_gained(pairs.values()), f"{form}, against distance weighting: {text}{beyond}"
 
 
 def views(runs: Sequence[Run], level: Level) -> Said | None:
@@ -73,7 +109,7 @@ def views(runs: Sequence[Run], level: Level) -> Said | None:
     alone = {"views": int(paired["views"].max()), "baseline_views": 1}
     names = (*(f"{OURS}_{kind}" for kind in CALIBRATIONS), *METHODS[::-1])
     named = ((name, pair_of(runs, "tta_paired", "ece", level, method=name, baseline=name, **alone)) for name in names)
-    pairs = {name: pair for name, pair in named if pair is not None}
+    pairs = {name: blurred(pair, "ece") for name, pair in named if pair is not None}
     recalibrated = [pair for name, pair in pairs.items() if name not in METHODS]
     if not recalibrated:
         return None
@@ -85,13 +121,22 @@ def views(runs: Sequence[Run], level: Level) -> Said | None:
 
 
 def ensemble(runs: Sequence[Run], level: Level) -> Said | None:
-    """The k-ensemble of attention against its single k, in accuracy and NLL."""
+    """The k-ensemble of attention against its single k, in accuracy and NLL: is every gain that matters ruled out?
+
+    A loss is not asked for, and none is called.
+    """
     of = {"variant": "k_ensemble", "method": OURS, "baseline": "single"}
     named = ((metric, pair_of(runs, "ensemble_paired", metric, level, **of)) for metric in ("accuracy", "nll"))
     pairs = {metric: pair for metric, pair in named if pair is not None}
     if not pairs:
         return None
-    return nothing_gained(pairs.values()), ", ".join(f"{METRICS[metric]} {pair}" for metric, pair in pairs.items())
+    parts = [
+        f"{METRICS[metric]} {fixed(pair.difference, 4, True)} ({pair.ends}), no gain of {MARGIN[metric]:g} is left"
+        if pair.ruled_out
+        else f"{METRICS[metric]} {pair}"
+        for metric, pair in pairs.items()
+    ]
+    return nothing_gained(pairs.values()), f"k-ensemble less single k: {'; '.join(parts)}"
 
 
 def _wrong(runs: Sequence[Run], accuracy: float) -> int:
@@ -100,18 +145,28 @@ def _wrong(runs: Sequence[Run], accuracy: float) -> int:
 
 
 def _of_all(kinds: Sequence[Finding]) -> Finding:
-    """Of a claim about every method: contradicted by one, supported by all; out of reach where all that is open is."""
+    """Of a claim about several: contradicted by one, supported by all; out of reach where all that is open is."""
     if "contradicted" in kinds:
         return "contradicted"
     left = set(kinds) - {"supported"}
     return "supported" if not left else "out of reach" if left == {"out of reach"} else "undecided"
 
 
+def _judged(rows: str, holds: bool, fails: bool, width: str = "") -> tuple[Finding, str]:
+    """A finding, and why it is out of reach: `rows` are too few, or it is open and the interval's `width` too large."""
+    if rows:
+        return "out of reach", rows
+    if holds or fails:
+        return "supported" if holds else "contradicted", ""
+    return "out of reach" if width else "undecided", width
+
+
 def any_k(runs: Sequence[Run], level: Level) -> Said | None:
     """Does every method's accuracy move by less than `FLAT` over k?
 
     What k moves lies between the highest lower end less the lowest upper end, and the highest upper end less the lowest
-    lower end: supported where the latter is below `FLAT`, contradicted where the former is not.
+    lower end: supported where the latter is below `FLAT`, contradicted where the former is not. Out of reach where the
+    latter would not be below it, were the accuracy the same at every k.
     """
     table = joined(runs, "k_sweep")
     ks = [] if table.empty else sorted(k for k in table["k"].unique() if k <= LARGEST)
@@ -123,10 +178,11 @@ def any_k(runs: Sequence[Run], level: Level) -> Said | None:
         if not of:
             continue
         values, lows, highs = zip(*of.values(), strict=True)
-        least, most, why = max(lows) - min(highs), max(highs) - min(lows), few(_wrong(runs, min(values)))
-        kinds.append("out of reach" if why else "supported" if most < FLAT else "undecided")
-        if not why and least >= FLAT:
-            kinds[-1] = "contradicted"
+        least, most = max(lows) - min(highs), max(highs) - min(lows)
+        up, down = ([abs(end - v) for end, v in zip(ends, values, strict=True)] for ends in (highs, lows))
+        too_wide = wide(max(up) + max(down), FLAT)
+        kind, why = _judged(few(_wrong(runs, min(values))), most < FLAT, least >= FLAT, too_wide)
+        kinds.append(kind)
         best, worst = (by(of, key=lambda k, of=of: of[k][0]) for by in (max, min))
         ends = f"at most {fixed(most, 4)}, best at k {best}, worst at {worst}"
         parts.append(f"{method_name(name)} {fixed(max(values) - min(values), 4)} ({ends}{why and '; ' + why})")
@@ -137,7 +193,8 @@ def robust(runs: Sequence[Run], level: Level, table: str, condition: str) -> Sai
     """Does every method keep `KEPT` of its accuracy?
 
     Between its lower end over the clean one's upper, and its upper over the clean one's lower: supported where all of
-    that is kept, contradicted where none is.
+    that is kept, contradicted where none is. Out of reach where, were all of it kept, the intervals would leave open
+    that it is not.
     """
     clean, worse = scores_of(runs, "intervals", "accuracy"), scores_of(runs, table, "accuracy", condition=condition)
     nll, bare = scores_of(runs, table, "nll", condition=condition), scores_of(runs, "intervals", "nll")
@@ -147,9 +204,11 @@ def robust(runs: Sequence[Run], level: Level, table: str, condition: str) -> Sai
         if name not in clean or name not in worse:
             continue
         value, low, high = (worse[name][i] / clean[name][j] for i, j in ((0, 0), (1, 2), (2, 1)))
-        why = few(_wrong(runs, min(worse[name][0], clean[name][0])))
-        kinds.append("supported" if low >= KEPT else "contradicted" if high < KEPT else "undecided")
-        kinds[-1] = "out of reach" if why else kinds[-1]
+        down = worse[name][0] - worse[name][1]
+        too_wide = wide(1 - (clean[name][0] - down) / clean[name][2], 1 - KEPT)
+        rows = few(_wrong(runs, min(worse[name][0], clean[name][0])))
+        kind, why = _judged(rows, low >= KEPT, high < KEPT, too_wide)
+        kinds.append(kind)
         ends = f"{fixed(100 * low, 1)} … {fixed(100 * high, 1)}{why and '; ' + why}"
         move = f", NLL {fixed(bare[name][0], 3)} → {fixed(nll[name][0], 3)}" if name in nll and name in bare else ""
         parts.append(f"{method_name(name)} {fixed(100 * value, 1)} % ({ends}){move}")
@@ -193,11 +252,11 @@ def gap(runs: Sequence[Run], level: Level) -> Said | None:
     pair = pair_of(runs, "paired", "accuracy", level, method=OURS, baseline="cnn")
     if pair is None:
         return None
-    low, high, why = -pair.high, -pair.low, pair.unreachable
-    kind: Finding = "supported" if low >= GAP else "contradicted" if high < GAP else "undecided"
+    low, high = -pair.high, -pair.low
+    kind, why = _judged(pair.unreachable, low >= GAP, high < GAP)
     ends = f"{fixed(100 * low, 2, True)} … {fixed(100 * high, 2, True)}{why and '; ' + why}"
     text = f"{method_name('cnn')} less attention: {fixed(-100 * pair.difference, 2, True)} ({ends}) points"
-    return "out of reach" if why else kind, text
+    return kind, text
 
 
 def inverse_k(runs: Sequence[Run], level: Level) -> Said | None:
@@ -222,11 +281,22 @@ def inverse_k(runs: Sequence[Run], level: Level) -> Said | None:
 
 
 def overhead(runs: Sequence[Run], level: Level) -> Said | None:
-    """Attention's milliseconds a query over those of distance weighting, in batches."""
+    """Attention's milliseconds a query over those of distance weighting: of a query in a batch, and of a query alone.
+
+    Both have to stay below `OVERHEAD`. Of a query alone the medians are timed apart: low = low₂ − high₁ and so on.
+    """
     rows = joined(runs, "profile_heads")
-    rows = rows if rows.empty else rows[(rows["head"] == OURS) & (rows["quantity"] == "over_distance_ms")]
     if rows.empty:
         return None
-    value, low, high = mean_and_ends(rows)
-    kind: Finding = "supported" if high < OVERHEAD else "contradicted" if low >= OVERHEAD else "undecided"
-    return kind, f"{fixed(value, 4)} ms ({fixed(low, 4)} … {fixed(high, 4)})"
+    asked = ((OURS, "over_distance_ms"), (OURS, "single_p50_ms"), ("distance", "single_p50_ms"))
+    batched, mine, other = (rows[(rows["head"] == head) & (rows["quantity"] == of)] for head, of in asked)
+    if batched.empty or mine.empty or other.empty:
+        return None
+    (value, low, high), (base, least, most) = mean_and_ends(mine), mean_and_ends(other)
+    uses = {"in a batch": mean_and_ends(batched), "alone": (value - base, low - most, high - least)}
+    kinds: list[Finding] = [_judged("", top < OVERHEAD, bottom >= OVERHEAD)[0] for _, bottom, top in uses.values()]
+    parts = [
+        f"{use} {fixed(v, 4, True)} ms ({fixed(bottom, 4, True)} … {fixed(top, 4, True)})"
+        for use, (v, bottom, top) in uses.items()
+    ]
+    return _of_all(kinds), f"a query {', '.join(parts)}, {fixed(value, 3)} against {fixed(base, 3)}"

@@ -25,6 +25,7 @@ TABLES = {
         "p",
     )
 }
+_ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
 def ablated(rows: pd.DataFrame) -> pd.DataFrame:
@@ -50,6 +51,18 @@ def ablated(rows: pd.DataFrame) -> pd.DataFrame:
     )
     order = {group: place for place, group in enumerate(pictures.GROUPS)}
     return found.reset_index().sort_values("group", key=lambda g: g.map(order), kind="stable", ignore_index=True)
+
+
+def unlearned(rows: pd.DataFrame) -> tuple[int, int]:
+    """How many full heads answer as distance weighting does, where every fit starts, and how many there are.
+
+    Args:
+        rows: as for `ablated`, of one dataset.
+    """
+    nll = rows[rows["metric"] == "nll"].set_index(["seed", "repeat"])[["variant", "validation", "value"]]
+    full, start = (nll[nll["variant"] == name].drop(columns="variant") for name in ("full", "distance"))
+    same = (full - start).abs().max(axis=1, skipna=False) < _ROUNDING
+    return int(same.sum()), len(full)
 
 
 def carried(ablated: pd.DataFrame, digits: int) -> str:
@@ -99,8 +112,12 @@ def _part(runs: Sequence[Run]) -> Part:
         (f"ablation, {pictures.METRICS[m]}", pictures.forest(others[others["metric"] == m], m))
         for m in ("nll", "accuracy")
     ]
-    heads = int(found["runs"].max())
-    words = carried(found, digits) + (f" Means over {heads} heads." if heads > 1 else " One head each.")
+    still, heads = unlearned(joined(runs, "ablation"))
+    if still == heads:
+        words = "The head did not learn here, it answers as distance weighting does; its parts cannot be judged."
+    else:
+        words = carried(found, digits) + (f" Means over {heads} heads" if heads > 1 else " One head each")
+        words += f", {still} of which did not learn." if still else "."
     return Part(runs[0].dataset, words, shown, [parts_table(found, digits)])
 
 

@@ -234,7 +234,7 @@ def _verdicts(found: Sequence[Conclusion]) -> Table:
     head = ["the study", "our numbers say", "which", "where"]
     rows = [[c.words, c.verdict, c.numbers, c.source] for c in found]
     caption = "What the study concluded, and what our numbers say of it. Brackets hold intervals; p is not adjusted. "
-    caption += "Out of reach is what so few wrong rows, or so few resamples, could not have shown."
+    caption += "Out of reach is what so few wrong rows, so few resamples or so wide an interval could not have shown."
     return Table("conclusions", caption, head, rows, folded=False)
 
 

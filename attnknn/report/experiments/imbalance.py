@@ -27,6 +27,7 @@ def section(runs: Sequence[Run]) -> Section:
         "the given share of the largest one's rows. Encoder, queries and the rows that fit and tune stay as they are.",
         by_dataset([r for r in runs if "imbalance" in r.tables], _part),
         "Many, medium and few are thirds of the classes by their rows in the memory. Balanced accuracy is the mean "
-        "over classes. An encoder that was trained on rare classes too is another question, asked below.",
+        "over classes. An encoder that was trained on rare classes too is another question: "
+        "dvc exp run -S imbalance.train=true.",
         "dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )

@@ -211,7 +211,8 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "cleaning found the labels to be, explain the given labels of val rows; accuracy stays. "
         "Encoders are trained for the share `noise.train_share` of the epochs of `train_embedder`, because later ones "
         "learn wrong labels by heart; a plain network is trained for that share and for all of them, and the better by "
-        "validation accuracy is kept. Each keeps its best epoch alike; validation labels are wrong as often as others. Attention adds something where it is better than distance weighting, the linear head and "
+        "validation accuracy is kept. Each keeps its best epoch alike; validation labels are wrong as often as others. "
+        "Attention adds something where it is better than distance weighting, the linear head and "
         "prototypes alike, and nothing where it is worse than one of them or any gain over all is below "
         f"{MARGIN['accuracy']:g} in accuracy, {MARGIN['nll']:g} in NLL. p values are as measured; better and worse "
         f"need p below {level.alpha:g} and {FEWEST_ERRORS} wrong rows; out of reach is what these data cannot decide.",
