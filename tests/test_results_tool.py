@@ -29,7 +29,7 @@ def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: P
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
     first = readme.read_text(), (tmp_path / "RESULTS.md").read_text()
-    assert first[0].startswith("before\n<!-- results -->\nLearned attention ")
+    assert first[0].startswith("before\n<!-- results -->\n- Learned attention ")
     assert "| birds (300; 3) | Distance + vector scaling |" in first[0]
     assert "old" not in first[0]
     assert first[0].endswith("<!-- /results -->\nafter\n")

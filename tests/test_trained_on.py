@@ -253,7 +253,7 @@ def test_cleaning_that_pays_for_some_is_not_said_to_pay_for_all() -> None:
     noise = noise_run(0.1, 0.0, 1e-5)
     paired = noise.tables["noise_trained_paired"]
     paired.loc[(paired["method"] == "linear") & (paired["baseline"] == "linear"), "p"] = 0.3
-    said = "Cleaning pays for the plain network, attention, distance-weighted kNN, prototypes and is undecided for "
+    said = "Cleaning pays for the plain network, attention, distance-weighted kNN, prototypes; it is undecided for "
     assert f"{said}the linear head; " in at_the_second_rate(noise)
 
 

@@ -84,7 +84,8 @@ def main() -> None:
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     with new_file(Path("README.md")) as draft:
-        results = f"{' '.join(answer)}\n\n{as_markdown(short(runs, made))}\nMade with {versions}."
+        results = "\n".join(f"- {line}" for line in answer)
+        results = f"{results}\n\n{as_markdown(short(runs, made))}\nMade with {versions}."
         draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
     parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples)]

@@ -110,7 +110,7 @@ def _pays(found: dict[str, Pair]) -> str:
     for word, names in by_word.items():
         whom = "every method" if len(names) == len(found) > 1 else ", ".join(names)
         parts.append(f"{says[word]} {whom}")
-    return " and ".join(parts) or "was not tested"
+    return "; it ".join(parts) or "was not tested"
 
 
 def _both(found: Sequence[dict[str, Pair]], digits: int) -> str:
