@@ -4,6 +4,7 @@ Similarities are computed again, in float32 differences, and neighbours are orde
 returns then depends on which candidates an index found, and on nothing else of it.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,19 +12,20 @@ import numpy as np
 _GATHERED = 2**16  # floats gathered at once: they stay in a core's cache
 
 
-def similarity(queries: np.ndarray, keys: np.ndarray, metric: str) -> np.ndarray:
+def similarity(queries: np.ndarray, keys: np.ndarray, metric: str, scratch: np.ndarray | None = None) -> np.ndarray:
     """Similarity of each query to its own keys: −‖q − k‖² (`l2`) or q·k (`ip`).
 
     Args:
         queries: (B, D).
         keys: (B, K, D).
+        scratch: (B, K, D), where differences are written to; may be `keys`.
 
     Returns:
         float32 (B, K).
     """
     if metric == "ip":
         return np.einsum("bd,bkd->bk", queries, keys)
-    difference = keys - queries[:, None]  # (B, K, D)
+    difference = np.subtract(keys, queries[:, None], out=scratch)  # (B, K, D)
     return -np.einsum("bkd,bkd->bk", difference, difference)
 
 
@@ -67,19 +69,22 @@ def settle(
 
 def _similarities(queries: np.ndarray, z: np.ndarray, at: np.ndarray, metric: str, threads: int) -> np.ndarray:
     """Similarity float32 (B, K) of each query to its candidates, a few queries at a time."""
-    out = np.empty(at.shape, dtype=np.float32)
-    step = max(1, _GATHERED // (at.shape[1] * z.shape[1]))
+    size, k, dimensions = len(at), at.shape[1], z.shape[1]
+    out = np.empty((size, k), dtype=np.float32)
+    step = max(1, _GATHERED // (k * dimensions))
 
-    def some(first: int) -> None:
-        part = slice(first, first + step)
-        keys = np.take(z, at[part], axis=0, mode="clip")  # of none it is row 0, whose similarity is then masked
-        out[part] = similarity(queries[part], keys, metric)
+    def some(starts: Sequence[int]) -> None:
+        held = np.empty((min(step, size), k, dimensions), dtype=np.float32)
+        for s in starts:
+            part = slice(s, s + step)
+            keys = held[: len(at[part])]
+            np.take(z, at[part], axis=0, out=keys, mode="clip")  # of none it is row 0, whose similarity is then masked
+            out[part] = similarity(queries[part], keys, metric, scratch=keys)
 
-    starts = range(0, len(at), step)
-    if threads == 1 or len(starts) == 1:
-        for first in starts:
-            some(first)
+    starts = range(0, size, step)
+    if threads == 1 or len(starts) <= 1:
+        some(starts)
     else:  # numpy lets go of the interpreter's lock while it gathers and adds
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda share: [some(first) for first in share], [starts[i::threads] for i in range(threads)]))
+            list(pool.map(some, [starts[i::threads] for i in range(threads)]))
     return out
