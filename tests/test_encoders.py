@@ -84,6 +84,18 @@ def test_the_linear_head_reads_the_vector_that_is_compared() -> None:
     torch.testing.assert_close(logits, e @ made.classifier.weight.T + made.classifier.bias)
 
 
+def test_without_a_projection_the_features_are_the_embedding_and_the_head_is_scaled() -> None:
+    """z = f / ‖f‖ and logits = (W f + b) / 9, with f what the backbone gives."""
+    made, seen = trained(embed_dim=0).eval(), []
+    made.backbone.register_forward_hook(lambda *called: seen.append(called[-1]))
+    z, logits = made(torch.from_numpy(rows()))
+    (f,) = seen
+    assert made.dim == 19
+    assert made.classifier is not None
+    torch.testing.assert_close(z, f / f.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, (f @ made.classifier.weight.T + made.classifier.bias) / 9)
+
+
 # Normalisation
 
 
