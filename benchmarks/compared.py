@@ -76,9 +76,9 @@ def in_rounds(calls: Mapping[str, Callable[[], object]], repeats: int, per: int 
 
 
 def one_by_one(
-    calls: Mapping[str, Callable[[Any], object]], items: Sequence[Any], repeats: int
+    calls: Mapping[str, Callable[[Any], object]], items: np.ndarray, repeats: int
 ) -> dict[str, dict[str, list[float]]]:
-    """Milliseconds a call of a single query, as the quantiles `p50` and `p99` of each round's items."""
+    """Milliseconds a call takes for each of the items alone, as the quantiles `p50` and `p99` of each round."""
 
     def once(call: Callable[[Any], object]) -> list[float]:
         return [milliseconds(partial(call, item)) for item in items]

@@ -4,7 +4,9 @@ The plain bootstrap is a loop over resamples, each of which draws rows and score
 those of the resample; ours are those of the sample.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,7 +108,8 @@ def measure(threads: int, repeats: int, rows: int, queries: int, k: int, resampl
     table: list[Row] = []
 
     torchmetrics = peer("torchmetrics.functional.classification")
-    name, calls, notes = "torchmetrics", {"ours": partial(ece, probs, y)}, {}
+    name, notes = "torchmetrics", {}
+    calls: dict[str, Callable[[], Any]] = {OURS: partial(ece, probs, y)}
     if torchmetrics is not None:
         tensors = torch.from_numpy(probs), torch.from_numpy(y)
         calls[name] = partial(

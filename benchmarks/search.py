@@ -30,8 +30,8 @@ Search = Callable[[np.ndarray, int], np.ndarray]  # queries (B, D), k → positi
 
 
 def _ours(z: np.ndarray, kind: str) -> Search:
-    settings = {"hnsw_m": M, "ef_construction": EF_CONSTRUCTION, "ef_search": EF_SEARCH} if kind == "hnsw" else {}
-    bank = build(z, np.arange(len(z)), kind=kind, **settings)
+    beams = {"hnsw_m": M, "ef_construction": EF_CONSTRUCTION, "ef_search": EF_SEARCH}
+    bank = build(z, np.arange(len(z)), kind=kind, **beams)  # type: ignore[arg-type]
     return lambda q, k: bank.search(q, k)[0]
 
 

@@ -58,7 +58,7 @@ def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
 
 
 def test_the_plain_peers_give_the_same_answers() -> None:
-    data = retrieved(300, 90, 8, 7, (5,))
+    data = retrieved(300, 200, 8, 7, (5,))
     at = data.embeddings.rows(TEST)
     y, ours = data.embeddings.y[at], classify(Distance(5, votes.TEMPERATURE, votes.PRIOR), data, at, 5)
     np.testing.assert_allclose(votes.by_numpy(data, at, 5), ours, atol=1e-6)
@@ -69,10 +69,10 @@ def test_the_plain_peers_give_the_same_answers() -> None:
         assert plain[name] == pytest.approx(found[name], abs=1e-6), name
     assert metrics.ece(ours, y) == pytest.approx(found["ece"], abs=1e-9)
     task = data, at, y, 5
-    both = metrics.ours_in_all(*task, 200), metrics.plain_in_all(*task, 200)
+    both = metrics.ours_in_all(*task, 100), metrics.plain_in_all(*task, 100)
     same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
     spread = both[0][1:].std(0)
-    np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.4 * spread)[same])
+    np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
 
 
 def test_made_up_embeddings_lie_in_clusters_of_unit_vectors() -> None:
