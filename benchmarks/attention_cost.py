@@ -46,12 +46,14 @@ def measure(threads: int, repeats: int, rows: int, dim: int, queries: int, k: in
     """Every head beside `distance`: all queries at once, and single ones."""
     data, made = retrieved(rows, queries, dim, k, EVIDENCE), heads(dim, k)
     asked = data.embeddings.rows(TEST)
-    together = in_rounds({name: partial(classify, h, data, asked, k) for name, h in made.items()}, repeats, queries)
+    together = in_rounds(
+        {name: partial(classify, h, data, asked, k) for name, h in made.items()}, repeats, queries / 1e3
+    )
     one = {name: lambda row, h=h: classify(h, data, row, k) for name, h in made.items()}
     alone = one_by_one(one, asked[:singles, None], repeats)
     table: list[Row] = []
     for what, unit, taken in (
-        (f"{queries:,} queries at once, k {k}", "ms a query", together),
+        (f"{queries:,} queries at once, k {k}", "µs a query", together),
         (f"a single query, p50, k {k}", "ms", alone["p50"]),
         (f"a single query, p99, k {k}", "ms", alone["p99"]),
     ):

@@ -69,7 +69,7 @@ def compared(
     return table
 
 
-def in_rounds(calls: Mapping[str, Callable[[], object]], repeats: int, per: int = 1) -> dict[str, list[float]]:
+def in_rounds(calls: Mapping[str, Callable[[], object]], repeats: int, per: float = 1) -> dict[str, list[float]]:
     """Milliseconds that each call takes in each of `repeats` rounds (see `index_profile.rounds`), by `per` queries."""
     timed = {name: partial(milliseconds, call) for name, call in calls.items()}
     return {name: [ms / per for ms in of] for name, of in rounds(timed, repeats).items()}

@@ -49,9 +49,9 @@ def measure(
         paths = {OURS: partial(classify, Distance(k, TEMPERATURE, PRIOR), data), PEER: partial(by_numpy, data)}
         apart = float(np.abs(paths[OURS](asked, k) - paths[PEER](asked, k)).max())
         notes = {PEER: f"answers at most {apart:.0e} apart"}
-        taken = in_rounds({name: partial(path, asked, k) for name, path in paths.items()}, repeats, queries)
+        taken = in_rounds({name: partial(path, asked, k) for name, path in paths.items()}, repeats)
         what = f"neighbours to probabilities, {queries:,} queries, k {k}"
-        table += compared(what, "ms a query", taken, OURS, notes=notes)
+        table += compared(what, "ms", taken, OURS, notes=notes)
         one = {name: lambda row, path=path, k=k: path(row, k) for name, path in paths.items()}
         for quantile, of in one_by_one(one, asked[:singles, None], repeats).items():
             table += compared(f"neighbours to probabilities, a single query, {quantile}, k {k}", "ms", of, OURS)
@@ -61,6 +61,6 @@ def measure(
         def ours(n=n, k=k) -> torch.Tensor:
             return vote(*distance_weights(n.sims, k, TEMPERATURE, PRIOR), n.labels, n.shares)
 
-        taken = in_rounds({OURS: ours, PEER: partial(added, sims, labels, shares)}, repeats, queries)
-        table += compared(f"the votes alone, {queries:,} queries, k {k}", "ms a query", taken, OURS)
+        taken = in_rounds({OURS: ours, PEER: partial(added, sims, labels, shares)}, repeats)
+        table += compared(f"the votes alone, {queries:,} queries, k {k}", "ms", taken, OURS)
     return table
