@@ -24,9 +24,10 @@ from attnknn.errors import InputError, require
 from attnknn.files import new_file, read_json, write_json
 from attnknn.index_profile import machine
 from attnknn.report.section import Table, as_markdown
+from benchmarks.compared import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
-ON_REQUEST = ()  # by --only alone, since they take long
+ON_REQUEST: tuple[str, ...] = ()  # by --only alone, since they take long
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
 HERE = Path(__file__).parent
 CODE = ("attnknn", "benchmarks/*.py", "stages", "params.yaml")
@@ -65,25 +66,39 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def markdown(name: str, suite: dict[str, Any]) -> str:
-    """A suite's table, with what it was measured on."""
-    about, rows = dict(suite["about"]), []
-    recalls = any("recall" in side for row in suite["rows"] for side in (row["ours"], row["peer"]))
+def beside(rows: list[Row]) -> Table:
+    """Rows of `compared` for people; a column of recalls where somebody has one."""
+    recalls = any("recall" in side for row in rows for side in (row["ours"], row["peer"]))
 
     def side(of: dict[str, Any], unit: str) -> str:
         return f"{of['name']}: {number(of['value'])} {unit}" if "value" in of else of["name"]
 
-    for row in suite["rows"]:
-        ratio = row["ratio"]
+    shown = []
+    for row in rows:
+        ratio, sides = row["ratio"], (row["ours"], row["peer"])
         text = f"{number(ratio['value'])} ({number(ratio['low'])} … {number(ratio['high'])})" if ratio else ""
-        shown = [f"{of['recall']:.4f}" if "recall" in of else "" for of in (row["ours"], row["peer"])]
-        found = [" / ".join(shown) if any(shown) else ""] if recalls else []
-        rows.append(
-            [row["what"], side(row["ours"], row["unit"]), side(row["peer"], row["unit"]), text, *found, row["note"]]
-        )
-    head = ["what", "ours", "peer", "ratio", *(["recall, ours / peer"] if recalls else []), "note"]
+        cells = [row["what"], *(side(of, row["unit"]) for of in sides), text]
+        if recalls:
+            found = [f"{of['recall']:.4f}" if "recall" in of else "" for of in sides]
+            cells.append(" / ".join(found) if any(found) else "")
+        shown.append([*cells, row["note"]])
+    return Table(
+        "", "", ["what", "ours", "peer", "ratio", *(["recall, ours / peer"] if recalls else []), "note"], shown
+    )
+
+
+def as_they_are(rows: list[Row]) -> Table:
+    """Rows of one shape without a peer, as of a suite that compares ours with ours."""
+    shown = [[value if isinstance(value, str) else number(value) for value in row.values()] for row in rows]
+    return Table("", "", list(rows[0]), shown)
+
+
+def markdown(name: str, suite: dict[str, Any]) -> str:
+    """A suite's table, with what it was measured on."""
+    about, rows = suite["about"], suite["rows"]
+    table = beside(rows) if "ratio" in rows[0] else as_they_are(rows)
     told = "; ".join(f"{key} {value}" for key, value in about.items() if key != "says")
-    return f"## {name}\n\n{about['says']}\n\n{as_markdown(Table(name, '', head, rows))}\nMeasured with: {told}.\n"
+    return f"## {name}\n\n{about['says']}\n\n{as_markdown(table)}\nMeasured with: {told}.\n"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -15,10 +15,11 @@ from attnknn.errors import InputError
 from attnknn.files import read_json
 from attnknn.heads import Distance
 from attnknn.metrics import METRICS, scores
-from benchmarks import metrics, votes
+from benchmarks import metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.compared import compared
 from benchmarks.made_up import clustered, retrieved
+from stages.params import read_params
 
 
 @pytest.fixture
@@ -55,6 +56,31 @@ def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
     table = markdown("x", {"about": {"says": "What it is.", "cores": 2}, "rows": [here, gone]})
     assert "| w | ours: 1 s | a: 2 s | 2 (2 … 2) |  / 0.5000 | n |" in table
     assert "| w | ours: 1 s | b |  |  | not installed |" in table
+
+
+def test_rows_without_a_peer_are_shown_as_they_are() -> None:
+    table = markdown("x", {"about": {"says": "S."}, "rows": [{"index": "flat", "build_s": 0.01234, "bytes": 1e6}]})
+    assert "| index | build_s | bytes |\n| --- | --- | --- |\n| flat | 0.0123 | 1,000,000 |" in table
+
+
+def test_a_schedule_fits_the_budget_by_measured_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One takes 3 s and two take 5 s: 1 s is lost once, each takes 2 s, and 12 s bear five."""
+    taken = {1: 3.0, 2: 5.0}
+    monkeypatch.setattr(training, "seconds", lambda call: taken[call.args[0]])
+    assert training.fitted_length(lambda n: None, 12.0, "ours") == 5
+    with pytest.raises(InputError, match=r"0\.04 minutes are too few for ours"):
+        training.fitted_length(lambda n: None, 2.4, "ours")
+
+
+def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
+    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
+    split = training.pictures(16, 8)
+    one, two = (training.plain(split, t, steps, 0, "cpu") for steps in (1, 2))
+    assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
+    z, logits = training.plain_outputs(one, split.x, "cpu")
+    assert (z.shape, logits.shape) == ((46, 512), (46, 10))
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
+    assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
 
 
 def test_the_plain_peers_give_the_same_answers() -> None:
