@@ -153,7 +153,7 @@ def train_encoder(
     if neighbours is not None:
         settings["neighbours"] = {name: v for name, v in vars(neighbours).items() if not name.startswith("_")}
     objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
-    modules = ("bank", "convnet", "encoders", "images", "losses", "neighbour_loss", "objectives")
+    modules = ("bank", "indexes", "settle", "convnet", "encoders", "images", "losses", "neighbour_loss", "objectives")
     modules += ("optimisation", "training", "votes")
     code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in modules]
     start = [t.numpy() for module in (encoder, objectives) for t in module.state_dict().values()]  # weights, shapes

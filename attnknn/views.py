@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
-from attnknn.artifacts import BANK, Artifact, Neighbours
+from attnknn.artifacts import BANK, Artifact, Neighbours, finite
 from attnknn.bank import Bank
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
@@ -46,7 +46,7 @@ class View(Artifact):
             right = value.dtype == np.float32 and value.ndim == 2 and len(value) == len(self.rows)
             given = f"{name}: {value.dtype.name} of shape {value.shape}"
             require(right, f"{given}; expected float32 and {len(self.rows)} rows")
-            require(bool(np.isfinite(value).all()), f"{name}: NaN or infinite values")
+            require(finite(value), f"{name}: NaN or infinite values")
 
     @property
     def neighbours(self) -> Neighbours:
@@ -87,7 +87,7 @@ def see(
     A row never finds itself, by its id. A bank row with the same image is a neighbour as any other, as in `search`.
     """
     z, logits = embed(encoder, x, device, bf16)
-    ids, sims = bank.search(z, min(k_max, len(bank.ids) - 1), exclude=rows, device=device)
+    ids, sims = bank.search(z, min(k_max, len(bank) - 1), exclude=rows, device=device)
     return View(rows, z, ids, sims, bank.metric, logits)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from attnknn.bank import set_threads
+from attnknn.indexes import set_threads
 from attnknn.errors import InputError, require
 from attnknn.files import new_file, read_json, write_json
 from attnknn.index_profile import machine

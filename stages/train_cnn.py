@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings, Split
-from attnknn.bank import set_threads
 from attnknn.device import use_device
 from attnknn.encoders import Encoder, embed_split
 from attnknn.files import write_csv, write_json
+from attnknn.indexes import set_threads
 from attnknn.training import judged_by_logits, summary
 from stages.params import read_params, run
 from stages.schema import Losses, TrainEmbedder

@@ -6,10 +6,10 @@ import torch
 from tqdm import tqdm
 
 from attnknn.artifacts import BANK, Split
-from attnknn.bank import set_threads
 from attnknn.device import use_device
 from attnknn.encoders import Encoder
 from attnknn.files import write_csv, write_json
+from attnknn.indexes import set_threads
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.training import best_epoch, summary, train_encoder

@@ -13,10 +13,10 @@ def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: s
     """Write the space `plain` and the embeddings `cross_entropy` to OUT."""
     # What needs torch is imported here: with nothing to train, as by default, the stage takes no time.
     from attnknn.artifacts import Split
-    from attnknn.bank import set_threads
     from attnknn.corrupted import NETWORK, with_rare_classes
     from attnknn.device import use_device
     from attnknn.gather import retrieve
+    from attnknn.indexes import set_threads
     from stages.train_cnn import trained
 
     kind, t = p.imbalance.train_kind, p.train_embedder

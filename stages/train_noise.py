@@ -14,11 +14,11 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     import numpy as np
 
     from attnknn.artifacts import BANK, Split
-    from attnknn.bank import set_threads
     from attnknn.cleaning import clean_in_rounds, quality
     from attnknn.corrupted import NETWORK, with_wrong_labels
     from attnknn.device import use_device
     from attnknn.gather import retrieve
+    from attnknn.indexes import set_threads
     from attnknn.neighbourhood import Retrieved
     from stages.train_cnn import best_network, trained
 

@@ -7,16 +7,17 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from attnknn.artifacts import Embeddings, Split
-from attnknn.bank import Bank, set_threads
+from attnknn.artifacts import Split
+from attnknn.bank import Bank
 from attnknn.device import use_device
 from attnknn.encoders import Encoder
+from attnknn.indexes import set_threads
 from attnknn.views import View, held_out, images_of, save_views, see
 from stages.params import read_params, run
 
 
-def main(dataset: str, seed: int, split: Path, encoder: Path, embeddings: Path, bank: Path, out: Path) -> None:
-    """Read SPLIT, ENCODER, EMBEDDINGS and BANK; write the views to OUT."""
+def main(dataset: str, seed: int, split: Path, encoder: Path, bank: Path, out: Path) -> None:
+    """Read SPLIT, ENCODER and BANK; write the views to OUT."""
     p = read_params(dataset, "tta", "k_max", "device", "threads")
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
@@ -24,7 +25,7 @@ def main(dataset: str, seed: int, split: Path, encoder: Path, embeddings: Path, 
 
     def views() -> Iterator[tuple[str, View]]:
         model, about = Encoder.load(encoder)
-        memory, rows = Bank.load(bank, Embeddings.load(embeddings).z), held_out(data.part)
+        memory, rows = Bank.load(bank, mmap=True), held_out(data.part)
         total = int(p.tta.flip) + p.tta.crops
         made = images_of(torch.from_numpy(np.asarray(data.x[rows])), **p.tta.model_dump(), seed=seed)
         for name, x in tqdm(made, f"views {dataset}/{seed}", total, unit="view", delay=2, disable=None):
