@@ -68,6 +68,7 @@ class Encoder(nn.Module):
         depth: convolutions in each of the ConvNet's groups.
         dropout: in the MLP and the projection.
         pretrained: ImageNet weights for a ResNet.
+        flip_average: once trained, e is the mean of an image's and of its mirror image's.
 
     Raises:
         InputError: the kind does not fit the shape, or weights are not at hand.
@@ -83,6 +84,7 @@ class Encoder(nn.Module):
         depth: int = 2,
         dropout: float = 0.0,
         pretrained: bool = False,
+        flip_average: bool = False,
     ) -> None:
         super().__init__()
         image = len(shape) == 3
@@ -92,8 +94,9 @@ class Encoder(nn.Module):
             f"take {'convnet, resnet18 or resnet50 for images' if image else 'mlp for tables'}",
         )
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
-        self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout}
+        self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
         channels = (shape[0], 1, 1) if image else (shape[0],)
+        self.flip_average = flip_average and image
         self.mean: Tensor
         self.std: Tensor
         self.register_buffer("mean", torch.zeros(channels))
@@ -138,12 +141,17 @@ class Encoder(nn.Module):
                 some = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
                 self.backbone.whiten((some.float() - self.mean) / self.std)
 
-    def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
-        """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
+    def _embed(self, x: Num[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         x = (x.float() - self.mean) / self.std
         if x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        e = self.projection(self.backbone(x))  # (B, D)
+        return self.projection(self.backbone(x))
+
+    def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
+        """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
+        e = self._embed(x)
+        if self.flip_average and not self.training:
+            e = (e + self._embed(x.flip(-1))) / 2
         logits = None if self.classifier is None else self.head_scale * self.classifier(e)
         return F.normalize(e.float(), dim=1), logits
 

@@ -97,6 +97,7 @@ class TrainEmbedder(Block):
     depth: Count
     embed_dim: Whole
     dropout: Rate
+    flip_average: bool
     epochs: Count
     batch_size: Annotated[int, Field(ge=2)]
     lr: Positive

@@ -18,7 +18,7 @@ from stages.schema import TrainEmbedder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
-NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout"}
+NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
 NOT_LOOP = {"encoder", "losses", "knn"} | NETWORK | LOSS
 
 
