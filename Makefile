@@ -1,10 +1,11 @@
 # Everything sets itself up: the first target that runs makes .venv from constraints.txt.
 PYTHON ?= python3
 BASE ?=
+BENCH ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test check review results clean
+.PHONY: repro test check review results bench clean
 
 repro: .venv/ready          ## the whole pipeline; only what changed runs
 	dvc repro
@@ -24,6 +25,9 @@ review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision
 results: .venv/ready        ## the results tables of README.md and RESULTS.md, from metrics/ and plots/
 	@python tools/results.py
 
+bench: .venv/bench          ## ours beside real peers; BENCH='--only search' for a part, BENCH=--help for the rest
+	@python -m benchmarks $(BENCH)
+
 clean:                      ## what the pipeline made in the work tree; DVC's cache stays
 	rm -rf data models report dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
 
@@ -32,4 +36,9 @@ clean:                      ## what the pipeline made in the work tree; DVC's ca
 		{ echo "error: Python 3.11 or newer is needed; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/bench: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' || \
+		echo "warning: not every peer can be installed here; their rows will say so"
 	touch $@

@@ -128,8 +128,8 @@ def test_every_stage_says_what_it_does() -> None:
 
 
 LAYERS = [
-    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "stopping", "parallel"},
-    {"torchvision_import", "files", "device", "neighbour_loss", "indexes", "settle"},
+    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "stopping", "parallel", "convnet"},
+    {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
     {"neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},

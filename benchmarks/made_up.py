@@ -1,0 +1,53 @@
+"""Made-up data from fixed seeds: embeddings like a trained encoder's, and queries with neighbours already found."""
+
+import numpy as np
+
+from attnknn.artifacts import BANK, TEST, Embeddings, Evidence, Neighbours
+from attnknn.neighbourhood import Retrieved
+
+CLASSES = 10
+_RANK, _WITHIN, _NOISE = 16, 0.5, 0.15  # of the spread within a class: dimensions, size; and size of what has no form
+_OWN = 0.8  # share of neighbours of the query's own class
+
+
+def clustered(rows: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors float32 (rows, dim) about CLASSES centres, and their classes int64 (rows,).
+
+        z ∝ centre_y + .5·A_y·u + .15·v,   u of 16 dimensions and v of all, normal, both of expected length 1
+
+    A trained encoder's embeddings lie so: a few directions hold what varies within a class. Uniform noise would have no
+    near neighbours to find, and approximate search would look worse on it than it is.
+    """
+    rng = np.random.default_rng(seed)
+    y = rng.integers(CLASSES, size=rows)
+    centres = rng.standard_normal((CLASSES, dim), dtype=np.float32) / np.sqrt(dim)
+    spans = rng.standard_normal((CLASSES, _RANK, dim), dtype=np.float32) / np.sqrt(dim * _RANK)
+    z = _NOISE / np.sqrt(dim) * rng.standard_normal((rows, dim), dtype=np.float32)
+    for c in range(CLASSES):
+        at = np.flatnonzero(y == c)
+        z[at] += centres[c] + _WITHIN * rng.standard_normal((len(at), _RANK), dtype=np.float32) @ spans[c]
+    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32), y
+
+
+def retrieved(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...], seed: int = 0) -> Retrieved:
+    """A bank of `rows` and then `queries` test rows with k drawn neighbours each, four in five of their own class.
+
+    For what comes after the search, whose time does not depend on which rows the neighbours are.
+    """
+    rng = np.random.default_rng(seed)
+    n = rows + queries
+    y, part = np.arange(n) % CLASSES, np.full(n, BANK, dtype=np.int8)
+    part[rows:] = TEST
+    own = rng.random((queries, k)) < _OWN
+    of = np.where(own, y[rows:, None], rng.integers(CLASSES, size=(queries, k)))
+    ids = (rng.integers(rows // CLASSES, size=(queries, k)) * CLASSES + of).astype(np.int32)
+    sims = -np.sort(rng.random((queries, k), dtype=np.float32), axis=1)
+    z = rng.standard_normal((n, dim), dtype=np.float32)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    agreement, density = rng.random((n, len(sizes)), dtype=np.float32), -rng.random(n, dtype=np.float32)
+    prototypes = rng.standard_normal((CLASSES, dim), dtype=np.float32)
+    return Retrieved(
+        Embeddings(z, y, part, tuple("abcdefghij")),
+        Neighbours(np.arange(rows, n, dtype=np.int32), ids, sims, "l2"),
+        Evidence(agreement, density, prototypes, sizes),
+    )

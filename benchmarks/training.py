@@ -1,0 +1,214 @@
+"""Training: the project's encoder beside a plain ResNet18, float32 and eager, on the same images and threads.
+
+Images a second, by two trainings of different length: what takes its time once (start, compiling, the last validation)
+cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows of a dataset
+when both have the same minutes: each fits its schedule to the budget by the speed just measured.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
+
+from attnknn.artifacts import BANK, TEST, Split
+from attnknn.device import use_device
+from attnknn.encoders import Encoder, embed
+from attnknn.errors import require
+from attnknn.images import augment
+from attnknn.index_profile import rounds
+from attnknn.torchvision_import import torchvision
+from benchmarks.compared import Row, compared
+from stages.params import read_params
+from stages.schema import TrainEmbedder
+from stages.train_embedder import train
+
+SIZES = {
+    "full": {"like": "cifar10", "ours_rows": 2048, "long": 2, "most": 3, "widths": None, "batch": None},
+    "quick": {"like": "cifar10", "ours_rows": 64, "long": 1, "most": 1, "widths": [4], "batch": 8},
+}
+OURS, PEER = "ours", "ResNet18, float32, eager"
+SPLITS = Path("data/split")
+_LR, _DECAY = 0.1, 5e-4  # of the ResNet: SGD with Nesterov momentum and one cycle, as is usual for it on CIFAR
+
+
+def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> Encoder:
+    """The project's encoder after so many epochs. All that is known here of its training; a change of it ends here."""
+    t = t.model_copy(update={"epochs": epochs, "validate_every": epochs})
+    return train(split, t, seed, device, "benchmark", state=None)[0]
+
+
+def outputs(encoder: Encoder, t: TrainEmbedder, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Unit embeddings (N, D) and logits (N, C) of ours."""
+    z, logits = embed(encoder, x, device, t.bf16)
+    require(logits is not None, "train_embedder.losses.cross_entropy: 0, so there is no linear head to compare")
+    return z, logits  # type: ignore[return-value]
+
+
+class PlainResNet(nn.Module):
+    """torchvision's ResNet18 with a 3×3 stem and no max-pool, over normalised images: features (B, 512) and logits."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__()
+        channels = split.x.shape[1]
+        bank = split.x[split.part == BANK].astype(np.float32)
+        self.mean: torch.Tensor
+        self.std: torch.Tensor
+        self.register_buffer("mean", torch.from_numpy(bank.mean((0, 2, 3), keepdims=True)))
+        self.register_buffer("std", torch.from_numpy(bank.std((0, 2, 3), keepdims=True)))
+        self.body = torchvision.models.resnet18(weights=None)
+        self.body.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.body.maxpool = nn.Identity()  # type: ignore[assignment]
+        self.head = nn.Linear(self.body.fc.in_features, len(split.classes))
+        self.body.fc = nn.Identity()  # type: ignore[assignment]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = self.body((x.float() - self.mean) / self.std)
+        return features, self.head(features)
+
+
+def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) -> PlainResNet:
+    """The ResNet after so many steps of the same batch size and augmentation as ours, by cross-entropy."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    net = PlainResNet(split).to(device).train()
+    optimiser = torch.optim.SGD(net.parameters(), _LR, momentum=0.9, weight_decay=_DECAY, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _LR, total_steps=steps)
+    x, y = torch.from_numpy(split.x[split.part == BANK]), torch.from_numpy(split.y[split.part == BANK])
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        if len(order) < t.batch_size:
+            order = torch.randperm(len(x), generator=generator)
+        rows, order = order[: t.batch_size], order[t.batch_size :]
+        mirrored = torch.rand(len(rows), generator=generator) < 0.5 if t.augment.flip else None
+        views = augment(x[rows], generator, mirrored=mirrored, **t.augment.model_dump(exclude={"flip"})).to(device)
+        loss = F.cross_entropy(net(views)[1], y[rows].to(device))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+        float(loss.detach())  # on a GPU: wait
+    return net
+
+
+@torch.inference_mode()
+def plain_outputs(net: PlainResNet, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Unit features (N, 512) and logits (N, C) of the ResNet."""
+    found = [net.eval()(torch.from_numpy(x[s : s + 250]).to(device)) for s in range(0, len(x), 250)]
+    features, logits = (torch.cat([pair[i] for pair in found]).cpu() for i in (0, 1))
+    return F.normalize(features).numpy(), logits.numpy()
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def pictures(bank: int, size: int, classes: int = 10, seed: int = 0) -> Split:
+    """Noise of the shape of images, `bank` rows in the bank and as many as there are classes in each other part."""
+    rng = np.random.default_rng(seed)
+    n = bank + 3 * classes
+    part = np.repeat(np.arange(4, dtype=np.int8), [bank, classes, classes, classes])
+    x = rng.integers(256, size=(n, 3, size, size), dtype=np.uint8)
+    return Split(x, np.arange(n) % classes, part, tuple("abcdefghij"[:classes]))
+
+
+def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long: int) -> list[Row]:
+    """Images a second while training on 32×32 images."""
+    split, seed = pictures(ours_rows, 32), 0
+
+    def rate(of: Callable[[int], object], images: int) -> float:
+        short = seconds(partial(of, 1))
+        return images * long / (seconds(partial(of, 1 + long)) - short)
+
+    calls = {
+        OURS: lambda: rate(lambda n: ours(split, t, n, seed, device), ours_rows // t.batch_size * t.batch_size),
+        PEER: lambda: rate(lambda n: plain(split, t, n, seed, device), t.batch_size),
+    }
+    what = f"training on 3 × 32 × 32, batch {t.batch_size}, {device}"
+    return compared(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
+
+
+def fitted_length(call: Callable[[int], object], budget: float, name: str) -> int:
+    """How many epochs or steps fit into `budget` seconds, by trainings of 1 and 2 after one to warm up.
+
+    Raises:
+        InputError: not even one.
+    """
+    call(1)
+    first, second = seconds(partial(call, 1)), seconds(partial(call, 2))
+    each = max(second - first, 1e-3)
+    fits = int((budget - max(0.0, first - each)) / each)
+    require(
+        fits >= 1, f"accuracy: {budget / 60:g} minutes are too few for {name}: one takes {first / 60:.1f}; give more"
+    )
+    return fits
+
+
+def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: int) -> list[Row]:
+    """Test accuracy of the linear head and of kNN on the features after the same minutes of training."""
+    split = Split.load(SPLITS / dataset / str(seed))
+    require(split.is_image, f"accuracy: {dataset} holds no images; a ResNet needs some")
+    bank, test = split.rows(BANK), split.rows(TEST)
+
+    def judged(of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+        z, logits = of(split.x[test])
+        judge = KNeighborsClassifier(t.k_val).fit(of(split.x[bank])[0], split.y[bank])
+        knn = float(judge.score(z, split.y[test]))  # type: ignore[arg-type]
+        return {"linear head": float((logits.argmax(1) == split.y[test]).mean()), f"kNN, k {t.k_val}": knn}
+
+    found, told = {}, {}
+    for name, unit, call, out in (
+        (OURS, "epochs", lambda n: ours(split, t, n, seed, device), lambda net, x: outputs(net, t, x, device)),
+        (PEER, "steps", lambda n: plain(split, t, n, seed, device), lambda net, x: plain_outputs(net, x, device)),
+    ):
+        length = fitted_length(call, 60 * minutes, name)
+        start = time.perf_counter()
+        net = call(length)
+        told[name] = f"{length:,} {unit} in {(time.perf_counter() - start) / 60:.2f} min"
+        found[name] = judged(partial(out, net))
+    note = {PEER: f"ours {told[OURS]}, peer {told[PEER]}; seed {seed}"}
+    table: list[Row] = []
+    for judge in found[OURS]:
+        values = {name: [scores[judge]] for name, scores in found.items()}
+        what = f"{dataset}, {minutes:g} minutes, {judge}"
+        table += compared(what, "test accuracy", values, OURS, higher_is_better=True, notes=note)
+    return table
+
+
+def measure(
+    threads: int,
+    repeats: int,
+    like: str,
+    ours_rows: int,
+    long: int,
+    most: int,
+    widths: list[int] | None,
+    batch: int | None,
+    goal: tuple[float, str, int] | None = None,
+) -> list[Row]:
+    """Throughput with the settings of a dataset; then accuracy after the same time, where a goal is given.
+
+    Args:
+        like: dataset whose settings in params.yaml are taken.
+        ours_rows, long: bank rows of ours, and epochs (of the peer: steps) by which the longer training is longer.
+        most: rounds, where fewer than `repeats`, since the ResNet takes its time.
+        widths, batch: instead of those, to be quick.
+        goal: minutes, dataset, and seed of its split.
+    """
+    p = read_params(like, "train_embedder", "device")
+    device, t = use_device(p.device, threads), p.train_embedder
+    changes = {"widths": widths, "batch_size": batch}
+    t = t.model_copy(update={name: value for name, value in changes.items() if value is not None})
+    table = throughput(t, device, min(most, repeats), ours_rows, long)
+    if goal is not None:
+        minutes, dataset, seed = goal
+        table += accuracy(read_params(dataset, "train_embedder").train_embedder, device, minutes, dataset, seed)
+    return table
