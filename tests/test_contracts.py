@@ -128,12 +128,24 @@ def test_every_stage_says_what_it_does() -> None:
 
 
 LAYERS = [
-    {"errors", "losses", "objectives", "metrics", "images", "votes", "corrupt", "stopping", "parallel", "convnet"},
+    {
+        "errors",
+        "losses",
+        "objectives",
+        "metrics",
+        "images",
+        "votes",
+        "corrupt",
+        "stopping",
+        "parallel",
+        "convnet",
+        "adamw",
+    },
     {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
     {"neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
-    {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "cleaning"},
+    {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "view_images", "cleaning"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {
         "study",
@@ -142,6 +154,7 @@ LAYERS = [
         "theory",
         "tta",
         "ensemble",
+        "seeds_ensemble",
         "hard",
         "selective",
         "conformal",
