@@ -145,13 +145,16 @@ class TrainEmbedder(Block):
 
 
 class BuildIndex(Block):
-    kind: Literal["flat", "hnsw", "ivf"]
+    kind: Literal["flat", "hnsw", "ivf", "ivfpq", "auto"]
     metric: Literal["l2", "ip"]
     hnsw_m: Annotated[int, Field(ge=2)]
     ef_construction: Count
     ef_search: Count
-    ivf_nlist: Count
-    ivf_nprobe: Count
+    ivf_nlist: Whole
+    ivf_nprobe: Whole
+    pq_bytes: Whole
+    pq_refine: Count
+    build_threads: Count
 
 
 class EvidenceSizes(Block):
@@ -278,8 +281,8 @@ class Hnsw(Block):
 
 
 class Ivf(Block):
-    ivf_nlist: Count
-    ivf_nprobe: Count
+    ivf_nlist: Whole
+    ivf_nprobe: Whole
 
 
 class Profile(Block):

@@ -45,12 +45,12 @@ def test_approximate_indexes_are_built_alike_under_any_thread_count(tmp_path: Pa
 
 
 def test_sizes_by_the_number_of_rows() -> None:
-    """4·√N lists, as far as each has 39 rows; a 32nd of them is read; parts of at most four dimensions a byte."""
+    """4·√N lists, as far as each has 39 rows; 64 or a 32nd are read; 16 bytes, or parts of at most eight dimensions."""
     assert [lists_of(n) for n in (1, 78, 1521, 10_000, 1_000_000)] == [1, 2, 39, 256, 4000]
     assert [lists_of(n, 100) for n in (78, 10_000)] == [2, 100]
-    assert [probes_of(lists) for lists in (1, 256, 4000)] == [1, 16, 125]
+    assert [probes_of(lists) for lists in (1, 256, 4000)] == [1, 64, 125]
     assert [probes_of(256, n) for n in (1, 300)] == [1, 256]
-    assert [code_bytes(d) for d in (1, 7, 30, 64, 256)] == [1, 7, 10, 16, 64]
+    assert [code_bytes(d) for d in (1, 7, 30, 64, 130, 256)] == [1, 7, 30, 16, 26, 32]
     assert code_bytes(30, 6) == 6
     with pytest.raises(InputError, match="pq_bytes: 4 do not divide 30 dimensions"):
         code_bytes(30, 4)
