@@ -53,8 +53,8 @@ class Bank:
         index: candidates for the nearest of z.
         mapped: whether it lies on disk, memory-mapped; no row can be added or removed then.
 
-    `len(bank)` is the number of rows that a search can find. `add` and `remove` work in place, and in time that does
-    not grow with N but for a look through the ids; z and ids of before are then no longer valid.
+    `len(bank)` is the number of rows that a search can find. `add` and `remove` work in place and build nothing anew;
+    z and ids as they were before are then no longer valid. What was handed to `build` stays as it is.
     """
 
     z: np.ndarray
@@ -63,7 +63,7 @@ class Bank:
     index: Index
     mapped: bool = False
     _room: tuple[np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False)
-    _hidden: int = field(init=False, repr=False)
+    _hidden: int = field(default=0, init=False, repr=False)
     _shown: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,8 @@ class Bank:
         given = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
         require(queries.shape[1] == dimensions, given)
         rows = len(queries)
-        exclude = np.empty((rows, 0), dtype=np.int64) if exclude is None else exclude.reshape(rows, -1)
+        exclude = np.empty((rows, 0), dtype=np.int64) if exclude is None else exclude
+        exclude = exclude[:, None] if exclude.ndim == 1 else exclude  # (B, E)
         most, extra = len(self), exclude.shape[1]
         if k + extra > most and extra:
             most -= int(np.isin(exclude, self.ids[self.ids >= 0]).sum(1).max(initial=0))
@@ -127,7 +128,7 @@ class Bank:
         ids = _names(ids, len(z))
         given = f"bank: {z.shape[1]} dimensions to add; it has {self.z.shape[1]}"
         require(z.shape[1] == self.z.shape[1], given)
-        there = ids[np.isin(ids, self.ids)]
+        there = self.ids[np.isin(self.ids, ids)]
         require(len(there) == 0, f"bank: row ids {_listed(there)} are in it already; remove them first, or leave them")
         before, rows = len(self.ids), len(self.ids) + len(ids)
         self._make_room(rows, np.result_type(self.ids, ids))
@@ -198,6 +199,8 @@ class Bank:
 
     def _hide(self) -> None:
         """Take note of the rows that a graph must not find."""
+        if self.index.forgets:
+            return
         shown = self.ids >= 0
         self._hidden = len(shown) - int(shown.sum())
         self._shown = np.packbits(shown, bitorder="little") if self._hidden else None
