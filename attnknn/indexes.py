@@ -126,7 +126,10 @@ class Index:
         if shown is None:
             return lambda queries, k: self.made.search(queries, k)[1]
         beam = self.made.hnsw.efSearch
-        told = faiss.SearchParametersHNSW(sel=faiss.IDSelectorBitmap(shown), efSearch=beam)
+        told = faiss.SearchParametersHNSW(  # type: ignore[attr-defined]
+            sel=faiss.IDSelectorBitmap(shown),  # type: ignore[call-arg]
+            efSearch=beam,
+        )
         return lambda queries, k: self.made.search(queries, k, params=told)[1]
 
     def add(self, z: np.ndarray, at: np.ndarray, threads: int = 1) -> None:

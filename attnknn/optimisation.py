@@ -110,5 +110,6 @@ class LookAhead:
     def move(self, step: int, steps: int, last: bool) -> None:
         """After so many of the steps; `last`, of an epoch, is always one after which θ = φ."""
         if self.every and (last or step % self.every == 0):
-            torch._foreach_lerp_(self.slow, self.fast, 1 - 0.95**5 * (step / steps) ** 3)
-            torch._foreach_copy_(self.fast, self.slow)
+            share = 1 - 0.95**5 * (step / steps) ** 3
+            for slow, fast in zip(self.slow, self.fast, strict=True):
+                fast.copy_(slow.lerp_(fast, share))
