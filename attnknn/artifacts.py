@@ -5,6 +5,7 @@ Row ids are positions in the dataset's `Split` and mean the same row in every ar
 """
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,14 +19,25 @@ PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
 
 
+_CHECKED = 2**22  # values looked at in one go, so that a check holds megabytes beside an array of gigabytes
+
+
+def _slices(value: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that together are all of them, of some millions of values each."""
+    step = max(1, _CHECKED * len(value) // max(1, value.size))
+    return (slice(s, s + step) for s in range(0, len(value), step))
+
+
+def finite(value: np.ndarray) -> bool:
+    """Whether no value of an array is NaN or infinite."""
+    return all(bool(np.isfinite(value[rows]).all()) for rows in _slices(value))
+
+
 def _check_array(name: str, value: np.ndarray, dtypes: tuple[str, ...], ndim: tuple[int, ...]) -> None:
     require(value.dtype.name in dtypes, f"{name}: dtype {value.dtype.name}; expected {' or '.join(dtypes)}")
     require(value.ndim in ndim, f"{name}: shape {value.shape}; expected {' or '.join(map(str, ndim))} dimensions")
     if value.dtype.kind == "f":
-        require(
-            bool(np.isfinite(value).all()),
-            f"{name}: NaN or infinite values in an array of shape {value.shape}",
-        )
+        require(finite(value), f"{name}: NaN or infinite values in an array of shape {value.shape}")
 
 
 class Artifact:
@@ -180,9 +192,10 @@ class Neighbours(Artifact):
             self.ids.shape == self.sims.shape and len(self.ids) == len(self.rows),
             f"shapes: rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape} do not agree",
         )
-        found = self.ids >= 0
-        require(bool((np.isfinite(self.sims) == found).all()), "sims: must be finite exactly where ids is not −1")
-        require(bool(found[:, :1].all()), "ids: a query has no neighbour at all")
+        for rows in _slices(self.ids):
+            agree = np.isfinite(self.sims[rows]) == (self.ids[rows] >= 0)
+            require(bool(agree.all()), "sims: must be finite exactly where ids is not −1")
+        require(bool((self.ids[:, :1] >= 0).all()), "ids: a query has no neighbour at all")
         require(bool((np.diff(self.rows) > 0).all()), "rows: must ascend")
 
     def of(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

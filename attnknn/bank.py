@@ -1,66 +1,76 @@
-"""The memory: bank rows with their ids, and their nearest neighbours. The only module that imports faiss.
+"""The memory: bank rows with their ids, and their nearest neighbours.
 
-Whatever the index, the search ends alike: similarities are computed again from the vectors themselves, in float32
-differences, and neighbours are ordered by (similarity, id). So exact duplicates are at distance 0 exactly, and flat,
-HNSW, IVF and GPU search agree to the bit on the neighbours that they all find.
+Whatever the index, the search ends alike, in `settle`: exact duplicates are at distance 0 exactly, and all kinds of
+index, and GPU search, agree to the bit on the neighbours that they all find.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import faiss
 import numpy as np
 
-from attnknn.artifacts import BANK, Embeddings, Neighbours
+from attnknn import indexes
+from attnknn.artifacts import BANK, Embeddings, Neighbours, finite
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
+from attnknn.indexes import KINDS, METRICS, Index
+from attnknn.settle import settle
 
-FAISS = faiss.__version__
-KINDS = ("flat", "hnsw", "ivf")
-_GATHERED = 2**20  # floats gathered at once when similarities are computed again: they stay in the CPU's cache
-_CHUNK = 64 * 2**20  # similarities held at once on a GPU
-_TRAINING = 39  # rows a cluster that faiss wants to find its centre from
+_CANDIDATES = 2**22  # candidates of all queries that are searched for at once
+_QUERIES = 4096  # faiss compares so many queries at once where it compares all rows
+_SHOWN = 10  # row ids that an error names
 
 
 def _rows(name: str, value: np.ndarray) -> np.ndarray:
     """A float32 C-contiguous (N, D) copy or view; refuses NaN and infinity."""
     require(value.ndim == 2, f"{name}: shape {value.shape}; expected (rows, dimensions)")
     value = np.ascontiguousarray(value, dtype=np.float32)
-    require(bool(np.isfinite(value).all()), f"{name}: NaN or infinite values")
+    require(finite(value), f"{name}: NaN or infinite values")
     return value
 
 
-def similarity(queries: np.ndarray, keys: np.ndarray, metric: str) -> np.ndarray:
-    """Similarity of each query to its own keys: −‖q − k‖² (`l2`) or q·k (`ip`).
-
-    Args:
-        queries: (B, D).
-        keys: (B, K, D).
-
-    Returns:
-        float32 (B, K).
-    """
-    if metric == "ip":
-        return np.einsum("bd,bkd->bk", queries, keys)
-    difference = keys - queries[:, None]  # (B, K, D)
-    return -np.einsum("bkd,bkd->bk", difference, difference)
+def _names(ids: np.ndarray, rows: int) -> np.ndarray:
+    """Row ids as int32 where they fit, as int64 otherwise."""
+    ids = np.asarray(ids, dtype=np.int64)
+    require(ids.shape == (rows,), f"bank: {rows} vectors and ids of shape {ids.shape}")
+    require(ids.min(initial=0) >= 0, "bank: row ids below 0")
+    require(len(np.unique(ids)) == len(ids), "bank: row ids repeat")
+    return ids.astype(np.int32) if ids.max(initial=0) <= np.iinfo(np.int32).max else ids
 
 
-@dataclass(frozen=True)
+def _listed(ids: np.ndarray) -> str:
+    return ", ".join(map(str, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+
+
+@dataclass(eq=False)
 class Bank:
-    """An index over bank rows.
+    """An index over bank rows, which can be added and removed.
 
     Attributes:
         z: float32 (N, D) the vectors.
-        ids: int64 (N,) their row ids, unique.
+        ids: (N,) their row ids, unique; int32 where they fit, else int64. −1 is a row removed from an HNSW graph.
         metric: `l2` or `ip`.
-        index: the faiss index over z, its labels positions in z; None for exact search by torch on a GPU.
+        index: candidates for the nearest of z.
+        mapped: whether it lies on disk, memory-mapped; no row can be added or removed then.
+
+    `len(bank)` is the number of rows that a search can find. `add` and `remove` work in place, and in time that does
+    not grow with N but for a look through the ids; z and ids of before are then no longer valid.
     """
 
     z: np.ndarray
     ids: np.ndarray
     metric: str
-    index: faiss.Index | None
+    index: Index
+    mapped: bool = False
+    _room: tuple[np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False)
+    _hidden: int = field(init=False, repr=False)
+    _shown: np.ndarray | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._hide()
+
+    def __len__(self) -> int:
+        return len(self.ids) - self._hidden
 
     def search(
         self, queries: np.ndarray, k: int, exclude: np.ndarray | None = None, device: str = "cpu"
@@ -74,85 +84,163 @@ class Bank:
             device: with `cuda…` and a flat index, exact search by torch there.
 
         Returns:
-            ids int32 (B, k) and sims float32 (B, k), −1 and −inf where an approximate index found fewer than k.
+            ids (B, k) of the bank's type and sims float32 (B, k), −1 and −inf where an approximate index found fewer
+            than k. Beside them no more is held than queries of some 100 MB of candidates need.
 
         Raises:
             InputError: dimensions differ, values are not finite, or k is out of range.
         """
-        queries = _rows("queries", queries)
-        require(
-            queries.shape[1] == self.z.shape[1],
-            f"queries: {queries.shape[1]} dimensions; the bank has {self.z.shape[1]}",
-        )
-        if exclude is None:
-            exclude = np.empty((len(queries), 0), dtype=np.int64)
-        exclude = exclude.reshape(len(queries), -1)
-        extra = exclude.shape[1]
-        hidden = int(np.isin(exclude, self.ids).sum(1).max(initial=0))
-        most = len(self.ids) - hidden
-        require(
-            1 <= k <= most,
-            f"k: {k} neighbours asked for; of the bank's {len(self.ids)} rows 1 … {most} can be had",
-        )
+        dimensions = self.z.shape[1]
+        require(queries.ndim == 2, f"queries: shape {queries.shape}; expected (rows, dimensions)")
+        given = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
+        require(queries.shape[1] == dimensions, given)
+        rows = len(queries)
+        exclude = np.empty((rows, 0), dtype=np.int64) if exclude is None else exclude.reshape(rows, -1)
+        most, extra = len(self), exclude.shape[1]
+        if k + extra > most and extra:
+            most -= int(np.isin(exclude, self.ids[self.ids >= 0]).sum(1).max(initial=0))
+        can = f"k: {k} neighbours asked for; of the bank's {len(self)} rows 1 … {most} can be had"
+        require(1 <= k <= most, can)
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
-        wanted = min(k + extra + 1, len(self.ids))
-        if device.startswith("cuda") and not isinstance(self.index, faiss.IndexHNSW | faiss.IndexIVF):
-            at = _torch_search(self.z, queries, wanted, self.metric, device)
-        else:
-            require(self.index is not None, "index: none; build one, or search on a GPU")
-            at = self.index.search(queries, wanted)[1]  # type: ignore[union-attr]
-        return self._settle(queries, at, k, exclude)
+        wanted = min(self.index.refine * (k + extra + 1), len(self))
+        nearest, threads = self.index.nearest(self.z, self._shown, device), indexes.get_threads()
+        ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
+        step = max(1, _CANDIDATES // wanted)
+        step -= step % _QUERIES if step > _QUERIES else 0
+        for s in range(0, rows, step):
+            some = slice(s, s + step)
+            asked = _rows("queries", queries[some])
+            found = settle(asked, self.z, self.ids, nearest(asked, wanted), exclude[some], self.metric, threads)
+            ids[some], sims[some] = (values[:, :k] for values in found)
+        return ids, sims
 
-    def _settle(
-        self, queries: np.ndarray, at: np.ndarray, k: int, exclude: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Compute similarities again, mask what is excluded or missing, order by (similarity, id), keep k."""
-        ids = np.where(at >= 0, self.ids[at], -1)  # (B, K')
-        ids[(ids[:, :, None] == exclude[:, None, :]).any(-1)] = -1
-        sims = np.empty(at.shape, dtype=np.float32)
-        step = max(1, _GATHERED // (at.shape[1] * self.z.shape[1]))
-        for s in range(0, len(at), step):
-            sims[s : s + step] = similarity(queries[s : s + step], self.z[at[s : s + step]], self.metric)
-        sims[ids < 0] = -np.inf
-        order = np.lexsort((ids, -sims), axis=-1)[:, :k]
-        take = np.take_along_axis
-        return take(ids, order, axis=1).astype(np.int32), take(sims, order, axis=1)
+    def add(self, z: np.ndarray, ids: np.ndarray, threads: int = 1) -> None:
+        """Add vectors z (M, D) with row ids (M,), in place.
+
+        Lists of IVF and codes of PQ keep the centres that they were built with: build anew once most rows are others.
+
+        Raises:
+            InputError: dimensions differ, values are not finite, an id is there already, or the bank is mapped.
+        """
+        self._changeable()
+        z = _rows("bank", np.asarray(z))
+        ids = _names(ids, len(z))
+        given = f"bank: {z.shape[1]} dimensions to add; it has {self.z.shape[1]}"
+        require(z.shape[1] == self.z.shape[1], given)
+        there = ids[np.isin(ids, self.ids)]
+        require(len(there) == 0, f"bank: row ids {_listed(there)} are in it already; remove them first, or leave them")
+        before, rows = len(self.ids), len(self.ids) + len(ids)
+        self._make_room(rows, np.result_type(self.ids, ids))
+        self._resize(rows)
+        self.z[before:], self.ids[before:] = z, ids
+        self.index.add(z, np.arange(before, rows), threads)
+        self._hide()
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Remove the rows with these ids (M,), in place.
+
+        The last rows take the places of those removed. A graph (HNSW) forgets nothing: its rows are passed through,
+        never found, until more are hidden than left, and it is then built again of those left, by one thread.
+
+        Raises:
+            InputError: an id is not there, none would be left, or the bank is mapped.
+        """
+        self._changeable()
+        ids = np.unique(np.asarray(ids, dtype=np.int64))
+        at = np.flatnonzero(np.isin(self.ids, ids) & (self.ids >= 0))
+        if len(at) < len(ids):
+            raise InputError(f"bank: row ids {_listed(np.setdiff1d(ids, self.ids[at]))} are not in it")
+        require(len(at) < len(self), "bank: no row would be left; keep at least one")
+        self._make_room(len(self.ids), self.ids.dtype)
+        if self.index.forgets:
+            self._move_last(at)
+        else:
+            self.ids[at] = -1
+            self._hide()
+            if self._hidden > len(self):
+                self._rebuild()
+
+    def _move_last(self, at: np.ndarray) -> None:
+        left = len(self.ids) - len(at)
+        holes = at[at < left]
+        last = np.setdiff1d(np.arange(left, len(self.ids)), at, assume_unique=True)  # as many as there are holes
+        self.index.remove(np.concatenate([at, last]))
+        self.z[holes], self.ids[holes] = self.z[last], self.ids[last]
+        self._resize(left)
+        self.index.add(self.z[holes], holes)
+
+    def _rebuild(self) -> None:
+        kept = np.flatnonzero(self.ids >= 0)
+        for s in range(0, len(kept), _QUERIES):  # kept[s] ≥ s, so that nothing is overwritten before it has moved
+            some = kept[s : s + _QUERIES]
+            self.z[s : s + len(some)], self.ids[s : s + len(some)] = self.z[some], self.ids[some]
+        self._resize(len(kept))
+        self.index.empty()
+        self.index.add(self.z, np.arange(len(kept)))
+        self._hide()
+
+    def _changeable(self) -> None:
+        require(not self.mapped, "bank: memory-mapped, so its rows are fixed; load it without mmap to change them")
+
+    def _make_room(self, rows: int, dtype: np.dtype) -> None:
+        """Make z and ids the bank's own, with room for so many rows and an eighth more."""
+        if self._room is not None and len(self._room[0]) >= rows and self.ids.dtype == dtype:
+            return
+        z, ids = self.z, self.ids
+        room = rows + rows // 8
+        self._room = np.empty((room, z.shape[1]), dtype=np.float32), np.empty(room, dtype=dtype)
+        self._resize(len(ids))
+        self.z[:], self.ids[:] = z, ids
+
+    def _resize(self, rows: int) -> None:
+        assert self._room is not None
+        self.z, self.ids = self._room[0][:rows], self._room[1][:rows]
+
+    def _hide(self) -> None:
+        """Take note of the rows that a graph must not find."""
+        shown = self.ids >= 0
+        self._hidden = len(shown) - int(shown.sum())
+        self._shown = np.packbits(shown, bitorder="little") if self._hidden else None
 
     @property
     def n_bytes(self) -> int:
-        """Size of the index as it is written, the vectors in it among them."""
-        require(self.index is not None, "index: none to measure")
-        return faiss.serialize_index(self.index).nbytes  # type: ignore[arg-type]
+        """Size of what a search reads: the index as it is written, or the vectors where all of them are compared."""
+        return self.index.n_bytes or self.z.nbytes
 
     def save(self, folder: Path) -> None:
-        """Write index and ids to `folder`, in one step. The vectors are the embeddings' and are not written again."""
-        require(self.index is not None, "index: none to save")
+        """Write vectors, ids and index to `folder`, in one step."""
         with new_folder(folder) as draft:
-            faiss.write_index(self.index, str(draft / "index.faiss"))  # type: ignore[arg-type, call-overload]
+            np.save(draft / "z.npy", self.z)
             np.save(draft / "ids.npy", self.ids)
-            write_json(
-                draft / "bank.json",
-                {"metric": self.metric, "rows": len(self.ids), "dimensions": self.z.shape[1]},
-            )
+            self.index.write(draft / "index.faiss")
+            about = {"kind": self.index.kind, "compares": self.index.metric, "refine": self.index.refine}
+            size = {"rows": len(self.ids), "dimensions": self.z.shape[1]}
+            write_json(draft / "bank.json", {"metric": self.metric, **about, **size})
 
     @classmethod
-    def load(cls, folder: Path, z: np.ndarray) -> "Bank":
-        """Open a saved bank beside the embeddings z (all rows of the dataset, float32 (·, D)) it was built from.
+    def load(cls, folder: Path, mmap: bool = False) -> "Bank":
+        """Open a saved bank.
+
+        Args:
+            mmap: leave vectors and index on disk, and read what a search touches; rows can then not be changed.
 
         Raises:
-            InputError: a file is missing, damaged, or does not fit z.
+            InputError: a file is missing or damaged.
         """
         folder = Path(folder)
         about = read_json(folder / "bank.json")
         try:
-            index = faiss.read_index(str(folder / "index.faiss"))
-            ids = np.load(folder / "ids.npy")
-        except (RuntimeError, OSError, ValueError) as error:
+            mode = "r" if mmap else None
+            z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
+            made = (about["kind"], about["compares"], about["refine"])
+            index = indexes.read(folder / "index.faiss", *made, mmap)
+        except (RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
-        fits = index.ntotal == len(ids) == about["rows"] and index.d == z.shape[1] and ids.max() < len(z)
-        require(fits, f"{folder}: index and embeddings do not belong together; run `dvc repro`")
-        return cls(np.ascontiguousarray(z[ids], dtype=np.float32), ids, about["metric"], index)
+        fits = z.shape == (about["rows"], about["dimensions"]) and len(ids) == about["rows"]
+        fits = fits and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
+        require(fits, f"{folder}: vectors, ids and index do not belong together; delete it and run `dvc repro`")
+        return cls(z, ids, about["metric"], index, mmap)
 
 
 def build(
@@ -165,57 +253,44 @@ def build(
     ef_search: int = 128,
     ivf_nlist: int = 256,
     ivf_nprobe: int = 16,
+    pq_bytes: int = 0,
+    pq_refine: int = 8,
+    build_threads: int = 1,
 ) -> Bank:
-    """A bank over vectors z (N, D) with unique row ids (N,).
+    """A bank over vectors z (N, D) with unique row ids (N,), which are not copied where they are float32.
 
-    `flat` is exact; `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and
-    ef_search. `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and
-    a query reads the ivf_nprobe nearest of them. There are never more lists than leave 39 rows each to find their
-    centres from, ⌊N/39⌋ and at least one, and ivf_nprobe reads all where it is above that.
-    Both are built by one thread, so that the same vectors give the same index.
+    - `flat` is exact.
+    - `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and ef_search.
+    - `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and a query
+      reads the ivf_nprobe nearest of them. 0 is by the number of rows: see `indexes.lists_of` and `probes_of`. There
+      are never more lists than leave 39 rows each to find their centres from, ⌊N/39⌋ and at least one, and ivf_nprobe
+      reads all where it is above that.
+    - `ivfpq` keeps each row of such a list as pq_bytes bytes (the same paper), 0 for a byte for at most four
+      dimensions; the pq_refine · k nearest by the bytes are then compared by the vectors themselves.
+    - `auto` is one of them by the number of rows: see `indexes.chosen`.
+
+    All are built by one thread, so that the same vectors give the same index. With more build_threads the order in
+    which rows enter an HNSW graph, and so its links, differ from run to run.
 
     Raises:
         InputError: no rows, values that are not finite, ids that repeat, or an unknown kind or metric.
     """
     z = _rows("bank", z)
-    ids = np.asarray(ids, dtype=np.int64)
-    require(len(z) > 0 and ids.shape == (len(z),), f"bank: {len(z)} vectors and ids of shape {ids.shape}")
-    require(len(np.unique(ids)) == len(ids), "bank: row ids repeat")
+    require(len(z) > 0, "bank: no rows")
+    ids = _names(ids, len(z))
     require(kind in KINDS, f"kind: {kind}; allowed are {', '.join(KINDS)}")
-    require(metric in ("l2", "ip"), f"metric: {metric}; allowed are l2, ip")
-    measure = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    if kind == "hnsw":
-        index = faiss.IndexHNSWFlat(z.shape[1], hnsw_m, measure)
-        index.hnsw.efConstruction = ef_construction
-        index.hnsw.efSearch = ef_search
-    elif kind == "ivf":
-        index = _ivf(z, measure, ivf_nlist, ivf_nprobe)
-    else:
-        index = faiss.IndexFlat(z.shape[1], measure)
-    threads = faiss.omp_get_max_threads()
-    set_threads(1)
-    try:
-        index.train(z)
-        index.add(z)
-    finally:
-        set_threads(threads)
+    require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
+    lists = (ivf_nlist, ivf_nprobe, pq_bytes, pq_refine)
+    index = indexes.make(z, kind, metric, hnsw_m, ef_construction, ef_search, *lists, build_threads)
     return Bank(z, ids, metric, index)
-
-
-def _ivf(z: np.ndarray, measure: int, nlist: int, nprobe: int) -> faiss.IndexIVFFlat:
-    """An untrained IVF index for the rows of z."""
-    lists = max(1, min(nlist, len(z) // _TRAINING))
-    index = faiss.IndexIVFFlat(faiss.IndexFlat(z.shape[1], measure), z.shape[1], lists, measure)
-    index.cp.seed = 0
-    index.cp.min_points_per_centroid = min(_TRAINING, len(z))  # else it warns of a memory of fewer rows than that
-    index.nprobe = min(nprobe, lists)
-    return index
 
 
 def memory(embeddings: Embeddings, **index: object) -> Bank:
     """A bank (see `build`) over the rows of part bank, and no others: held-out rows are never in the memory."""
     rows = embeddings.rows(BANK)
-    return build(np.asarray(embeddings.z)[rows], rows, **index)  # type: ignore[arg-type]
+    contiguous = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+    z = embeddings.z[rows[0] : rows[-1] + 1] if contiguous else np.asarray(embeddings.z)[rows]
+    return build(z, rows, **index)  # type: ignore[arg-type]
 
 
 def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
@@ -224,31 +299,12 @@ def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") 
     Held-out rows are the queries of heads and baselines; the neighbours of bank rows are evidence about them.
 
     Raises:
-        InputError: the bank is a single row, which has no neighbour.
+        InputError: the bank is a single row, which has no neighbour, or rows of it are none of the embeddings'.
     """
-    size = len(bank.ids)
+    size = len(bank)
     require(size > 1, "bank: a single row; its rows are each other's neighbours, so give it two or more")
     rows = np.arange(len(embeddings.z))
-    ids, sims = bank.search(np.asarray(embeddings.z), min(k_max, size - 1), exclude=rows, device=device)
+    known = int(bank.ids.max()) < len(rows)
+    require(known, "bank: holds rows that the embeddings do not have; they are of another run, so run `dvc repro`")
+    ids, sims = bank.search(embeddings.z, min(k_max, size - 1), exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
-
-
-def set_threads(threads: int) -> None:
-    """Let faiss use this many CPU threads from here on."""
-    faiss.omp_set_num_threads(threads)
-
-
-def _torch_search(z: np.ndarray, queries: np.ndarray, k: int, metric: str, device: str) -> np.ndarray:
-    """Positions (B, k) of the k nearest rows of z, exact, by torch, in chunks of queries."""
-    import torch
-
-    bank = torch.from_numpy(z).to(device)  # (N, D)
-    squares = (bank * bank).sum(1) if metric == "l2" else 0.0
-    out = np.empty((len(queries), k), dtype=np.int64)
-    step = max(1, _CHUNK // len(z))
-    for s in range(0, len(queries), step):
-        q = torch.from_numpy(queries[s : s + step]).to(device)  # (B, D)
-        # ‖q‖² is the same for all keys of a query, so it is left out of the order.
-        closeness = q @ bank.T if metric == "ip" else 2 * q @ bank.T - squares  # (B, N)
-        out[s : s + step] = closeness.topk(k, dim=1).indices.cpu().numpy()
-    return out

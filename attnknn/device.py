@@ -1,6 +1,14 @@
-"""Where tensors live, and with how many threads."""
+"""Where tensors live, with how many threads, and whether networks are compiled."""
+
+import importlib.util
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
 
 from attnknn.errors import InputError
 
@@ -27,3 +35,16 @@ def use_device(device: str, threads: int) -> str:
 def processes(device: str, threads: int) -> int:
     """How many processes share independent fits: one a thread on the CPU, one alone on a GPU."""
     return 1 if device.startswith("cuda") else threads
+
+
+def compiled(net: nn.Module, device: str) -> Callable[..., Any]:
+    """The network under torch.compile, or as it is, with a warning, where the compiler that this takes is missing."""
+    if device.startswith("cuda"):
+        missing = "" if importlib.util.find_spec("triton") else "the package triton"
+    else:
+        compiler = os.environ.get("CXX", "g++")
+        missing = "" if shutil.which(compiler) else f"the C++ compiler {compiler} (or name another: CXX=…)"
+    if missing:
+        warnings.warn(f"compile: goes on without, since {missing} is not there", stacklevel=2)
+        return net
+    return torch.compile(net)

@@ -15,31 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
+from attnknn.artifacts import Embeddings, Split
+from attnknn.convnet import HEAD_SCALE, WHITENED, ConvNet
 from attnknn.errors import InputError, require
 from attnknn.files import load_weights, save_weights
-
-
-class ConvNet(nn.Sequential):
-    """Groups of [conv 3×3, max-pool 2, BN, GELU, conv 3×3, BN, GELU], one a width, then the mean over space.
-
-    The order is that of the small networks of Jordan (2024, "94% on CIFAR-10 in 3.29 seconds"): pooling right after
-    the first convolution leaves the second a quarter of the work. Fit for 8×8 to 32×32.
-    """
-
-    def __init__(self, channels: int, widths: Sequence[int]) -> None:
-        groups: list[nn.Module] = []
-        for before, width in zip([channels, *widths[:-1]], widths, strict=True):
-            groups += [
-                nn.Conv2d(before, width, 3, padding=1, bias=False),
-                nn.MaxPool2d(2, ceil_mode=True),
-                nn.BatchNorm2d(width),
-                nn.GELU(),
-                nn.Conv2d(width, width, 3, padding=1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.GELU(),
-            ]
-        super().__init__(*groups, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.out_dim = widths[-1]
 
 
 class MLP(nn.Sequential):
@@ -85,9 +64,11 @@ class Encoder(nn.Module):
         shape: of one row: (C, H, W) of an image, (F,) of a table.
         n_classes: outputs of the classifier; 0 for none.
         widths: of the ConvNet's groups or the MLP's layers.
-        embed_dim: D; 0 for the backbone's own features, without a projection: a plain classifier.
+        embed_dim: D of the projection; 0 for the backbone's own features.
+        depth: convolutions in each of the ConvNet's groups.
         dropout: in the MLP and the projection.
         pretrained: ImageNet weights for a ResNet.
+        flip_average: once trained, e is the mean of an image's and of its mirror image's.
 
     Raises:
         InputError: the kind does not fit the shape, or weights are not at hand.
@@ -100,8 +81,10 @@ class Encoder(nn.Module):
         n_classes: int,
         widths: Sequence[int],
         embed_dim: int,
+        depth: int = 2,
         dropout: float = 0.0,
         pretrained: bool = False,
+        flip_average: bool = False,
     ) -> None:
         super().__init__()
         image = len(shape) == 3
@@ -111,14 +94,15 @@ class Encoder(nn.Module):
             f"take {'convnet, resnet18 or resnet50 for images' if image else 'mlp for tables'}",
         )
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
-        self.config |= {"embed_dim": embed_dim, "dropout": dropout}
+        self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
         channels = (shape[0], 1, 1) if image else (shape[0],)
+        self.flip_average = flip_average and image
         self.mean: Tensor
         self.std: Tensor
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         if kind == "convnet":
-            self.backbone: nn.Module = ConvNet(shape[0], widths)
+            self.backbone: nn.Module = ConvNet(shape, widths, depth)
         elif kind == "mlp":
             self.backbone = MLP(shape[0], widths, dropout)
         else:
@@ -135,10 +119,15 @@ class Encoder(nn.Module):
             if embed_dim
             else nn.Identity()
         )
-        self.classifier = nn.Linear(embed_dim or hidden, n_classes) if n_classes else None
+        self.dim = embed_dim or hidden
+        self.classifier = nn.Linear(self.dim, n_classes) if n_classes else None
+        self.head_scale = HEAD_SCALE if kind == "convnet" and not embed_dim else 1.0
 
     def fit_normalisation(self, x: np.ndarray) -> None:
-        """Set mean and standard deviation per channel from the images x (N, C, H, W); tables come standardised."""
+        """Set mean and standard deviation per channel from the images x (N, C, H, W), and what whitens their patches.
+
+        Tables come standardised.
+        """
         if x.ndim == 4:
             # Sums of uint8 in integers: exact, and no float copy of the data.
             n = x.size // x.shape[1]
@@ -148,14 +137,22 @@ class Encoder(nn.Module):
             std = np.sqrt(np.maximum(variance, 1.0))
             self.mean.copy_(torch.from_numpy(mean)[:, None, None])
             self.std.copy_(torch.from_numpy(std)[:, None, None])
+            if isinstance(self.backbone, ConvNet):
+                some = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
+                self.backbone.whiten((some.float() - self.mean) / self.std)
 
-    def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
-        """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
+    def _embed(self, x: Num[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         x = (x.float() - self.mean) / self.std
         if x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        e = self.projection(self.backbone(x))  # (B, D)
-        logits = None if self.classifier is None else self.classifier(e)
+        return self.projection(self.backbone(x))
+
+    def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
+        """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
+        e = self._embed(x)
+        if self.flip_average and not self.training:
+            e = (e + self._embed(x.flip(-1))) / 2
+        logits = None if self.classifier is None else self.head_scale * self.classifier(e)
         return F.normalize(e.float(), dim=1), logits
 
     def save(self, folder: Path, **about: Any) -> None:
@@ -201,3 +198,9 @@ def embed(
         logits.append(None if logit_rows is None else logit_rows.float().cpu())
     encoder.train(training)
     return torch.cat(z).numpy(), None if logits[0] is None else torch.cat(logits).numpy()
+
+
+def embed_split(encoder: Encoder, split: Split, device: str = "cpu", bf16: bool = False) -> Embeddings:
+    """Every row of a split as the encoder sees it."""
+    z, logits = embed(encoder, split.x, device, bf16)
+    return Embeddings(z, split.y, split.part, split.classes, logits)

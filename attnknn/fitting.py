@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnknn.adamw import AdamW
 from attnknn.artifacts import FIT, VAL
 from attnknn.classify import classify_part
 from attnknn.errors import require
@@ -138,11 +139,8 @@ def fit_head(
         if isinstance(head, Attention) and not head.needs_keys:
             on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
         learned = [p for p in head.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in learned if p.ndim > 1], "weight_decay": weight_decay},
-            {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        optimiser = torch.optim.AdamW(groups, lr=lr)
+        matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
+        optimiser = AdamW([(matrices, weight_decay), (others, 0.0)], lr)
         stalled, lowest = 0, math.inf
         for epoch in range(epochs + 1):
             training = epoch > 0  # epoch 0 only measures the start
@@ -152,7 +150,7 @@ def fit_head(
                 with torch.set_grad_enabled(training):
                     loss = objective(head, i, at)
                 if training:
-                    optimiser.zero_grad(set_to_none=True)
+                    optimiser.zero_grad()
                     loss.backward()
                     optimiser.step()
                 total += float(loss.detach()) * len(at)

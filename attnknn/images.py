@@ -7,7 +7,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Num
+from jaxtyping import Bool, Float, Num
 from torch import Generator, Tensor
 
 
@@ -35,10 +35,16 @@ def _reflect(index: Tensor, size: int) -> Tensor:
     return torch.where(index < size, index, period - index)
 
 
-def random_flip(x: Num[Tensor, "B C H W"], generator: Generator) -> Num[Tensor, "B C H W"]:
-    """Mirror each image left to right with probability ½."""
-    flip = (torch.rand(len(x), generator=generator) < 0.5).to(x.device)
-    return torch.where(flip[:, None, None, None], x.flip(-1), x)
+def cut_out(x: Num[Tensor, "B C H W"], size: int, generator: Generator) -> Num[Tensor, "B C H W"]:
+    """Paint a square of `size` pixels in each image in its mean colour (DeVries & Taylor 2017)."""
+    b, _, h, w = x.shape
+    inside = []
+    for side in (h, w):
+        start = torch.randint(0, max(1, side - size + 1), (b, 1), generator=generator).to(x.device)
+        at = torch.arange(side, device=x.device)
+        inside.append((at >= start) & (at < start + size))  # (B, side)
+    square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
+    return torch.where(square, x.float().mean(dim=(2, 3), keepdim=True).to(x.dtype), x)
 
 
 def random_rotation(x: Num[Tensor, "B C H W"], degrees: float, generator: Generator) -> Float[Tensor, "B C H W"]:
@@ -69,9 +75,10 @@ def augment(
     x: Num[Tensor, "B C H W"],
     generator: Generator,
     crop: int = 0,
-    flip: bool = False,
+    mirrored: Bool[Tensor, " B"] | None = None,
     jitter: float = 0.0,
     rotate: float = 0.0,
+    cutout: int = 0,
 ) -> Num[Tensor, "B C H W"]:
     """One random view of each image; a part whose strength is 0 is left out and draws nothing.
 
@@ -79,16 +86,19 @@ def augment(
         x: images with values 0 … 255.
         generator: a CPU generator; the same state gives the same views on every device.
         crop: pixels of reflected padding before a random crop of the old size.
-        flip: mirror half of the images.
+        mirrored: the images to mirror left to right; None for none.
         jitter: share by which brightness, contrast and saturation vary.
         rotate: largest angle in degrees.
+        cutout: side of a square that is painted over.
     """
     if crop:
         x = random_crop(x, crop, generator)
-    if flip:
-        x = random_flip(x, generator)
+    if mirrored is not None:
+        x = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
     if rotate:
         x = random_rotation(x, rotate, generator)
     if jitter:
         x = random_jitter(x, jitter, generator)
+    if cutout:
+        x = cut_out(x, cutout, generator)
     return x

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from attnknn import bank
 from attnknn.artifacts import BANK, TEST, Embeddings, Neighbours, Predictions
 from attnknn.bank import Bank, build
 from attnknn.classify import classify
 from attnknn.heads import Head
+from attnknn.indexes import FAISS, Index, Nearest
 from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import TESTED, Table, intervals_and_tests
 
@@ -33,14 +33,19 @@ T = TypeVar("T")
 class _Stopwatch:
     """An index that adds up the seconds spent in its own search."""
 
-    def __init__(self, index: Any) -> None:
-        self.index, self.seconds = index, 0.0
+    def __init__(self, index: Index) -> None:
+        self.index, self.refine, self.seconds = index, index.refine, 0.0
 
-    def search(self, queries: np.ndarray, k: int) -> Any:
-        start = time.perf_counter()
-        found = self.index.search(queries, k)
-        self.seconds += time.perf_counter() - start
-        return found
+    def nearest(self, *given: Any) -> Nearest:
+        nearest = self.index.nearest(*given)
+
+        def timed(queries: np.ndarray, k: int) -> np.ndarray:
+            start = time.perf_counter()
+            found = nearest(queries, k)
+            self.seconds += time.perf_counter() - start
+            return found
+
+        return timed
 
 
 def rounds(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
@@ -192,7 +197,7 @@ def profile_indexes(
     own_ms = {name: [own for _, own in of] for name, of in batched.items()}
     p50_ms = {name: list(np.quantile(of, 0.5, axis=1)) for name, of in single.items()}
     table += _times_as_fast("batched_speedup", own_ms, exactly) + _times_as_fast("single_speedup", p50_ms, exactly)
-    lists: Any = banks["ivf"].index
+    lists = banks["ivf"].index.made
     return table + [_row("index", "ivf", of, getattr(lists, of)) for of in ("nlist", "nprobe")], found
 
 
@@ -279,7 +284,7 @@ def machine() -> dict[str, str]:
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "nan",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "faiss": bank.FAISS,
+        "faiss": FAISS,
         "numpy": np.__version__,
         "torch": torch.__version__,
     }

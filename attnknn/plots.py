@@ -77,7 +77,7 @@ def new_figure(width: float, height: float) -> "Figure":
     """An empty figure in inches; at most 3.4 wide."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return Figure(figsize=(width, height), dpi=160, layout="constrained", facecolor="white")
 
 
 def tidy(axes: "Axes") -> None:
@@ -91,9 +91,12 @@ def tidy(axes: "Axes") -> None:
 
 def as_png(figure: "Figure") -> bytes:
     """The picture; the same bytes for the same figure."""
-    # matplotlib writes its version into the file; without it the bytes depend on the picture alone.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    # matplotlib writes its version into the file; without it the bytes depend on the picture alone. `savefig` would
+    # draw everything twice, the first time for the layout, which drawing does by itself.
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()
 
 

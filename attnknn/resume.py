@@ -1,6 +1,7 @@
 """The state of a training run between epochs, in one safetensors file that is whole or not there."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ def save_state(
     mark: str,
     encoder: nn.Module,
     loss: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimisers: Sequence[torch.optim.Optimizer],
     best: dict[str, Tensor],
     history: list[dict[str, float]],
 ) -> None:
@@ -24,8 +25,9 @@ def save_state(
     tensors = {f"encoder/{name}": t for name, t in encoder.state_dict().items()}
     tensors |= {f"loss/{name}": t for name, t in loss.state_dict().items()}
     tensors |= {f"best/{name}": t for name, t in best.items()}
-    for index, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser/{index}/{name}": t for name, t in state.items()}
+    for number, optimiser in enumerate(optimisers):
+        for index, state in optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser/{number}/{index}/{name}": t for name, t in state.items()}
     # safetensors refuses tensors that share memory, and metadata holds strings only.
     copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
     with new_file(path) as draft:
@@ -37,7 +39,7 @@ def load_state(
     mark: str,
     encoder: nn.Module,
     loss: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimisers: Sequence[torch.optim.Optimizer],
     best: dict[str, Tensor],
 ) -> list[dict[str, float]] | None:
     """Put a saved state back in place and return its history; None if there is none, or it is of another run."""
@@ -58,9 +60,10 @@ def load_state(
     encoder.load_state_dict(under("encoder/"))
     loss.load_state_dict(under("loss/"))
     best.update(under("best/"))
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in under("optimiser/").items():
-        index, _, field = name.partition("/")
-        moments.setdefault(int(index), {})[field] = tensor
-    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    for number, optimiser in enumerate(optimisers):
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in under(f"optimiser/{number}/").items():
+            index, _, field = name.partition("/")
+            moments.setdefault(int(index), {})[field] = tensor
+        optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     return json.loads(about["history"])

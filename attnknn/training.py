@@ -15,50 +15,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from attnknn.artifacts import BANK, VAL, Split
+from attnknn.artifacts import BANK, VAL, Embeddings, Split
 from attnknn.bank import build
+from attnknn.device import compiled
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
 from attnknn.images import augment as augment_images
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
+from attnknn.optimisation import Decay, LookAhead, learning_rate, optimisers
 from attnknn.resume import load_state, save_state
 from attnknn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
 _TEMPERATURE, _PRIOR = 0.1, 0.01  # of the validation kNN, on squared distances of unit vectors
-
-
-def learning_rate(step: int, steps: int, warmup: float, peak: float, cycle: int = 0, factor: int = 1) -> float:
-    """Linear warm-up over a share of all steps, then half cosines from the peak down to 0 (Loshchilov & Hutter 2017).
-
-    The first takes `cycle` steps, each further one `factor` times as many as the one before; the end of training cuts
-    the last off. With cycle 0, a single one takes all steps after the warm-up.
-    """
-    rising = max(1, round(warmup * steps))
-    if step < rising:
-        return peak * (step + 1) / rising
-    into, length = step - rising, cycle or max(1, steps - rising)
-    while into >= length:
-        into, length = into - length, length * factor
-    return peak * 0.5 * (1 + math.cos(math.pi * into / length))
-
-
-def parameter_groups(
-    encoder: Encoder, loss: EncoderLoss, neighbours: NeighbourLoss | None, factors: dict[str, float]
-) -> list[dict[str, Any]]:
-    """The optimiser's groups, each with the `factor` of its learning rate.
-
-    backbone; projection, with the linear head and the loss's proxies; knn, with τ, which weight decay leaves alone.
-    """
-    rest = [p for name, p in encoder.named_parameters() if not name.startswith("backbone.")]
-    groups: list[dict[str, Any]] = [
-        {"params": list(encoder.backbone.parameters()), "factor": factors["backbone"]},
-        {"params": [*rest, *loss.parameters()], "factor": factors["projection"]},
-    ]
-    if neighbours is not None:
-        groups.append({"params": list(neighbours.parameters()), "factor": factors["knn"], "weight_decay": 0.0})
-    return groups
 
 
 def mix_rows(x: torch.Tensor, alpha: float, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, float]:
@@ -90,6 +60,13 @@ def linear_score(logits: np.ndarray | None, y: np.ndarray) -> tuple[float, float
     return float((log_probs.argmax(1) == y).mean()), -float(log_probs[np.arange(len(y)), y].mean())
 
 
+def judged_by_logits(embeddings: Embeddings) -> Row:
+    """val_accuracy and val_nll of the linear head on validation rows."""
+    rows = embeddings.rows(VAL)
+    logits = None if embeddings.logits is None else np.asarray(embeddings.logits)[rows]
+    return dict(zip(("val_accuracy", "val_nll"), linear_score(logits, np.asarray(embeddings.y)[rows]), strict=True))
+
+
 def fingerprint(*parts: Any) -> str:
     """A hash of arrays and plain values that tells whether an interrupted run can be gone on with."""
     digest = hashlib.blake2b(digest_size=16)
@@ -108,7 +85,10 @@ def train_encoder(
     batch_size: int,
     lr: float,
     weight_decay: float,
+    muon: dict[str, float],
+    decay: Decay,
     warmup: float,
+    look_ahead: int,
     grad_clip: float,
     validate_every: int,
     k_val: int,
@@ -117,6 +97,7 @@ def train_encoder(
     lr_factors: dict[str, float],
     restarts: dict[str, int],
     bf16: bool,
+    compile: bool,
     seed: int,
     neighbours: NeighbourLoss | None = None,
     judged_by: Literal["knn", "logits"] = "knn",
@@ -126,9 +107,12 @@ def train_encoder(
 ) -> list[Row]:
     """Train the encoder on bank rows; leave it with the weights of the epoch of best validation accuracy.
 
-    AdamW, linear warm-up and cosine decay a step, gradients clipped at norm grad_clip. The accuracy is that of kNN or
-    of its own linear head; ties go to the lower NLL of the same. Everything random in an epoch follows from (seed,
-    epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
+    AdamW and Muon (see `optimisation`), the learning rate set at each step, gradients clipped at norm grad_clip. The
+    accuracy is that of kNN or of its own linear head; ties go to the lower NLL of the same. Everything random in an
+    epoch follows from (seed, epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
+
+    An image that is mirrored in one epoch is not in the next (alternating flip, Jordan 2024): any two epochs in a row
+    show both of its sides, where chance would show one of them twice to half of the images.
 
     Under MixUp rows are mixed before they are embedded, and every loss is λ·L(y) + (1 − λ)·L(y′), with the labels of
     all first or of all second rows of the pairs: cross-entropy and kNN are linear in the label, so for them this is
@@ -155,6 +139,10 @@ def train_encoder(
     settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "warmup": warmup}
     settings |= {"grad_clip": grad_clip, "validate_every": validate_every, "k_val": k_val, "augment": augment}
     settings |= {
+        "muon": muon,
+        "decay": decay,
+        "look_ahead": look_ahead,
+        "compile": compile,
         "mixup": mixup,
         "lr_factors": lr_factors,
         "restarts": restarts,
@@ -165,7 +153,8 @@ def train_encoder(
     if neighbours is not None:
         settings["neighbours"] = {name: v for name, v in vars(neighbours).items() if not name.startswith("_")}
     objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
-    modules = ("bank", "encoders", "images", "losses", "neighbour_loss", "objectives", "training", "votes")
+    modules = ("bank", "indexes", "settle", "convnet", "encoders", "images", "losses", "neighbour_loss", "objectives")
+    modules += ("optimisation", "training", "votes")
     code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in modules]
     start = [t.numpy() for module in (encoder, objectives) for t in module.state_dict().values()]  # weights, shapes
     about = (settings, loss.weights, loss.config, device, torch.get_num_threads(), torch.__version__)
@@ -176,15 +165,19 @@ def train_encoder(
     encoder.to(device)
     objectives.to(device)
     parameters = [*encoder.parameters(), *objectives.parameters()]
-    groups = parameter_groups(encoder, loss, neighbours, lr_factors)
-    optimiser = torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
+    rates = {"lr": lr, "lr_factors": lr_factors, "weight_decay": weight_decay, "muon": muon}
+    movers = optimisers(encoder, loss, neighbours, **rates)
     n, batch = len(x), min(batch_size, len(x))
     steps_an_epoch = max(1, n // batch)
     best = copy.deepcopy(encoder.state_dict())
     history: list[Row] = []
     if resume is not None:
-        history = load_state(resume, mark, encoder, objectives, optimiser, best) or []
+        history = load_state(resume, mark, encoder, objectives, movers, best) or []
     data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+    first_sides = torch.rand(n, generator=torch.Generator().manual_seed(seed * 100_003 + epochs)).to(device) < 0.5
+    flip, views_of = augment.get("flip", False), {name: v for name, v in augment.items() if name != "flip"}
+    slow = LookAhead(encoder, look_ahead)
+    forward = compiled(encoder, device) if compile else encoder
 
     for epoch in range(len(history), epochs):
         torch.manual_seed(seed * 100_003 + epoch)  # dropout
@@ -197,25 +190,31 @@ def train_encoder(
         for i in range(steps_an_epoch):
             rows = order[i * batch : (i + 1) * batch]
             step, cycle = epoch * steps_an_epoch + i, restarts["period"] * steps_an_epoch
-            rate = learning_rate(step, epochs * steps_an_epoch, warmup, lr, cycle, restarts["factor"])
-            for group in optimiser.param_groups:
-                group["lr"] = rate * group["factor"]
-            views = augment_images(data[rows], generator, **augment) if split.is_image else data[rows]
+            share_of_peak = learning_rate(step, epochs * steps_an_epoch, warmup, 1.0, decay, cycle, restarts["factor"])
+            for group in (group for mover in movers for group in mover.param_groups):
+                group["lr"] = share_of_peak * group["peak"]
+            views = data[rows]
+            if split.is_image:
+                mirrored = first_sides[rows] ^ (epoch % 2 == 1) if flip else None
+                views = augment_images(views, generator, mirrored=mirrored, **views_of)
             partners, share = None, 1.0
             if mixup:
                 views, places, share = mix_rows(views, mixup, generator)
                 partners = rows[places]
             with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-                z, logits = encoder(views)
+                z, logits = forward(views)
             value = loss(z, logits, target[rows])
             if partners is not None:
                 value = share * value + (1 - share) * loss(z, logits, target[partners])
             if neighbours is not None:
                 value = value + neighbours(z, rows, partners, share)
-            optimiser.zero_grad(set_to_none=True)
+            for mover in movers:
+                mover.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_(parameters, grad_clip)
-            optimiser.step()
+            for mover in movers:
+                mover.step()
+            slow.move(step + 1, epochs * steps_an_epoch, last=i + 1 == steps_an_epoch)
             if neighbours is not None and partners is None:  # a mixture is no embedding of a bank row
                 neighbours.update(rows, z.detach())
             total += float(value.detach())
@@ -227,7 +226,7 @@ def train_encoder(
         row = {
             "epoch": epoch + 1,
             "loss": total / steps_an_epoch,
-            "lr": rate,
+            "lr": lr * share_of_peak,
             "val_accuracy": math.nan,
             "val_nll": math.nan,
         }
@@ -242,7 +241,7 @@ def train_encoder(
                 best = copy.deepcopy(encoder.state_dict())
         history.append(row)
         if resume is not None:
-            save_state(resume, mark, encoder, objectives, optimiser, best, history)
+            save_state(resume, mark, encoder, objectives, movers, best, history)
         if progress is not None:
             progress(row)
 

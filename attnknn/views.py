@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from jaxtyping import Num
-from torch import Tensor
 
-from attnknn.artifacts import BANK, Artifact, Neighbours
-from attnknn.bank import Bank
-from attnknn.encoders import Encoder, embed
+from attnknn.artifacts import BANK, Artifact, Neighbours, finite
 from attnknn.errors import require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.images import random_crop
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class View(Artifact):
             right = value.dtype == np.float32 and value.ndim == 2 and len(value) == len(self.rows)
             given = f"{name}: {value.dtype.name} of shape {value.shape}"
             require(right, f"{given}; expected float32 and {len(self.rows)} rows")
-            require(bool(np.isfinite(value).all()), f"{name}: NaN or infinite values")
+            require(finite(value), f"{name}: NaN or infinite values")
 
     @property
     def neighbours(self) -> Neighbours:
@@ -57,38 +51,6 @@ class View(Artifact):
 def held_out(part: np.ndarray) -> np.ndarray:
     """Row ids int32 (M,), ascending, of all parts (N,) but the bank."""
     return np.flatnonzero(part != BANK).astype(np.int32)
-
-
-def images_of(
-    x: Num[Tensor, "B C H W"], flip: bool, crops: int, padding: int, seed: int
-) -> Iterator[tuple[str, Num[Tensor, "B C H W"]]]:
-    """The views of images besides the images themselves, one after the other, by name: `flip`, `crop_1`, `crop_2`, …
-
-    A crop shifts each image by up to `padding` pixels both ways, one draw an image. More crops leave the first as
-    they are.
-
-    Args:
-        x: images with values 0 … 255.
-        flip: whether there is a mirror image, left to right.
-        crops: their number; 0 for none.
-    """
-    if flip:
-        yield "flip", x.flip(-1)
-    generator = torch.Generator().manual_seed(seed)
-    for i in range(1, crops + 1):
-        yield f"crop_{i}", random_crop(x, padding, generator)
-
-
-def see(
-    encoder: Encoder, x: np.ndarray, rows: np.ndarray, bank: Bank, k_max: int, device: str = "cpu", bf16: bool = False
-) -> View:
-    """Embed one view x (M, C, H, W) of some rows (M,), and find the k_max nearest bank rows, or all other ones.
-
-    A row never finds itself, by its id. A bank row with the same image is a neighbour as any other, as in `search`.
-    """
-    z, logits = embed(encoder, x, device, bf16)
-    ids, sims = bank.search(z, min(k_max, len(bank.ids) - 1), exclude=rows, device=device)
-    return View(rows, z, ids, sims, bank.metric, logits)
 
 
 def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:

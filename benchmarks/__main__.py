@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from attnknn.bank import set_threads
 from attnknn.errors import InputError, require
 from attnknn.files import new_file, read_json, write_json
 from attnknn.index_profile import machine
+from attnknn.indexes import set_threads
 from attnknn.report.section import Table, as_markdown
 from benchmarks.compared import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
-ON_REQUEST: tuple[str, ...] = ()  # by --only alone, since they take long
+ON_REQUEST = ("large_bank",)  # by --only alone, since they take long
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
 HERE = Path(__file__).parent
 CODE = ("attnknn", "benchmarks/*.py", "stages", "params.yaml")

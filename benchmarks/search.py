@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.artifacts import BANK, TEST, Embeddings
-from attnknn.bank import build, similarity
+from attnknn.bank import build
 from attnknn.index_profile import recall
+from attnknn.settle import similarity
 from benchmarks.compared import Row, compared, in_rounds, one_by_one, peer
 from benchmarks.made_up import clustered
 

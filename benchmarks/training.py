@@ -85,7 +85,8 @@ def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) ->
         if len(order) < t.batch_size:
             order = torch.randperm(len(x), generator=generator)
         rows, order = order[: t.batch_size], order[t.batch_size :]
-        views = augment(x[rows].to(device), generator, **t.augment.model_dump())
+        mirrored = torch.rand(len(rows), generator=generator) < 0.5 if t.augment.flip else None
+        views = augment(x[rows], generator, mirrored=mirrored, **t.augment.model_dump(exclude={"flip"})).to(device)
         loss = F.cross_entropy(net(views)[1], y[rows].to(device))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()

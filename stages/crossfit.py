@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings, Split
-from attnknn.bank import set_threads
 from attnknn.crossfit import fold_splits
 from attnknn.device import use_device
 from attnknn.encoders import embed
 from attnknn.files import new_folder, write_json
 from attnknn.gather import retrieve
+from attnknn.indexes import set_threads
 from stages.params import read_params, run
 from stages.train_embedder import train
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings, Split
+from attnknn.artifacts import Split
 from attnknn.device import use_device
-from attnknn.encoders import Encoder, embed
+from attnknn.encoders import Encoder, embed_split
 from stages.params import read_params, run
 
 
@@ -14,8 +14,7 @@ def main(dataset: str, split: Path, encoder: Path, out: Path) -> None:
     device = use_device(p.device, p.threads)
     data = Split.load(split)
     model, about = Encoder.load(encoder)
-    z, logits = embed(model, data.x, device, about["bf16"])
-    Embeddings(z, data.y, data.part, data.classes, logits).save(out)
+    embed_split(model, data, device, about["bf16"]).save(out)
 
 
 if __name__ == "__main__":

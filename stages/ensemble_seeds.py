@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from attnknn.artifacts import Predictions
-from attnknn.ensemble import COLUMNS, seeds_ensemble, why_no_seeds_ensemble
 from attnknn.files import write_csv, write_json
+from attnknn.seeds_ensemble import COLUMNS, seeds_ensemble, why_no_seeds_ensemble
 from stages.params import read_params, run
 
 

@@ -20,6 +20,7 @@ from attnknn.errors import InputError, require
 from stages.schema import Params, Preset
 
 PARAMS, PRESETS = Path("params.yaml"), Path("presets")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where there is one: ten times as fast, in every stage
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def with_preset(raw: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text("utf-8"))
+        return yaml.load(path.read_text("utf-8"), _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file in {Path.cwd()}; run from the project's root") from None
     except yaml.YAMLError as error:

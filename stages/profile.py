@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from attnknn.artifacts import BANK, TEST
-from attnknn.bank import set_threads
 from attnknn.comparison import tuned_baselines
 from attnknn.device import use_device
 from attnknn.files import write_csv
 from attnknn.index_profile import accuracy_lost, machine, profile_heads, profile_indexes
+from attnknn.indexes import set_threads
 from attnknn.learned import load_head
 from attnknn.neighbourhood import Retrieved
 from attnknn.tuning import choices_of_k

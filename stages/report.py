@@ -33,7 +33,8 @@ def main(metrics: Path, plots: Path, out: Path) -> None:
         return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else value  # type: ignore[union-attr]
 
     params = {key: plain(value) for key, value in base}
-    write_report(metrics, plots, out, base.datasets, base.seeds, params, revision() or "not in a git repository")
+    code = revision() or "not in a git repository"
+    write_report(metrics, plots, out, base.datasets, base.seeds, params, code, workers=base.threads)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Augment(Block):
     flip: bool
     jitter: Rate
     rotate: Annotated[float, Field(ge=0, le=180)]
+    cutout: Whole
 
 
 class Losses(Block):
@@ -79,6 +80,11 @@ class LrFactors(Block):
     knn: NonNegative
 
 
+class Muon(Block):
+    lr: NonNegative
+    momentum: Rate
+
+
 class Restarts(Block):
     period: Whole
     factor: Count
@@ -88,13 +94,18 @@ class TrainEmbedder(Block):
     encoder: Literal["convnet", "mlp", "resnet18", "resnet50"]
     pretrained: bool
     widths: Annotated[list[Count], Field(min_length=1)]
-    embed_dim: Count
+    depth: Count
+    embed_dim: Whole
     dropout: Rate
+    flip_average: bool
     epochs: Count
     batch_size: Annotated[int, Field(ge=2)]
     lr: Positive
     weight_decay: NonNegative
+    muon: Muon
+    decay: Literal["cosine", "linear"]
     warmup: Rate
+    look_ahead: Whole
     grad_clip: Positive
     validate_every: Count
     k_val: Count
@@ -110,13 +121,19 @@ class TrainEmbedder(Block):
     augment: Augment
     mixup: NonNegative
     bf16: bool
+    compile: bool
 
     @model_validator(mode="after")
-    def _mix_what_can_be_mixed(self) -> "TrainEmbedder":
+    def _go_together(self) -> "TrainEmbedder":
         if self.mixup and self.losses.calibration:
             raise ValueError(
                 f"mixup {self.mixup} gives a row two labels, and losses.calibration {self.losses.calibration} "
                 "needs one; set either to 0"
+            )
+        if self.decay == "linear" and self.restarts.period:
+            raise ValueError(
+                f"decay linear goes down once, and restarts.period {self.restarts.period} asks for more; "
+                "set decay to cosine or restarts.period to 0"
             )
         votes = self.losses.knn or self.losses.entropy
         if self.mixup and votes and self.knn.momentum < 1:
@@ -128,13 +145,16 @@ class TrainEmbedder(Block):
 
 
 class BuildIndex(Block):
-    kind: Literal["flat", "hnsw", "ivf"]
+    kind: Literal["flat", "hnsw", "ivf", "ivfpq", "auto"]
     metric: Literal["l2", "ip"]
     hnsw_m: Annotated[int, Field(ge=2)]
     ef_construction: Count
     ef_search: Count
-    ivf_nlist: Count
-    ivf_nprobe: Count
+    ivf_nlist: Whole
+    ivf_nprobe: Whole
+    pq_bytes: Whole
+    pq_refine: Count
+    build_threads: Count
 
 
 class EvidenceSizes(Block):
@@ -254,10 +274,6 @@ class Selective(Block):
     alphas: Annotated[list[Share], Field(min_length=1)]
 
 
-class TrainCnn(Block):
-    label_smoothing: Rate
-
-
 class Hnsw(Block):
     hnsw_m: Annotated[int, Field(ge=2)]
     ef_construction: Count
@@ -265,8 +281,8 @@ class Hnsw(Block):
 
 
 class Ivf(Block):
-    ivf_nlist: Count
-    ivf_nprobe: Count
+    ivf_nlist: Whole
+    ivf_nprobe: Whole
 
 
 class Profile(Block):
@@ -409,7 +425,6 @@ class Params(Block):
     ensemble: Ensemble
     hard: Hard
     selective: Selective
-    train_cnn: TrainCnn
     profile: Profile
     theory: Theory
     explain: Explain

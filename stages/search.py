@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings
-from attnknn.bank import Bank, search, set_threads
+from attnknn.bank import Bank, search
 from attnknn.device import use_device
+from attnknn.indexes import set_threads
 from stages.params import read_params, run
 
 
@@ -14,7 +15,7 @@ def main(dataset: str, embeddings: Path, bank: Path, out: Path) -> None:
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
     data = Embeddings.load(embeddings)
-    search(Bank.load(bank, data.z), data, p.k_max, device).save(out)
+    search(Bank.load(bank, mmap=True), data, p.k_max, device).save(out)
 
 
 if __name__ == "__main__":

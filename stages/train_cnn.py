@@ -1,47 +1,52 @@
-"""The encoder's backbone as a plain classifier: what the same network reaches without neighbours."""
+"""The encoder's backbone as a plain classifier, without neighbours; an encoder trained as one is that network."""
 
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings, Split
-from attnknn.bank import set_threads
 from attnknn.device import use_device
-from attnknn.encoders import embed
+from attnknn.encoders import Encoder, embed_split
 from attnknn.files import write_csv, write_json
-from attnknn.training import summary
+from attnknn.indexes import set_threads
+from attnknn.training import judged_by_logits, summary
 from stages.params import read_params, run
 from stages.schema import Losses, TrainEmbedder
 from stages.train_embedder import train
 
-CLASSIFY = {**dict.fromkeys(Losses.model_fields, 0.0), "cross_entropy": 1.0}
+
+def classifier(t: TrainEmbedder) -> TrainEmbedder:
+    """The settings under which an encoder is a plain classifier: cross-entropy alone, on the backbone's features."""
+    losses = Losses(**dict.fromkeys(Losses.model_fields, 0.0) | {"cross_entropy": 1.0})
+    return t.model_copy(update={"losses": losses, "embed_dim": 0})
 
 
 def trained(
     data: Split, t: TrainEmbedder, seed: int, device: str, label: str, classify: bool, state: Path | None = None
 ) -> tuple[Embeddings, list]:
     """Every row embedded by an encoder trained on DATA, or by the same backbone trained to CLASSIFY; a row an epoch."""
-    if classify:
-        t = t.model_copy(update={"losses": Losses(**CLASSIFY), "embed_dim": 0})
+    t = classifier(t) if classify else t
     network, history = train(data, t, seed, device, label, state, "logits" if classify else "knn")
-    z, logits = embed(network, data.x, device, t.bf16)
-    return Embeddings(z, data.y, data.part, data.classes, logits), history
+    return embed_split(network, data, device, t.bf16), history
 
 
-def best_network(
-    data: Split, choices: list[TrainEmbedder], label_smoothing: float, seed: int, device: str, label: str
-) -> Embeddings:
+def best_network(data: Split, choices: list[TrainEmbedder], seed: int, device: str, label: str) -> Embeddings:
     """Plain networks trained on DATA by each of CHOICES; the one of best validation accuracy."""
-    smoothed = [t.model_copy(update={"label_smoothing": label_smoothing}) for t in choices]
-    made = [trained(data, t, seed, device, label, classify=True) for t in smoothed]
+    made = [trained(data, t, seed, device, label, classify=True) for t in choices]
     return max(made, key=lambda one: summary(one[1])[0]["val_accuracy"])[0]
 
 
-def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
-    """Read SPLIT; write features and logits to OUT, METRICS and the training CURVE; STATE is for resuming."""
-    p = read_params(dataset, "train_cnn", "train_embedder", "device", "threads")
-    t = p.train_embedder.model_copy(update={"label_smoothing": p.train_cnn.label_smoothing})
+def main(
+    dataset: str, seed: int, split: Path, encoder: Path, state: Path, out: Path, metrics: Path, curve: Path
+) -> None:
+    """Read SPLIT, ENCODER; write features and logits to OUT, METRICS and the training CURVE; STATE is for resuming."""
+    p = read_params(dataset, "train_embedder", "device", "threads")
     set_threads(p.threads)
-    device = use_device(p.device, p.threads)
-    made, history = trained(Split.load(split), t, seed, device, f"train_cnn {dataset}/{seed}", True, state)
+    data, device, t = Split.load(split), use_device(p.device, p.threads), p.train_embedder
+    if t == classifier(t):
+        network, about = Encoder.load(encoder)
+        made = embed_split(network, data, device, t.bf16)
+        history = [about["kept"] | judged_by_logits(made)]
+    else:
+        made, history = trained(data, t, seed, device, f"train_cnn {dataset}/{seed}", True, state)
     made.save(out)
     best, rows = summary(history)
     write_json(metrics, best)

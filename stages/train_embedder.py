@@ -6,19 +6,20 @@ import torch
 from tqdm import tqdm
 
 from attnknn.artifacts import BANK, Split
-from attnknn.bank import set_threads
 from attnknn.device import use_device
 from attnknn.encoders import Encoder
 from attnknn.files import write_csv, write_json
+from attnknn.indexes import set_threads
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
-from attnknn.training import summary, train_encoder
+from attnknn.training import best_epoch, summary, train_encoder
 from stages.params import read_params, run
 from stages.schema import TrainEmbedder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
-NOT_LOOP = {"encoder", "pretrained", "widths", "embed_dim", "dropout", "losses", "knn"} | LOSS
+NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
+NOT_LOOP = {"encoder", "losses", "knn"} | NETWORK | LOSS
 
 
 def train(
@@ -27,12 +28,11 @@ def train(
     """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; BAR names the progress bar."""
     torch.manual_seed(seed)
     c, votes, neighbours = len(data.classes), t.losses.model_dump(include=VOTES), None
-    head = c if t.losses.cross_entropy else 0
-    encoder = Encoder(t.encoder, data.x.shape[1:], head, t.widths, t.embed_dim, t.dropout, t.pretrained)
-    loss = EncoderLoss(c, t.embed_dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
+    encoder = Encoder(t.encoder, data.x.shape[1:], c if t.losses.cross_entropy else 0, **t.model_dump(include=NETWORK))
+    loss = EncoderLoss(c, encoder.dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
     if any(votes.values()):
         votes |= {**t.knn.model_dump(), "label_smoothing": t.label_smoothing}
-        neighbours = NeighbourLoss(data.y[data.part == BANK], c, t.embed_dim, **votes)
+        neighbours = NeighbourLoss(data.y[data.part == BANK], c, encoder.dim, **votes)
     rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judge, "resume": state}
     with tqdm(total=t.epochs, desc=bar, unit="epoch", delay=2, disable=None) as shown:
 
@@ -49,7 +49,7 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     set_threads(p.threads)
     data, device, label = Split.load(split), use_device(p.device, p.threads), f"train_embedder {dataset}/{seed}"
     encoder, history = train(data, p.train_embedder, seed, device, label, state)
-    encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16)
+    encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16, kept=best_epoch(history))
     best, rows = summary(history)
     write_json(metrics, best)
     write_csv(curve, rows)

@@ -13,11 +13,11 @@ def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: s
     """Write the space `plain` and the embeddings `cross_entropy` to OUT."""
     # What needs torch is imported here: with nothing to train, as by default, the stage takes no time.
     from attnknn.artifacts import Split
-    from attnknn.bank import set_threads
     from attnknn.corrupted import NETWORK, with_rare_classes
     from attnknn.device import use_device
     from attnknn.gather import retrieve
-    from stages.train_cnn import best_network, trained
+    from attnknn.indexes import set_threads
+    from stages.train_cnn import trained
 
     kind, t = p.imbalance.train_kind, p.train_embedder
     data = with_rare_classes(Split.load(split), ratio, kind, np.random.default_rng(seed))
@@ -25,15 +25,14 @@ def train_all(seed: int, ratio: float, split: Path, p: SimpleNamespace, label: s
     device = use_device(p.device, p.threads)
     e, _ = trained(data, t, seed, device, label, classify=False)
     retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(out / "plain")
-    smoothing = p.train_cnn.label_smoothing
-    best_network(data, [t], smoothing, seed, device, f"{label}, {NETWORK}").save(out / NETWORK)
+    trained(data, t, seed, device, f"{label}, {NETWORK}", classify=True)[0].save(out / NETWORK)
 
 
 def main(dataset: str, seed: int, ratio: float, split: Path, out: Path) -> None:
     """Read SPLIT; write what was trained with a rarest class of RATIO of the largest to OUT, or that nothing was."""
     # fmt: off
     p = read_params(
-        dataset, "imbalance.train", "imbalance.train_kind", "train_embedder", "train_cnn", "build_index", "evidence",
+        dataset, "imbalance.train", "imbalance.train_kind", "train_embedder", "build_index", "evidence",
         "k_max", "device", "threads",
     )
     # fmt: on

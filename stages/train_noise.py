@@ -14,11 +14,11 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     import numpy as np
 
     from attnknn.artifacts import BANK, Split
-    from attnknn.bank import set_threads
     from attnknn.cleaning import clean_in_rounds, quality
     from attnknn.corrupted import NETWORK, with_wrong_labels
     from attnknn.device import use_device
     from attnknn.gather import retrieve
+    from attnknn.indexes import set_threads
     from attnknn.neighbourhood import Retrieved
     from stages.train_cnn import best_network, trained
 
@@ -38,7 +38,7 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     cleaned.save(out / "cleaned")
     for net, y in ((NETWORK, data.y), (f"{NETWORK}_cleaned", found[-1])):
         of, item = dataclasses.replace(data, y=y), f"{label}, {net}"
-        best_network(of, [short, full], p.train_cnn.label_smoothing, seed, device, item).save(out / net)
+        best_network(of, [short, full], seed, device, item).save(out / net)
     rounds = [quality(*(labels[data.rows(BANK)] for labels in (true.y, data.y, y))) for y in found]
     write_json(out / "trained.json", {"trained": True, "cleaning": rounds})
 
@@ -47,7 +47,7 @@ def main(dataset: str, seed: int, rate: float, split: Path, out: Path) -> None:
     """Read SPLIT; write what was trained with a share RATE of wrong labels to OUT, or that nothing was."""
     p = read_params(
         dataset, "noise.train", "noise.train_kind", "noise.train_rounds", "noise.train_share", "train_embedder",
-        "train_cnn", "build_index", "evidence", "k_max", "device", "threads",
+        "build_index", "evidence", "k_max", "device", "threads",
     )  # fmt: skip
     with new_folder(out) as draft:
         if p.noise.train:

@@ -2,36 +2,46 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-import torch
-from tqdm import tqdm
 
-from attnknn.artifacts import Embeddings, Split
-from attnknn.bank import Bank, set_threads
-from attnknn.device import use_device
-from attnknn.encoders import Encoder
-from attnknn.views import View, held_out, images_of, save_views, see
+from attnknn.artifacts import Split
+from attnknn.views import View, held_out, save_views
 from stages.params import read_params, run
 
 
-def main(dataset: str, seed: int, split: Path, encoder: Path, embeddings: Path, bank: Path, out: Path) -> None:
-    """Read SPLIT, ENCODER, EMBEDDINGS and BANK; write the views to OUT."""
-    p = read_params(dataset, "tta", "k_max", "device", "threads")
+def seen(
+    data: Split, encoder: Path, bank: Path, p: SimpleNamespace, item: tuple[str, int]
+) -> Iterator[tuple[str, View]]:
+    """Each view of the held-out images by its name, embedded and searched."""
+    # What needs torch is imported here: a table has no views, and the stage takes no time.
+    import torch
+    from tqdm import tqdm
+
+    from attnknn.bank import Bank
+    from attnknn.device import use_device
+    from attnknn.encoders import Encoder
+    from attnknn.indexes import set_threads
+    from attnknn.view_images import images_of, see
+
+    dataset, seed = item
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
+    model, about = Encoder.load(encoder)
+    memory, rows = Bank.load(bank, mmap=True), held_out(data.part)
+    total = int(p.tta.flip) + p.tta.crops
+    made = images_of(torch.from_numpy(np.asarray(data.x[rows])), **p.tta.model_dump(), seed=seed)
+    for name, x in tqdm(made, f"views {dataset}/{seed}", total, unit="view", delay=2, disable=None):
+        yield name, see(model, x.numpy(), rows, memory, p.k_max, device, about["bf16"])
+
+
+def main(dataset: str, seed: int, split: Path, encoder: Path, bank: Path, out: Path) -> None:
+    """Read SPLIT, ENCODER and BANK; write the views to OUT."""
+    p = read_params(dataset, "tta", "k_max", "device", "threads")
     data = Split.load(split)
-
-    def views() -> Iterator[tuple[str, View]]:
-        model, about = Encoder.load(encoder)
-        memory, rows = Bank.load(bank, Embeddings.load(embeddings).z), held_out(data.part)
-        total = int(p.tta.flip) + p.tta.crops
-        made = images_of(torch.from_numpy(np.asarray(data.x[rows])), **p.tta.model_dump(), seed=seed)
-        for name, x in tqdm(made, f"views {dataset}/{seed}", total, unit="view", delay=2, disable=None):
-            yield name, see(model, x.numpy(), rows, memory, p.k_max, device, about["bf16"])
-
-    names = save_views(views() if data.is_image else iter(()), out)
-    if not names:
+    found = seen(data, encoder, bank, p, (dataset, seed)) if data.is_image else iter(())
+    if not save_views(found, out):
         reason = "tta.flip and tta.crops ask for none" if data.is_image else "a table has none"
         print(f"views {dataset}/{seed}: no views, since {reason}")
 

@@ -4,17 +4,20 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 import torch
 
+from attnknn import bank as bank_module
 from attnknn.artifacts import BANK, TEST
-from attnknn.bank import Bank, _torch_search, build, memory, search, set_threads, similarity
+from attnknn.bank import Bank, build, memory, search
 from attnknn.errors import InputError
+from attnknn.indexes import _on_gpu
+from attnknn.settle import settle
 from data import blobs, embedded
 
 N, B, D, K = 211, 23, 7, 5
+KINDS = ("flat", "hnsw", "ivf", "ivfpq")
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def oracle(z: np.ndarray, q: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray
     return nearest.indices.numpy(), -(nearest.values**2).numpy()
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_l2_equals_cdist(vectors: tuple[np.ndarray, np.ndarray], kind: str) -> None:
     z, q = vectors
     ids, sims = build(z, np.arange(N), kind=kind).search(q, K)
@@ -58,12 +61,15 @@ def test_l2_and_inner_product_find_the_same_on_the_unit_sphere(vectors: tuple[np
 
 def test_all_searches_agree_to_the_bit(vectors: tuple[np.ndarray, np.ndarray]) -> None:
     z, q = vectors
-    flat, hnsw, ivf = (build(z, np.arange(N), kind=kind) for kind in ("flat", "hnsw", "ivf"))
-    expected = flat.search(q, K)
-    by_torch = flat._settle(q, _torch_search(z, q, K + 1, "l2", "cpu"), K, np.empty((B, 0)))
-    for ids, sims in (hnsw.search(q, K), ivf.search(q, K), by_torch):
-        np.testing.assert_array_equal(ids, expected[0])
-        np.testing.assert_array_equal(sims, expected[1])
+    banks = [build(z, np.arange(N), kind=kind) for kind in KINDS]
+    expected = banks[0].search(q, K)
+    for bank in banks[1:]:
+        for values, right in zip(bank.search(q, K), expected, strict=True):
+            np.testing.assert_array_equal(values, right)
+    at = _on_gpu(z, "l2", "cpu")(q, K + 1)
+    found = settle(q, z, np.arange(N), at, np.empty((B, 0)), "l2")
+    for values, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(values[:, :K], right)
 
 
 def test_ids_are_the_rows_ids_and_not_positions(vectors: tuple[np.ndarray, np.ndarray]) -> None:
@@ -77,7 +83,7 @@ def test_fault_1_a_query_never_sees_itself_and_duplicates_do_not_break_that() ->
     rng = np.random.default_rng(0)
     z = rng.normal(size=(40, D)).astype(np.float32)
     z[1] = z[2] = z[0]
-    for kind in ("flat", "hnsw", "ivf"):
+    for kind in KINDS:
         ids, sims = build(z, np.arange(40), kind=kind).search(z, 3, exclude=np.arange(40))
         assert not (ids == np.arange(40)[:, None]).any()
         assert [set(row) for row in ids[:3, :2]] == [{1, 2}, {0, 2}, {0, 1}]
@@ -110,7 +116,7 @@ def test_fault_1_bank_rows_are_left_out_of_their_own_neighbourhoods_by_id() -> N
     z = np.array(data.z)
     z[[b, c, query]] = z[a]
     data = dataclasses.replace(data, z=z)
-    for kind in ("flat", "hnsw", "ivf"):
+    for kind in KINDS:
         found = search(memory(data, kind=kind), data, 20)
         assert not (found.ids == found.rows[:, None]).any()
         for row, twins in ((a, {b, c}), (b, {a, c}), (c, {a, b}), (query, {a, b, c})):
@@ -158,29 +164,39 @@ def test_neighbours_an_approximate_index_misses_are_masked() -> None:
         assert len(set(found)) == len(found)
 
 
-def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_told() -> None:
-    """39 rows a list: 211 rows make 5 lists, 38 rows one; of 5 lists of a hard memory, one is not enough."""
-    z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
-    made: Any = build(z, np.arange(N), kind="ivf").index
-    assert (made.nlist, made.nprobe) == (5, 5)
-    made = build(z, np.arange(N), kind="ivf", ivf_nlist=3, ivf_nprobe=2).index
-    assert (made.nlist, made.nprobe) == (3, 2)
-    made = build(z[:38], np.arange(38), kind="ivf").index
-    assert (made.nlist, made.nprobe) == (1, 1)
-    expected = oracle(z, z, K)[0]
-    shares = []
-    for nprobe in (1, 5):
-        ids, sims = build(z, np.arange(N), kind="ivf", ivf_nprobe=nprobe).search(z, K)
-        assert ((ids == -1) == np.isneginf(sims)).all()
-        shares.append((ids[:, :, None] == expected[:, None]).any(2).mean())
-    assert shares[0] < 0.95
-    assert shares[1] == 1
-
-
 def test_the_size_of_an_index_is_that_of_its_file(tmp_path: Path) -> None:
-    bank = memory(embedded(blobs(120)), kind="hnsw")
-    bank.save(tmp_path)
-    assert bank.n_bytes == (tmp_path / "index.faiss").stat().st_size > bank.z.nbytes
+    data = embedded(blobs(120))
+    for kind in ("hnsw", "ivf"):
+        bank = memory(data, kind=kind)
+        bank.save(tmp_path)
+        assert bank.n_bytes == (tmp_path / "index.faiss").stat().st_size > bank.z.nbytes
+    assert memory(data, kind="ivfpq").n_bytes < bank.n_bytes
+    flat = memory(data)
+    flat.save(tmp_path)
+    assert flat.n_bytes == flat.z.nbytes
+    assert {path.name for path in tmp_path.iterdir()} == {"z.npy", "ids.npy", "bank.json"}
+
+
+def test_row_ids_are_int32_where_they_fit(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    most = np.iinfo(np.int32).max
+    for first, dtype in ((most - N + 1, np.int32), (most - N + 2, np.int64)):
+        names = np.arange(first, first + N)
+        ids, _ = build(z, names).search(q, K)
+        assert ids.dtype == dtype
+        np.testing.assert_array_equal(ids, names[oracle(z, q, K)[0]])
+
+
+def test_queries_are_searched_for_in_parts(vectors: tuple[np.ndarray, np.ndarray], monkeypatch: Any) -> None:
+    z, own = vectors[0], np.arange(N)
+    whole = build(z, own).search(z, K, exclude=own)
+    monkeypatch.setattr(bank_module, "_CANDIDATES", 10 * (K + 2))
+    calls: list[int] = []
+    true_settle = bank_module.settle
+    monkeypatch.setattr(bank_module, "settle", lambda q, *more: calls.append(len(q)) or true_settle(q, *more))
+    for values, right in zip(build(z, own).search(z, K, exclude=own), whole, strict=True):
+        np.testing.assert_array_equal(values, right)
+    assert calls == [10] * 21 + [1]
 
 
 def test_any_float_layout_is_taken(vectors: tuple[np.ndarray, np.ndarray]) -> None:
@@ -206,9 +222,13 @@ def test_bad_banks_are_refused(vectors: tuple[np.ndarray, np.ndarray]) -> None:
     z, q = vectors
     with pytest.raises(InputError, match="repeat"):
         build(z, np.zeros(N))
+    with pytest.raises(InputError, match="below 0"):
+        build(z, np.arange(N) - 1)
+    with pytest.raises(InputError, match="no rows"):
+        build(z[:0], np.arange(0))
     with pytest.raises(InputError, match="dimensions"):
         build(z, np.arange(N)).search(q[:, :3], K)
-    with pytest.raises(InputError, match="allowed are flat, hnsw, ivf"):
+    with pytest.raises(InputError, match="allowed are flat, hnsw, ivf, ivfpq, auto"):
         build(z, np.arange(N), kind="tree")
     with pytest.raises(InputError, match="allowed are l2, ip"):
         build(z, np.arange(N), metric="cosine")
@@ -221,45 +241,41 @@ def test_distances_are_true_where_the_expanded_square_is_not() -> None:
     np.testing.assert_allclose(sims[0], [0, -0.75, -12.0])
 
 
-def test_similarity_by_loops() -> None:
-    rng = np.random.default_rng(0)
-    q, keys = rng.normal(size=(3, D)), rng.normal(size=(3, 4, D))
-    for metric, pair in (("l2", lambda a, b: -((a - b) ** 2).sum()), ("ip", np.dot)):
-        expected = [[pair(q[b], keys[b, k]) for k in range(4)] for b in range(3)]
-        np.testing.assert_allclose(similarity(q, keys, metric), expected)
-
-
-@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
-def test_approximate_indexes_are_built_alike_under_any_thread_count(tmp_path: Path, kind: str) -> None:
-    z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
-    for threads in (1, 2):
-        set_threads(threads)
-        build(z, np.arange(2000), kind=kind).save(tmp_path / str(threads))
-        assert faiss.omp_get_max_threads() == threads
-    assert (tmp_path / "1/index.faiss").read_bytes() == (tmp_path / "2/index.faiss").read_bytes()
-
-
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_saved_and_loaded(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded(tmp_path: Path, kind: str, mmap: bool) -> None:
     data = embedded(blobs(120))
     bank = memory(data, kind=kind)
     bank.save(tmp_path / "bank")
-    again = Bank.load(tmp_path / "bank", data.z)
+    again = Bank.load(tmp_path / "bank", mmap)
+    assert isinstance(again.z, np.memmap) == mmap
     q = data.z[data.rows(TEST)]
     for a, b in zip(bank.search(q, K), again.search(q, K), strict=True):
         np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    again.save(tmp_path / "again")
+    for path in (tmp_path / "bank").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
 def test_a_damaged_bank_is_refused_in_one_line(tmp_path: Path) -> None:
-    data = embedded(blobs(120))
-    memory(data).save(tmp_path / "bank")
-    index = tmp_path / "bank/index.faiss"
-    index.write_bytes(index.read_bytes()[:100])
-    with pytest.raises(InputError, match="damaged index") as raised:
-        Bank.load(tmp_path / "bank", data.z)
-    assert "\n" not in str(raised.value)
-    memory(data).save(tmp_path / "bank")
+    data, folder = embedded(blobs(120)), tmp_path / "bank"
+    for kind, name in (("flat", "z.npy"), ("flat", "ids.npy"), ("hnsw", "index.faiss"), ("ivfpq", "index.faiss")):
+        for mmap in (False, True):
+            memory(data, kind=kind).save(folder)
+            (folder / name).write_bytes((folder / name).read_bytes()[:100])
+            with pytest.raises(InputError, match="damaged index") as raised:
+                Bank.load(folder, mmap)
+            assert "\n" not in str(raised.value)
+    memory(data, kind="ivf").save(folder)
+    np.save(folder / "z.npy", np.load(folder / "z.npy")[:, :3])
     with pytest.raises(InputError, match="do not belong together"):
-        Bank.load(tmp_path / "bank", data.z[:, :3])
+        Bank.load(folder)
     with pytest.raises(InputError, match="no such file"):
-        Bank.load(tmp_path / "nothing", data.z)
+        Bank.load(tmp_path / "nothing")
+
+
+def test_a_bank_of_other_rows_is_refused() -> None:
+    data = embedded(blobs(120))
+    with pytest.raises(InputError, match="rows that the embeddings do not have"):
+        search(build(data.z, np.arange(1, 121)), data, K)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnknn import bank
+from attnknn import indexes
 from attnknn.artifacts import TEST
 from attnknn.classify import classify
 from attnknn.errors import InputError
@@ -28,7 +28,7 @@ def threads_kept() -> Iterator[None]:
     torches = torch.get_num_threads()
     yield
     torch.set_num_threads(torches)
-    bank.set_threads(torches)
+    indexes.set_threads(torches)
 
 
 def test_a_ratio_is_taken_within_a_round() -> None:

@@ -84,6 +84,34 @@ def test_the_linear_head_reads_the_vector_that_is_compared() -> None:
     torch.testing.assert_close(logits, e @ made.classifier.weight.T + made.classifier.bias)
 
 
+def test_without_a_projection_the_features_are_the_embedding_and_the_head_is_scaled() -> None:
+    """z = f / ‖f‖ and logits = (W f + b) / 9, with f what the backbone gives."""
+    made, seen = trained(embed_dim=0).eval(), []
+    made.backbone.register_forward_hook(lambda *called: seen.append(called[-1]))
+    z, logits = made(torch.from_numpy(rows()))
+    (f,) = seen
+    assert made.dim == 19
+    assert made.classifier is not None
+    torch.testing.assert_close(z, f / f.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, (f @ made.classifier.weight.T + made.classifier.bias) / 9)
+
+
+def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
+    """e = (e(x) + e(mirror image)) / 2, so an image and its mirror image are the same; in training it is e(x) alone."""
+    made, x = trained(embed_dim=0, flip_average=True), torch.from_numpy(rows())
+    alone = trained(embed_dim=0).eval()
+    halves = []
+    alone.backbone.register_forward_hook(lambda *called: halves.append(called[-1]))
+    alone(x)
+    alone(x.flip(-1))
+    e = (halves[0] + halves[1]) / 2
+    z, logits = made.eval()(x)
+    torch.testing.assert_close(z, e / e.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, (e @ made.classifier.weight.T + made.classifier.bias) / 9)  # type: ignore[union-attr]
+    torch.testing.assert_close(made(x.flip(-1))[0], z)
+    torch.testing.assert_close(made.train()(x)[0], alone.train()(x)[0])
+
+
 # Normalisation
 
 

@@ -13,16 +13,13 @@ from attnknn.artifacts import FIT, TEST, VAL, Predictions
 from attnknn.classify import classify_part
 from attnknn.comparison import compare
 from attnknn.ensemble import (
-    COLUMNS,
     METHODS,
     VARIANTS,
     compare_variants,
     historic_choices,
     historic_step,
-    seeds_ensemble,
     variants,
     weight_entropy,
-    why_no_seeds_ensemble,
 )
 from attnknn.errors import InputError
 from attnknn.heads import Attention, Distance, Uniform
@@ -32,6 +29,7 @@ from attnknn.report.experiments.ensemble import NOTE, PAIRED, SCORES, TABLES, mo
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.scorecard import TESTED
+from attnknn.seeds_ensemble import COLUMNS, seeds_ensemble, why_no_seeds_ensemble
 from data import blobs, embedded, relabelled, retrieved
 from results import TIE, predictions
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from attnknn.images import augment, random_crop, random_flip, random_jitter, random_rotation
+from attnknn.images import augment, cut_out, random_crop, random_jitter, random_rotation
 
-PARTS = {"crop": 2, "flip": True, "jitter": 0.4, "rotate": 30.0}
+PARTS = {"crop": 2, "jitter": 0.4, "rotate": 30.0, "cutout": 3}
 
 
 def gen(seed: int = 0) -> Generator:
@@ -37,11 +37,11 @@ def test_everything_off_is_the_identity_and_draws_nothing(dtype: torch.dtype) ->
 
 @pytest.mark.parametrize(
     ("part", "draws"),
-    [("crop", random_crop), ("flip", random_flip), ("jitter", random_jitter), ("rotate", random_rotation)],
+    [("crop", random_crop), ("jitter", random_jitter), ("rotate", random_rotation), ("cutout", cut_out)],
 )
 def test_one_part_alone_is_that_part(part: str, draws) -> None:
     x, strength = images(), PARTS[part]
-    alone = draws(x, gen()) if part == "flip" else draws(x, strength, gen())
+    alone = draws(x, strength, gen())
     assert torch.equal(augment(x, gen(), **{part: strength}), alone)
     assert not torch.equal(alone.float(), x.float())
 
@@ -65,14 +65,31 @@ def test_crop_is_a_window_of_the_image_padded_by_its_mirror(h: int, w: int, padd
     assert set(found) == windows
 
 
-def test_flip_mirrors_half_of_the_images_left_to_right() -> None:
-    x = images(1000)
-    views = random_flip(x, gen())
-    mirrored = (views == x.flip(-1)).flatten(1).all(1)
-    same = (views == x).flatten(1).all(1)
-    assert (mirrored ^ same).all()
-    # 500 with a standard deviation of 16
-    assert 420 < int(mirrored.sum()) < 580
+def test_the_images_that_are_told_are_mirrored_left_to_right() -> None:
+    x = images(5)
+    view = augment(x, gen(), mirrored=torch.tensor([True, False, True, False, False]))
+    assert torch.equal(view[[0, 2]], x[[0, 2]].flip(-1))
+    assert torch.equal(view[[1, 3, 4]], x[[1, 3, 4]])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_cutout_paints_one_square_somewhere_inside(dtype: torch.dtype) -> None:
+    """Of 1000 copies, each has a 3×3 square of the image's mean, and every place turns up."""
+    image = images(1, 2, 5, 7).to(dtype)
+    views = cut_out(image.expand(1000, -1, -1, -1), 3, gen())
+    mean = image.float().mean((2, 3)).to(dtype)[0, :, None, None]
+    expected = set()
+    for top in range(3):
+        for left in range(5):
+            painted = image[0].clone()
+            painted[:, top : top + 3, left : left + 3] = mean
+            expected.add(painted.numpy().tobytes())
+    assert {view.numpy().tobytes() for view in views} == expected
+
+
+def test_a_square_larger_than_the_image_paints_it_all() -> None:
+    x = images(2)
+    assert torch.equal(cut_out(x, 99, gen()), x.float().mean((2, 3), keepdim=True).to(x.dtype).expand_as(x))
 
 
 @pytest.mark.parametrize(("quarters", "h", "w"), [(1, 7, 7), (-1, 8, 8), (2, 7, 11), (2, 8, 6)])
@@ -133,9 +150,9 @@ def test_jitter_of_grey_images_stays_grey_and_of_flat_ones_flat(channels: int) -
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("shape", [(5, 3, 7, 11), (3, 1, 8, 8), (2, 3, 5, 3)])
 def test_shape_dtype_and_range(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    """Crop and flip move values, so they keep the type; rotation and jitter make new ones, so they give float32."""
+    """Crop, flip and cutout keep the type; rotation and jitter make new ones, so they give float32."""
     x = images(*shape).to(dtype)
-    moved = augment(x, gen(), crop=2, flip=True)
+    moved = augment(x, gen(), crop=2, mirrored=torch.ones(len(x), dtype=torch.bool), cutout=2)
     assert moved.dtype == dtype
     assert moved.shape == shape
     view = augment(x, gen(), **PARTS)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Neighbours
-from attnknn.bank import similarity
 from attnknn.errors import InputError
 from attnknn.files import write_json
 from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
+from attnknn.settle import similarity
 from data import blobs, embedded, neighbourhood, retrieved
 
 PARTS = ("embeddings", "neighbours", "evidence")

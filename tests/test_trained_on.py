@@ -151,7 +151,6 @@ def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
     monkeypatch.setattr(train_cnn, "trained", trained)
     p = read_params("iris", "train_embedder", "build_index", "evidence", "device", "threads")
     p.noise, p.k_max, p.device = SimpleNamespace(train_kind="symmetric", train_rounds=2, train_share=0.5), 20, "cpu"
-    p.train_cnn = SimpleNamespace(label_smoothing=0.1)
     (tmp_path / "out").mkdir()
     train_noise.train_all(3, 0.4, tmp_path / "split", p, "", tmp_path / "out")
     bank, held = split.rows(BANK), np.concatenate([split.rows(FIT), split.rows(VAL)])

@@ -11,7 +11,8 @@ from attnknn.artifacts import BANK, TEST, Embeddings, Split
 from attnknn.bank import Bank, memory, search
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
-from attnknn.views import View, held_out, images_of, load_views, save_views, see
+from attnknn.view_images import images_of, see
+from attnknn.views import View, held_out, load_views, save_views
 from data import pictures
 
 K = 7

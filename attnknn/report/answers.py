@@ -187,8 +187,9 @@ def beyond(found: Sequence[Claim]) -> str:
             if c.verdict == kind
         ]
         text += (
-            " Against the plain network, the same backbone trained to classify, which is another encoder and the upper "
-            f"bound, calibrated where that is better, its NLL is {'; '.join(parts)}."
+            " Against the plain network, the same backbone trained to classify, which is the upper bound (another "
+            "encoder, unless the encoder was itself trained so: then it is its linear head), calibrated where that is "
+            f"better, its NLL is {'; '.join(parts)}."
         )
     lacking = [name for name in dict.fromkeys(d for d, _ in every) if name not in {c.dataset for c in plain}]
     return text + (f" There is no plain network to compare with on {_list(lacking)}." if lacking else "")

@@ -6,7 +6,8 @@ The same inputs give the same bytes: no time of day, PNG pictures, fixed order.
 import base64
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from attnknn import plots as pictures
 from attnknn.files import new_folder
 from attnknn.metrics import NORMAL_FROM
+from attnknn.parallel import in_order
 from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
 from attnknn.report.experiments import (
@@ -127,15 +129,24 @@ def sections(
     preset: str,
     resamples: int,
     alpha: float = 0.01,
+    workers: int = 1,
 ) -> list[Section]:
-    """Every section that has something to say, in the order of the page; without examples where plots is None."""
-    found = [evaluate.section(runs, claims), explain.section(runs, plots), calibration.section(runs)]
+    """Every section that has something to say, in the order of the page; without examples where plots is None.
+
+    Args:
+        workers: see `parallel.in_order`; the pictures take most of the time.
+    """
     level = Level(alpha, resamples)
+    calls: list[Callable[[], Section]] = [
+        partial(evaluate.section, runs, claims),
+        partial(explain.section, runs, plots),
+        partial(calibration.section, runs),
+    ]
     for module in EXPERIMENTS:
         if module is not explain:
-            found.append(module.section(runs, level) if module in _JUDGED else module.section(runs))
-    found += [historic.section(runs, level, preset), training.section(runs)]
-    return [section for section in found if section.parts]
+            calls.append(partial(module.section, runs, *([level] if module in _JUDGED else [])))
+    calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
+    return [section for section in in_order(calls, workers) if section.parts]
 
 
 def write_report(
@@ -147,6 +158,7 @@ def write_report(
     params: Mapping[str, Any],
     revision: str,
     alpha: float = 0.01,
+    workers: int = 1,
 ) -> None:
     """Write index.html, comparison.csv, results.md and tables/*.csv and *.tex to the folder OUT, in one step.
 
@@ -155,6 +167,7 @@ def write_report(
         params: all of the settings, as a dict.
         revision: of the code that made the numbers, as it is to be printed.
         alpha: see `attnknn.report.claims.claims`.
+        workers: see `sections`.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -164,7 +177,7 @@ def write_report(
     claims = claimed.claims(everywhere(runs, "paired"), everywhere(runs, "validation"), alpha)
     found = answered.answers(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
-    parts = sections(runs, claims, plots, params["preset"], resamples, alpha)
+    parts = sections(runs, claims, plots, params["preset"], resamples, alpha, workers)
     every = evaluate.claim_rows(claims, digits)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}

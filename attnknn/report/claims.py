@@ -3,9 +3,11 @@
 One claim is one setting (a dataset and a condition of its memory: clean, wrong labels, long tail), baseline and metric.
 The baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the
 baseline to beat; the best method without neighbours, which is class prototypes alone or the encoder's linear head; and
-the plain network, the same backbone trained to classify: another training and so the upper bound, claimed where it was
-scored. Best is, bare or with a calibration, whichever has the best mean score in that metric on the validation rows.
-Where two of them are the same method the claim is made once.
+the plain network, the same backbone trained to classify, the upper bound, claimed where it was scored: another
+training, or the encoder itself where that was trained to classify.
+
+Best is, bare or with a calibration, whichever has the best mean score in that metric on the validation rows. Where two
+of them are the same method the claim is made once.
 
 Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
 holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p.

@@ -86,7 +86,8 @@ def section(runs: Sequence[Run], found: Sequence[Claim]) -> Section:
         by_dataset(runs, partial(_part, found)),
         "Attention learns how much each neighbour counts. Prototypes alone are the same head without its neighbours; "
         "the linear head reads the very embeddings that are compared; the plain network is the same backbone trained "
-        "to classify. Intervals: Wilson's for accuracy, the bootstrap's else, centred on the score itself because "
+        "to classify: another one, unless the encoder was trained so itself. Intervals: Wilson's for accuracy, the "
+        "bootstrap's else, centred on the score itself because "
         "resampling rows raises calibration errors.",
         "dvc repro evaluate",
     )
