@@ -147,7 +147,8 @@ def main(argv: list[str] | None = None) -> None:
             more["goal"] = (float(a.accuracy[0]), a.accuracy[1], a.seed)
         with threadpool_limits(a.threads):  # of numpy and scikit-learn
             rows = module.measure(a.threads, a.rounds, **more)
-        suites[name] = {"about": {"says": " ".join(str(module.__doc__).split()), **about}, "rows": rows}
+        stored = {"embeddings": str(a.embeddings)} if more.get("embeddings") else {}
+        suites[name] = {"about": {"says": " ".join(str(module.__doc__).split()), **about, **stored}, "rows": rows}
         print(markdown(name, suites[name]), flush=True)
         if path:
             write_json(path, suites)

@@ -1,7 +1,8 @@
 """The search: ours beside bare faiss, scikit-learn, hnswlib and usearch, at the same k, with the same threads.
 
 Exact search is compared with exact search, and HNSW with HNSW of the same M and beams. Recall is the share of k
-neighbours found that are no further than the true k-th.
+neighbours found that are no further than the true k-th. The embeddings are made up, in clusters as a trained encoder's,
+unless the last line names stored ones.
 """
 
 import time
@@ -77,9 +78,10 @@ def _usearch(z: np.ndarray, threads: int, exact: bool) -> Search | None:
 
 
 def _sims(z: np.ndarray, queries: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Similarities (B, K) of what was found, nearest first, all by the same arithmetic."""
+    """Similarities (B, K) of what was found, nearest first, all by the same arithmetic; −inf where nothing was."""
+    at = at.astype(np.int64)
     found = [similarity(queries[s : s + 500], z[at[s : s + 500]], "l2") for s in range(0, len(at), 500)]
-    return -np.sort(-np.concatenate(found), axis=1)
+    return -np.sort(-np.where(at < 0, -np.inf, np.concatenate(found)), axis=1)
 
 
 def _data(rows: int, dim: int, queries: int, embeddings: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ from stages.train_embedder import train
 
 SIZES = {
     "full": {"like": "cifar10", "ours_rows": 2048, "long": 2, "most": 3, "widths": None, "batch": None},
-    "quick": {"like": "cifar10", "ours_rows": 64, "long": 1, "most": 1, "widths": [4], "batch": 8},
+    "quick": {"like": "cifar10", "ours_rows": 64, "long": 4, "most": 1, "widths": [4], "batch": 8},
 }
 OURS, PEER = "ours", "ResNet18, float32, eager"
 SPLITS = Path("data/split")
@@ -99,7 +99,7 @@ def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) ->
 @torch.inference_mode()
 def plain_outputs(net: PlainResNet, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
     """Unit features (N, 512) and logits (N, C) of the ResNet."""
-    found = [net.eval()(torch.from_numpy(x[s : s + 250]).to(device)) for s in range(0, len(x), 250)]
+    found = [net.eval()(torch.from_numpy(np.array(x[s : s + 250])).to(device)) for s in range(0, len(x), 250)]
     features, logits = (torch.cat([pair[i] for pair in found]).cpu() for i in (0, 1))
     return F.normalize(features).numpy(), logits.numpy()
 
@@ -137,17 +137,20 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
 
 
 def fitted_length(call: Callable[[int], object], budget: float, name: str) -> int:
-    """How many epochs or steps fit into `budget` seconds, by trainings of 1 and 2 after one to warm up.
+    """How many epochs or steps fit into `budget` seconds, by one and by so many that they take a tenth of it longer.
 
     Raises:
         InputError: not even one.
     """
-    call(1)
-    first, second = seconds(partial(call, 1)), seconds(partial(call, 2))
-    each = max(second - first, 1e-3)
+    call(1)  # to warm up
+    first, many = seconds(partial(call, 1)), 2
+    while (longer := seconds(partial(call, many)) - first) < budget / 10:
+        many *= 2
+    each = longer / (many - 1)
     fits = int((budget - max(0.0, first - each)) / each)
     require(
-        fits >= 1, f"accuracy: {budget / 60:g} minutes are too few for {name}: one takes {first / 60:.1f}; give more"
+        fits >= 1,
+        f"accuracy: {budget / 60:g} minutes are too few for {name}: the first takes {first / 60:.1f}; give more",
     )
     return fits
 

@@ -64,8 +64,8 @@ def test_rows_without_a_peer_are_shown_as_they_are() -> None:
 
 
 def test_a_schedule_fits_the_budget_by_measured_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One takes 3 s and two take 5 s: 1 s is lost once, each takes 2 s, and 12 s bear five."""
-    taken = {1: 3.0, 2: 5.0}
+    """Two take no tenth of 12 s longer than one; four take 6 s longer, so 2 s each. 1 s of 3 is lost, and five fit."""
+    taken = {1: 3.0, 2: 3.5, 4: 9.0}
     monkeypatch.setattr(training, "seconds", lambda call: taken[call.args[0]])
     assert training.fitted_length(lambda n: None, 12.0, "ours") == 5
     with pytest.raises(InputError, match=r"0\.04 minutes are too few for ours"):
@@ -81,6 +81,21 @@ def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
     assert (z.shape, logits.shape) == ((46, 512), (46, 10))
     np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
     assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
+
+
+def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch of noise of which every class is a tenth: what is reached is a share of 10 test rows."""
+    monkeypatch.setattr(training, "fitted_length", lambda call, budget, name: 1)
+    monkeypatch.setattr(training, "SPLITS", tmp_path)
+    training.pictures(32, 8).save(tmp_path / "noise" / "3")
+    changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
+    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update=changes)
+    rows = training.accuracy(t, "cpu", 0.5, "noise", 3)
+    assert [row["what"] for row in rows] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
+    for row in rows:
+        assert {round(10 * row[side]["value"], 6) % 1 for side in ("ours", "peer")} == {0}
+        assert row["note"].startswith("ours 1 epochs in 0.0")
+        assert row["note"].endswith("seed 3")
 
 
 def test_the_plain_peers_give_the_same_answers() -> None:
