@@ -1,3 +1,3 @@
 """Attn-KNN: attention-weighted k-nearest-neighbour classification."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
