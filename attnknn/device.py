@@ -1,6 +1,7 @@
 """Where tensors live, and with how many threads."""
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from attnknn.errors import InputError
 
@@ -14,6 +15,7 @@ def use_device(device: str, threads: int) -> str:
         InputError: a GPU is asked for that is not there.
     """
     torch.set_num_threads(threads)
+    threadpool_limits(threads)  # those of numpy and scipy: one a core by default, however small the matrices
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if count else "cpu"
