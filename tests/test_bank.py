@@ -91,6 +91,14 @@ def test_fault_1_a_query_never_sees_itself_and_duplicates_do_not_break_that() ->
         assert (sims[3:] < 0).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_queries_have_no_neighbours(vectors: tuple[np.ndarray, np.ndarray], kind: str) -> None:
+    bank = build(vectors[0], np.arange(N), kind=kind)
+    for exclude in (None, np.empty(0, int), np.empty((0, 2), int)):
+        ids, sims = bank.search(vectors[1][:0], K, exclude)
+        assert ids.shape == sims.shape == (0, K)
+
+
 def test_several_ids_can_be_excluded(vectors: tuple[np.ndarray, np.ndarray]) -> None:
     z, q = vectors
     nearest = oracle(z, q, K + 2)[0]

@@ -15,7 +15,7 @@ from attnknn.errors import InputError
 from attnknn.files import read_json
 from attnknn.heads import Distance
 from attnknn.metrics import METRICS, scores
-from benchmarks import metrics, training, votes
+from benchmarks import large_bank, metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.compared import compared
 from benchmarks.made_up import clustered, retrieved
@@ -110,6 +110,22 @@ def test_made_up_embeddings_lie_in_clusters_of_unit_vectors() -> None:
     assert (y[nearest] == y).mean() > 0.9
     assert sims.max(1).mean() < 0.999, "and are not one point a class"
     np.testing.assert_array_equal(clustered(500, 24)[0], z)
+
+
+def test_a_large_bank_is_built_saved_opened_and_searched_by_every_index(tmp_path: Path, threads_kept: None) -> None:
+    z, _ = clustered(640, 16)
+    np.save(tmp_path / "z.npy", z[:600])
+    np.save(tmp_path / "queries.npy", z[600:])
+    for kind in large_bank.KINDS:
+        row = large_bank.built(tmp_path, kind, 1)
+        files = sum(path.stat().st_size for path in (tmp_path / kind).iterdir())
+        assert row["disk_gib"] == files / 2**30
+        row |= large_bank.searched(tmp_path, kind, threads=1, repeats=2, k=5, singles=3)
+        assert row["recall"] == 1 if kind == "flat" else row["recall"] > 0.9
+        assert 0 < row["single_p50_ms"] <= row["single_p99_ms"]
+        assert row["open_mib"] < 1024 * row["search_peak_gib"]
+    np.save(tmp_path / "truth.npy", np.zeros((40, 5)))
+    assert large_bank.searched(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
 
 
 def test_it_runs_and_what_is_not_measured_again_stays(
