@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from attnknn.errors import InputError
@@ -22,6 +23,7 @@ def use_device(device: str, threads: int) -> str:
         InputError: a GPU is asked for that is not there.
     """
     torch.set_num_threads(threads)
+    threadpool_limits(threads)  # those of numpy and scipy: one a core by default, however small the matrices
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if count else "cpu"

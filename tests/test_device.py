@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from attnknn.device import use_device
 from attnknn.errors import InputError
@@ -12,7 +13,8 @@ from attnknn.errors import InputError
 @pytest.fixture(autouse=True)
 def _same_threads_afterwards() -> Iterator[None]:
     threads = torch.get_num_threads()
-    yield
+    with threadpool_limits():
+        yield
     torch.set_num_threads(threads)
 
 
@@ -25,6 +27,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 def test_threads_are_fixed(threads: int) -> None:
     assert use_device("cpu", threads) == "cpu"
     assert torch.get_num_threads() == threads
+    pools = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    assert pools == {threads}, "numpy's and scipy's"
 
 
 @pytest.mark.parametrize(
