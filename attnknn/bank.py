@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attnknn import indexes
 from attnknn.artifacts import BANK, Embeddings, Neighbours, finite
@@ -29,13 +30,13 @@ def _rows(name: str, value: np.ndarray) -> np.ndarray:
     return value
 
 
-def _names(ids: np.ndarray, rows: int) -> np.ndarray:
+def _names(ids: ArrayLike, rows: int) -> np.ndarray:
     """Row ids as int32 where they fit, as int64 otherwise."""
-    ids = np.asarray(ids, dtype=np.int64)
-    require(ids.shape == (rows,), f"bank: {rows} vectors and ids of shape {ids.shape}")
-    require(ids.min(initial=0) >= 0, "bank: row ids below 0")
-    require(len(np.unique(ids)) == len(ids), "bank: row ids repeat")
-    return ids.astype(np.int32) if ids.max(initial=0) <= np.iinfo(np.int32).max else ids
+    names = np.asarray(ids, dtype=np.int64)
+    require(names.shape == (rows,), f"bank: {rows} vectors and ids of shape {names.shape}")
+    require(names.min(initial=0) >= 0, "bank: row ids below 0")
+    require(len(np.unique(names)) == rows, "bank: row ids repeat")
+    return names.astype(np.int32) if names.max(initial=0) <= np.iinfo(np.int32).max else names
 
 
 def _listed(ids: np.ndarray) -> str:
@@ -115,7 +116,7 @@ class Bank:
             ids[some], sims[some] = (values[:, :k] for values in found)
         return ids, sims
 
-    def add(self, z: np.ndarray, ids: np.ndarray, threads: int = 1) -> None:
+    def add(self, z: ArrayLike, ids: ArrayLike, threads: int = 1) -> None:
         """Add vectors z (M, D) with row ids (M,), in place.
 
         Lists of IVF and codes of PQ keep the centres that they were built with: build anew once most rows are others.
@@ -124,20 +125,20 @@ class Bank:
             InputError: dimensions differ, values are not finite, an id is there already, or the bank is mapped.
         """
         self._changeable()
-        z = _rows("bank", np.asarray(z))
-        ids = _names(ids, len(z))
-        given = f"bank: {z.shape[1]} dimensions to add; it has {self.z.shape[1]}"
-        require(z.shape[1] == self.z.shape[1], given)
-        there = self.ids[np.isin(self.ids, ids)]
+        new = _rows("bank", np.asarray(z))
+        names = _names(ids, len(new))
+        given = f"bank: {new.shape[1]} dimensions to add; it has {self.z.shape[1]}"
+        require(new.shape[1] == self.z.shape[1], given)
+        there = self.ids[np.isin(self.ids, names)]
         require(len(there) == 0, f"bank: row ids {_listed(there)} are in it already; remove them first, or leave them")
-        before, rows = len(self.ids), len(self.ids) + len(ids)
-        self._make_room(rows, np.result_type(self.ids, ids))
+        before, rows = len(self.ids), len(self.ids) + len(names)
+        self._make_room(rows, np.result_type(self.ids, names))
         self._resize(rows)
-        self.z[before:], self.ids[before:] = z, ids
-        self.index.add(z, np.arange(before, rows), threads)
+        self.z[before:], self.ids[before:] = new, names
+        self.index.add(new, np.arange(before, rows), threads)
         self._hide()
 
-    def remove(self, ids: np.ndarray) -> None:
+    def remove(self, ids: ArrayLike) -> None:
         """Remove the rows with these ids (M,), in place.
 
         The last rows take the places of those removed. A graph (HNSW) forgets nothing: its rows are passed through,
@@ -147,10 +148,10 @@ class Bank:
             InputError: an id is not there, none would be left, or the bank is mapped.
         """
         self._changeable()
-        ids = np.unique(np.asarray(ids, dtype=np.int64))
-        at = np.flatnonzero(np.isin(self.ids, ids) & (self.ids >= 0))
-        if len(at) < len(ids):
-            raise InputError(f"bank: row ids {_listed(np.setdiff1d(ids, self.ids[at]))} are not in it")
+        names = np.unique(np.asarray(ids, dtype=np.int64))
+        at = np.flatnonzero(np.isin(self.ids, names) & (self.ids >= 0))
+        if len(at) < len(names):
+            raise InputError(f"bank: row ids {_listed(np.setdiff1d(names, self.ids[at]))} are not in it")
         require(len(at) < len(self), "bank: no row would be left; keep at least one")
         self._make_room(len(self.ids), self.ids.dtype)
         if self.index.forgets:

@@ -126,10 +126,8 @@ class Index:
         if shown is None:
             return lambda queries, k: self.made.search(queries, k)[1]
         beam = self.made.hnsw.efSearch
-        told = faiss.SearchParametersHNSW(  # type: ignore[attr-defined]
-            sel=faiss.IDSelectorBitmap(shown),  # type: ignore[call-arg]
-            efSearch=beam,
-        )
+        shown_only: Any = faiss.IDSelectorBitmap(shown)  # type: ignore[call-arg]
+        told = faiss.SearchParametersHNSW(sel=shown_only, efSearch=beam)  # type: ignore[attr-defined]
         return lambda queries, k: self.made.search(queries, k, params=told)[1]
 
     def add(self, z: np.ndarray, at: np.ndarray, threads: int = 1) -> None:

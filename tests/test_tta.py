@@ -198,7 +198,7 @@ def test_a_table_has_no_views_and_the_stages_say_so(
     split, main = blobs(), space()
     split.save(tmp_path / "split")
     main.save(tmp_path)
-    places = (tmp_path / "encoder", tmp_path / "embeddings", tmp_path / "bank", tmp_path / "views")
+    places = (tmp_path / "encoder", tmp_path / "bank", tmp_path / "views")
     views.main("iris", 42, tmp_path / "split", *places)
     found = [tmp_path / name for name in ("embeddings", "neighbours", "evidence", "views", "heads")]
     tta.main("iris", 42, *found, tmp_path / "tta.json", tmp_path / "plots")
