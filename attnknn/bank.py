@@ -105,14 +105,14 @@ class Bank:
         require(1 <= k <= most, can)
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(self.index.refine * (k + extra + 1), len(self))
-        nearest, threads = self.index.nearest(self.z, self._shown, device), indexes.get_threads()
+        nearest = self.index.nearest(self.z, self._shown, device)
         ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
         step = max(1, _CANDIDATES // wanted)
         step -= step % _QUERIES if step > _QUERIES else 0
         for s in range(0, rows, step):
             some = slice(s, s + step)
             asked = _rows("queries", queries[some])
-            found = settle(asked, self.z, self.ids, nearest(asked, wanted), exclude[some], self.metric, threads)
+            found = settle(asked, self.z, self.ids, nearest(asked, wanted), exclude[some], self.metric)
             ids[some], sims[some] = (values[:, :k] for values in found)
         return ids, sims
 

@@ -23,7 +23,7 @@ def classify(head: Head, retrieved: Retrieved, rows: np.ndarray, k: int, device:
     """
     out = np.empty((len(rows), len(retrieved.embeddings.classes)), dtype=np.float32)
     for start in range(0, len(rows), _BATCH):
-        batch = retrieved.around(rows[start : start + _BATCH], k, head.needs_keys).to(device)
+        batch = retrieved.around(rows[start : start + _BATCH], k, head.needs).to(device)
         out[start : start + _BATCH] = head(batch)[0].cpu().numpy()
     return out
 

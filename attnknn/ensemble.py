@@ -48,7 +48,7 @@ def weight_entropy(head: Head, spaces: Sequence[Retrieved], part: int, k: int, d
     found = []
     for space, rows in pooled(spaces, part):
         for start in range(0, len(rows), _BATCH):
-            near = space.around(rows[start : start + _BATCH], k, head.needs_keys).to(device)
+            near = space.around(rows[start : start + _BATCH], k, head.needs).to(device)
             weights = head(near)[1].double().clamp(min=torch.finfo(torch.float64).tiny)
             share = weights / weights.sum(1, keepdim=True)
             found.append(torch.special.entr(share).sum(1).cpu().numpy() / np.log(max(k, 2)))

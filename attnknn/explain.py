@@ -82,7 +82,7 @@ def decisions(
     Raises:
         InputError: k is above the neighbours stored, or a row was never searched for.
     """
-    near = retrieved.around(rows, k, head.needs_keys or other.needs_keys).to(device)
+    near = retrieved.around(rows, k, {*head.needs, *other.needs}).to(device)
     (probs, weights), compared = head(near), other(near)[1]
     probs, weights, compared = (t.cpu().double().numpy() for t in (probs, weights, compared))
     ids = retrieved.neighbours.of(rows, k)[0]

@@ -15,7 +15,7 @@ from attnknn.classify import classify_part
 from attnknn.errors import require
 from attnknn.heads import Attention
 from attnknn.learned import LearnedHead, learns_space, make_head
-from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
+from attnknn.neighbourhood import NEEDS, Retrieved, classes_of, pooled, voters
 from attnknn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.tuning import spread, tune_distance
 
@@ -89,17 +89,18 @@ def fit_head(
         return [made[i] for i in rng.permutation(len(made))]
 
     # Gathered once where that is small: without the neighbours' embeddings.
-    on_fit = [one.around(rows, k_train).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
+    small = [name for name in NEEDS if name != "keys"]
+    on_fit = [one.around(rows, k_train, small).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
     on_val = [
-        one.around(rows[s : s + VAL_BATCH], k_train).to(device)
+        one.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
         for one, rows in pooled(spaces, VAL)
         for s in range(0, len(rows), VAL_BATCH)
     ]
 
     def objective(head: LearnedHead, i: int, at: np.ndarray) -> Tensor:
         rows = fit_rows[i][at]
-        if head.needs_keys:
-            near = spaces[i].around(rows, k_train, keys=True).to(device)
+        if "keys" in head.needs:
+            near = spaces[i].around(rows, k_train, head.needs).to(device)
         else:
             near = on_fit[i].take(torch.from_numpy(at).to(device))
         target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
@@ -115,7 +116,7 @@ def fit_head(
     @torch.inference_mode()
     def validate(head: LearnedHead) -> float:
         head.eval()
-        if head.needs_keys:
+        if "keys" in head.needs:
             probs = classify_part(head, spaces, VAL, k_train, device)
         else:
             probs = np.concatenate([head(near)[0].cpu().numpy() for near in on_val])
@@ -136,7 +137,7 @@ def fit_head(
             metric=spaces[0].neighbours.metric,
             unit=spread(sims),
         ).to(device)
-        if isinstance(head, Attention) and not head.needs_keys:
+        if isinstance(head, Attention) and "keys" not in head.needs:
             on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
         learned = [p for p in head.parameters() if p.requires_grad]
         matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]

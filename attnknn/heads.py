@@ -9,6 +9,7 @@ Neighbours that are missing (label −1, similarity −inf) weigh 0.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,7 +20,7 @@ from attnknn.neighbourhood import Neighbourhood
 from attnknn.votes import distance_weights, uniform_weights, vote
 
 Answer = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, weights
-# The one signature. A head whose `needs_keys` is true is given the neighbours' embeddings.
+# The one signature. Its `needs`, out of `neighbourhood.NEEDS`, name what is to be gathered for it.
 Head = Callable[[Neighbourhood], Answer]
 
 EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
@@ -33,7 +34,7 @@ class Uniform:
 
     k: int
     prior: float
-    needs_keys: bool = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, n: Neighbourhood) -> Answer:
         weights, null = uniform_weights(n.sims, self.k, self.prior)
@@ -47,7 +48,7 @@ class Distance:
     k: int
     temperature: float
     prior: float
-    needs_keys: bool = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, n: Neighbourhood) -> Answer:
         weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior)
@@ -141,7 +142,10 @@ class Attention(nn.Module):
         if self_attention and not evidence:
             raise InputError("self_attention: needs evidence to attend to; name some, or switch it off")
         self.metric, self.unit, self.similarity, self.evidence = metric, unit, similarity, tuple(evidence)
-        self.needs_keys = similarity != "bank"
+        compares = similarity != "bank"
+        asked = {"query": compares or prototypes, "keys": compares}
+        asked |= {name: name in evidence for name in ("agreement", "density")}
+        self.needs = tuple(name for name, whether in asked.items() if whether)
         self.neighbours = neighbours
         self.dropout = dropout
         self.start = math.log(temperature)
@@ -196,16 +200,16 @@ class Attention(nn.Module):
         sims = n.sims.masked_fill(~torch.isfinite(n.sims), 0.0)[:, None]
         if self.similarity == "bank":
             return sims
-        assert n.keys is not None, "this head needs the neighbours' embeddings: gather with keys=True"
+        query, keys = n.given("query"), n.given("keys")
         if self.similarity == "dot":
-            q = torch.einsum("hed,bd->bhe", self.query_projection, n.query)
+            q = torch.einsum("hed,bd->bhe", self.query_projection, query)
             # (A q)·(B k) = (Bᵀ A q)·k: the keys are met once, by a vector a head.
             seen = torch.einsum("hed,bhe->bhd", self.key_projection, q)
-            return sims + torch.einsum("bhd,bkd->bhk", seen, n.keys)
+            return sims + torch.einsum("bhd,bkd->bhk", seen, keys)
         if self.metric == "ip":
-            q, keys = n.query + n.query @ self.delta.T, n.keys + n.keys @ self.delta.T
+            q, keys = query + query @ self.delta.T, keys + keys @ self.delta.T
             return (keys @ q[:, :, None]).squeeze(2)[:, None]
-        difference = n.query[:, None] - n.keys  # (B, K, D)
+        difference = query[:, None] - keys  # (B, K, D)
         return -(difference + difference @ self.delta.T).square().sum(2)[:, None]
 
     def features(self, n: Neighbourhood, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
@@ -224,8 +228,8 @@ class Attention(nn.Module):
             "gap": lambda: sims - nearest / self.unit,
             "rank": rank,
             "label_share": lambda: log_share,
-            "agreement": lambda: n.agreement,
-            "density": lambda: n.density / self.unit,
+            "agreement": lambda: n.given("agreement"),
+            "density": lambda: n.given("density") / self.unit,
             "class_prior": lambda: log_prior[n.labels.clamp(min=0)],
         }
         parts = [known[name]() for name in self.evidence]
@@ -259,7 +263,7 @@ class Attention(nn.Module):
         if self.prototype_gain is not None:
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             assert self.prototype_bias is not None, "made with the gain"
-            by_class = by_class + COSINE * self.prototype_gain * (n.query @ prototypes.T) + self.prototype_bias
+            by_class = by_class + COSINE * self.prototype_gain * (n.given("query") @ prototypes.T) + self.prototype_bias
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.unit  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)

@@ -36,6 +36,26 @@ def get_threads() -> int:
     return faiss.omp_get_max_threads()
 
 
+def similarities(queries: np.ndarray, z: np.ndarray, at: np.ndarray, metric: str) -> np.ndarray:
+    """Similarity of each query to its own candidates: −‖q − k‖² (`l2`) or q·k (`ip`), whatever is at position −1.
+
+    From the differences, so that of equal vectors it is 0 exactly; the same bits under any number of threads.
+
+    Args:
+        queries: float32 (B, D).
+        z: float32 (N, D), C-contiguous; only the candidates are read.
+        at: (B, K), the candidates' positions in z.
+
+    Returns:
+        float32 (B, K).
+    """
+    queries, at = np.ascontiguousarray(queries), np.ascontiguousarray(at, dtype=np.int64)
+    out = np.empty(at.shape, dtype=np.float32)
+    compare = getattr(faiss, "fvec_L2sqr_by_idx" if metric == "l2" else "fvec_inner_products_by_idx")
+    compare(*map(faiss.swig_ptr, (out, queries, z, at)), z.shape[1], *at.shape)
+    return np.negative(out, out=out) if metric == "l2" else out
+
+
 @contextmanager
 def _threads(threads: int) -> Iterator[None]:
     before = get_threads()

@@ -1,6 +1,6 @@
 """What a head is given: queries with their nearest bank rows, and what is known of these."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -16,19 +16,20 @@ from attnknn.files import read_json
 from attnknn.votes import class_shares
 
 _PARTS = ("embeddings", "neighbours", "evidence")
+NEEDS = ("query", "keys", "agreement", "density")  # what is gathered only for heads that ask for it
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
     """Queries with their K nearest bank rows, nearest first.
 
-    A missing neighbour has label −1 and similarity −inf.
+    A missing neighbour has label −1 and similarity −inf. What no head asked for (see `heads.Head`) is None.
 
     Attributes:
-        query: embeddings of the queries.
-        keys: embeddings of the neighbours; None where the head does not ask for them.
         sims: the bank's similarities.
         labels: classes of the neighbours.
+        query: embeddings of the queries.
+        keys: embeddings of the neighbours.
         agreement: share of each neighbour's own neighbours that carry its label, at S sizes.
         density: mean similarity of each neighbour to its own neighbours.
         shares: class shares of the bank, all above 0.
@@ -36,16 +37,22 @@ class Neighbourhood:
         log_share, features: what a head made of the others once, see `heads.Attention.prepared`; else None.
     """
 
-    query: Float[Tensor, "B D"]
-    keys: Float[Tensor, "B K D"] | None
     sims: Float[Tensor, "B K"]
     labels: Int[Tensor, "B K"]
-    agreement: Float[Tensor, "B K S"]
-    density: Float[Tensor, "B K"]
     shares: Float[Tensor, " C"]
     prototypes: Float[Tensor, "C D"]
+    query: Float[Tensor, "B D"] | None = None
+    keys: Float[Tensor, "B K D"] | None = None
+    agreement: Float[Tensor, "B K S"] | None = None
+    density: Float[Tensor, "B K"] | None = None
     log_share: Float[Tensor, "B K"] | None = None
     features: Float[Tensor, "B K F"] | None = None
+
+    def given(self, name: str) -> Tensor:
+        """What is here under that name; a head reads so what it asked for."""
+        value = getattr(self, name)
+        assert value is not None, f"{name} was not gathered; name it in the head's `needs`"
+        return value
 
     def to(self, target: str | torch.dtype) -> "Neighbourhood":
         """The same on another device, or with floats of another type."""
@@ -117,24 +124,27 @@ class Retrieved:
         e = self.embeddings
         return class_shares(np.asarray(e.y[e.rows(BANK)]), len(e.classes))
 
-    def around(self, rows: np.ndarray, k: int, keys: bool = False) -> Neighbourhood:
+    @cached_property
+    def prototypes(self) -> Float[Tensor, "C D"]:
+        """Mean embedding of each class in the bank."""
+        return torch.from_numpy(np.array(self.evidence.prototypes))
+
+    def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> Neighbourhood:
         """The k stored neighbours of the given query rows.
+
+        Args:
+            needs: what to gather beside similarities and labels, out of `NEEDS`; it takes longer than a vote does.
 
         Raises:
             InputError: k is above the neighbours stored, or a row was never searched for.
         """
         ids, sims = self.neighbours.of(rows, k)
         e = self.embeddings
-        return Neighbourhood(
-            query=torch.from_numpy(np.asarray(e.z[rows])),
-            keys=torch.from_numpy(np.asarray(e.z[ids])) if keys else None,
-            sims=torch.from_numpy(sims),
-            labels=torch.from_numpy(np.where(ids >= 0, e.y[ids], -1)),
-            agreement=torch.from_numpy(self.evidence.agreement[ids]),
-            density=torch.from_numpy(self.evidence.density[ids]),
-            shares=self.shares,
-            prototypes=torch.from_numpy(np.array(self.evidence.prototypes)),
-        )
+        of_rows = {"query": (e.z, rows), "keys": (e.z, ids)}
+        of_rows |= {"agreement": (self.evidence.agreement, ids), "density": (self.evidence.density, ids)}
+        gathered = {name: torch.from_numpy(np.asarray(of_rows[name][0][of_rows[name][1]])) for name in needs}
+        labels = np.where(ids >= 0, e.y[ids], -1)
+        return Neighbourhood(torch.from_numpy(sims), torch.from_numpy(labels), self.shares, self.prototypes, **gathered)
 
 
 def pooled(spaces: Sequence[Retrieved], part: int) -> list[tuple[Retrieved, np.ndarray]]:

@@ -29,7 +29,7 @@ class Retrieval(nn.Module):
         dropout: of the weights and of the hidden units.
     """
 
-    needs_keys = True
+    needs = ("query", "keys")
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class Retrieval(nn.Module):
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
     def forward(self, n: Neighbourhood) -> Answer:
-        assert n.keys is not None, "this head needs the neighbours' embeddings: gather with keys=True"
+        query, keys = n.given("query"), n.given("keys")
         missing = ~torch.isfinite(n.sims)
-        projected = n.query + n.query @ self.delta.T  # (B, D)
-        keys = n.keys + n.keys @ self.delta.T
+        projected = query + query @ self.delta.T  # (B, D)
+        keys = keys + keys @ self.delta.T
         difference = (projected[:, None] - keys).masked_fill(missing[:, :, None], 0)  # (B, K, D)
         closeness = -difference.square().sum(2) if self.metric == "l2" else (keys @ projected[:, :, None]).squeeze(2)
         weights = (closeness / self.log_temperature.exp()).masked_fill(missing, -torch.inf).softmax(1)  # (B, K)
         values = self.labels(n.labels.clamp(min=0)) + self.correct(difference)  # (B, K, D)
-        context = n.query + (self.dropout(weights)[:, None] @ values).squeeze(1)
+        context = query + (self.dropout(weights)[:, None] @ values).squeeze(1)
         counted = (1 - self.prior) * weights
         votes = vote(counted, torch.full_like(counted[:, 0], self.prior), n.labels, n.shares)
         probs = (votes.log() + self.answer(context)).softmax(1)

@@ -137,10 +137,9 @@ def equivalence(space: Retrieved, rows: np.ndarray, k: int) -> Table:
     """
     same, gap = 0, 0.0
     for start in range(0, len(rows), _BATCH):
-        near = space.around(rows[start : start + _BATCH], k, keys=True)
-        assert near.keys is not None, "asked for"
+        near = space.around(rows[start : start + _BATCH], k, ("query", "keys"))
         there = torch.isfinite(near.sims)
-        query, keys = near.query.double(), near.keys.double()
+        query, keys = near.given("query").double(), near.given("keys").double()
         l2 = -(query[:, None] - keys).square().sum(2)  # (B, K)
         ip = 2 * (keys @ query[:, :, None]).squeeze(2) - 2
         gap = max(gap, float((l2 - ip).abs()[there].max()))
@@ -172,7 +171,7 @@ def attended(
     rows, parts = space.embeddings.rows(part), []
     for start in range(0, len(rows), _BATCH):
         batch = rows[start : start + _BATCH]
-        probs, weights = head(space.around(batch, k, head.needs_keys).to(device))
+        probs, weights = head(space.around(batch, k, head.needs).to(device))
         null = (1 - weights.double().sum(1)).clamp(0, 1)
         parts.append((null.cpu().numpy(), probs.argmax(1).cpu().numpy() != space.embeddings.y[batch]))
     null, wrong = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -17,7 +17,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from attnknn.artifacts import BANK, TEST, Embeddings
 from attnknn.bank import build
 from attnknn.index_profile import recall
-from attnknn.settle import similarity
+from attnknn.indexes import similarities
 from benchmarks.compared import Row, compared, in_rounds, one_by_one, peer
 from benchmarks.made_up import clustered
 
@@ -80,8 +80,7 @@ def _usearch(z: np.ndarray, threads: int, exact: bool) -> Search | None:
 def _sims(z: np.ndarray, queries: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Similarities (B, K) of what was found, nearest first, all by the same arithmetic; −inf where nothing was."""
     at = at.astype(np.int64)
-    found = [similarity(queries[s : s + 500], z[at[s : s + 500]], "l2") for s in range(0, len(at), 500)]
-    return -np.sort(-np.where(at < 0, -np.inf, np.concatenate(found)), axis=1)
+    return -np.sort(-np.where(at < 0, -np.inf, similarities(queries, z, at, "l2")), axis=1)
 
 
 def _data(rows: int, dim: int, queries: int, embeddings: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

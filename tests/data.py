@@ -96,7 +96,7 @@ def neighbourhood(
     if missing:
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
-    return Neighbourhood(query, keys, sims, labels, agreement, density, shares, prototypes)
+    return Neighbourhood(sims, labels, shares, prototypes, query, keys, agreement, density)
 
 
 def reordered(n: Neighbourhood, order: torch.Tensor) -> Neighbourhood:

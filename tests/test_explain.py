@@ -17,7 +17,7 @@ from attnknn.evidence import gather_evidence
 from attnknn.explain import decisions, gallery, pick_cases, readable_values
 from attnknn.files import write_json
 from attnknn.heads import Attention, Distance, Uniform
-from attnknn.neighbourhood import Retrieved
+from attnknn.neighbourhood import NEEDS, Retrieved
 from attnknn.report.experiments import explain as report
 from attnknn.report.results import Run
 from attnknn.tsne import tsne_table
@@ -30,7 +30,7 @@ K = 7
 def answered(data: Retrieved, heads: Mapping[str, object]) -> Predictions:
     """What heads say of the test rows."""
     rows = data.embeddings.rows(TEST)
-    probs = np.stack([head(data.around(rows, K))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
+    probs = np.stack([head(data.around(rows, K, NEEDS))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
     return Predictions(rows.astype(np.int32), data.embeddings.y[rows], probs, tuple(heads), data.embeddings.classes)
 
 

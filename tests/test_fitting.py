@@ -14,7 +14,7 @@ from attnknn.errors import InputError
 from attnknn.fitting import fit_head
 from attnknn.heads import Distance
 from attnknn.learned import LearnedHead
-from attnknn.neighbourhood import Retrieved, voters
+from attnknn.neighbourhood import NEEDS, Retrieved, voters
 from attnknn.objectives import entropy, hardness, nll, soft_ece
 from attnknn.tuning import tune_distance
 from data import blobs, embedded, relabelled, retrieved
@@ -170,7 +170,7 @@ def test_weight_decay_is_of_matrices_alone(data: Retrieved) -> None:
 def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
     """Entropy spreads the weights, the calibration term lowers the calibration error, smoothing the confidence."""
     rows = data.embeddings.rows(FIT)
-    near, y = data.around(rows, 20), torch.from_numpy(data.embeddings.y[rows])
+    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
 
     def answers(**change: Any) -> tuple[torch.Tensor, torch.Tensor]:
         head = fit(data, **change, epochs=40, patience=40, parts={**SETTINGS["parts"], "dropout": 0.0})[0]
@@ -188,7 +188,7 @@ def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
 def test_a_weight_on_hard_queries_serves_them() -> None:
     data = wrongly_labelled(1)
     rows = data.embeddings.rows(FIT)
-    near, y = data.around(rows, 20), torch.from_numpy(data.embeddings.y[rows])
+    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
     hard = hardness(near.labels, y)
     hardest = hard > hard.quantile(0.7)
 

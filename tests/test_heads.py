@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnknn.errors import InputError
 from attnknn.heads import EVIDENCE, Attention, Distance, Uniform, label_shares
-from attnknn.neighbourhood import Neighbourhood
+from attnknn.neighbourhood import NEEDS, Neighbourhood
 from attnknn.votes import class_shares
 from data import neighbourhood, reordered
 
@@ -105,6 +105,17 @@ def test_untrained_attention_is_exactly_distance_weighting(parts: dict[str, Any]
     expected = Distance(n.labels.shape[1], 0.7, 0.1)(n)
     for a, e in zip(untrained(parts, metric=metric)(n), expected, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+def test_a_head_reads_what_it_asks_for_and_nothing_else(parts: dict[str, Any]) -> None:
+    head, n = trained(parts), neighbourhood()
+    only = replace(n, **{name: None for name in NEEDS if name not in head.needs})
+    for a, e in zip(head(only), head(n), strict=True):
+        torch.testing.assert_close(a, e, rtol=0, atol=0)
+    for name in head.needs:
+        with pytest.raises(AssertionError, match=f"{name} was not gathered"):
+            head(replace(n, **{name: None}))
 
 
 @pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])

@@ -10,7 +10,7 @@ import torch
 
 from attnknn.bank import build
 from attnknn.errors import InputError
-from attnknn.indexes import chosen, code_bytes, get_threads, lists_of, probes_of, set_threads
+from attnknn.indexes import chosen, code_bytes, get_threads, lists_of, probes_of, set_threads, similarities
 
 N, D, K = 211, 7, 5
 
@@ -91,3 +91,27 @@ def test_with_more_threads_a_graph_finds_as_much() -> None:
     exact = build(z, np.arange(2000)).search(z, K)[0]
     bank = build(z, np.arange(2000), kind="hnsw", build_threads=2)
     assert (bank.search(z, K)[0][:, :, None] == exact[:, None]).any(2).mean() > 0.99
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_similarities_by_loops(metric: str) -> None:
+    """Of rows in any memory order, the same bits under any number of threads, 0 for equal vectors far from 0."""
+    rng = np.random.default_rng(0)
+    z, at = 100 + rng.normal(size=(41, 19)).astype(np.float32), rng.integers(41, size=(300, 7))
+    queries = np.asfortranarray(np.concatenate([z[at[:40, 0]], 100 + rng.normal(size=(260, 19)).astype(np.float32)]))
+    found = similarities(queries, z, at, metric)
+    assert found.dtype == np.float32
+    for b in range(300):
+        for k in range(7):
+            q, key = queries[b].astype(float), z[at[b, k]].astype(float)
+            expected = -((q - key) ** 2).sum() if metric == "l2" else q @ key
+            assert found[b, k] == pytest.approx(expected, rel=1e-5)
+    if metric == "l2":
+        assert not found[:40, 0].any()
+    before = get_threads()
+    try:
+        for threads in (1, 2, 3):
+            set_threads(threads)
+            np.testing.assert_array_equal(similarities(queries, z, at.astype(np.int32), metric), found)
+    finally:
+        set_threads(before)

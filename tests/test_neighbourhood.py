@@ -10,8 +10,7 @@ import torch
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.errors import InputError
 from attnknn.files import write_json
-from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
-from attnknn.settle import similarity
+from attnknn.neighbourhood import NEEDS, Retrieved, classes_of, pooled, voters
 from data import blobs, embedded, neighbourhood, retrieved
 
 PARTS = ("embeddings", "neighbours", "evidence")
@@ -35,26 +34,31 @@ def test_around_by_loops(space: Retrieved) -> None:
     """Everything about a neighbour is looked up by its id, for rows in any order."""
     e, evidence = space.embeddings, space.evidence
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
-    near = space.around(rows, 6, keys=True)
-    assert near.keys is not None
+    near = space.around(rows, 6, NEEDS)
     for b, row in enumerate(rows):
-        np.testing.assert_array_equal(near.query[b], e.z[row])
+        np.testing.assert_array_equal(near.given("query")[b], e.z[row])
         for i in range(6):
             j = int(space.neighbours.ids[row, i])
             assert e.part[j] == BANK
             assert j != row
-            np.testing.assert_array_equal(near.keys[b, i], e.z[j])
+            np.testing.assert_array_equal(near.given("keys")[b, i], e.z[j])
             assert near.sims[b, i] == pytest.approx(-float(((e.z[row] - e.z[j]) ** 2).sum()), abs=1e-5)
             assert near.labels[b, i] == e.y[j]
-            np.testing.assert_array_equal(near.agreement[b, i], evidence.agreement[j])
-            assert near.density[b, i] == evidence.density[j]
-    assert space.around(rows, 6).keys is None
+            np.testing.assert_array_equal(near.given("agreement")[b, i], evidence.agreement[j])
+            assert near.given("density")[b, i] == evidence.density[j]
+    for needs in ((), ("density",), ("query", "keys")):
+        some = space.around(rows, 6, needs)
+        for name in NEEDS:
+            if name in needs:
+                np.testing.assert_array_equal(some.given(name), near.given(name))
+            else:
+                with pytest.raises(AssertionError, match=f"{name} was not gathered"):
+                    some.given(name)
 
 
 def test_the_keys_have_the_similarities_beside_them(space: Retrieved) -> None:
-    near = space.around(np.arange(120), 20, keys=True)
-    assert near.keys is not None
-    again = similarity(near.query.numpy(), near.keys.numpy(), "l2")
+    near = space.around(np.arange(120), 20, ("query", "keys"))
+    again = -(near.given("query")[:, None] - near.given("keys")).square().sum(2)
     np.testing.assert_allclose(near.sims, again, atol=1e-5)
     assert (near.sims.diff(dim=1) <= 0).all()
 
@@ -74,7 +78,7 @@ def test_a_missing_neighbour_has_no_label(space: Retrieved) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -1], sims[:, -1] = -1, -np.inf
     found = Neighbours(space.neighbours.rows, ids, sims, "l2")
-    near = Retrieved(space.embeddings, found, space.evidence).around(np.arange(120), 20, keys=True)
+    near = Retrieved(space.embeddings, found, space.evidence).around(np.arange(120), 20, NEEDS)
     assert (near.labels[:, -1] == -1).all()
     assert torch.isneginf(near.sims[:, -1]).all()
     assert (near.labels[:, :-1] >= 0).all()
@@ -137,7 +141,7 @@ def test_saved_and_loaded(space: Retrieved, tmp_path: Path) -> None:
     assert len(again) == 2
     for one, other in zip(folds, again, strict=True):
         rows = one.embeddings.rows(FIT)
-        a, b = one.around(rows, 5, keys=True), other.around(rows, 5, keys=True)
+        a, b = one.around(rows, 5, NEEDS), other.around(rows, 5, NEEDS)
         for field in dataclasses.fields(a):
             np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
     write_json(tmp_path / "folds.json", {"folds": 0})
