@@ -2,9 +2,11 @@
 
 Images a second, by two trainings of different length: what takes its time once (start, compiling, the last validation)
 cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows of a dataset
-when both have the same minutes: each fits its schedule to the budget by the speed just measured.
+when both have the same minutes: each fits its schedule to the budget by the speed just measured. On the way there the
+linear head is read on validation rows ten times, which counts as training.
 """
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
-from attnknn.artifacts import BANK, TEST, Split
+from attnknn.artifacts import BANK, TEST, VAL, Split
 from attnknn.device import use_device
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
@@ -34,13 +36,18 @@ SIZES = {
 }
 OURS, PEER = "ours", "ResNet18, float32, eager"
 SPLITS = Path("data/split")
+POINTS = 10  # of a curve of accuracy against minutes
+Curve = list[tuple[float, float]]  # share of the training that is done, validation accuracy of the linear head
+_SURE = 20.0  # seconds that tell a speed
 _LR, _DECAY = 0.1, 5e-4  # of the ResNet: SGD with Nesterov momentum and one cycle, as is usual for it on CIFAR
 
 
-def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> Encoder:
+def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> tuple[Encoder, Curve]:
     """The project's encoder after so many epochs. All that is known here of its training; a change of it ends here."""
-    t = t.model_copy(update={"epochs": epochs, "validate_every": epochs})
-    return train(split, t, seed, device, "benchmark", state=None)[0]
+    t = t.model_copy(update={"epochs": epochs, "validate_every": max(1, epochs // POINTS)})
+    encoder, history = train(split, t, seed, device, "benchmark", state=None, judge="logits")
+    rows = [(row["epoch"] / epochs, row["val_accuracy"]) for row in history]
+    return encoder, [(share, value) for share, value in rows if not math.isnan(value)]
 
 
 def outputs(encoder: Encoder, t: TrainEmbedder, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
@@ -72,8 +79,13 @@ class PlainResNet(nn.Module):
         return features, self.head(features)
 
 
-def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) -> PlainResNet:
+def plain(
+    split: Split, t: TrainEmbedder, steps: int, seed: int, device: str, points: int = POINTS
+) -> tuple[PlainResNet, Curve]:
     """The ResNet after so many steps of the same batch size and augmentation as ours, by cross-entropy."""
+    x_val, y_val = split.x[split.part == VAL], split.y[split.part == VAL]
+    read_after = {round(steps * (i + 1) / points) for i in range(points)}
+    curve: Curve = []
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     net = PlainResNet(split).to(device).train()
@@ -81,7 +93,7 @@ def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) ->
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _LR, total_steps=steps)
     x, y = torch.from_numpy(split.x[split.part == BANK]), torch.from_numpy(split.y[split.part == BANK])
     order = torch.empty(0, dtype=torch.long)
-    for _ in range(steps):
+    for step in range(1, steps + 1):
         if len(order) < t.batch_size:
             order = torch.randperm(len(x), generator=generator)
         rows, order = order[: t.batch_size], order[t.batch_size :]
@@ -93,7 +105,10 @@ def plain(split: Split, t: TrainEmbedder, steps: int, seed: int, device: str) ->
         optimiser.step()
         schedule.step()
         float(loss.detach())  # on a GPU: wait
-    return net
+        if step in read_after:
+            curve.append((step / steps, float((plain_outputs(net, x_val, device)[1].argmax(1) == y_val).mean())))
+            net.train()
+    return net, curve
 
 
 @torch.inference_mode()
@@ -130,21 +145,22 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
 
     calls = {
         OURS: lambda: rate(lambda n: ours(split, t, n, seed, device), ours_rows // t.batch_size * t.batch_size),
-        PEER: lambda: rate(lambda n: plain(split, t, n, seed, device), t.batch_size),
+        PEER: lambda: rate(lambda n: plain(split, t, n, seed, device, 0), t.batch_size),
     }
     what = f"training on 3 × 32 × 32, batch {t.batch_size}, {device}"
     return compared(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
 
 
 def fitted_length(call: Callable[[int], object], budget: float, name: str) -> int:
-    """How many epochs or steps fit into `budget` seconds, by one and by so many that they take a tenth of it longer.
+    """How many epochs or steps fit into `budget` seconds, by one and by so many that they take longer by _SURE seconds,
+    or by a tenth of the budget.
 
     Raises:
         InputError: not even one.
     """
     call(1)  # to warm up
     first, many = seconds(partial(call, 1)), 2
-    while (longer := seconds(partial(call, many)) - first) < budget / 10:
+    while (longer := seconds(partial(call, many)) - first) < min(budget / 10, _SURE):
         many *= 2
     each = longer / (many - 1)
     fits = int((budget - max(0.0, first - each)) / each)
@@ -155,8 +171,17 @@ def fitted_length(call: Callable[[int], object], budget: float, name: str) -> in
     return fits
 
 
+def side_by_side(ours_: Curve, peer: Curve) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """Beside each point of the peer's curve our last one that is no later, give or take a hundredth; else none."""
+    pairs = [([mine for mine in ours_ if mine[0] <= 1.01 * theirs[0]], theirs) for theirs in peer]
+    return [(before[-1], theirs) for before, theirs in pairs if before]
+
+
 def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: int) -> list[Row]:
-    """Test accuracy of the linear head and of kNN on the features after the same minutes of training."""
+    """Test accuracy of the linear head and of kNN on the features after the same minutes of training; then the curves.
+
+    A point of a curve is at the minutes that its share of the steps had, for all take the same time.
+    """
     split = Split.load(SPLITS / dataset / str(seed))
     require(split.is_image, f"accuracy: {dataset} holds no images; a ResNet needs some")
     bank, test = split.rows(BANK), split.rows(TEST)
@@ -167,22 +192,28 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
         knn = float(judge.score(z, split.y[test]))  # type: ignore[arg-type]
         return {"linear head": float((logits.argmax(1) == split.y[test]).mean()), f"kNN, k {t.k_val}": knn}
 
-    found, told = {}, {}
+    found, told, curves = {}, {}, {}
     for name, unit, call, out in (
         (OURS, "epochs", lambda n: ours(split, t, n, seed, device), lambda net, x: outputs(net, t, x, device)),
         (PEER, "steps", lambda n: plain(split, t, n, seed, device), lambda net, x: plain_outputs(net, x, device)),
     ):
         length = fitted_length(call, 60 * minutes, name)
         start = time.perf_counter()
-        net = call(length)
-        told[name] = f"{length:,} {unit} in {(time.perf_counter() - start) / 60:.2f} min"
+        net, curve = call(length)
+        taken = (time.perf_counter() - start) / 60
+        told[name] = f"{length:,} {unit} in {taken:.2f} min"
         found[name] = judged(partial(out, net))
+        curves[name] = [(share * taken, value) for share, value in curve]
     note = {PEER: f"ours {told[OURS]}, peer {told[PEER]}; seed {seed}"}
     table: list[Row] = []
     for judge in found[OURS]:
         values = {name: [scores[judge]] for name, scores in found.items()}
         what = f"{dataset}, {minutes:g} minutes, {judge}"
         table += compared(what, "test accuracy", values, OURS, higher_is_better=True, notes=note)
+    for (mine, ours_at), (theirs, peer_at) in side_by_side(curves[OURS], curves[PEER]):
+        values = {OURS: [ours_at], PEER: [peer_at]}
+        note = {PEER: f"after {mine:.1f} and {theirs:.1f} minutes"}
+        table += compared(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=note)
     return table
 
 
