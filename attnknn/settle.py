@@ -40,7 +40,8 @@ def settle(
     wrong = (nearer > further) | ((nearer == further) & (found[:, 1:] < found[:, :-1]))
     # Most rows come in order from an exact index, and to sort them all takes ten times as long as to look.
     rows = np.flatnonzero(wrong.any(1))
-    order = np.lexsort((found[rows], -sims[rows]), axis=-1)
-    for values in (found, sims):
-        values[rows] = np.take_along_axis(values[rows], order, axis=1)
+    if len(rows):
+        order = np.lexsort((found[rows], -sims[rows]), axis=-1)
+        for values in (found, sims):
+            values[rows] = np.take_along_axis(values[rows], order, axis=1)
     return found, sims
