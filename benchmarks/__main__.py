@@ -29,6 +29,7 @@ from benchmarks.compared import Row
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
 ON_REQUEST = ("large_bank",)  # by --only alone, since they take long
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
+CURVE = "accuracy.png"
 HERE = Path(__file__).parent
 CODE = ("attnknn", "benchmarks/*.py", "stages", "params.yaml")
 HEAD = """# Benchmarks
@@ -98,7 +99,13 @@ def markdown(name: str, suite: dict[str, Any]) -> str:
     about, rows = suite["about"], suite["rows"]
     table = beside(rows) if "ratio" in rows[0] else as_they_are(rows)
     told = "; ".join(f"{key} {value}" for key, value in about.items() if key != "says")
-    return f"## {name}\n\n{about['says']}\n\n{as_markdown(table)}\nMeasured with: {told}.\n"
+    curve = f"![Accuracy against minutes of training]({CURVE})\n\n" if has_curve(rows) else ""
+    return f"## {name}\n\n{about['says']}\n\n{as_markdown(table)}\n{curve}Measured with: {told}.\n"
+
+
+def has_curve(rows: list[Row]) -> bool:
+    """Whether accuracy was read on the way, which `--accuracy` does."""
+    return any("minutes" in row for row in rows)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -152,6 +159,9 @@ def main(argv: list[str] | None = None) -> None:
         print(markdown(name, suites[name]), flush=True)
         if path:
             write_json(path, suites)
+            if has_curve(rows):
+                with new_file(path.with_name(CURVE)) as draft:
+                    draft.write_bytes(module.picture(rows))
             with new_file(path.with_name("RESULTS.md")) as draft:
                 draft.write_text("\n".join([HEAD, *(markdown(*of) for of in suites.items())]), "utf-8")
 

@@ -24,6 +24,7 @@ from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
 from attnknn.images import augment
 from attnknn.index_profile import rounds
+from attnknn.plots import as_png, method_colour, name_ends, new_figure, tidy
 from attnknn.torchvision_import import torchvision
 from benchmarks.compared import Row, compared
 from stages.params import read_params
@@ -213,8 +214,24 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
     for (mine, ours_at), (theirs, peer_at) in side_by_side(curves[OURS], curves[PEER]):
         values = {OURS: [ours_at], PEER: [peer_at]}
         note = {PEER: f"after {mine:.1f} and {theirs:.1f} minutes"}
-        table += compared(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=note)
+        (row,) = compared(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=note)
+        table.append({**row, "minutes": [mine, theirs]})
     return table
+
+
+def picture(table: list[Row]) -> bytes:
+    """The curves of `accuracy`, as a PNG."""
+    figure = new_figure(5.2, 2.8)
+    axes, ends = figure.subplots(), []
+    for i, (side, colour) in enumerate((("ours", method_colour("attention")), ("peer", method_colour("uniform")))):
+        points = [(row["minutes"][i], row[side]["value"]) for row in table if "minutes" in row]
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, lw=1.3, ms=3.5)
+        ends.append((points[-1][1], table[0][side]["name"], colour))
+    axes.set_xlabel("minutes of training")
+    axes.set_ylabel("validation accuracy, linear head")
+    tidy(axes)
+    name_ends(axes, ends)
+    return as_png(figure)
 
 
 def measure(

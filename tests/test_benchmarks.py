@@ -99,6 +99,8 @@ def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pyt
     ends, way = rows[:2], rows[2:]
     assert [row["what"] for row in ends] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
     assert {row["unit"] for row in way} <= {"val accuracy"}
+    drawn = training.picture([*ends, *({**ends[0], "minutes": [i, i + 0.1]} for i in range(3))])
+    assert drawn.startswith(b"\x89PNG")
     for row in rows:
         assert {round(10 * row[side]["value"], 6) % 1 for side in ("ours", "peer")} == {0}
     for row in ends:
