@@ -5,7 +5,6 @@ interpreter and what is mapped from disk among them. It is searched memory-mappe
 queries have been asked once. Recall is the share of k neighbours found that are no further than the true k-th.
 """
 
-import argparse
 import json
 import multiprocessing
 import shutil
@@ -20,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.bank import Bank, build
-from attnknn.files import write_json
-from attnknn.index_profile import machine, milliseconds, recall
+from attnknn.index_profile import milliseconds, recall
 from attnknn.indexes import set_threads
 from benchmarks.made_up import clustered
 
@@ -97,21 +95,3 @@ def measure(
             shutil.rmtree(folder / kind)
             print(json.dumps(table[-1]), flush=True)
     return table
-
-
-def main() -> None:
-    """Measure at sizes given on the command line, and write JSON."""
-    parser = argparse.ArgumentParser("benchmarks.large_bank", description=__doc__)
-    for name, value in SIZES["full"].items():
-        parser.add_argument(f"--{name}", type=int, default=value, help="default %(default)s")
-    parser.add_argument("--threads", type=int, default=2, help="to build and to search; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="of all queries at once; default %(default)s")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"), help="default %(default)s")
-    a = parser.parse_args()
-    sizes = {name: getattr(a, name) for name in SIZES["full"]}
-    about = {**machine(), "threads": a.threads, "rounds": a.rounds, **sizes}
-    write_json(a.out, {"about": about, "rows": measure(a.threads, a.rounds, **sizes)})
-
-
-if __name__ == "__main__":
-    main()
