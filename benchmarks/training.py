@@ -3,7 +3,7 @@
 Images a second, by two trainings of different length: what takes its time once (start, compiling, the last validation)
 cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows of a dataset
 when both have the same minutes: each fits its schedule to the budget by the speed just measured. On the way there the
-linear head is read on validation rows ten times, which counts as training.
+linear head is read on validation rows ten times, which counts as training for ours alone.
 """
 
 import math
@@ -38,19 +38,24 @@ SIZES = {
 OURS, PEER = "ours", "ResNet18, float32, eager"
 SPLITS = Path("data/split")
 POINTS = 10  # of a curve of accuracy against minutes
-Curve = list[tuple[float, float]]  # share of the training that is done, validation accuracy of the linear head
-_SURE = 20.0  # seconds that tell a speed
+Curve = list[tuple[float, float]]  # minutes of training, validation accuracy of the linear head
+_SURE = 0.4  # minutes that tell a speed
 # Of the ResNet: SGD with Nesterov momentum and one cycle, in batches of the size that is usual for it on CIFAR. In
 # larger ones it would have too few steps in the minutes that it is given here.
 _LR, _DECAY, _BATCH = 0.1, 5e-4, 128
 
 
-def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> tuple[Encoder, Curve]:
-    """The project's encoder after so many epochs. All that is known here of its training; a change of it ends here."""
+def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> tuple[Encoder, float, Curve]:
+    """The project's encoder after so many epochs, the minutes it took, and its curve.
+
+    All that is known here of its training; a change of it ends here. Every epoch takes the same time.
+    """
     t = t.model_copy(update={"epochs": epochs, "validate_every": max(1, epochs // POINTS)})
+    start = time.perf_counter()
     encoder, history = train(split, t, seed, device, "benchmark", state=None, judge="logits")
-    rows = [(row["epoch"] / epochs, row["val_accuracy"]) for row in history]
-    return encoder, [(share, value) for share, value in rows if not math.isnan(value)]
+    minutes = (time.perf_counter() - start) / 60
+    rows = [(minutes * row["epoch"] / epochs, row["val_accuracy"]) for row in history]
+    return encoder, minutes, [(at, value) for at, value in rows if not math.isnan(value)]
 
 
 def outputs(encoder: Encoder, t: TrainEmbedder, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
@@ -84,8 +89,8 @@ class PlainResNet(nn.Module):
 
 def plain(
     split: Split, t: TrainEmbedder, steps: int, seed: int, device: str, points: int = POINTS
-) -> tuple[PlainResNet, Curve]:
-    """The ResNet after so many steps by cross-entropy, under our augmentation."""
+) -> tuple[PlainResNet, float, Curve]:
+    """The ResNet after so many steps by cross-entropy, under our augmentation; minutes and curve leave reading out."""
     x_val, y_val = split.x[split.part == VAL], split.y[split.part == VAL]
     read_after = {round(steps * (i + 1) / points) for i in range(points)}
     curve: Curve = []
@@ -96,8 +101,9 @@ def plain(
     optimiser = torch.optim.SGD(net.parameters(), _LR, momentum=0.9, weight_decay=_DECAY, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _LR, total_steps=steps)
     x, y = torch.from_numpy(split.x[split.part == BANK]), torch.from_numpy(split.y[split.part == BANK])
-    order = torch.empty(0, dtype=torch.long)
+    order, minutes = torch.empty(0, dtype=torch.long), 0.0
     for step in range(1, steps + 1):
+        start = time.perf_counter()
         if len(order) < batch:
             order = torch.randperm(len(x), generator=generator)
         rows, order = order[:batch], order[batch:]
@@ -109,10 +115,11 @@ def plain(
         optimiser.step()
         schedule.step()
         float(loss.detach())  # on a GPU: wait
+        minutes += (time.perf_counter() - start) / 60
         if step in read_after:
-            curve.append((step / steps, float((plain_outputs(net, x_val, device)[1].argmax(1) == y_val).mean())))
+            curve.append((minutes, float((plain_outputs(net, x_val, device)[1].argmax(1) == y_val).mean())))
             net.train()
-    return net, curve
+    return net, minutes, curve
 
 
 @torch.inference_mode()
@@ -121,13 +128,6 @@ def plain_outputs(net: PlainResNet, x: np.ndarray, device: str) -> tuple[np.ndar
     found = [net.eval()(torch.from_numpy(np.array(x[s : s + 250])).to(device)) for s in range(0, len(x), 250)]
     features, logits = (torch.cat([pair[i] for pair in found]).cpu() for i in (0, 1))
     return F.normalize(features).numpy(), logits.numpy()
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def pictures(bank: int, size: int, classes: int = 10, seed: int = 0) -> Split:
@@ -143,9 +143,9 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
     """Images a second while training on 32×32 images."""
     split, seed = pictures(ours_rows, 32), 0
 
-    def rate(of: Callable[[int], object], images: int) -> float:
-        short = seconds(partial(of, 1))
-        return images * long / (seconds(partial(of, 1 + long)) - short)
+    def rate(of: Callable[[int], tuple[nn.Module, float, Curve]], images: int) -> float:
+        short = of(1)[1]
+        return images * long / (60 * (of(1 + long)[1] - short))
 
     calls = {
         OURS: lambda: rate(lambda n: ours(split, t, n, seed, device), ours_rows // t.batch_size * t.batch_size),
@@ -155,22 +155,26 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
     return compared(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
 
 
-def fitted_length(call: Callable[[int], object], budget: float, name: str) -> int:
-    """How many epochs or steps fit into `budget` seconds, by one and by so many that they take longer by _SURE seconds,
-    or by a tenth of the budget.
+def fitted_length(taken: Callable[[int], float], budget: float, name: str) -> int:
+    """How many epochs or steps fit into `budget` minutes.
+
+    By one and by so many that they take longer by _SURE minutes, or by a tenth of the budget.
+
+    Args:
+        taken: minutes of so many.
 
     Raises:
         InputError: not even one.
     """
-    call(1)  # to warm up
-    first, many = seconds(partial(call, 1)), 2
-    while (longer := seconds(partial(call, many)) - first) < min(budget / 10, _SURE):
+    taken(1)  # to warm up
+    first, many = taken(1), 2
+    while (longer := taken(many) - first) < min(budget / 10, _SURE):
         many *= 2
     each = longer / (many - 1)
     fits = int((budget - max(0.0, first - each)) / each)
     require(
         fits >= 1,
-        f"accuracy: {budget / 60:g} minutes are too few for {name}: the first takes {first / 60:.1f}; give more",
+        f"accuracy: {budget:g} minutes are too few for {name}: the first takes {first:.1f}; give more",
     )
     return fits
 
@@ -182,10 +186,7 @@ def side_by_side(ours_: Curve, peer: Curve) -> list[tuple[tuple[float, float], t
 
 
 def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: int) -> list[Row]:
-    """Test accuracy of the linear head and of kNN on the features after the same minutes of training; then the curves.
-
-    A point of a curve is at the minutes that its share of the steps had, for all take the same time.
-    """
+    """Test accuracy of the linear head and of kNN on the features after the same minutes of training; the curves."""
     split = Split.load(SPLITS / dataset / str(seed))
     require(split.is_image, f"accuracy: {dataset} holds no images; a ResNet needs some")
     bank, test = split.rows(BANK), split.rows(TEST)
@@ -197,32 +198,14 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
         return {"linear head": float((logits.argmax(1) == split.y[test]).mean()), f"kNN, k {t.k_val}": knn}
 
     found, told, curves = {}, {}, {}
-    x_val = split.x[split.rows(VAL)]
-    reading = POINTS * seconds(lambda: plain_outputs(PlainResNet(split).to(device), x_val, device))
-    for name, unit, call, left_out, out in (
-        (
-            OURS,
-            "epochs",
-            lambda n, points=POINTS: ours(split, t, n, seed, device),
-            0.0,
-            lambda net, x: outputs(net, t, x, device),
-        ),
-        (
-            PEER,
-            "steps",
-            lambda n, points=POINTS: plain(split, t, n, seed, device, points),
-            reading,
-            lambda net, x: plain_outputs(net, x, device),
-        ),
+    for name, unit, of, timed, out in (
+        (OURS, "epochs", ours, ours, lambda net, x: outputs(net, t, x, device)),
+        (PEER, "steps", plain, partial(plain, points=0), lambda net, x: plain_outputs(net, x, device)),
     ):
-        # A few steps would be read as often as many, so the peer's speed is taken without.
-        length = fitted_length(partial(call, points=0), 60 * minutes - left_out, name)
-        start = time.perf_counter()
-        net, curve = call(length)
-        taken = (time.perf_counter() - start) / 60
+        length = fitted_length(lambda n, timed=timed: timed(split, t, n, seed, device)[1], minutes, name)
+        net, taken, curves[name] = of(split, t, length, seed, device)
         told[name] = f"{length:,} {unit} in {taken:.2f} min"
         found[name] = judged(partial(out, net))
-        curves[name] = [(share * taken, value) for share, value in curve]
     note = {PEER: f"ours {told[OURS]}, peer {told[PEER]}; seed {seed}"}
     table: list[Row] = []
     for judge in found[OURS]:

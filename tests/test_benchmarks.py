@@ -63,24 +63,23 @@ def test_rows_without_a_peer_are_shown_as_they_are() -> None:
     assert "| index | build_s | bytes |\n| --- | --- | --- |\n| flat | 0.0123 | 1,000,000 |" in table
 
 
-def test_a_schedule_fits_the_budget_by_measured_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two take no tenth of 12 s longer than one; four take 6 s longer, so 2 s each. 1 s of 3 is lost, and five fit.
+def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
+    """Two take no tenth of .12 longer than one; four take .06 longer, so .02 each. .01 of .03 is lost, and five fit.
 
-    What takes 20 s longer is enough for any budget.
+    What takes .4 minutes longer is enough for any budget.
     """
-    taken = {1: 3.0, 2: 3.5, 4: 9.0}
-    monkeypatch.setattr(training, "seconds", lambda call: taken[call.args[0]])
-    assert training.fitted_length(lambda n: None, 12.0, "ours") == 5
-    with pytest.raises(InputError, match=r"0\.04 minutes are too few for ours"):
-        training.fitted_length(lambda n: None, 2.4, "ours")
-    taken = {1: 30.0, 2: 55.0}
-    assert training.fitted_length(lambda n: None, 1000.0, "ours") == (1000 - 5) // 25
+    taken = {1: 0.03, 2: 0.035, 4: 0.09}
+    assert training.fitted_length(taken.__getitem__, 0.12, "ours") == 5
+    with pytest.raises(InputError, match=r"0\.024 minutes are too few for ours"):
+        training.fitted_length(taken.__getitem__, 0.024, "ours")
+    taken = {1: 0.6, 2: 1.1}
+    assert training.fitted_length(taken.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
 def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
     t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
     split = training.pictures(16, 8)
-    one, two = (training.plain(split, t, steps, 0, "cpu", 0)[0] for steps in (1, 2))
+    one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
     assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
     z, logits = training.plain_outputs(one, split.x, "cpu")
     assert (z.shape, logits.shape) == ((46, 512), (46, 10))
@@ -90,7 +89,7 @@ def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
 
 def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One epoch of noise of which every class is a tenth: what is reached is a share of 10 test rows."""
-    monkeypatch.setattr(training, "fitted_length", lambda call, budget, name: 2)
+    monkeypatch.setattr(training, "fitted_length", lambda taken, budget, name: 2)
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     training.pictures(32, 8).save(tmp_path / "noise" / "3")
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
