@@ -1,5 +1,8 @@
 """What `device` means on machines with none, and with two GPUs."""
 
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +55,23 @@ def test_a_gpu_that_is_absent(monkeypatch: pytest.MonkeyPatch, count: int, devic
     gpus(monkeypatch, count)
     with pytest.raises(InputError, match=f"^device: {device} asked for, .*{count} GPUs.* auto or cpu$"):
         use_device(device, 1)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is another")
+@pytest.mark.parametrize(("first", "kept"), [("", False), ('use_device("cpu", 1)', True)])
+def test_on_the_cpu_freed_memory_is_kept(first: str, kept: bool) -> None:
+    """200 MB are written to and freed, in a process of its own."""
+    code = f"""
+import numpy as np
+from pathlib import Path
+from attnknn.device import use_device
+{first}
+a = np.ones(25_000_000)
+del a
+print(Path("/proc/self/statm").read_text().split()[1])
+"""
+    pages = [
+        int(subprocess.run([sys.executable, "-c", c], capture_output=True, text=True, check=True).stdout)
+        for c in (code, code.replace("a = np.ones(25_000_000)", "a = 0"))
+    ]
+    assert (4096 * (pages[0] - pages[1]) > 150e6) == kept
