@@ -4,6 +4,7 @@ Whatever the index, the search ends alike, in `settle`: exact duplicates are at 
 index, and GPU search, agree to the bit on the neighbours that they all find.
 """
 
+import operator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,36 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn import indexes
-from attnknn.artifacts import BANK, Embeddings, Neighbours, finite
+from attnknn.artifacts import BANK, Embeddings, Neighbours
+from attnknn.bank_input import checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.indexes import KINDS, METRICS, Index
-from attnknn.settle import settle
+from attnknn.indexes import KINDS, METRICS, Index, Nearest
+from attnknn.settle import ends_in_a_tie, settle
 
 _CANDIDATES = 2**22  # candidates of all queries that are searched for at once
 _QUERIES = 4096  # faiss compares so many queries at once where it compares all rows
-_SHOWN = 10  # row ids that an error names
-
-
-def _rows(name: str, value: np.ndarray) -> np.ndarray:
-    """A float32 C-contiguous (N, D) copy or view; refuses NaN and infinity."""
-    require(value.ndim == 2, f"{name}: shape {value.shape}; expected (rows, dimensions)")
-    value = np.ascontiguousarray(value, dtype=np.float32)
-    require(finite(value), f"{name}: NaN or infinite values")
-    return value
-
-
-def _names(ids: ArrayLike, rows: int) -> np.ndarray:
-    """Row ids as int32 where they fit, as int64 otherwise."""
-    names = np.asarray(ids, dtype=np.int64)
-    require(names.shape == (rows,), f"bank: {rows} vectors and ids of shape {names.shape}")
-    require(names.min(initial=0) >= 0, "bank: row ids below 0")
-    require(len(np.unique(names)) == rows, "bank: row ids repeat")
-    return names.astype(np.int32) if names.max(initial=0) <= np.iinfo(np.int32).max else names
-
-
-def _listed(ids: np.ndarray) -> str:
-    return ", ".join(map(str, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+_TIED = 1024  # candidates up to which it is looked beyond those that are as similar as the k-th
 
 
 @dataclass(eq=False)
@@ -66,6 +47,7 @@ class Bank:
     _room: tuple[np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False)
     _hidden: int = field(default=0, init=False, repr=False)
     _shown: np.ndarray | None = field(default=None, init=False, repr=False)
+    _on_device: tuple[str, Nearest] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._hide()
@@ -74,7 +56,7 @@ class Bank:
         return len(self.ids) - self._hidden
 
     def search(
-        self, queries: np.ndarray, k: int, exclude: np.ndarray | None = None, device: str = "cpu"
+        self, queries: ArrayLike, k: int, exclude: ArrayLike | None = None, device: str = "cpu"
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k nearest bank rows of each query, nearest first.
 
@@ -86,35 +68,53 @@ class Bank:
 
         Returns:
             ids (B, k) of the bank's type and sims float32 (B, k), −1 and −inf where an approximate index found fewer
-            than k. Beside them no more is held than queries of some 100 MB of candidates need.
+            than k. Of equally similar rows those of the lowest ids come first; where more than some thousand are as
+            similar as the k-th, which of them come is up to the index. Beside the answer no more is held than queries
+            of some 100 MB of candidates need.
 
         Raises:
-            InputError: dimensions differ, values are not finite, or k is out of range.
+            InputError: dimensions differ, values are not finite, exclude does not fit, or k is out of range.
         """
-        dimensions = self.z.shape[1]
+        k, queries, dimensions = operator.index(k), np.asarray(queries), self.z.shape[1]
         require(queries.ndim == 2, f"queries: shape {queries.shape}; expected (rows, dimensions)")
         given = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
         require(queries.shape[1] == dimensions, given)
         rows = len(queries)
-        exclude = np.empty((rows, 0), dtype=np.int64) if exclude is None else exclude
-        exclude = exclude[:, None] if exclude.ndim == 1 else exclude  # (B, E)
-        most, extra = len(self), exclude.shape[1]
+        hidden = checked_exclusions(exclude, rows)  # (B, E)
+        most, extra = len(self), hidden.shape[1]
         if k + extra > most and extra:
-            most -= int(np.isin(exclude, self.ids[self.ids >= 0]).sum(1).max(initial=0))
+            once = np.sort(hidden, axis=1)
+            again = np.diff(once, axis=1, prepend=-1) == 0
+            most -= int((np.isin(once, self.ids[self.ids >= 0]) & ~again).sum(1).max(initial=0))
         can = f"k: {k} neighbours asked for; of the bank's {len(self)} rows 1 … {most} can be had"
         require(1 <= k <= most, can)
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(self.index.refine * (k + extra + 1), len(self))
-        nearest = self.index.nearest(self.z, self._shown, device)
+        nearest = self._candidates(device)
         ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
-        step = max(1, _CANDIDATES // wanted)
-        step -= step % _QUERIES if step > _QUERIES else 0
-        for s in range(0, rows, step):
-            some = slice(s, s + step)
-            asked = _rows("queries", queries[some])
-            found = settle(asked, self.z, self.ids, nearest(asked, wanted), exclude[some], self.metric)
-            ids[some], sims[some] = (values[:, :k] for values in found)
+        left = np.arange(rows)
+        while len(left):
+            step = max(1, _CANDIDATES // wanted)
+            step -= step % _QUERIES if step > _QUERIES else 0
+            tied = []
+            for s in range(0, len(left), step):
+                some = left[s : s + step]
+                asked = checked_vectors("queries", queries[some])
+                found, near = settle(asked, self.z, self.ids, nearest(asked, wanted), hidden[some], self.metric)
+                ids[some], sims[some] = found[:, :k], near[:, :k]
+                tied.append(some[ends_in_a_tie(near, k)])
+            if wanted >= min(_TIED, len(self)):
+                break
+            left, wanted = np.concatenate(tied), min(4 * wanted, len(self))
         return ids, sims
+
+    def _candidates(self, device: str) -> Nearest:
+        """What finds candidates; on a GPU it is made once, with a copy of the vectors there, until rows change."""
+        if not device.startswith("cuda"):
+            return self.index.nearest(self.z, self._shown, device)
+        if self._on_device is None or self._on_device[0] != device:
+            self._on_device = device, self.index.nearest(self.z, self._shown, device)
+        return self._on_device[1]
 
     def add(self, z: ArrayLike, ids: ArrayLike, threads: int = 1) -> None:
         """Add vectors z (M, D) with row ids (M,), in place.
@@ -125,12 +125,12 @@ class Bank:
             InputError: dimensions differ, values are not finite, an id is there already, or the bank is mapped.
         """
         self._changeable()
-        new = _rows("bank", np.asarray(z))
-        names = _names(ids, len(new))
+        new = checked_vectors("bank", np.asarray(z))
+        names = checked_ids(ids, len(new))
         given = f"bank: {new.shape[1]} dimensions to add; it has {self.z.shape[1]}"
         require(new.shape[1] == self.z.shape[1], given)
         there = self.ids[np.isin(self.ids, names)]
-        require(len(there) == 0, f"bank: row ids {_listed(there)} are in it already; remove them first, or leave them")
+        require(len(there) == 0, f"bank: row ids {listed(there)} are in it already; remove them first, or leave them")
         before, rows = len(self.ids), len(self.ids) + len(names)
         self._make_room(rows, np.result_type(self.ids, names))
         self._resize(rows)
@@ -151,7 +151,7 @@ class Bank:
         names = np.unique(np.asarray(ids, dtype=np.int64))
         at = np.flatnonzero(np.isin(self.ids, names) & (self.ids >= 0))
         if len(at) < len(names):
-            raise InputError(f"bank: row ids {_listed(np.setdiff1d(names, self.ids[at]))} are not in it")
+            raise InputError(f"bank: row ids {listed(np.setdiff1d(names, self.ids[at]))} are not in it")
         require(len(at) < len(self), "bank: no row would be left; keep at least one")
         self._make_room(len(self.ids), self.ids.dtype)
         if self.index.forgets:
@@ -197,9 +197,11 @@ class Bank:
     def _resize(self, rows: int) -> None:
         assert self._room is not None
         self.z, self.ids = self._room[0][:rows], self._room[1][:rows]
+        self._on_device = None
 
     def _hide(self) -> None:
         """Take note of the rows that a graph must not find."""
+        self._on_device = None
         if self.index.forgets:
             return
         shown = self.ids >= 0
@@ -269,8 +271,8 @@ def build(
       reads the ivf_nprobe nearest of them. 0 is by the number of rows: see `indexes.lists_of` and `probes_of`. There
       are never more lists than leave 39 rows each to find their centres from, ⌊N/39⌋ and at least one, and ivf_nprobe
       reads all where it is above that.
-    - `ivfpq` keeps each row of such a list as pq_bytes bytes (the same paper), 0 for a byte for at most four
-      dimensions; the pq_refine · k nearest by the bytes are then compared by the vectors themselves.
+    - `ivfpq` keeps each row of such a list as pq_bytes bytes (the same paper), 0 for as many as
+      `indexes.code_bytes` says; the pq_refine · k nearest by the bytes are then compared by the vectors themselves.
     - `auto` is one of them by the number of rows: see `indexes.chosen`.
 
     All are built by one thread, so that the same vectors give the same index. With more build_threads the order in
@@ -279,11 +281,17 @@ def build(
     Raises:
         InputError: no rows, values that are not finite, ids that repeat, or an unknown kind or metric.
     """
-    z = _rows("bank", z)
+    z = checked_vectors("bank", np.asarray(z))
     require(len(z) > 0, "bank: no rows")
-    ids = _names(ids, len(z))
+    ids = checked_ids(ids, len(z))
     require(kind in KINDS, f"kind: {kind}; allowed are {', '.join(KINDS)}")
     require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
+    least = {"hnsw_m": (hnsw_m, 2), "ef_construction": (ef_construction, 1), "ef_search": (ef_search, 1)}
+    least |= {"ivf_nlist": (ivf_nlist, 0), "ivf_nprobe": (ivf_nprobe, 0), "pq_bytes": (pq_bytes, 0)}
+    least |= {"pq_refine": (pq_refine, 1), "build_threads": (build_threads, 1)}
+    for name, (value, low) in least.items():
+        require(value >= low, f"{name}: {value}; the least is {low}")
+    require(kind != "ivfpq" or len(z) > 1, "kind: ivfpq of a single row; it needs two or more, so take flat")
     lists = (ivf_nlist, ivf_nprobe, pq_bytes, pq_refine)
     index = indexes.make(z, kind, metric, hnsw_m, ef_construction, ef_search, *lists, build_threads)
     return Bank(z, ids, metric, index)

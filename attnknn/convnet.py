@@ -78,4 +78,5 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B F"]:
         x = F.gelu(F.conv2d(x, self.whitening, self.whitening_bias, padding=self.padding))
-        return self.groups(x).amax((2, 3))
+        # In float32: torch.compile's gradient of a maximum of bfloat16 over space is NaN (torch 2.13, on a CPU).
+        return self.groups(x).float().amax((2, 3))

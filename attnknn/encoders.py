@@ -20,6 +20,8 @@ from attnknn.convnet import HEAD_SCALE, WHITENED, ConvNet
 from attnknn.errors import InputError, require
 from attnknn.files import load_weights, save_weights
 
+_COUNTED = 2000  # images whose values are counted at once
+
 
 class MLP(nn.Sequential):
     """[linear, layer norm, GELU, dropout] a width, for tables."""
@@ -129,9 +131,10 @@ class Encoder(nn.Module):
         Tables come standardised.
         """
         if x.ndim == 4:
-            # Sums of uint8 in integers: exact, and no float copy of the data.
-            n = x.size // x.shape[1]
-            levels = np.stack([np.bincount(x[:, c].ravel(), minlength=256) for c in range(x.shape[1])])  # (C, 256)
+            # Counts of uint8: the sums are exact, and there is no copy of more than a part of the data.
+            n, levels = x.size // x.shape[1], np.zeros((x.shape[1], 256), dtype=np.int64)
+            for s in range(0, len(x), _COUNTED):
+                levels += [np.bincount(x[s : s + _COUNTED, c].ravel(), minlength=256) for c in range(x.shape[1])]
             mean = levels @ np.arange(256) / n
             variance = levels @ np.arange(256) ** 2 / n - mean**2
             std = np.sqrt(np.maximum(variance, 1.0))
@@ -152,8 +155,10 @@ class Encoder(nn.Module):
         e = self._embed(x)
         if self.flip_average and not self.training:
             e = (e + self._embed(x.flip(-1))) / 2
-        logits = None if self.classifier is None else self.head_scale * self.classifier(e)
-        return F.normalize(e.float(), dim=1), logits
+        with torch.autocast(e.device.type, enabled=False):  # in bfloat16 logits of two classes would often be the same
+            e = e.float()
+            logits = None if self.classifier is None else self.head_scale * self.classifier(e)
+            return F.normalize(e, dim=1), logits
 
     def save(self, folder: Path, **about: Any) -> None:
         """Write weights and configuration to `folder`, in one step."""

@@ -50,6 +50,12 @@ def similarities(queries: np.ndarray, z: np.ndarray, at: np.ndarray, metric: str
         float32 (B, K).
     """
     queries, at = np.ascontiguousarray(queries), np.ascontiguousarray(at, dtype=np.int64)
+    assert queries.dtype == z.dtype == np.float32
+    assert len(queries) == len(at)
+    assert queries.shape[1] == z.shape[1]
+    assert z.flags.c_contiguous
+    # What lies outside would be read all the same.
+    require(at.max(initial=-1) < len(z), "index: finds rows that the bank does not have; build it again")
     out = np.empty(at.shape, dtype=np.float32)
     compare = getattr(faiss, "fvec_L2sqr_by_idx" if metric == "l2" else "fvec_inner_products_by_idx")
     compare(*map(faiss.swig_ptr, (out, queries, z, at)), z.shape[1], *at.shape)

@@ -38,10 +38,20 @@ def settle(
     sims[found < 0] = -np.inf
     further, nearer = sims[:, :-1], sims[:, 1:]
     wrong = (nearer > further) | ((nearer == further) & (found[:, 1:] < found[:, :-1]))
-    # Most rows come in order from an exact index, and to sort them all takes ten times as long as to look.
+    # Most rows come in order from an exact index, and to look takes a tenth of what it takes to sort.
     rows = np.flatnonzero(wrong.any(1))
     if len(rows):
-        order = np.lexsort((found[rows], -sims[rows]), axis=-1)
-        for values in (found, sims):
-            values[rows] = np.take_along_axis(values[rows], order, axis=1)
+        # A stable sort is quick on what is nearly in order, as rows are; by id as well only where similarities tie.
+        order = np.argsort(-sims[rows], axis=1, kind="stable")
+        near, names = (np.take_along_axis(values[rows], order, axis=1) for values in (sims, found))
+        tied = np.flatnonzero(((near[:, 1:] == near[:, :-1]) & (names[:, 1:] < names[:, :-1])).any(1))
+        order = np.lexsort((names[tied], -near[tied]), axis=-1)
+        names[tied] = np.take_along_axis(names[tied], order, axis=1)
+        found[rows], sims[rows] = names, near
     return found, sims
+
+
+def ends_in_a_tie(near: np.ndarray, k: int) -> np.ndarray:
+    """Of similarities (B, K) in order, −inf where nothing was found: whether the k-th is as good as the last found."""
+    last = np.isfinite(near).sum(1) - 1
+    return (last >= k) & (near[:, k - 1] == near[np.arange(len(near)), last])

@@ -124,7 +124,7 @@ def train_encoder(
         validate_every: epochs between validations; the last epoch is always validated.
         augment: keyword arguments of `images.augment`, for images.
         mixup: α of MixUp; 0 mixes nothing.
-        lr_factors: of lr for backbone, projection and knn; see `parameter_groups`.
+        lr_factors: of lr for backbone, projection and knn; see `optimisers`.
         restarts: period of the first cosine in epochs, 0 for a single one, and factor; see `learning_rate`.
         neighbours: the kNN objective over the bank rows in their order, or None.
         judged_by: whose validation accuracy chooses the epoch.

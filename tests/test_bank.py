@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from attnknn import bank as bank_module
+from attnknn import indexes
 from attnknn.artifacts import BANK, TEST
 from attnknn.bank import Bank, build, memory, search
 from attnknn.errors import InputError
@@ -215,21 +216,21 @@ def test_any_float_layout_is_taken(vectors: tuple[np.ndarray, np.ndarray]) -> No
     np.testing.assert_array_equal(sims, expected[1])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])
 def test_values_that_are_not_finite_are_refused(vectors: tuple[np.ndarray, np.ndarray], value: float) -> None:
     z, q = vectors
     bank = build(z, np.arange(N))
     q[3, 2] = value
-    with pytest.raises(InputError, match="queries: NaN or infinite"):
+    with pytest.raises(InputError, match="queries: NaN, infinite"):
         bank.search(q, K)
-    with pytest.raises(InputError, match="bank: NaN or infinite"):
+    with pytest.raises(InputError, match="bank: NaN, infinite"):
         build(q, np.arange(B))
 
 
 def test_bad_banks_are_refused(vectors: tuple[np.ndarray, np.ndarray]) -> None:
     z, q = vectors
     with pytest.raises(InputError, match="repeat"):
-        build(z, np.zeros(N))
+        build(z, np.zeros(N, dtype=int))
     with pytest.raises(InputError, match="below 0"):
         build(z, np.arange(N) - 1)
     with pytest.raises(InputError, match="no rows"):
@@ -240,6 +241,63 @@ def test_bad_banks_are_refused(vectors: tuple[np.ndarray, np.ndarray]) -> None:
         build(z, np.arange(N), kind="tree")
     with pytest.raises(InputError, match="allowed are l2, ip"):
         build(z, np.arange(N), metric="cosine")
+    with pytest.raises(InputError, match="float64; give integers"):
+        build(z, np.arange(N) / 2)
+    with pytest.raises(InputError, match="a single row"):
+        build(z[:1], np.arange(1), kind="ivfpq")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"hnsw_m": 1}, {"ef_construction": 0}, {"ef_search": 0}, {"ivf_nprobe": -1}, {"pq_bytes": -8}, {"pq_refine": 0}],
+)
+def test_settings_that_faiss_would_not_survive(vectors: tuple[np.ndarray, np.ndarray], setting: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(setting))}: .*; the least is"):
+        build(vectors[0], np.arange(N), kind="hnsw", **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("exclude", [[3], np.zeros(B + 1, int), np.zeros((B, 2, 2), int), np.full(B, 1.5)])
+def test_exclusions_that_do_not_fit(vectors: tuple[np.ndarray, np.ndarray], exclude: Any) -> None:
+    z, q = vectors
+    with pytest.raises(InputError, match=f"one or several for each of {B} queries"):
+        build(z, np.arange(N)).search(q, K, exclude)
+
+
+def test_an_id_excluded_twice_counts_once(vectors: tuple[np.ndarray, np.ndarray]) -> None:
+    z, q = vectors
+    ids, _ = build(z[:10], np.arange(10)).search(q[:1].tolist(), np.int64(9), [[3, 3]])
+    assert sorted(ids[0]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 5, 30])
+def test_however_many_tie_the_lowest_ids_come(kind: str, k: int) -> None:
+    """Forty rows on one spot, their ids in no order, among others further off; one is excluded."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(N, D)).astype(np.float32)
+    ids = rng.permutation(1000)[:N]
+    at = rng.choice(N, 40, replace=False)
+    z[at] = 7.0
+    found, sims = build(z, ids, kind=kind).search(np.full((2, D), 7.0), k, exclude=[ids[at].min(), -1])
+    same = np.sort(ids[at])
+    np.testing.assert_array_equal(found, [same[1 : k + 1], same[:k]])
+    assert not sims.any()
+
+
+def test_vectors_go_to_the_gpu_once(vectors: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until rows change."""
+    z, q = vectors
+    sent = []
+    monkeypatch.setattr(indexes, "_on_gpu", lambda *given: sent.append(len(given[0])) or _on_gpu(*given[:2], "cpu"))
+    bank = build(z, np.arange(N))
+    for _ in range(3):
+        bank.search(q, K, device="cuda")
+    bank.remove([3])
+    bank.search(q, K, device="cuda")
+    bank.add(z[3:4], [3])
+    ids, _ = bank.search(q, K, device="cuda")
+    assert sent == [N, N - 1, N]
+    np.testing.assert_array_equal(ids, oracle(z, q, K)[0])
 
 
 def test_distances_are_true_where_the_expanded_square_is_not() -> None:

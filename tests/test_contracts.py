@@ -141,7 +141,7 @@ LAYERS = [
         "convnet",
         "adamw",
     },
-    {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle"},
+    {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle", "bank_input"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
     {"neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},

@@ -296,21 +296,25 @@ def test_without_a_compiler_training_goes_on(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
 def test_compiled_training_is_the_same_training() -> None:
-    """In a process of its own: shapes are not checked at run time there, which a compiler cannot see through."""
+    """The convnet in bfloat16, where the compiler's gradient of a maximum was NaN.
+
+    In a process of its own: shapes are not checked at run time there, which a compiler cannot see through.
+    """
     code = f"""
 import sys
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]}
 import test_training as here
-split = here.blobs(96)
-for compile in (False, True):  # without dropout, which a compiled network draws otherwise
+split = here.pictures(96)
+for compile in (False, True):
     here.torch.manual_seed(0)
-    encoder, loss = here.Encoder("mlp", split.x.shape[1:], 3, [16], 8), here.EncoderLoss(3, 8)
-    history = here.train_encoder(split, encoder, loss, **here.SETTINGS | {{"compile": compile, "epochs": 2}})
+    encoder, loss = here.Encoder("convnet", split.x.shape[1:], 3, [8], 0), here.EncoderLoss(3, 8)
+    settings = here.SETTINGS | {{"compile": compile, "bf16": True, "epochs": 2}}
+    history = here.train_encoder(split, encoder, loss, **settings)
     print([row["loss"] for row in history])
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     eager, made = map(json.loads, told.stdout.splitlines()[-2:])
-    assert made == pytest.approx(eager, rel=1e-4)
+    assert made == pytest.approx(eager, rel=0.02)
     assert "goes on without" not in told.stderr
 
 
