@@ -131,12 +131,15 @@ def main(argv: list[str] | None = None) -> None:
     """Measure the suites asked for, print their tables, and write them with those measured before.
 
     Raises:
-        InputError: a suite that is not known.
+        InputError: a suite that is not known, or an option that does not go with those asked for.
     """
     a = arguments(argv)
     names = a.only.split(",")
     unknown = [name for name in names if name not in (*DEFAULT, *ON_REQUEST)]
     require(not unknown, f"--only: {', '.join(unknown)} unknown; there are {', '.join((*DEFAULT, *ON_REQUEST))}")
+    for option, suite in (("accuracy", "training"), ("embeddings", "search")):
+        require(not getattr(a, option) or suite in names, f"--{option}: of the suite {suite}, which --only leaves out")
+    require(a.rounds >= 1, f"--rounds: {a.rounds}; give 1 or more")
     out = a.out or (None if a.quick else HERE)
     path = out / "results.json" if out else None
     suites = read_json(path) if path and path.is_file() else {}

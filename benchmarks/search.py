@@ -22,7 +22,7 @@ from benchmarks.compared import Row, compared, in_rounds, one_by_one, peer
 from benchmarks.made_up import clustered
 
 SIZES = {
-    "full": {"rows": 45_000, "dim": 256, "queries": 10_000, "ks": (16, 50), "singles": 100, "few": 500},
+    "full": {"rows": 45_000, "dim": 256, "queries": 10_000, "ks": (16, 50, 256), "singles": 100, "few": 500},
     "quick": {"rows": 1_000, "dim": 32, "queries": 100, "ks": (5,), "singles": 3, "few": 20},
 }
 M, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128  # of every HNSW

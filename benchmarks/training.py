@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from attnknn.artifacts import BANK, TEST, VAL, Split
-from attnknn.device import use_device
+from attnknn.device import compiled, use_device
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import require
 from attnknn.images import augment
@@ -29,13 +29,21 @@ from attnknn.torchvision_import import torchvision
 from benchmarks.compared import Row, compared
 from stages.params import read_params
 from stages.schema import TrainEmbedder
-from stages.train_embedder import train
+from stages.train_embedder import NETWORK, train
 
 SIZES = {
-    "full": {"like": "cifar10", "ours_rows": 2048, "long": 2, "most": 3, "widths": None, "batch": None},
-    "quick": {"like": "cifar10", "ours_rows": 64, "long": 4, "most": 1, "widths": [4], "batch": 8},
+    "full": {
+        "like": "cifar10",
+        "ours_rows": 2048,
+        "long": 2,
+        "most": 3,
+        "widths": None,
+        "batch": None,
+        "compile": True,
+    },
+    "quick": {"like": "cifar10", "ours_rows": 64, "long": 4, "most": 1, "widths": [4], "batch": 8, "compile": False},
 }
-OURS, PEER = "ours", "ResNet18, float32, eager"
+OURS, PEER, COMPILED = "ours", "ResNet18, float32, eager", "ours, torch.compile"
 SPLITS = Path("data/split")
 POINTS = 10  # of a curve of accuracy against minutes
 Curve = list[tuple[float, float]]  # minutes of training, validation accuracy of the linear head
@@ -100,16 +108,17 @@ def plain(
     net = PlainResNet(split).to(device).train()
     optimiser = torch.optim.SGD(net.parameters(), _LR, momentum=0.9, weight_decay=_DECAY, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _LR, total_steps=steps)
-    x, y = torch.from_numpy(split.x[split.part == BANK]), torch.from_numpy(split.y[split.part == BANK])
+    x, y = (torch.from_numpy(values[split.part == BANK]).to(device) for values in (split.x, split.y))
     order, minutes = torch.empty(0, dtype=torch.long), 0.0
     for step in range(1, steps + 1):
         start = time.perf_counter()
         if len(order) < batch:
             order = torch.randperm(len(x), generator=generator)
         rows, order = order[:batch], order[batch:]
-        mirrored = torch.rand(len(rows), generator=generator) < 0.5 if t.augment.flip else None
-        views = augment(x[rows], generator, mirrored=mirrored, **t.augment.model_dump(exclude={"flip"})).to(device)
-        loss = F.cross_entropy(net(views)[1], y[rows].to(device))
+        rows = rows.to(device)
+        mirrored = torch.rand(len(rows), generator=generator).to(device) < 0.5 if t.augment.flip else None
+        views = augment(x[rows], generator, mirrored=mirrored, **t.augment.model_dump(exclude={"flip"}))
+        loss = F.cross_entropy(net(views)[1], y[rows])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -153,6 +162,34 @@ def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long
     }
     what = f"training on 3 × 32 × 32, batches of {t.batch_size} and {_BATCH}, {device}"
     return compared(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
+
+
+def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[Row]:
+    """Images a second through the network and back, eager beside torch.compile, and what compiling takes."""
+    x = torch.from_numpy(pictures(t.batch_size, 32).x[: t.batch_size]).to(device)
+    measured: dict[str, Callable[[], float]] = {}
+    begun: dict[str, float] = {}
+    for name, compile in ((OURS, False), (COMPILED, True)):
+        encoder = Encoder(t.encoder, x.shape[1:], 10, **t.model_dump(include=NETWORK)).to(device).train()
+        encoder.fit_normalisation(x.cpu().numpy())
+        forward = compiled(encoder, device) if compile else encoder
+
+        def images(n: int, encoder=encoder, forward=forward) -> float:
+            start = time.perf_counter()
+            for _ in range(n):
+                encoder.zero_grad()
+                with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=t.bf16):
+                    logits = forward(x)[1]
+                loss = logits.float().square().mean()
+                loss.backward()
+                float(loss.detach())  # on a GPU: wait
+            return n * len(x) / (time.perf_counter() - start)
+
+        begun[name] = len(x) / images(1)
+        measured[name] = partial(images, steps)
+    note = {COMPILED: f"the first step took {begun[COMPILED]:.0f} s, of which {begun[OURS]:.1f} without"}
+    what = f"the network forward and back, batches of {len(x)}, {'bfloat16' if t.bf16 else 'float32'}, {device}"
+    return compared(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=note)
 
 
 def fitted_length(taken: Callable[[int], float], budget: float, name: str) -> int:
@@ -244,6 +281,7 @@ def measure(
     most: int,
     widths: list[int] | None,
     batch: int | None,
+    compile: bool,
     goal: tuple[float, str, int] | None = None,
 ) -> list[Row]:
     """Throughput with the settings of a dataset; then accuracy after the same time, where a goal is given.
@@ -253,14 +291,23 @@ def measure(
         ours_rows, long: bank rows of ours, and epochs (of the peer: steps) by which the longer training is longer.
         most: rounds, where fewer than `repeats`, since the ResNet takes its time.
         widths, batch: instead of those, to be quick.
+        compile: whether to compile the network too, which takes a while.
         goal: minutes, dataset, and seed of its split.
     """
     p = read_params(like, "train_embedder", "device")
     device, t = use_device(p.device, threads), p.train_embedder
     changes = {"widths": widths, "batch_size": batch}
     t = t.model_copy(update={name: value for name, value in changes.items() if value is not None})
-    table = throughput(t, device, min(most, repeats), ours_rows, long)
     if goal is not None:
         minutes, dataset, seed = goal
+        split = SPLITS / dataset / str(seed)
+        require(
+            split.is_dir(),
+            f"--accuracy: no {split}; add {dataset} to datasets, then `dvc repro prepare@{dataset}-{seed}`",
+        )
+    table = throughput(t, device, min(most, repeats), ours_rows, long)
+    if compile:
+        table += compiling(t, device, min(most, repeats), steps=4)
+    if goal is not None:
         table += accuracy(read_params(dataset, "train_embedder").train_embedder, device, minutes, dataset, seed)
     return table
