@@ -49,8 +49,9 @@ def _faiss_hnsw(z: np.ndarray) -> Search:
 
 
 def _sklearn(z: np.ndarray, y: np.ndarray, algorithm: str, threads: int) -> Search:
-    model = KNeighborsClassifier(algorithm=algorithm, n_jobs=threads).fit(z, y)  # type: ignore[arg-type]
-    return lambda q, k: model.kneighbors(q, k)[1]
+    alone, together = (KNeighborsClassifier(algorithm=algorithm, n_jobs=n).fit(z, y) for n in (1, threads))  # type: ignore[arg-type]
+    # To share one query out takes longer than to answer it.
+    return lambda q, k: (together if len(q) > 1 else alone).kneighbors(q, k)[1]
 
 
 def _hnswlib(z: np.ndarray, threads: int) -> Search | None:

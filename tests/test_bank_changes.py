@@ -130,7 +130,7 @@ def test_refused_changes_change_nothing(kind: str) -> None:
     for z, ids, message in (
         (Z[149:152], NAMES[149:152], f"row ids {NAMES[149]} are in it already"),
         (Z[150:152, :3], NAMES[150:152], "3 dimensions to add; it has 7"),
-        (nan, NAMES[150:152], "NaN or infinite"),
+        (nan, NAMES[150:152], "NaN, infinite"),
         (Z[150:152], NAMES[150:153], r"2 vectors and ids of shape \(3,\)"),
         (Z[150:152], [3000, 3000], "repeat"),
         (Z[150:152], [-1, 3000], "below 0"),
