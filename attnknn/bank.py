@@ -1,4 +1,4 @@
-"""The memory: bank rows with their ids, and their nearest neighbours.
+"""Bank rows with their ids, and their nearest neighbours.
 
 Whatever the index, the search ends alike, in `settle`: exact duplicates are at distance 0 exactly, and all kinds of
 index, and GPU search, agree to the bit on the neighbours that they all find.
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn import indexes
-from attnknn.artifacts import BANK, Embeddings, Neighbours
 from attnknn.bank_input import checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
@@ -295,28 +294,3 @@ def build(
     lists = (ivf_nlist, ivf_nprobe, pq_bytes, pq_refine)
     index = indexes.make(z, kind, metric, hnsw_m, ef_construction, ef_search, *lists, build_threads)
     return Bank(z, ids, metric, index)
-
-
-def memory(embeddings: Embeddings, **index: object) -> Bank:
-    """A bank (see `build`) over the rows of part bank, and no others: held-out rows are never in the memory."""
-    rows = embeddings.rows(BANK)
-    contiguous = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
-    z = embeddings.z[rows[0] : rows[-1] + 1] if contiguous else np.asarray(embeddings.z)[rows]
-    return build(z, rows, **index)  # type: ignore[arg-type]
-
-
-def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows of every row, itself excluded by its id; all others where the bank has fewer.
-
-    Held-out rows are the queries of heads and baselines; the neighbours of bank rows are evidence about them.
-
-    Raises:
-        InputError: the bank is a single row, which has no neighbour, or rows of it are none of the embeddings'.
-    """
-    size = len(bank)
-    require(size > 1, "bank: a single row; its rows are each other's neighbours, so give it two or more")
-    rows = np.arange(len(embeddings.z))
-    known = int(bank.ids.max()) < len(rows)
-    require(known, "bank: holds rows that the embeddings do not have; they are of another run, so run `dvc repro`")
-    ids, sims = bank.search(embeddings.z, min(k_max, size - 1), exclude=rows, device=device)
-    return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)

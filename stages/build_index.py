@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings
-from attnknn.bank import memory
 from attnknn.indexes import set_threads
+from attnknn.memory import memory
 from stages.params import read_params, run
 
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from attnknn.artifacts import Embeddings
-from attnknn.bank import Bank, search
+from attnknn.bank import Bank
 from attnknn.device import use_device
 from attnknn.indexes import set_threads
+from attnknn.memory import search
 from stages.params import read_params, run
 
 

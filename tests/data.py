@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
-from attnknn.bank import memory, search
 from attnknn.crossfit import fold_splits
 from attnknn.evidence import gather_evidence
+from attnknn.memory import memory, search
 from attnknn.neighbourhood import Neighbourhood, Retrieved
 
 

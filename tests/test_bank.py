@@ -11,9 +11,10 @@ import torch
 from attnknn import bank as bank_module
 from attnknn import indexes
 from attnknn.artifacts import BANK, TEST
-from attnknn.bank import Bank, build, memory, search
+from attnknn.bank import Bank, build
 from attnknn.errors import InputError
 from attnknn.indexes import _on_gpu
+from attnknn.memory import memory, search
 from attnknn.settle import settle
 from data import blobs, embedded
 

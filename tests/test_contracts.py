@@ -144,7 +144,7 @@ LAYERS = [
     {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle", "bank_input"},
     {"artifacts"},
     {"resume", "bank", "encoders", "fetch", "image_folder", "official_images", "tables", "sources", "evidence"},
-    {"neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
+    {"memory", "neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
     {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "view_images", "cleaning"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL
-from attnknn.bank import memory
 from attnknn.errors import InputError
 from attnknn.gather import retrieve
+from attnknn.memory import memory
 from data import blobs, embedded, fold_parts
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Embeddings, Evidence, Neighbours
-from attnknn.bank import memory, search
 from attnknn.errors import InputError
 from attnknn.evidence import gather_evidence
 from attnknn.fitting import fit_head
 from attnknn.gather import retrieve
+from attnknn.memory import memory, search
 from data import blobs, embedded, searched
 
 

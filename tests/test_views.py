@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from attnknn.artifacts import BANK, TEST, Embeddings, Split
-from attnknn.bank import Bank, memory, search
+from attnknn.bank import Bank
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
+from attnknn.memory import memory, search
 from attnknn.view_images import images_of, see
 from attnknn.views import View, held_out, load_views, save_views
 from data import pictures
