@@ -15,7 +15,7 @@ from attnknn import indexes
 from attnknn.bank_input import checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.indexes import KINDS, METRICS, Index, Nearest
+from attnknn.indexes import DIRECT, KINDS, METRICS, Index, Nearest, blur, compared
 from attnknn.settle import ends_in_a_tie, settle
 
 _CANDIDATES = 2**22  # candidates of all queries that are searched for at once
@@ -47,6 +47,7 @@ class Bank:
     _hidden: int = field(default=0, init=False, repr=False)
     _shown: np.ndarray | None = field(default=None, init=False, repr=False)
     _on_device: tuple[str, Nearest] | None = field(default=None, init=False, repr=False)
+    _square: float | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._hide()
@@ -89,23 +90,38 @@ class Bank:
         require(1 <= k <= most, can)
         # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
         wanted = min(self.index.refine * (k + extra + 1), len(self))
+        most = min(max(_TIED, 4 * wanted), len(self))
+        blurred = self.index.kind == "flat" and self.metric == "l2" and (rows > DIRECT or device != "cpu")
         nearest = self._candidates(device)
         ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
         left = np.arange(rows)
-        while len(left):
+
+        def asked_again(left: np.ndarray, nearest: Nearest) -> np.ndarray:
+            """Search for these queries; which of them end in a tie, so that more candidates have to be looked at."""
             step = max(1, _CANDIDATES // wanted)
             step -= step % _QUERIES if step > _QUERIES else 0
-            tied = []
+            tied = [left[:0]]
             for s in range(0, len(left), step):
                 some = left[s : s + step]
                 asked = checked_vectors("queries", queries[some])
                 found, near = settle(asked, self.z, self.ids, nearest(asked, wanted), hidden[some], self.metric)
                 ids[some], sims[some] = found[:, :k], near[:, :k]
-                tied.append(some[ends_in_a_tie(near, k)])
-            if wanted >= min(_TIED, len(self)):
-                break
-            left, wanted = np.concatenate(tied), min(4 * wanted, len(self))
+                tied.append(some[ends_in_a_tie(near, k, blur(asked, self._largest()) if blurred else 0.0)])
+            return np.concatenate(tied)
+
+        while len(left := asked_again(left, nearest)) and wanted < most:
+            wanted = min(4 * wanted, most)
+        if len(left) and blurred and wanted < len(self):  # no number of candidates is sure to hold the nearest
+            blurred = False
+            asked_again(left, lambda some, k: compared(some, self.z, k, self.metric, DIRECT))
         return ids, sims
+
+    def _largest(self) -> float:
+        """The largest ‖k‖² of its rows, worked out once until they change."""
+        if self._square is None:
+            parts = (self.z[s : s + _QUERIES] for s in range(0, len(self.z), _QUERIES))
+            self._square = max(float(np.einsum("nd,nd->n", part, part).max()) for part in parts)
+        return self._square
 
     def _candidates(self, device: str) -> Nearest:
         """What finds candidates; on a GPU it is made once, with a copy of the vectors there, until rows change."""
@@ -147,7 +163,10 @@ class Bank:
             InputError: an id is not there, none would be left, or the bank is mapped.
         """
         self._changeable()
-        names = np.unique(np.asarray(ids, dtype=np.int64))
+        given = np.atleast_1d(np.asarray(ids))
+        fits = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
+        require(fits, f"bank: row ids to remove are {given.dtype} of shape {given.shape}; give integers (M,)")
+        names = np.unique(given.astype(np.int64))
         at = np.flatnonzero(np.isin(self.ids, names) & (self.ids >= 0))
         if len(at) < len(names):
             raise InputError(f"bank: row ids {listed(np.setdiff1d(names, self.ids[at]))} are not in it")
@@ -196,11 +215,11 @@ class Bank:
     def _resize(self, rows: int) -> None:
         assert self._room is not None
         self.z, self.ids = self._room[0][:rows], self._room[1][:rows]
-        self._on_device = None
+        self._on_device = self._square = None
 
     def _hide(self) -> None:
         """Take note of the rows that a graph must not find."""
-        self._on_device = None
+        self._on_device = self._square = None
         if self.index.forgets:
             return
         shown = self.ids >= 0
@@ -238,14 +257,15 @@ class Bank:
             mode = "r" if mmap else None
             z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
             made = (about["kind"], about["compares"], about["refine"])
+            metric, shape = about["metric"], (about["rows"], about["dimensions"])
             index = indexes.read(folder / "index.faiss", *made, mmap)
         except (RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
-        fits = z.shape == (about["rows"], about["dimensions"]) and len(ids) == about["rows"]
-        fits = fits and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
+        fits = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"
+        fits = fits and metric in METRICS and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
         require(fits, f"{folder}: vectors, ids and index do not belong together; delete it and run `dvc repro`")
-        return cls(z, ids, about["metric"], index, mmap)
+        return cls(z, ids, metric, index, mmap)
 
 
 def build(

@@ -11,7 +11,9 @@ _LARGEST = 1e15  # of a value: squared and added up, larger ones would leave flo
 
 def checked_vectors(name: str, value: np.ndarray) -> np.ndarray:
     """A float32 C-contiguous (N, D) copy or view; refuses NaN, infinity, and what has no square in float32."""
-    require(value.ndim == 2, f"{name}: shape {value.shape}; expected (rows, dimensions)")
+    fits = value.ndim == 2 and value.shape[1] > 0
+    require(fits, f"{name}: shape {value.shape}; expected (rows, dimensions), of one dimension or more")
+    require(value.dtype.kind in "fiub", f"{name}: values of type {value.dtype}; give real numbers")
     value = np.ascontiguousarray(value, dtype=np.float32)
     lowest, highest = value.min(initial=0), value.max(initial=0)  # NaN where there is one
     fits = bool(lowest >= -_LARGEST and highest <= _LARGEST)

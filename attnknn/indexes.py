@@ -22,6 +22,7 @@ _TRAINING = 39  # rows a cluster that faiss wants to find its centre from
 _ENOUGH = 64  # rows a cluster from which on more of them cost time and move no centre much
 _EXACT = 100_000  # rows up to which every one is compared
 _MEMORY = 4 * 2**30  # bytes that vectors and graph may take
+DIRECT = 16  # queries that faiss compares with all rows by their differences, not by the expanded square
 _HELD = 64 * 2**20  # similarities held at once on a GPU
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
@@ -148,7 +149,7 @@ class Index:
         if self.kind == "flat":
             if device.startswith("cuda"):
                 return _on_gpu(z, self.metric, device)
-            return lambda queries, k: faiss.knn(queries, z, k, METRICS[self.metric])[1]
+            return lambda queries, k: compared(queries, z, k, self.metric)
         if shown is None:
             return lambda queries, k: self.made.search(queries, k)[1]
         beam = self.made.hnsw.efSearch
@@ -191,6 +192,30 @@ class Index:
         """Write it to a file; where it is the vectors themselves there is nothing to write."""
         if self.made is not None:
             faiss.write_index(self.made, str(path))  # type: ignore[call-overload]
+
+
+def compared(queries: np.ndarray, z: np.ndarray, k: int, metric: str, at_once: int = 0) -> np.ndarray:
+    """Positions int64 (B, k) of the nearest rows of z, all of them compared.
+
+    Of many queries at once faiss works ‖q − k‖² out as ‖q‖² + ‖k‖² − 2q·k, which is off by `blur`.
+
+    Args:
+        at_once: queries that faiss is given at once, 0 for all; it compares `DIRECT` by their differences.
+    """
+    step = at_once or max(1, len(queries))
+    found = [faiss.knn(queries[s : s + step], z, k, METRICS[metric])[1] for s in range(0, len(queries), step)]
+    return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
+
+
+def blur(queries: np.ndarray, largest: float) -> np.ndarray:
+    """How far apart (B,) two squared distances can be that the expanded square takes for equal.
+
+    Twice 4 ε·(‖q‖² + max ‖k‖²), ε that of float32.
+
+    Args:
+        largest: max ‖k‖² of the bank.
+    """
+    return 8 * np.finfo(np.float32).eps * (np.einsum("bd,bd->b", queries, queries) + largest)
 
 
 def read(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:

@@ -51,7 +51,13 @@ def settle(
     return found, sims
 
 
-def ends_in_a_tie(near: np.ndarray, k: int) -> np.ndarray:
-    """Of similarities (B, K) in order, −inf where nothing was found: whether the k-th is as good as the last found."""
+def ends_in_a_tie(near: np.ndarray, k: int, blur: np.ndarray | float = 0.0) -> np.ndarray:
+    """Of similarities (B, K) in order, −inf where nothing was found: whether the k-th is as good as the last found.
+
+    Args:
+        blur: (B,) differences up to which the index may have taken the one for the other, so that what it did not
+            find may be as good, too.
+    """
     last = np.isfinite(near).sum(1) - 1
-    return (last >= k) & (near[:, k - 1] == near[np.arange(len(near)), last])
+    with np.errstate(invalid="ignore"):
+        return (last >= k) & (near[:, k - 1] - near[np.arange(len(near)), last] <= blur)

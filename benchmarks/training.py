@@ -1,10 +1,11 @@
 """Training: the project's encoder beside a plain ResNet18, float32 and eager, on the same images and threads.
 
-Images a second, by two trainings of different length: what takes its time once (start, compiling, the last validation)
-cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows of a dataset
-when both have the same minutes: each fits its schedule to the budget by the speed just measured. On the way there the
-linear head is read on validation rows ten times, which counts as training for ours alone. Ours keeps the best of the
-epochs read, the ResNet its last step, at which its learning rate has come down to next to nothing.
+Images a second, by two trainings of different length: what takes its time once (start, compiling, the last
+validation) cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows
+of a dataset when both have the same minutes: each fits its schedule to the budget by the speed just measured. On the
+way there the linear head is read on validation rows up to ten times, which counts as training for ours alone. Ours
+keeps the best of the epochs read, the ResNet its last step, at which its learning rate has come down to next to
+nothing.
 """
 
 import math
@@ -59,7 +60,7 @@ def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) ->
 
     All that is known here of its training; a change of it ends here. Every epoch takes the same time.
     """
-    t = t.model_copy(update={"epochs": epochs, "validate_every": max(1, epochs // POINTS)})
+    t = t.model_copy(update={"epochs": epochs, "validate_every": math.ceil(epochs / POINTS)})
     start = time.perf_counter()
     encoder, history = train(split, t, seed, device, "benchmark", state=None, judge="logits")
     minutes = (time.perf_counter() - start) / 60

@@ -1,6 +1,7 @@
 """The memory against torch.cdist, and everything that has gone wrong with memories before."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -346,3 +347,58 @@ def test_a_bank_of_other_rows_is_refused() -> None:
     data = embedded(blobs(120))
     with pytest.raises(InputError, match="rows that the embeddings do not have"):
         search(build(data.z, np.arange(1, 121)), data, K)
+
+
+def collapsed(spread: float, n: int = 1500, dim: int = 64) -> np.ndarray:
+    """Unit vectors that all lie about one centre."""
+    rng = np.random.default_rng(0)
+    centre = rng.normal(size=dim)
+    z = centre / np.linalg.norm(centre) + spread * rng.normal(size=(n, dim)) / 8
+    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "z", [collapsed(1e-4), collapsed(3e-3), np.random.default_rng(0).normal(1000, 1, (1500, 64)).astype(np.float32)]
+)
+def test_exact_search_is_exact_however_many_ask_and_however_near_all_rows_are(z: np.ndarray) -> None:
+    """Where the expanded square of many queries at once cannot tell rows apart, their differences do."""
+    queries = np.concatenate([z, z, z])
+    ids, sims = build(z, np.arange(len(z))).search(queries, K)
+    d = np.square(queries[:200, None].astype(np.float64) - z[None]).sum(2)
+    np.testing.assert_allclose(-sims[:200], np.sort(d, axis=1)[:, :K], rtol=1e-4)
+    assert (ids[:, 0] == np.arange(len(queries)) % len(z)).all()
+
+
+@pytest.mark.parametrize("k", [300, 1022, 1023, 1100])
+def test_ties_at_the_edge_go_to_the_lowest_ids_however_large_k_is(k: int) -> None:
+    rng = np.random.default_rng(0)
+    z = (1 + np.arange(1500, dtype=np.float32))[:, None] * np.eye(4, dtype=np.float32)[:1]
+    z[k - 10 : k + 30] = z[k]
+    names = rng.permutation(1500)
+    ids, _ = build(z, names).search(np.zeros((30, 4)), k)
+    assert sorted(ids[0, k - 10 :]) == sorted(names[k - 10 : k + 30])[:10]
+    assert (ids == ids[0]).all()
+
+
+@pytest.mark.parametrize("ids", [[1.7], [True, False], [float("nan")], [[1]]])
+def test_what_is_no_id_removes_nothing(ids: list) -> None:
+    bank = build(np.eye(4, dtype=np.float32), np.arange(4))
+    with pytest.raises(InputError, match=r"row ids to remove are .* give integers"):
+        bank.remove(ids)
+    assert bank.ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf", "ivfpq", "hnsw"])
+def test_vectors_without_a_dimension_are_refused(kind: str) -> None:
+    with pytest.raises(InputError, match="of one dimension or more"):
+        build(np.empty((50, 0), dtype=np.float32), np.arange(50), kind)
+
+
+@pytest.mark.parametrize("change", [{"metric": "foo"}, {"metric": None}, {"rows": None}, {"dimensions": None}])
+def test_a_bank_whose_notes_are_wrong_is_refused(tmp_path: Path, change: dict) -> None:
+    build(np.eye(4, dtype=np.float32), np.arange(4)).save(tmp_path / "bank")
+    file = tmp_path / "bank" / "bank.json"
+    about = {name: value for name, value in (json.loads(file.read_text()) | change).items() if value is not None}
+    file.write_text(json.dumps(about))
+    with pytest.raises(InputError, match="dvc repro"):
+        Bank.load(tmp_path / "bank")
