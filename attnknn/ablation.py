@@ -47,6 +47,8 @@ OBJECTIVES = {
     "calibration": ("calibration_weight", 0.0, 1.0),
 }
 DROPOUT = 0.2
+# Parts of the retrieval head, each taken out; and dropout the other way.
+READING = {"shared key": "key", "label embedding": "label_embedding", "value correction": "correction"}
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
 _SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
@@ -131,15 +133,16 @@ def ablate(
 ) -> Table:
     """Every variant of attention (`ablation.variants`), several heads each, against the full one or distance weighting.
 
-    References are the retrieval head, which has no such parts, the prototypes alone (`fit_prototypes`), and tuned
-    distance weighting. Further variants put an objective in, or take it out where it is there (`OBJECTIVES`).
+    References are the retrieval head, whose own parts are taken out too (`READING`), the prototypes alone
+    (`fit_prototypes`), and tuned distance weighting. Further variants put an objective in, or take it out where it is
+    there (`OBJECTIVES`).
     Variants that learn one embedding space are fitted on the main embeddings alone; where there are folds, they are
     compared with the full head fitted so (`ONE_SPACE`).
 
     Returns:
         Rows of variant, group, repeat, metric, validation, value, reference, difference, low, high, p. `validation` is
         the metric on the val rows, by which a part is chosen; all the rest is of the test rows. `alone` is compared
-        with tuned distance weighting, everything else with the full head.
+        with tuned distance weighting, `retrieval` with the whole retrieval head, everything else with the full head.
     """
     full = fitting["parts"]
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
@@ -148,7 +151,12 @@ def ablate(
     for name, (key, off, on) in OBJECTIVES.items():
         there = fitting[key] != off
         asked["without" if there else "with", name] = {**settings, key: off if there else on}
-    asked["reference", "retrieval"] = {**settings, "kind": "retrieval"}
+    asked["reference", "retrieval"] = reading = {**settings, "kind": "retrieval"}
+    for name, part in READING.items():
+        asked["retrieval", f"retrieval without {name}"] = {**reading, "parts": {**full, part: False}}
+    how = "without" if full["dropout"] else "with"
+    dropout = {"dropout": 0.0 if full["dropout"] else DROPOUT}
+    asked["retrieval", f"retrieval {how} dropout"] = {**reading, "parts": {**full, **dropout}}
     of_main = {key for key, how in asked.items() if learns_space(how["kind"], how["parts"])}
     if len(spaces) > 1:
         asked["reference", ONE_SPACE] = asked["full", "full"]
@@ -177,7 +185,8 @@ def ablate(
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
             probs[name], on_val[name], groups[name] = of_test, of_val, group
             less = (group, part) in of_main and len(spaces) > 1 and name != ONE_SPACE  # rows than the full head has
-            against[name] = "distance" if group == "alone" else ONE_SPACE if less else "full"
+            of_group = {"alone": "distance", "retrieval": "retrieval"}
+            against[name] = of_group.get(group, ONE_SPACE if less else "full")
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         compared = [(name, reference) for name, reference in against.items() if name != reference]
         intervals, paired = intervals_and_tests(stacked, compared, **scoring, seed=seed, wanted=TESTED)

@@ -91,6 +91,7 @@ class Split(Artifact):
         part: int8 (N,), positions in `PARTS`.
         classes: the C class names.
         features: the F feature names of a table; empty for images.
+        schema: how the columns of a table became x, as `table_schema.Schema.plain` says it; empty for images.
     """
 
     x: np.ndarray
@@ -98,6 +99,7 @@ class Split(Artifact):
     part: np.ndarray
     classes: tuple[str, ...]
     features: tuple[str, ...] = ()
+    schema: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         image = self.x.dtype == np.uint8

@@ -12,6 +12,7 @@ from attnknn.calibration import calibrate
 from attnknn.classify import classify_part
 from attnknn.errors import require
 from attnknn.heads import Distance, Head, Uniform
+from attnknn.metrics import oracle
 from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
 from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 
@@ -53,12 +54,18 @@ def linear_probs(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
     return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
 
 
-def answers(spaces: Sequence[Retrieved], heads: Mapping[str, Head], k: int, device: str = "cpu") -> Answers:
+def answers(
+    spaces: Sequence[Retrieved],
+    heads: Mapping[str, Head],
+    k: int,
+    device: str = "cpu",
+    memory: Retrieved | None = None,
+) -> Answers:
     """What each head says of the fit, val and test rows by its k nearest; `linear` too, where there are logits.
 
-    Fit and val rows are those of all spaces, test rows of the first alone.
+    Fit and val rows are those of all spaces, test rows of the first alone, or of `memory`.
     """
-    asked = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
+    asked = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
     probs: Answers = {}
     for name, head in heads.items():
         fit, val, test = (classify_part(head, of, part, k, device) for of, part in asked)
@@ -106,6 +113,7 @@ def compare(
     ridges: Sequence[float],
     calibrations: Sequence[str],
     device: str = "cpu",
+    memory: Retrieved | None = None,
 ) -> Compared:
     """Probabilities of every method, and what was tuned.
 
@@ -119,6 +127,7 @@ def compare(
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
+        memory: the main space with another memory (see `gather.grown`), for test rows alone; nothing is tuned on it.
 
     Raises:
         InputError: k_eval is above the neighbours stored.
@@ -126,7 +135,7 @@ def compare(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
-    probs = answers(spaces, {**baselines, **heads}, k_eval, device)
+    probs = answers(spaces, {**baselines, **heads}, k_eval, device, memory)
     of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
     return Compared(of_test, of_val, tuned | fitted)
 
@@ -141,13 +150,22 @@ def classifier(network: Embeddings, like: Retrieved, ridges: Sequence[float], ca
     return Compared(*calibrated({"cnn": answers(space, {}, 1)["linear"]}, space, ridges, calibrations))
 
 
-def together(first: Predictions, second: Predictions) -> Predictions:
-    """The methods of both, on the same rows.
+def together(first: Predictions, *others: Predictions) -> Predictions:
+    """The methods of all of them, on the same rows.
 
     Raises:
         InputError: their rows differ.
     """
-    same = np.array_equal(first.rows, second.rows) and np.array_equal(first.y, second.y)
-    require(same, "predictions: of other rows; run `dvc repro`")
-    probs = np.concatenate([first.probs, second.probs])
-    return dataclasses.replace(first, probs=probs, methods=(*first.methods, *second.methods))
+    for other in others:
+        same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
+        require(same, "predictions: of other rows; run `dvc repro`")
+    probs = np.concatenate([made.probs for made in (first, *others)])
+    methods = tuple(name for made in (first, *others) for name in made.methods)
+    return dataclasses.replace(first, probs=probs, methods=methods)
+
+
+def headroom(space: Retrieved, k: int) -> dict[str, float]:
+    """Share of test rows whose class is among their nearest 1, 5 and k, which no votes of these exceed; and k."""
+    labels, y = voters([space], TEST, k)[1], classes_of([space], TEST)
+    at = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}
+    return {name: oracle(labels, y, nearest) for name, nearest in at.items()} | {"k": k}

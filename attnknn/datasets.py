@@ -1,7 +1,7 @@
 """Raw files → `Split`: labels first, then the parts, then the values of the rows that are kept."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,15 @@ from attnknn.files import read_json
 
 
 def prepare(
-    source: dict[str, Any], raw: Path, seed: int, *, test: float, val: float, fit: float, subset: int = 0
+    source: dict[str, Any],
+    raw: Path,
+    seed: int,
+    *,
+    test: float,
+    val: float,
+    fit: float,
+    subset: int = 0,
+    numeric: str = "standard",
 ) -> Split:
     """Make the `Split` of a source from its raw files.
 
@@ -26,6 +34,7 @@ def prepare(
         val: share of the training rows.
         fit: share of the training rows; what is left is the bank.
         subset: at most this many rows in all, the same ones for every seed; 0 keeps every row.
+        numeric: how a table's numbers are scaled; see `table_schema.fit_schema`.
 
     Raises:
         InputError: a file is missing or malformed, or a class has too few rows.
@@ -39,8 +48,12 @@ def prepare(
     except InputError as error:
         hint = f" (subset: {subset} keeps {len(rows)} of {len(data.y)} rows)" if subset else ""
         raise InputError(f"{data.where}: {error}{hint}") from None
-    x, features = data.values(rows, part == BANK)
-    return Split(x, y, part, data.classes, features)
+    if data.images is not None:
+        return Split(data.images(rows), y, part, data.classes)
+    from attnknn.table_schema import fit_schema  # imports pandas
+
+    schema = fit_schema(data.table.iloc[rows], data.kinds, part == BANK, numeric)
+    return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.plain())
 
 
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
@@ -125,39 +138,38 @@ def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.n
 
 @dataclass(frozen=True)
 class _Labelled:
-    """What is known of a source before its values are read; `values(rows, bank)` reads those of some rows."""
+    """What is known of a source before the parts are drawn: labels, and images to read or a table with its columns."""
 
     where: str
     y: np.ndarray
     classes: tuple[str, ...]
-    test: np.ndarray | None
-    values: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, tuple[str, ...]]]
+    test: np.ndarray | None = None
+    images: Callable[[np.ndarray], np.ndarray] | None = None
+    table: Any = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
     import pandas as pd
-
-    from attnknn.tables import encode
 
     names = read_json(raw / "names.json")
     try:
         x, y = (np.load(raw / f"{name}.npy", allow_pickle=False) for name in "xy")
     except (OSError, ValueError) as error:
         raise InputError(f"{raw}: damaged ({error}); download it again") from None
+    known: dict[str, Any] = {"where": source["loader"], "y": y.astype(np.int64), "classes": tuple(names["classes"])}
     if x.ndim == 3:  # digits: 0 … 16
         pixels = np.rint(x * (255 / 16)).astype(np.uint8)[:, None]
-        values = lambda rows, bank: (pixels[rows], ())  # noqa: E731
-    else:
-        frame = pd.DataFrame(x, columns=names["features"])
-        values = lambda rows, bank: encode(frame.iloc[rows], bank)  # noqa: E731
-    return _Labelled(source["loader"], y.astype(np.int64), tuple(names["classes"]), None, values)
+        return _Labelled(**known, images=lambda rows: pixels[rows])
+    table = pd.DataFrame(x, columns=names["features"])
+    return _Labelled(**known, table=table, kinds=dict.fromkeys(names["features"], "number"))
 
 
 def _official(source: dict[str, Any], raw: Path) -> _Labelled:
     from attnknn.official_images import read_official
 
     images, y, classes, test = read_official(source["name"], raw)
-    return _Labelled(source["name"], y, classes, test, lambda rows, bank: (np.ascontiguousarray(images[rows]), ()))
+    return _Labelled(source["name"], y, classes, test, lambda rows: np.ascontiguousarray(images[rows]))
 
 
 def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -168,10 +180,10 @@ def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
         raise InputError(f"{raw}: {len(archives)} files; expected one archive; download it again")
     listing = list_images(archives[0])
 
-    def values(rows: np.ndarray, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-        return read_images(archives[0], tuple(listing.names[row] for row in rows), source.get("size", 0)), ()
+    def images(rows: np.ndarray) -> np.ndarray:
+        return read_images(archives[0], tuple(listing.names[row] for row in rows), source.get("size", 0))
 
-    return _Labelled(archives[0].name, listing.y, listing.classes, listing.test, values)
+    return _Labelled(archives[0].name, listing.y, listing.classes, listing.test, images)
 
 
 def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -179,7 +191,8 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
 
     from attnknn.fetch import base_name
     from attnknn.sources import csv_files
-    from attnknn.tables import class_numbers, encode, read_csv, typed
+    from attnknn.table_schema import kinds
+    from attnknn.tables import class_numbers, read_csv
 
     keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
     layout = {key: source[key] for key in keys if key in source}
@@ -188,10 +201,11 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
         if list(frame.columns) != list(tables[0][0].columns):
             raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
-    frame = typed(pd.concat([frame for frame, _ in tables]))
+    frame = pd.concat([frame for frame, _ in tables])
+    kind_of = kinds(frame, source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"
     y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
     test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
-    return _Labelled(where, y, classes, test, lambda rows, bank: encode(frame.iloc[rows], bank))
+    return _Labelled(where, y, classes, test, table=frame, kinds=kind_of)

@@ -4,9 +4,10 @@ x → normalise → backbone → features (B, F) → projection → e (B, D) →
 The classifier reads the very vector that is compared, so kNN and the linear head judge one representation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,19 @@ from attnknn.artifacts import Embeddings, Split
 from attnknn.convnet import HEAD_SCALE, WHITENED, ConvNet
 from attnknn.errors import InputError, require
 from attnknn.files import load_weights, save_weights
+from attnknn.numeric import NumericEmbedding
 
 _COUNTED = 2000  # images whose values are counted at once
 
 
 class MLP(nn.Sequential):
-    """[linear, layer norm, GELU, dropout] a width, for tables."""
+    """[linear, layer norm, GELU, dropout] a width, for tables; before it embeddings of numeric columns, if any."""
 
-    def __init__(self, features: int, widths: Sequence[int], dropout: float) -> None:
+    def __init__(self, features: int, widths: Sequence[int], dropout: float, numeric: Mapping[str, Any]) -> None:
         layers: list[nn.Module] = []
+        if numeric:
+            layers.append(NumericEmbedding(features, **numeric))
+            features = layers[0].out_dim  # type: ignore[assignment]
         for before, width in zip([features, *widths[:-1]], widths, strict=True):
             layers += [nn.Linear(before, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
         super().__init__(*layers)
@@ -71,6 +76,7 @@ class Encoder(nn.Module):
         dropout: in the MLP and the projection.
         pretrained: ImageNet weights for a ResNet.
         flip_average: once trained, e is the mean of an image's and of its mirror image's.
+        numeric: keyword arguments of `numeric.NumericEmbedding` for an MLP; empty for none.
 
     Raises:
         InputError: the kind does not fit the shape, or weights are not at hand.
@@ -87,6 +93,7 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
         pretrained: bool = False,
         flip_average: bool = False,
+        numeric: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         image = len(shape) == 3
@@ -97,6 +104,7 @@ class Encoder(nn.Module):
         )
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
         self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
+        self.config["numeric"] = dict(numeric)
         channels = (shape[0], 1, 1) if image else (shape[0],)
         self.flip_average = flip_average and image
         self.mean: Tensor
@@ -106,7 +114,7 @@ class Encoder(nn.Module):
         if kind == "convnet":
             self.backbone: nn.Module = ConvNet(shape, widths, depth)
         elif kind == "mlp":
-            self.backbone = MLP(shape[0], widths, dropout)
+            self.backbone = MLP(shape[0], widths, dropout, numeric)
         else:
             self.backbone = _resnet(kind, shape[0], pretrained)
         hidden = int(self.backbone.out_dim)  # type: ignore[arg-type]

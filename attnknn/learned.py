@@ -17,7 +17,8 @@ def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, unit: float,
     """A head of one kind that answers like distance weighting until it is trained.
 
     Args:
-        parts: keyword arguments of `Attention`; of them `Retrieval` takes hidden and dropout.
+        parts: keyword arguments of `Attention`; of them `Retrieval` takes hidden and dropout, and
+            key, label_embedding and correction beside them.
         n_sizes, unit: see `Attention`.
         start: dim, n_classes, temperature, prior, metric.
 
@@ -25,7 +26,8 @@ def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, unit: float,
         InputError: an unknown kind, or parts that do not go together.
     """
     if kind == "retrieval":
-        return Retrieval(**start, **{name: parts[name] for name in ("hidden", "dropout") if name in parts})
+        of_it = ("hidden", "dropout", "key", "label_embedding", "correction")
+        return Retrieval(**start, **{name: parts[name] for name in of_it if name in parts})
     if kind != "attention":
         raise InputError(f"kind: {kind} unknown; allowed are {', '.join(KINDS)}")
     return Attention(**start, n_sizes=n_sizes, unit=unit, **parts)

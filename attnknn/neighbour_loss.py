@@ -18,13 +18,18 @@ class NeighbourLoss(nn.Module):
     found exactly, the row itself left out by its id, and wᵢ = (1 − ε)·softmax(−‖z − kᵢ‖²/τ), τ learned; ε votes for
     the class shares, so that no class has probability 0. Terms of weight 0 are not computed.
 
+    With `candidates` there is no memory: a random share of the bank is embedded with each batch, and all of it votes,
+    the batch's other rows with it, whose embeddings then learn too (NCA, Goldberger et al. 2004, with the sampling of
+    ModernNCA, Ye et al. 2025).
+
     Args:
         y: labels (N,) of the bank rows; a row's id is its position.
         n_classes: C.
         embed_dim: D.
         knn, entropy, calibration: the weights.
         label_smoothing: of the NLL.
-        k: neighbours.
+        candidates: their share of the bank; 0 takes the memory.
+        k: neighbours, of the memory.
         temperature: τ at the start.
         prior: ε.
         refresh: epochs after which all rows are embedded again.
@@ -50,6 +55,7 @@ class NeighbourLoss(nn.Module):
         entropy: float = 0.0,
         calibration: float = 0.0,
         label_smoothing: float = 0.0,
+        candidates: float = 0.0,
         k: int = 50,
         temperature: float = 0.1,
         prior: float = 0.01,
@@ -62,8 +68,10 @@ class NeighbourLoss(nn.Module):
         super().__init__()
         # Both rows of a MixUp pair are left out.
         require(
-            k <= len(y) - 2, f"train_embedder.knn.k: {k} is more than {len(y)} bank rows can give; at most {len(y) - 2}"
+            candidates > 0 or k <= len(y) - 2,
+            f"train_embedder.knn.k: {k} is more than {len(y)} bank rows can give; at most {len(y) - 2}",
         )
+        self.candidates = candidates
         self.weights = {"knn": knn, "entropy": entropy, "calibration": calibration}
         self.label_smoothing, self.hard_weight = label_smoothing, hard_weight
         self.k, self.prior, self.refresh, self.momentum = k, prior, refresh, momentum
@@ -90,12 +98,32 @@ class NeighbourLoss(nn.Module):
         near = z @ self.memory.T  # (B, N); of unit vectors, the nearest are those of largest inner product
         return near.scatter_(1, excluded, -torch.inf).topk(self.k).indices
 
+    def draw(self, rows: Int[Tensor, " B"], generator: torch.Generator) -> Int[Tensor, " M"] | None:
+        """Ids of the candidates for a batch, none of them in it; None where the memory is taken."""
+        if not self.candidates:
+            return None
+        n = len(self.labels)
+        drawn = torch.randperm(n, generator=generator)[: max(1, round(self.candidates * n))].to(rows.device)
+        return drawn[~torch.isin(drawn, rows)]
+
+    def _sims(
+        self, z: Tensor, excluded: Tensor, rows: Tensor, among: tuple[Tensor, Tensor] | None
+    ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
+        """−‖z − kᵢ‖² and labels of those that vote for each row."""
+        if among is None:
+            ids = self.search(z.detach(), excluded)
+            return -(z[:, None] - self.memory[ids]).square().sum(2), self.labels[ids]
+        ids, keys = torch.cat([rows, among[0]]), torch.cat([z, among[1]])
+        sims = 2 * z @ keys.T - 2  # of unit vectors
+        return sims.masked_fill(ids == rows[:, None], -torch.inf), self.labels[ids].expand(len(z), -1)
+
     def forward(
         self,
         z: Float[Tensor, "B D"],
         rows: Int[Tensor, " B"],
         partners: Int[Tensor, " B"] | None = None,
         share: float = 1.0,
+        among: tuple[Int[Tensor, " M"], Float[Tensor, "M D"]] | None = None,
     ) -> Float[Tensor, ""]:
         """The loss of a batch.
 
@@ -105,6 +133,7 @@ class NeighbourLoss(nn.Module):
             partners: ids of MixUp's other rows. The neighbours are those of the mixture, neither row among them, and
                 the NLL is λ·NLL(p, y) + (1 − λ)·NLL(p, y′).
             share: λ.
+            among: ids and unit embeddings of the candidates; None for the memory's k nearest.
 
         Raises:
             ValueError: the calibration term has a weight and rows are mixed; a mixture has no label to be right about.
@@ -112,10 +141,9 @@ class NeighbourLoss(nn.Module):
         if partners is not None and self.weights["calibration"]:
             raise ValueError("the calibration term needs rows of one label; MixUp gives them two")
         targets = [(rows, 1.0)] if partners is None else [(rows, share), (partners, 1 - share)]
-        ids = self.search(z.detach(), torch.stack([row_ids for row_ids, _ in targets], dim=1))
-        sims = -(z[:, None] - self.memory[ids]).square().sum(2)  # (B, K)
-        weights, null = distance_weights(sims / self.log_temperature.exp(), self.k, 1.0, self.prior)
-        labels = self.labels[ids]
+        excluded = torch.stack([row_ids for row_ids, _ in targets], dim=1)
+        sims, labels = self._sims(z, excluded, rows, among)  # (B, K)
+        weights, null = distance_weights(sims / self.log_temperature.exp(), sims.shape[1], 1.0, self.prior)
         probs = vote(weights, null, labels, self.shares)
         total = torch.zeros((), device=z.device)
         if self.weights["knn"]:

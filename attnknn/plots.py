@@ -23,6 +23,13 @@ METHODS = {
     "linear_temperature": ("Linear head + temperature", "#8c564b"),
     "cnn": ("Plain network", "#e377c2"),
     "cnn_temperature": ("Plain network + temperature", "#bc5090"),
+    "raw-uniform": ("kNN on the columns", "#a6a6a6"),
+    "raw-distance": ("kNN on the columns, by distance", "#56b4e9"),
+    "logistic": ("Logistic regression", "#9c755f"),
+    "forest": ("Random forest", "#59a14f"),
+    "boosting": ("Gradient boosting", "#117733"),
+    "catboost": ("CatBoost", "#44aa99"),
+    "xgboost": ("XGBoost", "#88ccee"),
 }
 # calibration: name that people read. A method with one added is named `<method>_<calibration>`.
 CALIBRATIONS = {
@@ -37,6 +44,7 @@ GROUPS = {
     "without": ("Without one part", "#0072b2"),
     "with": ("With one part more", "#56b4e9"),
     "alone": ("One part alone", "#009e73"),
+    "retrieval": ("Retrieval head, one part changed", "#cc79a7"),
     "reference": ("For reference", "#7f7f7f"),
 }
 METRICS = {

@@ -27,6 +27,9 @@ class Retrieval(nn.Module):
         metric: that of the bank.
         hidden: units of T and of the network.
         dropout: of the weights and of the hidden units.
+        key: whether W is learned; else it is I.
+        label_embedding: whether there is E; else neighbours say where they are and not what.
+        correction: whether there is T.
     """
 
     needs = ("query", "keys")
@@ -40,16 +43,18 @@ class Retrieval(nn.Module):
         metric: str = "l2",
         hidden: int = 32,
         dropout: float = 0.0,
+        key: bool = True,
+        label_embedding: bool = True,
+        correction: bool = True,
     ) -> None:
         super().__init__()
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self.prior, self.metric = prior, metric
-        self.delta = nn.Parameter(torch.zeros(dim, dim))
+        self.delta = nn.Parameter(torch.zeros(dim, dim), requires_grad=key)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
-        self.labels = nn.Embedding(n_classes, dim)
-        self.correct = nn.Sequential(
-            nn.Linear(dim, hidden, bias=False), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim, bias=False)
-        )
+        self.labels = nn.Embedding(n_classes, dim) if label_embedding else None
+        hidden_layers = nn.Linear(dim, hidden, bias=False), nn.ReLU(), nn.Dropout(dropout)
+        self.correct = nn.Sequential(*hidden_layers, nn.Linear(hidden, dim, bias=False)) if correction else None
         self.answer = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n_classes)
         )
@@ -66,7 +71,11 @@ class Retrieval(nn.Module):
         difference = (projected[:, None] - keys).masked_fill(missing[:, :, None], 0)  # (B, K, D)
         closeness = -difference.square().sum(2) if self.metric == "l2" else (keys @ projected[:, :, None]).squeeze(2)
         weights = (closeness / self.log_temperature.exp()).masked_fill(missing, -torch.inf).softmax(1)  # (B, K)
-        values = self.labels(n.labels.clamp(min=0)) + self.correct(difference)  # (B, K, D)
+        values = torch.zeros_like(difference)  # (B, K, D)
+        if self.labels is not None:
+            values = values + self.labels(n.labels.clamp(min=0))
+        if self.correct is not None:
+            values = values + self.correct(difference)
         context = query + (self.dropout(weights)[:, None] @ values).squeeze(1)
         counted = (1 - self.prior) * weights
         votes = vote(counted, torch.full_like(counted[:, 0], self.prior), n.labels, n.shares)

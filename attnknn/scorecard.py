@@ -1,6 +1,6 @@
 """From predictions to what is reported: scores, intervals, paired tests and reliability, as plain tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from attnknn.errors import require
 
 Table = list[dict[str, Any]]
 Pair = tuple[str, str]
+# Classifiers of tables that know no neighbours of ours; see peers.py.
+PEERS = ("raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost")
 # The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
 BASE = (
     "uniform",
@@ -22,10 +24,13 @@ BASE = (
     "linear_temperature",
     "cnn",
     "cnn_temperature",
+    *PEERS,
 )
 TESTED = ("accuracy", "nll", "ece")
 # What gets intervals where many memories are compared: the tested ones, and those that rare classes show in.
 UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")
+BESIDE = ("source", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
+BESIDE += ("errors", "p", "test")  # of `side_by_side`
 _ROUNDING = 1e-6  # of scores made of float32 probabilities
 
 
@@ -123,6 +128,42 @@ def intervals_and_tests(
                 }
             )
     return intervals, paired
+
+
+def side_by_side(of: Mapping[str, Predictions], methods: Sequence[str], scoring: Mapping[str, Any], seed: int) -> Table:
+    """Several sources of predictions of the same rows beside each other, and the first less each other one.
+
+    Args:
+        of: predictions by source, of the same rows, classes and methods.
+        methods: those of them that are there.
+        scoring: bins, resamples, confidence.
+
+    Returns:
+        Rows of `BESIDE`; the first source has no differences.
+
+    Raises:
+        InputError: the rows differ.
+    """
+    first, *others = of.values()
+    for other in others:
+        same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
+        require(same and first.classes == other.classes, "predictions: of other rows or classes; run `dvc repro`")
+    names = [name for name in methods if all(name in made.methods for made in of.values())]
+    probs = np.concatenate([made.probs[[made.methods.index(name) for name in names]] for made in of.values()])
+    keys = tuple(f"{source}/{name}" for source in of for name in names)
+    stacked = Predictions(first.rows, first.y, probs, keys, first.classes)
+    main, *rest = of
+    against = [(f"{main}/{name}", f"{source}/{name}") for source in rest for name in names]
+    intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, wanted=TESTED)
+    moved = {(row["baseline"], row["metric"]): row for row in paired}
+    table: Table = []
+    for row in intervals:
+        source, _, name = row["method"].rpartition("/")
+        test = moved.get((row["method"], row["metric"]), {})
+        score = (row[key] for key in ("metric", "value", "low", "high"))
+        differs = (test.get(key) for key in ("difference", "low", "high", "errors", "p", "test"))
+        table.append(dict(zip(BESIDE, (source, name, *score, *differs), strict=True)))
+    return table
 
 
 def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BASE) -> Table:

@@ -1,5 +1,6 @@
 """The mean of what every method answers over seeds, where all of them have the same test rows."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,10 +8,7 @@ import numpy as np
 
 from attnknn.artifacts import Predictions
 from attnknn.errors import require
-from attnknn.scorecard import BASE, TESTED, Table, intervals_and_tests
-
-COLUMNS = ("source", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
-COLUMNS += ("errors", "p", "test")  # of the table of `seeds_ensemble`
+from attnknn.scorecard import BASE, BESIDE, TESTED, Table, side_by_side
 
 
 def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:
@@ -37,42 +35,27 @@ def seeds_ensemble(
         methods: those of them that are there.
 
     Returns:
-        {source: {method: {metric: value}}} and rows of source, method, metric, value, low, high, difference,
-        difference_low, difference_high, errors, p, test. Sources are `ensemble`, `seed <s>` and `mean of seeds`, which
-        has no interval; a difference is ensemble − source, and the ensemble itself has none.
+        {source: {method: {metric: value}}} and rows of `scorecard.BESIDE`. Sources are `ensemble`, `seed <s>` and
+        `mean of seeds`, which has no interval; a difference is ensemble − source, and the ensemble itself has none.
 
     Raises:
         InputError: the seeds have not the same test rows, classes and methods.
     """
     reason = why_no_seeds_ensemble(of)
     require(not reason, f"ensemble_seeds: {reason}")
-    seeds, first = list(of), next(iter(of.values()))
+    first = next(iter(of.values()))
     names = [name for name in first.methods if name in methods]
-    single = np.stack(
-        [made.probs[[first.methods.index(name) for name in names]] for made in of.values()]
-    )  # (S, M, N, C)
-    sources = ["ensemble", *(f"seed {seed}" for seed in seeds)]
-    probs = np.concatenate([single.mean(0, keepdims=True), single])
-    keys = [f"{source}/{name}" for source in sources for name in names]
-    together = Predictions(first.rows, first.y, probs.reshape(-1, *probs.shape[2:]), tuple(keys), first.classes)
-    against = [(f"ensemble/{name}", f"{source}/{name}") for source in sources[1:] for name in names]
-    intervals, paired = intervals_and_tests(together, against, **scoring, seed=seeds[0], wanted=TESTED)
-    moved = {(row["baseline"], row["metric"]): row for row in paired}
-    means: dict[str, dict[str, dict[str, float]]] = {source: {name: {} for name in names} for source in sources}
-    table: Table = []
-
-    def add(source: str, name: str, row: Mapping[str, Any], test: Mapping[str, Any]) -> None:
-        means.setdefault(source, {}).setdefault(name, {})[row["metric"]] = row["value"]
-        score = tuple(row[key] for key in ("metric", "value", "low", "high"))
-        tested = tuple(test.get(key) for key in ("difference", "low", "high", "errors", "p", "test"))
-        table.append(dict(zip(COLUMNS, (source, name, *score, *tested), strict=True)))
-
-    for row in intervals:
-        source, name = row["method"].split("/")
-        add(source, name, row, moved.get((row["method"], row["metric"]), {}))
+    mean = dataclasses.replace(first, probs=np.mean([made.probs for made in of.values()], axis=0))
+    sources = {"ensemble": mean, **{f"seed {seed}": made for seed, made in of.items()}}
+    table = side_by_side(sources, names, scoring, next(iter(of)))
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    for row in table:
+        means.setdefault(row["source"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
     for name in names:
         for metric in TESTED:
-            mean = float(np.mean([means[source][name][metric] for source in sources[1:]]))
-            row = {"metric": metric, "value": mean, "low": None, "high": None}
-            add("mean of seeds", name, row, {"difference": means["ensemble"][name][metric] - mean})
+            value = float(np.mean([means[source][name][metric] for source in sources if source != "ensemble"]))
+            means.setdefault("mean of seeds", {}).setdefault(name, {})[metric] = value
+            row = {"source": "mean of seeds", "method": name, "metric": metric, "value": value}
+            row["difference"] = means["ensemble"][name][metric] - value
+            table.append({column: row.get(column) for column in BESIDE})
     return means, table

@@ -30,6 +30,7 @@ def fit_and_compare(
     seed: int,
     device: str,
     calibrations: Sequence[str] = KINDS,
+    memory: Retrieved | None = None,
 ) -> Compared:
     """Fit attention and prototypes alone, tune the baselines, and answer all test rows; k shrinks with the bank.
 
@@ -37,12 +38,14 @@ def fit_and_compare(
         fitting: keyword arguments of `fit_head` that do not follow from the others.
         grids: ks, temperatures, priors, ridges of `compare`.
         calibrations: kinds of `calibration.calibrate`.
+        memory: see `comparison.compare`.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
     heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"], device)}
-    return compare(spaces, heads, min(k_eval, stored), **grids, calibrations=calibrations, device=device)
+    k = min(k_eval, stored)
+    return compare(spaces, heads, k, **grids, calibrations=calibrations, device=device, memory=memory)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""CSV files → typed columns → numbers; whatever is learnt from the data is learnt from bank rows."""
+"""CSV files → columns of strings, and class numbers."""
 
 import csv
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from attnknn.errors import InputError
+from attnknn.table_schema import as_floats
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
-LARGE_TABLE = 1000  # bank rows from which on categories of fewer than RARE rows share one column
-RARE = 10
 
 
 def read_csv(
@@ -76,11 +75,6 @@ def read_csv(
     return frame.drop(columns=list(drop)), labels
 
 
-def _numbers(column: Any) -> Any:
-    """The column as floats, NaN where it holds no number."""
-    return pd.to_numeric(column, errors="coerce").astype(float)
-
-
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
     given = ", ".join(columns)
     for name in columns:
@@ -108,7 +102,7 @@ def class_numbers(
     Raises:
         InputError: a label is no number or unmapped, or all rows have one class.
     """
-    numbers = _numbers(labels)
+    numbers = as_floats(labels)
     if threshold is not None:
         if numbers.isna().any():
             where = labels.index[numbers.isna()][0]
@@ -130,80 +124,3 @@ def class_numbers(
         only = classes[y[0]]
         raise InputError(f"{labels.name}: every row has class {only!r}; give rows of two classes or more")
     return y, classes
-
-
-def typed(frame: Any) -> pd.DataFrame:
-    """Make the columns of strings numeric where every value is a number, and leave the others as categories.
-
-    Raises:
-        InputError: a column has no value at all, or an infinite one.
-    """
-    file = str(frame.index[0]).partition(" line ")[0]
-    columns = {}
-    for name, column in frame.items():
-        if column.isna().all():
-            raise InputError(f"{file}: column {name!r} has no value at all; remove it, or name it in `drop`")
-        numbers = _numbers(column)
-        infinite = np.isinf(numbers)
-        if (numbers.isna() & column.notna()).any():
-            columns[name] = column
-        elif infinite.any():
-            where = column.index[infinite][0]
-            value = column[where]
-            raise InputError(f"{where}: column {name!r} is {value}; give a finite value, or leave it empty")
-        else:
-            columns[name] = numbers
-    return pd.DataFrame(columns)
-
-
-def encode(frame: Any, bank: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers for a table's columns: float32 (N, F), and the F feature names.
-
-    Numeric columns are standardised, their missing values filled with the median, and marked in a column of their
-    own where the bank misses some. Other columns are one-hot encoded, a missing value being one more category. All
-    of it is fitted on bank rows: a category that they lack counts as rare, or as none of them.
-
-    Args:
-        frame: a data frame of N rows; floats with NaN, or strings with NaN, where missing.
-        bank: bool (N,), the rows to fit on.
-
-    Raises:
-        InputError: a value is too large for float32.
-    """
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import MissingIndicator, SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    numeric = [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
-    categories = [name for name in frame.columns if name not in numeric]
-    frame = frame.assign(**{name: frame[name].astype(object).fillna("(missing)") for name in categories})
-    scale = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
-    one_hot = OneHotEncoder(
-        handle_unknown="infrequent_if_exist",
-        min_frequency=RARE if bank.sum() >= LARGE_TABLE else None,
-        sparse_output=False,
-        feature_name_combiner=lambda name, value: f"{name} = {value}",  # type: ignore[arg-type]
-    )
-    # The marks stay 0 or 1: standardised, the mark of a rarely missing value would be enormous.
-    steps: list[tuple[str, Any, list[str]]] = [
-        ("number", scale, numeric),
-        ("missing", MissingIndicator(error_on_new=False), numeric),
-        ("category", one_hot, categories),
-    ]
-    encoder = ColumnTransformer([step for step in steps if step[2]], sparse_threshold=0).fit(frame[bank])
-    names = tuple(_readable(name) for name in encoder.get_feature_names_out())
-    with np.errstate(over="ignore", invalid="ignore"):
-        x = np.asarray(encoder.transform(frame), dtype=np.float32)
-    broken = ~np.isfinite(x).all(axis=0)
-    if broken.any():
-        name = names[broken.argmax()]
-        raise InputError(f"column {name!r}: values too large for float32; give them in a larger unit")
-    return x, names
-
-
-def _readable(name: str) -> str:
-    step, _, name = name.partition("__")
-    if step == "missing":
-        return name.removeprefix("missingindicator_") + " missing"
-    return name.replace(" = infrequent_sklearn", " = (rare)") if step == "category" else name

@@ -153,8 +153,8 @@ def train_encoder(
     if neighbours is not None:
         settings["neighbours"] = {name: v for name, v in vars(neighbours).items() if not name.startswith("_")}
     objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
-    modules = ("bank", "indexes", "settle", "convnet", "encoders", "images", "losses", "neighbour_loss", "objectives")
-    modules += ("optimisation", "training", "votes")
+    modules = ("bank", "bank_input", "indexes", "settle", "convnet", "encoders", "images", "losses", "neighbour_loss")
+    modules += ("numeric", "objectives", "optimisation", "training", "votes")
     code = [Path(str(sys.modules[f"attnknn.{m}"].__file__)).read_bytes() for m in modules]
     start = [t.numpy() for module in (encoder, objectives) for t in module.state_dict().values()]  # weights, shapes
     about = (settings, loss.weights, loss.config, device, torch.get_num_threads(), torch.__version__)
@@ -183,7 +183,7 @@ def train_encoder(
         torch.manual_seed(seed * 100_003 + epoch)  # dropout
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         order = torch.randperm(n, generator=generator).to(device)
-        if neighbours is not None and epoch % neighbours.refresh == 0:
+        if neighbours is not None and not neighbours.candidates and epoch % neighbours.refresh == 0:
             neighbours.fill(torch.from_numpy(embed(encoder, x, device, bf16)[0]))
         encoder.train()
         total = 0.0
@@ -193,9 +193,11 @@ def train_encoder(
             share_of_peak = learning_rate(step, epochs * steps_an_epoch, warmup, 1.0, decay, cycle, restarts["factor"])
             for group in (group for mover in movers for group in mover.param_groups):
                 group["lr"] = share_of_peak * group["peak"]
-            views = data[rows]
+            others = None if neighbours is None else neighbours.draw(rows, generator)
+            shown = rows if others is None else torch.cat([rows, others])
+            views = data[shown]
             if split.is_image:
-                mirrored = first_sides[rows] ^ (epoch % 2 == 1) if flip else None
+                mirrored = first_sides[shown] ^ (epoch % 2 == 1) if flip else None
                 views = augment_images(views, generator, mirrored=mirrored, **views_of)
             partners, share = None, 1.0
             if mixup:
@@ -203,11 +205,18 @@ def train_encoder(
                 partners = rows[places]
             with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
                 z, logits = forward(views)
+            among = None
+            if others is not None:
+                among, z, logits = (
+                    (others, z[len(rows) :]),
+                    z[: len(rows)],
+                    None if logits is None else logits[: len(rows)],
+                )
             value = loss(z, logits, target[rows])
             if partners is not None:
                 value = share * value + (1 - share) * loss(z, logits, target[partners])
             if neighbours is not None:
-                value = value + neighbours(z, rows, partners, share)
+                value = value + neighbours(z, rows, partners, share, among)
             for mover in movers:
                 mover.zero_grad(set_to_none=True)
             value.backward()

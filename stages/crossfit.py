@@ -1,6 +1,8 @@
 """Embed bank rows by encoders that did not see them, and search exactly, fold by fold: queries to fit and tune on."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 from attnknn.artifacts import Embeddings, Split
 from attnknn.crossfit import fold_splits
@@ -9,8 +11,19 @@ from attnknn.encoders import embed
 from attnknn.files import new_folder, write_json
 from attnknn.gather import retrieve
 from attnknn.indexes import set_threads
+from attnknn.neighbourhood import Retrieved
 from stages.params import read_params, run
 from stages.train_embedder import train
+
+
+def folds(data: Split, p: SimpleNamespace, seed: int, device: str, label: str) -> Iterator[Retrieved]:
+    """The bank rows of DATA as queries, fold by fold; nothing where folds is 0."""
+    splits = fold_splits(data, p.crossfit.folds, seed) if p.crossfit.folds else []
+    for fold, held in enumerate(splits):
+        encoder, _ = train(held, p.train_embedder, seed, device, f"{label} {fold + 1}/{len(splits)}", None)
+        z, logits = embed(encoder, held.x, device, p.train_embedder.bf16)
+        e = Embeddings(z, held.y, held.part, held.classes, logits)
+        yield retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device)
 
 
 def main(dataset: str, seed: int, split: Path, out: Path) -> None:
@@ -18,16 +31,10 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     p = read_params(dataset, "crossfit", "train_embedder", "build_index", "evidence", "k_max", "device", "threads")
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
-    data = Split.load(split)
-    splits = fold_splits(data, p.crossfit.folds, seed) if p.crossfit.folds else []
     with new_folder(out) as draft:
-        write_json(draft / "folds.json", {"folds": len(splits)})
-        for fold, held in enumerate(splits):
-            label = f"crossfit {dataset}/{seed} {fold + 1}/{len(splits)}"
-            encoder, _ = train(held, p.train_embedder, seed, device, label, None)
-            z, logits = embed(encoder, held.x, device, p.train_embedder.bf16)
-            e = Embeddings(z, held.y, held.part, held.classes, logits)
-            retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(draft / str(fold))
+        write_json(draft / "folds.json", {"folds": p.crossfit.folds})
+        for fold, space in enumerate(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}")):
+            space.save(draft / str(fold))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from attnknn.artifacts import Predictions
 from attnknn.files import write_csv, write_json
-from attnknn.seeds_ensemble import COLUMNS, seeds_ensemble, why_no_seeds_ensemble
+from attnknn.scorecard import BESIDE
+from attnknn.seeds_ensemble import seeds_ensemble, why_no_seeds_ensemble
 from stages.params import read_params, run
 
 
@@ -17,7 +18,7 @@ def main(dataset: str, predictions: Path, metrics: Path, table: Path) -> None:
         print(f"ensemble_seeds: {dataset}: nothing to average: {reason}")
     means, rows = ({}, []) if reason else seeds_ensemble(found, p.evaluate.model_dump())
     write_json(metrics, means)
-    write_csv(table, rows, COLUMNS)
+    write_csv(table, rows, BESIDE)
 
 
 if __name__ == "__main__":

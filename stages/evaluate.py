@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import TEST, Embeddings
+from attnknn.artifacts import Embeddings, Predictions
 from attnknn.calibration import KINDS
-from attnknn.comparison import classifier, compare, together
+from attnknn.comparison import classifier, compare, headroom, together
 from attnknn.device import use_device
-from attnknn.files import new_folder, write_csv, write_json
+from attnknn.files import new_folder, read_json, write_csv, write_json
 from attnknn.learned import load_head
-from attnknn.metrics import oracle
-from attnknn.neighbourhood import Retrieved, classes_of, voters
+from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import BASE, intervals_and_tests, pairs, reliability, scores, values
 from stages.params import read_params, run
 
@@ -23,11 +22,12 @@ def main(
     folds: Path,
     heads: Path,
     cnn: Path,
+    peers: Path,
     out: Path,
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS, CNN; predictions go to OUT, scores to METRICS and PLOTS."""
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS, CNN, PEERS; write OUT (predictions), METRICS and PLOTS."""
     p = read_params(dataset, "evaluate", "tune", "k_eval", "device", "threads")
     device, e = use_device(p.device, p.threads), p.evaluate
     spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
@@ -37,8 +37,9 @@ def main(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [m for m, of in made.tuned.items() if of.get("k") == p.k_eval < stored]:
         print(f"{name}: best k on val is {p.k_eval}, the largest that k_eval allows; raise k_eval (stored: {stored})")
-    test = together(made.test, plain.test)
-    val = made.val if spaces[1:] else together(made.val, plain.val)  # a fold's rows are unknown to the plain network
+    asked = [Predictions.load(peers / part) for part in read_json(peers / "peers.json")["parts"]]
+    test, others = together(made.test, plain.test, *asked[:1]), together(plain.val, *asked[1:])
+    val = made.val if spaces[1:] else together(made.val, others)  # a fold's rows are unknown to the others
     with new_folder(out) as draft:
         test.save(draft / "test")
         val.save(draft / "val")
@@ -46,12 +47,10 @@ def main(
     write_json(metrics / "evaluate.json", {name: scored[name] for name in scored if name in BASE})
     write_json(metrics / "calibration.json", {name: scored[name] for name in scored if name not in BASE})
     write_json(metrics / "tuned.json", made.tuned | plain.tuned)
-    labels, y = voters(spaces[:1], TEST, p.k_eval)[1], classes_of(spaces[:1], TEST)
-    headroom = {"oracle_at_1": 1, "oracle_at_5": min(5, p.k_eval), "oracle_at_k": p.k_eval}
-    write_json(metrics / "headroom.json", {m: oracle(labels, y, k) for m, k in headroom.items()} | {"k": p.k_eval})
-    intervals, paired = intervals_and_tests(test, pairs(test.methods), e.bins, e.resamples, e.confidence, seed)
-    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(test, e.bins)}
-    tables["validation"] = values(made.val, e.bins) + values(plain.val, e.bins)
+    write_json(metrics / "headroom.json", headroom(spaces[0], p.k_eval))
+    found = intervals_and_tests(test, pairs(test.methods), **e.model_dump(), seed=seed)
+    tables = dict(zip(("intervals", "paired"), found, strict=True)) | {"reliability": reliability(test, e.bins)}
+    tables["validation"] = values(made.val, e.bins) + values(others, e.bins)
     for name, table in tables.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 

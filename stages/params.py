@@ -118,6 +118,8 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
         raise InputError(_one_line(error, f"preset {base.preset}")) from None
     for name in base.datasets:
         _fit_together(name, merged[name])
+        if base.encoder_ablation.run:
+            _variants(name, merged[name])
     return base, merged
 
 
@@ -132,6 +134,16 @@ def _fit_together(dataset: str, params: Params) -> None:
         f"train_attention learns of one; for {dataset} set overrides.{dataset}.crossfit.folds: 0, or take kind: "
         "attention with similarity: bank and move_prototypes: false",
     )
+
+
+def _variants(dataset: str, params: Params) -> None:
+    """Refuse a variant of the encoder's ablation that is no encoder."""
+    whole = params.train_embedder.model_dump()
+    for name, change in params.encoder_ablation.variants.items():
+        try:
+            type(params.train_embedder).model_validate(merge(whole, change))
+        except ValidationError as error:
+            raise InputError(_one_line(error, f"{dataset}: encoder_ablation.variants.{name}")) from None
 
 
 def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:

@@ -11,8 +11,9 @@ from stages.params import read_params, run
 def main(dataset: str, seed: int, raw: Path, out: Path, metrics: Path) -> None:
     """Make the `Split` of DATASET from the files in RAW and save it to OUT, its sizes to METRICS."""
     p = read_params(dataset, "sources", "prepare")
-    shares = p.prepare
-    split = prepare(p.sources, raw, seed, test=shares.test, val=shares.val, fit=shares.fit, subset=shares.subset)
+    split = prepare(p.sources, raw, seed, **p.prepare.model_dump())
+    if ids := split.schema.get("ids"):
+        print(f"{dataset}: left out as ids: {', '.join(ids)}; to keep one, name it in `numeric` or `categories`")
     split.save(out)
     sizes = {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
     write_json(metrics, {"rows": len(split.y), **sizes, "classes": len(split.classes)})

@@ -28,6 +28,7 @@ class Prepare(Block):
     val: Share
     fit: Share
     subset: Whole
+    numeric: Literal["standard", "quantile"]
 
     @model_validator(mode="after")
     def _leave_a_bank(self) -> "Prepare":
@@ -64,6 +65,7 @@ class Losses(Block):
 
 
 class Knn(Block):
+    candidates: Rate
     k: Count
     temperature: Positive
     prior: Share
@@ -72,6 +74,14 @@ class Knn(Block):
     hard_weight: Annotated[float, Field(ge=1)]
     bins: Annotated[int, Field(ge=2)]
     sharpness: Positive
+
+
+class Numeric(Block):
+    kind: Literal["none", "linear", "periodic", "piecewise"]
+    dim: Count
+    frequencies: Count
+    scale: Positive
+    bins: Annotated[int, Field(ge=2)]
 
 
 class LrFactors(Block):
@@ -97,6 +107,7 @@ class TrainEmbedder(Block):
     depth: Count
     embed_dim: Whole
     dropout: Rate
+    numeric: Numeric
     flip_average: bool
     epochs: Count
     batch_size: Annotated[int, Field(ge=2)]
@@ -136,6 +147,11 @@ class TrainEmbedder(Block):
                 "set decay to cosine or restarts.period to 0"
             )
         votes = self.losses.knn or self.losses.entropy
+        if self.mixup and self.knn.candidates:
+            raise ValueError(
+                f"mixup {self.mixup} mixes rows, and knn.candidates {self.knn.candidates} are rows as they are; "
+                "set either to 0"
+            )
         if self.mixup and votes and self.knn.momentum < 1:
             raise ValueError(
                 f"mixup {self.mixup} embeds no row as it is, so knn.momentum {self.knn.momentum} has nothing to put "
@@ -217,6 +233,23 @@ class TrainAttention(Block):
     entropy_weight: NonNegative
     calibration_weight: NonNegative
     parts: Parts
+
+
+class Peers(Block):
+    methods: list[Literal["raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost"]]
+    tries: Count
+
+
+class Splits(Block):
+    count: Whole
+    largest: Whole
+    refit: bool
+
+    @model_validator(mode="after")
+    def _more_than_one(self) -> "Splits":
+        if self.count == 1:
+            raise ValueError("count: 1 has no spread; give 0 for none, or 2 or more")
+        return self
 
 
 class KSweep(Block):
@@ -368,6 +401,8 @@ class Csv(Block):
     missing: list[str] = []
     target_strip: str = ""
     drop: list[str] = []
+    numeric: list[str] = []
+    categories: list[str] = []
 
 
 Source = Annotated[Sklearn | Torchvision | ImageFolder | Csv, Field(discriminator="kind")]
@@ -400,6 +435,11 @@ class Preset(Block):
     ensemble: dict[str, Any]
 
 
+class EncoderAblation(Block):
+    run: bool
+    variants: dict[str, dict[str, Any]]
+
+
 class Params(Block):
     preset: Name
     datasets: Annotated[list[Name], Field(min_length=1)]
@@ -417,6 +457,7 @@ class Params(Block):
     crossfit: Crossfit
     train_attention: TrainAttention
     tune: Tune
+    peers: Peers
     evaluate: Evaluate
     k_sweep: KSweep
     noise: Noise
@@ -426,9 +467,11 @@ class Params(Block):
     hard: Hard
     selective: Selective
     profile: Profile
+    splits: Splits
     theory: Theory
     explain: Explain
     ablation: Ablation
+    encoder_ablation: EncoderAblation
     sources: dict[Name, Source]
     overrides: dict[Name, Overrides]
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from attnknn.artifacts import BANK, Split
 from attnknn.device import use_device
@@ -12,6 +11,8 @@ from attnknn.files import write_csv, write_json
 from attnknn.indexes import set_threads
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
+from attnknn.numeric import fit_numeric
+from attnknn.progress import epochs_shown
 from attnknn.training import best_epoch, summary, train_encoder
 from stages.params import read_params, run
 from stages.schema import TrainEmbedder
@@ -19,7 +20,7 @@ from stages.schema import TrainEmbedder
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # the terms on neighbours' votes
 NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
-NOT_LOOP = {"encoder", "losses", "knn"} | NETWORK | LOSS
+NOT_LOOP = {"encoder", "losses", "knn", "numeric"} | NETWORK | LOSS
 
 
 def train(
@@ -28,19 +29,16 @@ def train(
     """An encoder trained on the bank rows of DATA by the settings T, and a row an epoch; BAR names the progress bar."""
     torch.manual_seed(seed)
     c, votes, neighbours = len(data.classes), t.losses.model_dump(include=VOTES), None
-    encoder = Encoder(t.encoder, data.x.shape[1:], c if t.losses.cross_entropy else 0, **t.model_dump(include=NETWORK))
+    network, bank = t.model_dump(include=NETWORK), data.part == BANK
+    network["numeric"] = {} if data.is_image else fit_numeric(data.x[bank], **t.numeric.model_dump())
+    encoder = Encoder(t.encoder, data.x.shape[1:], c if t.losses.cross_entropy else 0, **network)
     loss = EncoderLoss(c, encoder.dim, **t.losses.model_dump(exclude=VOTES), **t.model_dump(include=LOSS))
     if any(votes.values()):
         votes |= {**t.knn.model_dump(), "label_smoothing": t.label_smoothing}
-        neighbours = NeighbourLoss(data.y[data.part == BANK], c, encoder.dim, **votes)
+        neighbours = NeighbourLoss(data.y[bank], c, encoder.dim, **votes)
     rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judge, "resume": state}
-    with tqdm(total=t.epochs, desc=bar, unit="epoch", delay=2, disable=None) as shown:
-
-        def progress(row: dict[str, float]) -> None:
-            shown.n = int(row["epoch"])
-            shown.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
-
-        return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest, progress=progress)
+    with epochs_shown(bar, t.epochs) as show:
+        return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest, progress=show)
 
 
 def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: Path, curve: Path) -> None:
@@ -49,7 +47,8 @@ def main(dataset: str, seed: int, split: Path, state: Path, out: Path, metrics: 
     set_threads(p.threads)
     data, device, label = Split.load(split), use_device(p.device, p.threads), f"train_embedder {dataset}/{seed}"
     encoder, history = train(data, p.train_embedder, seed, device, label, state)
-    encoder.save(out, classes=list(data.classes), bf16=p.train_embedder.bf16, kept=best_epoch(history))
+    about = {"classes": list(data.classes), "schema": data.schema, "bf16": p.train_embedder.bf16}
+    encoder.save(out, **about, kept=best_epoch(history))
     best, rows = summary(history)
     write_json(metrics, best)
     write_csv(curve, rows)

@@ -28,8 +28,8 @@ from attnknn.neighbourhood import Retrieved
 from attnknn.report.experiments.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section, sentence
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
-from attnknn.scorecard import TESTED
-from attnknn.seeds_ensemble import COLUMNS, seeds_ensemble, why_no_seeds_ensemble
+from attnknn.scorecard import BESIDE, TESTED
+from attnknn.seeds_ensemble import seeds_ensemble, why_no_seeds_ensemble
 from data import blobs, embedded, relabelled, retrieved
 from results import TIE, predictions
 
@@ -177,7 +177,7 @@ def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predic
             assert means["ensemble"][name][metric] == pytest.approx(expected[metric], abs=1e-6)
             assert means["mean of seeds"][name][metric] == pytest.approx(np.mean([a[metric] for a in alone]), abs=1e-6)
     rows = pd.DataFrame(table)
-    assert tuple(rows.columns) == COLUMNS
+    assert tuple(rows.columns) == BESIDE
     of = rows[(rows["method"] == "attention") & (rows["metric"] == "nll")].set_index("source")
     moved = of["difference"].drop("ensemble").astype(float)
     np.testing.assert_allclose(moved, means["ensemble"]["attention"]["nll"] - of["value"].drop("ensemble"), atol=1e-9)

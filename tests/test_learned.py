@@ -10,6 +10,8 @@ import torch
 from attnknn.errors import InputError
 from attnknn.heads import EVIDENCE, Distance
 from attnknn.learned import KINDS, LearnedHead, load_head, make_head, save_head
+from attnknn.neighbourhood import Neighbourhood
+from attnknn.retrieval import Retrieval
 from data import neighbourhood, reordered
 
 PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True}
@@ -130,3 +132,29 @@ def test_a_damaged_head_is_refused_in_one_line(tmp_path: Path, kind: str) -> Non
 def test_an_unknown_kind() -> None:
     with pytest.raises(InputError, match="kind: oracle unknown; allowed are attention, retrieval"):
         made("oracle")
+
+
+@pytest.mark.parametrize("part", ["key", "label_embedding", "correction"])
+def test_a_part_that_is_out_of_the_retrieval_head_learns_nothing_and_says_nothing(part: str) -> None:
+    torch.manual_seed(0)
+    whole = Retrieval(5, 3, 0.5, 0.1, hidden=4)
+    less = Retrieval(5, 3, 0.5, 0.1, hidden=4, **{part: False})
+    assert less.config[part] is False
+    for head in (whole, less):
+        torch.nn.init.normal_(head.answer[-1].weight)  # type: ignore[arg-type]
+    n = Neighbourhood(
+        -torch.rand(7, 6),
+        torch.randint(3, (7, 6)),
+        torch.full((3,), 1 / 3),
+        torch.randn(3, 5),
+        query=torch.randn(7, 5),
+        keys=torch.randn(7, 6, 5),
+    )
+    less(n)[0][:, 0].sum().backward()
+    learns = {name.partition(".")[0] for name, p in less.named_parameters() if p.requires_grad and p.grad is not None}
+    of_part = {"key": "delta", "label_embedding": "labels", "correction": "correct"}[part]
+    assert learns == {"delta", "log_temperature", "labels", "correct", "answer"} - {of_part}
+    shared = {name: value for name, value in whole.state_dict().items() if name in less.state_dict()}
+    less.load_state_dict(shared)
+    if part != "key":  # W is I at the start, learned or not
+        assert not torch.allclose(whole(n)[0], less(n)[0])

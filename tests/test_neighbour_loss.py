@@ -184,3 +184,35 @@ def test_more_neighbours_than_rows_are_one_line(n: int) -> None:
 def test_calibration_of_mixtures_is_refused() -> None:
     with pytest.raises(ValueError, match="MixUp"):
         made(calibration=1.0)(unit(B), ROWS, PARTNERS, 0.7)
+
+
+def test_candidates_and_the_batch_vote_and_a_row_never_for_itself() -> None:
+    loss = made(candidates=0.4)
+    rows, others = torch.tensor([3, 0, 5]), torch.tensor([1, 4])
+    z = unit(5, seed=7)
+    found = loss(z[:3], rows, among=(others, z[3:]))
+    ids, tau, prior = [3, 0, 5, 1, 4], loss.log_temperature.exp().item(), loss.prior
+    total = 0.0
+    for i, row in enumerate(rows.tolist()):
+        there = [j for j in range(5) if ids[j] != row]
+        w = np.exp([-float((z[i] - z[j]).square().sum()) / tau for j in there])
+        own = sum(w[n] for n, j in enumerate(there) if LABELS[ids[j]] == LABELS[row]) / w.sum()
+        total -= math.log((1 - prior) * own + prior * float(loss.shares[LABELS[row]])) / len(rows)
+    assert math.isclose(float(found), total, rel_tol=1e-4)
+
+
+def test_candidates_learn() -> None:
+    z = unit(5, seed=7).requires_grad_()
+    made(candidates=0.4)(z[:3], torch.tensor([3, 0, 5]), among=(torch.tensor([1, 4]), z[3:])).backward()
+    assert (z.grad.abs().sum(1) > 0).all()  # type: ignore[union-attr]
+
+
+def test_candidates_are_drawn_anew_and_never_from_the_batch() -> None:
+    y = np.arange(100) % 2
+    loss = made(y, candidates=0.5)
+    rows, generator = torch.arange(20), torch.Generator().manual_seed(0)
+    drawn = [loss.draw(rows, generator) for _ in range(50)]
+    assert made(y).draw(rows, generator) is None
+    assert all(not torch.isin(of, rows).any() and len(of.unique()) == len(of) for of in drawn)  # type: ignore[arg-type]
+    assert 35 < np.mean([len(of) for of in drawn]) < 45  # type: ignore[arg-type]
+    assert torch.cat(drawn).unique().tolist() == list(range(20, 100))  # type: ignore[arg-type]

@@ -32,16 +32,21 @@ QUICK = {
     "hard": {"repeats": 1},
     "explain": {"cases": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
+    "peers": {"tries": 1},
+    "splits": {"count": 2},
     "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
 }
 # What never runs again because a number of neighbours or a condition changed: all that trains an encoder, embeds or
 # searches.
 UPSTREAM = {"prepare", "train_embedder", "embed", "build_index", "search", "crossfit", "views", "train_cnn"}
-UPSTREAM |= {"train_noise", "train_imbalance", "train_attention"}
+UPSTREAM |= {"train_noise", "train_imbalance", "train_attention", "train_peers"}
+UPSTREAM |= {"train_splits", "train_ablation"}
 
-TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_noise", "train_imbalance"}
+TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_noise", "train_imbalance", "train_splits"}
+TRAINS |= {"train_ablation"}
 TRAINED_ON = {"noise_trained", "imbalance_trained"}
+OTHERS = {"train_splits", "grow", "train_ablation"}  # which search anew
 JUDGED = {
     "evaluate",
     "noise",
@@ -54,7 +59,7 @@ JUDGED = {
     "hard",
     "explain",
 }
-JUDGED |= {"profile", *TRAINED_ON}
+JUDGED |= {"profile", "splits", "grow", "encoder_ablation", *TRAINED_ON}
 
 
 class Project:
@@ -123,9 +128,12 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
         ("attnknn/metrics.py", JUDGED | {"selective", "theory", "report"}),
         ("attnknn/ablation.py", {"ablation"}),
         ("attnknn/corrupt.py", {"noise", "imbalance", "train_noise", "train_imbalance", *TRAINED_ON}),
-        ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance", "train_noise", "train_imbalance"}),
-        ("attnknn/fetch.py", {"download", "prepare"}),
-        ("attnknn/tables.py", {"prepare"}),
+        (
+            "attnknn/evidence.py",
+            {"evidence", "crossfit", "noise", "imbalance", "train_noise", "train_imbalance", *OTHERS},
+        ),
+        ("attnknn/fetch.py", {"download", "prepare", "train_splits"}),
+        ("attnknn/tables.py", {"prepare", "train_splits"}),
         ("attnknn/losses.py", TRAINS),
         ("attnknn/encoders.py", TRAINS | {"embed", "views"}),
         ("attnknn/views.py", {"views", "tta"}),

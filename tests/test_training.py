@@ -390,7 +390,7 @@ def test_between_refreshes_the_rows_of_a_batch_are_put_in_where_they_belong() ->
     neighbours, seen = votes(split, k=5, momentum=0.0), []
     neighbours.register_forward_pre_hook(lambda _, given: seen.append(given))
     train(split, epochs=1, batch_size=48, neighbours=neighbours)
-    ((z, rows, _, _),) = seen
+    ((z, rows, _, _, _),) = seen
     assert sorted(rows.tolist()) == list(range(48))
     torch.testing.assert_close(neighbours.memory[rows], z.detach())
 
@@ -424,11 +424,12 @@ def test_fault_11_neighbours_are_looked_up_for_the_mixture_that_is_embedded() ->
     neighbours.register_forward_pre_hook(lambda _, given: looked_up.append(given))
     train_encoder(split, encoder, EncoderLoss(3, 8), **SETTINGS | {"mixup": 0.4, "epochs": 1}, neighbours=neighbours)
     assert len(embedded) == len(looked_up) == 3
-    for (views, z), (z_looked_up, rows, partners, share) in zip(embedded, looked_up, strict=True):
+    for (views, z), (z_looked_up, rows, partners, share, among) in zip(embedded, looked_up, strict=True):
         assert z is z_looked_up
+        assert among is None
         assert 0.5 <= share < 1
         torch.testing.assert_close(views, share * x[rows] + (1 - share) * x[partners])
-    assert not any((neighbours.memory[rows] == z).all(1).any() for z, rows, _, _ in looked_up), "a mixture got in"
+    assert not any((neighbours.memory[rows] == z).all(1).any() for z, rows, *_ in looked_up), "a mixture got in"
 
 
 def test_mixup_weighs_both_labels_in_every_loss() -> None:
@@ -444,7 +445,7 @@ def test_mixup_weighs_both_labels_in_every_loss() -> None:
     loss.register_forward_hook(lambda _, given, out: labels.append((given[2], out.detach())))
     changes = {"mixup": 0.4, "epochs": 1, "batch_size": 48}
     (row,) = train_encoder(split, encoder, loss, **SETTINGS | changes, neighbours=neighbours)
-    ((_, rows, partners, share, votes_loss),) = terms
+    ((_, rows, partners, share, _, votes_loss),) = terms
     (first, value), (second, other_value) = labels
     assert torch.equal(first, y[rows])
     assert torch.equal(second, y[partners])

@@ -17,6 +17,7 @@ from attnknn.report.section import Cell, Section, Table, as_markdown, said_markd
 from attnknn.report.tables import comparison, digits_of, method_cell, p_value
 
 SCORES = ("accuracy", "nll", "ece")
+ROLES = ("without neighbours", "plain network", "other classifiers")  # whose best on val, by NLL, is shown
 # Tables that the page folds and RESULTS.md shows; all others are files beside the report.
 SHOWN = ("conditions", "ablation", "calibrated_nll", "calibrated_ece")
 HEAD = """# Results
@@ -39,15 +40,14 @@ def found() -> list[Run]:
 
 
 def short(runs: list[Run], made: list[Claim]) -> Table:
-    """Per dataset the baseline to beat, attention, and the claims' opponents: the best without neighbours on val, by
-    NLL, and the plain network at its best there."""
+    """Per dataset the baseline to beat, attention, and the claims' opponents: of each of `ROLES` the best on val."""
     rows: list[list[str | Cell]] = []
     for name in dict.fromkeys(run.dataset for run in runs):
         mine = [run for run in runs if run.dataset == name]
         intervals, paired = joined(mine, "intervals"), joined(mine, "paired")
         cells = comparison(intervals, digits_of(mine))
         nll = [c for c in made if c.setting == (name, CLEAN) and c.metric == "nll"]
-        chosen = [c.baseline for role in ("without neighbours", "plain network") for c in nll if role in c.roles]
+        chosen = [c.baseline for role in ROLES for c in nll if role in c.roles]
         seeds = ", ".join(str(run.seed) for run in mine)
         rows.append([f"{name} ({mine[0].json['prepare']['test']:,}; {seeds})"])
         for method in (TO_BEAT, OURS, *chosen):

@@ -157,8 +157,8 @@ def out_of_reach(found: Sequence[Claim], resamples: int, alpha: float = 0.01) ->
 def beyond(found: Sequence[Claim]) -> str:
     """Do neighbours add anything to what does without them, and to another training? In words.
 
-    By NLL; where it loses accuracy to what does without neighbours, that too. The plain network is compared where it
-    was scored: what is done to the memory does not touch it.
+    By NLL; where it loses accuracy to what does without neighbours, that too. The plain network, and other classifiers
+    of tables, are compared where they were scored: what is done to the memory does not touch them.
     """
     words: dict[Verdict, str] = {"no": "worse", "undecided": "not clearly different", "yes": "better"}
     every = list(dict.fromkeys(c.setting for c in found))
@@ -191,6 +191,17 @@ def beyond(found: Sequence[Claim]) -> str:
             "encoder, unless the encoder was itself trained so: then it is its linear head), calibrated where that is "
             f"better, its NLL is {'; '.join(parts)}."
         )
+    for metric in _DECIDES:
+        others = [c for c in found if "other classifiers" in c.roles and c.metric == metric]
+        parts = [
+            f"{words[c.verdict]} than that of {method_name(c.baseline)} on {c.dataset} ({fixed(c.difference, 4, True)})"
+            for kind in words
+            for c in others
+            if c.verdict == kind
+        ]
+        if parts:
+            text += " On tables, against the best of the classifiers that read the columns themselves, its "
+            text += f"{NAMES[metric]} is {'; '.join(parts)}."
     lacking = [name for name in dict.fromkeys(d for d, _ in every) if name not in {c.dataset for c in plain}]
     return text + (f" There is no plain network to compare with on {_list(lacking)}." if lacking else "")
 

@@ -23,9 +23,11 @@ from attnknn.report import claims as claimed
 from attnknn.report.experiments import (
     ablation,
     calibration,
+    encoder_ablation,
     ensemble,
     evaluate,
     explain,
+    grow,
     hard,
     historic,
     imbalance,
@@ -35,6 +37,7 @@ from attnknn.report.experiments import (
     noise_trained,
     profile,
     selective,
+    splits,
     theory,
     training,
     tta,
@@ -54,9 +57,11 @@ EXPERIMENTS = (
     imbalance_trained,
     tta,
     ensemble,
+    grow,
     hard,
     selective,
     ablation,
+    encoder_ablation,
     profile,
     theory,
 )
@@ -66,6 +71,8 @@ _JUDGED = (
     hard,
     noise_trained,
     imbalance_trained,
+    encoder_ablation,
+    grow,
 )  # whose differences are judged together, as far as the resamples reach
 _SCALE = 0.7  # CSS pixels a pixel of a picture: sharp on screens of high density
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
@@ -139,6 +146,7 @@ def sections(
     level = Level(alpha, resamples)
     calls: list[Callable[[], Section]] = [
         partial(evaluate.section, runs, claims),
+        partial(splits.section, runs, alpha),
         partial(explain.section, runs, plots),
         partial(calibration.section, runs),
     ]

@@ -2,9 +2,10 @@
 
 One claim is one setting (a dataset and a condition of its memory: clean, wrong labels, long tail), baseline and metric.
 The baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the
-baseline to beat; the best method without neighbours, which is class prototypes alone or the encoder's linear head; and
-the plain network, the same backbone trained to classify, the upper bound, claimed where it was scored: another
-training, or the encoder itself where that was trained to classify.
+baseline to beat; the best method without neighbours, which is class prototypes alone or the encoder's linear head; the
+best of the other classifiers that were asked, on tables; and the plain network, the same backbone trained to classify,
+the upper bound, claimed where it was scored: another training, or the encoder itself where that was trained to
+classify.
 
 Best is, bare or with a calibration, whichever has the best mean score in that metric on the validation rows. Where two
 of them are the same method the claim is made once.
@@ -30,6 +31,7 @@ import pandas as pd
 from attnknn.errors import InputError, require
 from attnknn.plots import HIGHER_IS_BETTER
 from attnknn.report.results import CLEAN
+from attnknn.scorecard import PEERS
 
 Verdict = Literal["yes", "no", "undecided"]
 Setting = tuple[str, str]
@@ -48,7 +50,8 @@ class Claim:
     """Attention against one baseline in one metric in one setting.
 
     Attributes:
-        roles: why this baseline: "best tuned", "to beat", "without neighbours", "plain network".
+        roles: why this baseline: "best tuned", "to beat", "without neighbours", "plain network", "other
+            classifiers".
         difference: mean over runs (seeds and repeats) of attention − baseline.
         sd: standard deviation of the difference over runs; 0 for one run.
         low, high: from the lowest to the highest end of the runs' intervals.
@@ -158,6 +161,8 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
             }
             if known["method"].str.partition("_")[0].isin(PLAIN).any():
                 roles["plain network"] = strongest(known, metric, PLAIN)
+            if known["method"].isin(PEERS).any():
+                roles["other classifiers"] = strongest(known, metric, PEERS)
             for baseline in dict.fromkeys(roles.values()):
                 if (metric, baseline) not in tested:
                     raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")

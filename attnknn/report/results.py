@@ -28,10 +28,16 @@ _PLOTS = {
     "validation": ("evaluate", _SCORE),
     "paired": ("evaluate", _PAIRED),
 }
+# Tables of all seeds of a dataset, by the stage that makes them; its last run has them.
+OF_SEEDS, OF_SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
+_OF_DATASET = (
+    (OF_SEEDS, OF_SEEDS, ("source", *_SCORE)),
+    (OF_SPLITS, OF_SPLITS, (*_SCORE, "splits", "sd", "low", "high")),
+    (SPLITS_PAIRED, OF_SPLITS, ("baseline", "metric", "difference", "sd", "low", "high", "p")),
+)
 _RUN = ("condition", "repeat")
 CONDITIONS = ("noise", "imbalance")  # stages that put the memory under conditions
 CLEAN = "clean"  # the condition of evaluate's own rows
-OF_SEEDS = "ensemble_seeds"  # of all seeds of a dataset; its last run has the table
 UNCHANGED = "noise 0.0"  # the same memory
 Wanted = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
 UNDER: Wanted = {
@@ -114,11 +120,12 @@ def read_runs(
                 elif not may_be_empty:
                     raise InputError(f"{path}: no rows; make it again with `dvc repro --force --single-item {again}`")
             runs.append(Run(dataset, seed, values, tables))
-        of_seeds = Path(plots) / OF_SEEDS / f"{dataset}.csv"
-        if of_seeds.is_file():
-            table = _read_csv(of_seeds, ("source", *_SCORE), f"{OF_SEEDS}@{dataset}")
-            if not table.empty:
-                runs[-1].tables[OF_SEEDS] = table
+        for name, stage, columns in _OF_DATASET:
+            path = Path(plots) / name / f"{dataset}.csv"
+            if path.is_file():
+                table = _read_csv(path, columns, f"{stage}@{dataset}")
+                if not table.empty:
+                    runs[-1].tables[name] = table
     return runs
 
 

@@ -1,0 +1,18 @@
+"""A progress bar of a training, on a terminal and from its third second on."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+
+@contextmanager
+def epochs_shown(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
+    """A function that takes each epoch's row (epoch, loss, val_accuracy) and shows it."""
+    with tqdm(total=total, desc=name, unit="epoch", delay=2, disable=None) as bar:
+
+        def show(row: Mapping[str, float]) -> None:
+            bar.n = int(row["epoch"])
+            bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
+
+        yield show

@@ -1,0 +1,78 @@
+"""Scores over repeated splits of one dataset, and differences that allow for the rows that the splits share."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from attnknn.artifacts import Predictions
+from attnknn.errors import require
+from attnknn.scorecard import BASE, TESTED, Table, scores
+
+COLUMNS = ("method", "metric", "splits", "value", "sd", "low", "high")
+PAIRED = ("method", "baseline", "metric", "splits", "difference", "sd", "low", "high", "p")
+OURS = "attention"
+
+
+class Mean(NamedTuple):
+    """A mean over splits, its standard deviation, interval, and p against 0."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    p: float
+
+
+def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float) -> Mean:
+    """The corrected resampled t-test (Nadeau & Bengio 2003): t = x̄ / √((1/J + n_test/n_train)·s²), J − 1 degrees.
+
+    The splits share most of their rows, so their mean is less certain than s/√J says.
+
+    Args:
+        values: J ≥ 2, one a split.
+        test_to_train: rows tested over rows trained on, of one split.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    mean, sd = float(x.mean()), float(x.std(ddof=1))
+    error = sd * math.sqrt(1 / len(x) + test_to_train)
+    if error < 1e-12:
+        return Mean(mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+    half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 1)) * error
+    return Mean(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
+
+
+def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
+    """Every method's scores over the splits, and attention less each other method.
+
+    Args:
+        of: predictions of the test rows, by split.
+        rows: of the dataset, those tested among them.
+        bins: of the ECE.
+
+    Returns:
+        Rows of `COLUMNS` and of `PAIRED`, for the methods of `BASE` that every split has.
+
+    Raises:
+        InputError: fewer than two splits.
+    """
+    require(len(of) > 1, f"splits: {len(of)}; give two or more, or 0 for none")
+    found = [scores(made, bins) for made in of.values()]
+    tests = float(np.mean([len(made.y) for made in of.values()]))
+    settings = tests / (rows - tests), confidence
+    names = [name for name in BASE if all(name in one for one in found)]
+    each = {(name, metric): np.array([one[name][metric] for one in found]) for name in names for metric in TESTED}
+    table: Table = [
+        dict(zip(COLUMNS, (name, metric, len(of), *resampled(values, *settings)[:4]), strict=True))
+        for (name, metric), values in each.items()
+    ]
+    paired: Table = [
+        dict(
+            zip(PAIRED, (OURS, name, metric, len(of), *resampled(each[OURS, metric] - values, *settings)), strict=True)
+        )
+        for (name, metric), values in each.items()
+        if name != OURS
+    ]
+    return table, paired

@@ -1,0 +1,26 @@
+"""Other classifiers beside ours on a table's own columns, tuned on val rows; nothing for images."""
+
+from pathlib import Path
+
+from attnknn.artifacts import Split
+from attnknn.files import new_folder, write_json
+from attnknn.peers import answers
+from stages.params import read_params, run
+
+
+def main(dataset: str, seed: int, split: Path, out: Path, metrics: Path) -> None:
+    """Read SPLIT; write what the peers say of val and test rows to OUT, and their settings to METRICS."""
+    p = read_params(dataset, "peers", "threads")
+    data, chosen = Split.load(split), {}
+    names = [] if data.is_image else p.peers.methods
+    with new_folder(out) as draft:
+        write_json(draft / "peers.json", {"parts": ["test", "val"] if names else []})
+        if names:
+            test, val, chosen = answers(data, names, p.peers.tries, seed, p.threads)
+            test.save(draft / "test")
+            val.save(draft / "val")
+    write_json(metrics, chosen)
+
+
+if __name__ == "__main__":
+    run(main)

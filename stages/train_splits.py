@@ -1,0 +1,59 @@
+"""A table of few rows split anew by seeds 0, 1, …: encoder, memories, folds and peers of every split."""
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+from tqdm import tqdm
+
+from attnknn.artifacts import Split
+from attnknn.datasets import prepare
+from attnknn.device import processes, use_device
+from attnknn.encoders import embed_split
+from attnknn.files import new_folder, write_json
+from attnknn.gather import grown, retrieve
+from attnknn.indexes import set_threads
+from attnknn.parallel import in_order
+from attnknn.peers import answers
+from stages.crossfit import folds
+from stages.params import read_params, run
+from stages.train_embedder import train
+
+
+def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> None:
+    """What the methods need of one split, to OUT: its space, the same with a grown memory, folds, peers' answers."""
+    encoder, _ = train(data, p.train_embedder, seed, device, f"split {seed}", None)
+    e = embed_split(encoder, data, device, p.train_embedder.bf16)
+    searching = p.k_max, p.evidence.sizes, p.build_index.metric, device
+    retrieve(e, *searching).save(out / "space")
+    if p.splits.refit:
+        grown(e, *searching).save(out / "grown")
+    (out / "folds").mkdir()
+    write_json(out / "folds" / "folds.json", {"folds": p.crossfit.folds})
+    for fold, space in enumerate(folds(data, p, seed, device, f"split {seed}, fold")):
+        space.save(out / "folds" / str(fold))
+    if p.peers.methods:
+        answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
+
+
+def main(dataset: str, raw: Path, out: Path) -> None:
+    """Read RAW; write a folder a split to OUT, and none where the data is no table or a large one."""
+    p = read_params(
+        dataset, "sources", "prepare", "train_embedder", "build_index", "crossfit", "evidence", "peers", "splits",
+        "k_max", "device", "threads",
+    )  # fmt: skip
+    device, seeds = use_device(p.device, p.threads), range(p.splits.count)
+    set_threads(1)
+    draw = partial(prepare, p.sources, raw, **p.prepare.model_dump())
+    data = [draw(seed) for seed in seeds[:1] if p.sources["kind"] in ("csv", "sklearn")]
+    wanted = bool(data) and not data[0].is_image and len(data[0].y) <= p.splits.largest
+    data = [*data, *map(draw, seeds[1:])] if wanted else []
+    with new_folder(out) as draft:
+        write_json(draft / "splits.json", {"seeds": list(range(len(data))), "rows": len(data[0].y) if data else 0})
+        calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in enumerate(data)]
+        done = in_order(calls, processes(device, p.threads)) if calls else []
+        list(tqdm(done, f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
+
+
+if __name__ == "__main__":
+    run(main)
