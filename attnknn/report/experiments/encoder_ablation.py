@@ -59,9 +59,10 @@ def picture(found: pd.DataFrame, metric: str) -> bytes:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
-    axes.set_title(f"{pictures.METRICS[metric]}: configured − variant", loc="left", size=10, weight="bold")
+    title = f"{pictures.METRICS[metric]}: configured − variant"
+    figure.suptitle(title, x=0.01, ha="left", size=10, weight="bold", color=pictures.INK)
     side = "right" if metric in pictures.HIGHER_IS_BETTER else "left"
-    axes.set_xlabel(f"{side} of 0: configured is better (red: attention, blue: distance)")
+    axes.set_xlabel(f"{side} of 0: configured is better\n(red: attention, blue: distance)")
     pictures.tidy(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -51,12 +51,15 @@ def picture(scores: pd.DataFrame, metric: str) -> bytes:
     for y, row in enumerate(of.to_dict("records")):
         colour = pictures.method_colour(row["method"])
         ends = [max(0.0, row["value"] - row["sd"]), row["value"] + row["sd"]]
+        if metric == "accuracy":
+            ends[1] = min(1.0, ends[1])
         axes.plot(ends, [y, y], color=colour, lw=2, alpha=0.55, solid_capstyle="butt")
         axes.plot(row["value"], y, "o", color=colour, ms=4.5)
     axes.set_yticks(range(len(of)), [pictures.method_name(name) for name in of["method"]])
     axes.set_ylim(-0.5, len(of) - 0.5)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_title(f"{pictures.METRICS[metric]}: mean ± sd over splits", loc="left", size=10, weight="bold")
+    axes.locator_params(axis="x", nbins=3)
+    title = f"{pictures.METRICS[metric]}: mean ± sd over splits"
+    figure.suptitle(title, x=0.01, ha="left", size=10, weight="bold", color=pictures.INK)
     pictures.tidy(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
