@@ -198,7 +198,7 @@ def test_candidates_and_the_batch_vote_and_a_row_never_for_itself() -> None:
         w = np.exp([-float((z[i] - z[j]).square().sum()) / tau for j in there])
         own = sum(w[n] for n, j in enumerate(there) if LABELS[ids[j]] == LABELS[row]) / w.sum()
         total -= math.log((1 - prior) * own + prior * float(loss.shares[LABELS[row]])) / len(rows)
-    assert math.isclose(float(found), total, rel_tol=1e-4)
+    assert math.isclose(found.item(), total, rel_tol=1e-4)
 
 
 def test_candidates_learn() -> None:
