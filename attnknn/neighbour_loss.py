@@ -10,6 +10,8 @@ from attnknn.errors import require
 from attnknn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.votes import class_shares, distance_weights, vote
 
+_NOBODY = -1e6  # a similarity that has no weight at any temperature
+
 
 class NeighbourLoss(nn.Module):
     """L = w_knn · NLL(p, y) − w_ent · H(w) + w_cal · softECE(p, y), p the distance-weighted vote of the memory.
@@ -115,7 +117,8 @@ class NeighbourLoss(nn.Module):
             return -(z[:, None] - self.memory[ids]).square().sum(2), self.labels[ids]
         ids, keys = torch.cat([rows, among[0]]), torch.cat([z, among[1]])
         sims = 2 * z @ keys.T - 2  # of unit vectors
-        return sims.masked_fill(ids == rows[:, None], -torch.inf), self.labels[ids].expand(len(z), -1)
+        # Finite, for the temperature's gradient: 0 · ∞ is none.
+        return sims.masked_fill(ids == rows[:, None], _NOBODY), self.labels[ids].expand(len(z), -1)
 
     def forward(
         self,

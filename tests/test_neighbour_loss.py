@@ -203,7 +203,10 @@ def test_candidates_and_the_batch_vote_and_a_row_never_for_itself() -> None:
 
 def test_candidates_learn() -> None:
     z = unit(5, seed=7).requires_grad_()
-    made(candidates=0.4)(z[:3], torch.tensor([3, 0, 5]), among=(torch.tensor([1, 4]), z[3:])).backward()
+    loss = made(candidates=0.4)
+    loss(z[:3], torch.tensor([3, 0, 5]), among=(torch.tensor([1, 4]), z[3:])).backward()
+    assert torch.isfinite(loss.log_temperature.grad)  # type: ignore[arg-type]
+    assert torch.isfinite(z.grad).all()  # type: ignore[arg-type]
     assert (z.grad.abs().sum(1) > 0).all()  # type: ignore[union-attr]
 
 
