@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn import indexes
-from attnknn.bank_input import checked_exclusions, checked_ids, checked_vectors, listed
+from attnknn.bank_input import LARGEST, checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.indexes import DIRECT, KINDS, METRICS, Index, Nearest, blur, compared
-from attnknn.settle import ends_in_a_tie, settle
+from attnknn.indexes import KINDS, METRICS, Index, Nearest, by_differences
+from attnknn.settle import settle, undecided
 
 _CANDIDATES = 2**22  # candidates of all queries that are searched for at once
 _QUERIES = 4096  # faiss compares so many queries at once where it compares all rows
 _TIED = 1024  # candidates up to which it is looked beyond those that are as similar as the k-th
+_SPARE = 8  # more candidates, and a quarter of k at least, where the index cannot tell close ones apart
 
 
 @dataclass(eq=False)
@@ -47,7 +48,6 @@ class Bank:
     _hidden: int = field(default=0, init=False, repr=False)
     _shown: np.ndarray | None = field(default=None, init=False, repr=False)
     _on_device: tuple[str, Nearest] | None = field(default=None, init=False, repr=False)
-    _square: float | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._hide()
@@ -88,40 +88,35 @@ class Bank:
             most -= int((np.isin(once, self.ids[self.ids >= 0]) & ~again).sum(1).max(initial=0))
         can = f"k: {k} neighbours asked for; of the bank's {len(self)} rows 1 … {most} can be had"
         require(1 <= k <= most, can)
-        # One more than needed, as far as there are: a tie at the edge is then settled by id, not by the index.
-        wanted = min(self.index.refine * (k + extra + 1), len(self))
-        most = min(max(_TIED, 4 * wanted), len(self))
-        blurred = self.index.kind == "flat" and self.metric == "l2" and (rows > DIRECT or device != "cpu")
+        # More than needed, as far as there are: ties at the edge are then settled by id, not by the index.
+        expanded = self.index.kind == "flat" and self.metric == "l2"
+        spare = 1 + max(k // 4, _SPARE) if expanded else 1
+        wanted = min(self.index.refine * (k + extra + spare), len(self))
+        widest = min(max(_TIED, 4 * wanted), len(self))
         nearest = self._candidates(device)
         ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
-        left = np.arange(rows)
 
-        def asked_again(left: np.ndarray, nearest: Nearest) -> np.ndarray:
-            """Search for these queries; which of them end in a tie, so that more candidates have to be looked at."""
+        def ask(asking: np.ndarray, nearest: Nearest, wanted: int) -> np.ndarray:
+            """Search for these queries; those for which more candidates have to be looked at."""
             step = max(1, _CANDIDATES // wanted)
             step -= step % _QUERIES if step > _QUERIES else 0
-            tied = [left[:0]]
-            for s in range(0, len(left), step):
-                some = left[s : s + step]
+            left = [asking[:0]]
+            for s in range(0, len(asking), step):
+                some = asking[s : s + step]
                 asked = checked_vectors("queries", queries[some])
                 found, near = settle(asked, self.z, self.ids, nearest(asked, wanted), hidden[some], self.metric)
                 ids[some], sims[some] = found[:, :k], near[:, :k]
-                tied.append(some[ends_in_a_tie(near, k, blur(asked, self._largest()) if blurred else 0.0)])
-            return np.concatenate(tied)
+                left.append(some[undecided(near, k, asked if expanded else None)])
+            return np.concatenate(left)
 
-        while len(left := asked_again(left, nearest)) and wanted < most:
-            wanted = min(4 * wanted, most)
-        if len(left) and blurred and wanted < len(self):  # no number of candidates is sure to hold the nearest
-            blurred = False
-            asked_again(left, lambda some, k: compared(some, self.z, k, self.metric, DIRECT))
+        left = ask(np.arange(rows), nearest, wanted)
+        if len(left) and wanted < len(self):
+            left = ask(left, nearest, min(4 * wanted, widest))
+        if len(left) and expanded and 4 * wanted < len(self):
+            ask(left, lambda some, k: by_differences(some, self.z, k), widest)
+        elif len(left) and 4 * wanted < widest:
+            ask(left, nearest, widest)
         return ids, sims
-
-    def _largest(self) -> float:
-        """The largest ‖k‖² of its rows, worked out once until they change."""
-        if self._square is None:
-            parts = (self.z[s : s + _QUERIES] for s in range(0, len(self.z), _QUERIES))
-            self._square = max(float(np.einsum("nd,nd->n", part, part).max()) for part in parts)
-        return self._square
 
     def _candidates(self, device: str) -> Nearest:
         """What finds candidates; on a GPU it is made once, with a copy of the vectors there, until rows change."""
@@ -215,11 +210,11 @@ class Bank:
     def _resize(self, rows: int) -> None:
         assert self._room is not None
         self.z, self.ids = self._room[0][:rows], self._room[1][:rows]
-        self._on_device = self._square = None
+        self._on_device = None
 
     def _hide(self) -> None:
         """Take note of the rows that a graph must not find."""
-        self._on_device = self._square = None
+        self._on_device = None
         if self.index.forgets:
             return
         shown = self.ids >= 0
@@ -258,12 +253,15 @@ class Bank:
             z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
             made = (about["kind"], about["compares"], about["refine"])
             metric, shape = about["metric"], (about["rows"], about["dimensions"])
+            known = made[0] in KINDS[:-1] and made[2] in range(1, 2**31)
+            known = known and all(name in list(METRICS) for name in (made[1], metric))
+            require(known, "bank.json tells of a kind, metric or refine that there is not")
             index = indexes.read(folder / "index.faiss", *made, mmap)
-        except (RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
+        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
         fits = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"
-        fits = fits and metric in METRICS and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
+        fits = fits and z.flags.c_contiguous and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
         require(fits, f"{folder}: vectors, ids and index do not belong together; delete it and run `dvc repro`")
         return cls(z, ids, metric, index, mmap)
 
@@ -284,7 +282,8 @@ def build(
 ) -> Bank:
     """A bank over vectors z (N, D) with unique row ids (N,), which are not copied where they are float32.
 
-    - `flat` is exact.
+    - `flat` compares all rows. By `l2` it is exact: rows that the expanded square cannot tell apart are compared by
+      their differences, which takes ten times as long; by `ip`, up to the rounding of float32 products.
     - `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and ef_search.
     - `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and a query
       reads the ivf_nprobe nearest of them. 0 is by the number of rows: see `indexes.lists_of` and `probes_of`. There
@@ -302,6 +301,8 @@ def build(
     """
     z = checked_vectors("bank", np.asarray(z))
     require(len(z) > 0, "bank: no rows")
+    vanish = f"bank: all values are within ±{1 / LARGEST:g}, where squares vanish in float32; scale them up"
+    require(not 0 < max(z.max(), -z.min()) < 1 / LARGEST, vanish)
     ids = checked_ids(ids, len(z))
     require(kind in KINDS, f"kind: {kind}; allowed are {', '.join(KINDS)}")
     require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from attnknn.errors import require
 
 _SHOWN = 10  # row ids that an error names
-_LARGEST = 1e15  # of a value: squared and added up, larger ones would leave float32
+LARGEST = 1e15  # of a value: squared and added up, larger ones would leave float32
 
 
 def checked_vectors(name: str, value: np.ndarray) -> np.ndarray:
@@ -16,8 +16,8 @@ def checked_vectors(name: str, value: np.ndarray) -> np.ndarray:
     require(value.dtype.kind in "fiub", f"{name}: values of type {value.dtype}; give real numbers")
     value = np.ascontiguousarray(value, dtype=np.float32)
     lowest, highest = value.min(initial=0), value.max(initial=0)  # NaN where there is one
-    fits = bool(lowest >= -_LARGEST and highest <= _LARGEST)
-    require(fits, f"{name}: NaN, infinite, or values beyond ±{_LARGEST:g}; remove them, or scale them down")
+    fits = bool(lowest >= -LARGEST and highest <= LARGEST)
+    require(fits, f"{name}: NaN, infinite, or values beyond ±{LARGEST:g}; remove them, or scale them down")
     return value
 
 

@@ -6,7 +6,7 @@ returns then depends on which candidates an index found, and on nothing else of 
 
 import numpy as np
 
-from attnknn.indexes import similarities
+from attnknn.indexes import blur, similarities
 
 
 def settle(
@@ -51,13 +51,15 @@ def settle(
     return found, sims
 
 
-def ends_in_a_tie(near: np.ndarray, k: int, blur: np.ndarray | float = 0.0) -> np.ndarray:
-    """Of similarities (B, K) in order, −inf where nothing was found: whether the k-th is as good as the last found.
+def undecided(near: np.ndarray, k: int, queries: np.ndarray | None = None) -> np.ndarray:
+    """Whether a row that was not found may be as near as the k-th: where that ties with the last that was found.
 
     Args:
-        blur: (B,) differences up to which the index may have taken the one for the other, so that what it did not
-            find may be as good, too.
+        near: similarities (B, K) in order, −inf where nothing was found.
+        queries: (B, D) of an index that compares squared distances by the expanded square; two within its `blur` tie.
     """
     last = np.isfinite(near).sum(1) - 1
+    furthest = near[np.arange(len(near)), last]
     with np.errstate(invalid="ignore"):
-        return (last >= k) & (near[:, k - 1] - near[np.arange(len(near)), last] <= blur)
+        margin = 0.0 if queries is None else blur(queries, -furthest)
+        return (last >= k) & (near[:, k - 1] - furthest <= margin)

@@ -201,7 +201,7 @@ def test_row_ids_are_int32_where_they_fit(vectors: tuple[np.ndarray, np.ndarray]
 def test_queries_are_searched_for_in_parts(vectors: tuple[np.ndarray, np.ndarray], monkeypatch: Any) -> None:
     z, own = vectors[0], np.arange(N)
     whole = build(z, own).search(z, K, exclude=own)
-    monkeypatch.setattr(bank_module, "_CANDIDATES", 10 * (K + 2))
+    monkeypatch.setattr(bank_module, "_CANDIDATES", 10 * (K + 1 + 9))
     calls: list[int] = []
     true_settle = bank_module.settle
     monkeypatch.setattr(bank_module, "settle", lambda q, *more: calls.append(len(q)) or true_settle(q, *more))
@@ -357,16 +357,62 @@ def collapsed(spread: float, n: int = 1500, dim: int = 64) -> np.ndarray:
     return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "z", [collapsed(1e-4), collapsed(3e-3), np.random.default_rng(0).normal(1000, 1, (1500, 64)).astype(np.float32)]
-)
-def test_exact_search_is_exact_however_many_ask_and_however_near_all_rows_are(z: np.ndarray) -> None:
+def grey(low: float, high: float, dim: int, n: int = 1500) -> np.ndarray:
+    """All columns alike, as of images of one brightness each: the rounding of no column cancels another's."""
+    return np.linspace(low, high, n, dtype=np.float32)[:, None].repeat(dim, axis=1)
+
+
+def templates(dim: int, n: int = 1500) -> np.ndarray:
+    """Two pictures, each in many brightnesses: stripes of two levels, and of light and nothing."""
+    rng = np.random.default_rng(0)
+    stripe = np.arange(dim) % 28 < 14
+    shapes = np.stack([np.where(stripe, 0.3, 0.9), stripe * 1.0])
+    return (rng.uniform(0.9, 1.1, (n, 1)) * shapes[rng.integers(2, size=n)]).astype(np.float32)
+
+
+CLOSE = {
+    "one spot": collapsed(1e-4),
+    "nearly": collapsed(3e-3),
+    "far off": np.random.default_rng(0).normal(1000, 1, (1500, 64)).astype(np.float32),
+    "far off, wide": np.random.default_rng(0).normal(1000, 1, (600, 8192)).astype(np.float32),
+    "grey": grey(100, 110, 256),
+    "grey, narrow": grey(0.9, 1.1, 64),
+    "grey, wide": grey(0, 255, 1024),
+    "templates": templates(784),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("z", CLOSE.values(), ids=CLOSE)
+def test_exact_search_is_exact_however_many_ask_and_however_near_all_rows_are(
+    z: np.ndarray, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the expanded square of many queries at once cannot tell rows apart, their differences do."""
-    queries = np.concatenate([z, z, z])
-    ids, sims = build(z, np.arange(len(z))).search(queries, K)
-    d = np.square(queries[:200, None].astype(np.float64) - z[None]).sum(2)
-    np.testing.assert_allclose(-sims[:200], np.sort(d, axis=1)[:, :K], rtol=1e-4)
-    assert (ids[:, 0] == np.arange(len(queries)) % len(z)).all()
+    monkeypatch.setattr(indexes, "_on_gpu", lambda *given: _on_gpu(*given[:2], "cpu"))
+    bank = build(z, np.arange(len(z)))
+    own = bank.search(np.tile(z, (1 + 2000 // len(z), 1)), K, device=device)
+    some = z[:16] if z.shape[1] > 1000 else z[::20]
+    between = (some.astype(np.float64) * 0.75 + z[1 : len(some) + 1] * 0.25).astype(np.float32)
+    for queries, (ids, sims) in (
+        (z[:40], (own[0][:40], own[1][:40])),
+        (between, bank.search(between, K, device=device)),
+    ):
+        d = np.stack([np.square(q.astype(np.float64) - z).sum(1) for q in queries])
+        np.testing.assert_allclose(-sims, np.sort(d, axis=1)[:, :K], rtol=1e-4)
+        np.testing.assert_allclose(np.take_along_axis(d, ids.astype(int), 1), -sims, rtol=1e-4)
+    assert not own[1][:, 0].any()  # every row finds itself, or its like
+
+
+def test_one_row_far_off_has_no_query_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the rounding may hide depends on where a query and its neighbours are, on no other row."""
+    z = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
+    z[0] *= 1e6
+    asked = []
+    monkeypatch.setattr(
+        "attnknn.bank.settle", lambda queries, *rest: asked.append(len(queries)) or settle(queries, *rest)
+    )
+    build(z, np.arange(3000)).search(z[1:1001], K)
+    assert asked == [1000]
 
 
 @pytest.mark.parametrize("k", [300, 1022, 1023, 1100])
@@ -394,7 +440,20 @@ def test_vectors_without_a_dimension_are_refused(kind: str) -> None:
         build(np.empty((50, 0), dtype=np.float32), np.arange(50), kind)
 
 
-@pytest.mark.parametrize("change", [{"metric": "foo"}, {"metric": None}, {"rows": None}, {"dimensions": None}])
+NOTES = [
+    {"metric": "foo"},
+    {"metric": ["l2"]},
+    {"metric": None},
+    {"rows": None},
+    {"dimensions": None},
+    {"compares": "foo"},
+    {"kind": "auto"},
+    {"refine": 0},
+    {"refine": "a"},
+]
+
+
+@pytest.mark.parametrize("change", NOTES)
 def test_a_bank_whose_notes_are_wrong_is_refused(tmp_path: Path, change: dict) -> None:
     build(np.eye(4, dtype=np.float32), np.arange(4)).save(tmp_path / "bank")
     file = tmp_path / "bank" / "bank.json"
@@ -402,3 +461,24 @@ def test_a_bank_whose_notes_are_wrong_is_refused(tmp_path: Path, change: dict) -
     file.write_text(json.dumps(about))
     with pytest.raises(InputError, match="dvc repro"):
         Bank.load(tmp_path / "bank")
+
+
+def test_vectors_in_another_order_and_notes_of_another_shape_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "bank"
+    build(np.eye(4, dtype=np.float32), np.arange(4)).save(folder)
+    np.save(
+        folder / "z.npy", np.asfortranarray(np.eye(4, dtype=np.float32) + 1e-3 * np.arange(4)[:, None].astype("f4"))
+    )
+    with pytest.raises(InputError, match="do not belong together"):
+        Bank.load(folder)
+    (folder / "bank.json").write_text("[]")
+    with pytest.raises(InputError, match="damaged index"):
+        Bank.load(folder)
+
+
+def test_values_whose_squares_vanish_are_refused() -> None:
+    with pytest.raises(InputError, match="scale them up"):
+        build(1e-22 * np.eye(4), np.arange(4))
+    ids, _ = build(1e-14 * np.eye(4), np.arange(4)).search(1e-14 * np.eye(4), 1)
+    assert ids[:, 0].tolist() == [0, 1, 2, 3]
+    build(np.zeros((4, 2)), np.arange(4))
