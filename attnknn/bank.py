@@ -15,13 +15,14 @@ from attnknn import indexes
 from attnknn.bank_input import LARGEST, checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.indexes import KINDS, METRICS, Index, Nearest, by_differences
+from attnknn.indexes import KINDS, METRICS, Index, Nearest, within
 from attnknn.settle import settle, undecided
 
 _CANDIDATES = 2**22  # candidates of all queries that are searched for at once
 _QUERIES = 4096  # faiss compares so many queries at once where it compares all rows
 _TIED = 1024  # candidates up to which it is looked beyond those that are as similar as the k-th
-_SPARE = 8  # more candidates, and a quarter of k at least, where the index cannot tell close ones apart
+_UNDECIDED = 1024  # queries at once that are compared with all rows once more
+_SPARE = 8  # more candidates, and one for each 8 neighbours, where the index cannot tell close ones apart
 
 
 @dataclass(eq=False)
@@ -90,32 +91,47 @@ class Bank:
         require(1 <= k <= most, can)
         # More than needed, as far as there are: ties at the edge are then settled by id, not by the index.
         expanded = self.index.kind == "flat" and self.metric == "l2"
-        spare = 1 + max(k // 4, _SPARE) if expanded else 1
+        spare = 1 + (_SPARE + k // _SPARE if expanded else 0)
         wanted = min(self.index.refine * (k + extra + spare), len(self))
         widest = min(max(_TIED, 4 * wanted), len(self))
         nearest = self._candidates(device)
         ids, sims = np.empty((rows, k), dtype=self.ids.dtype), np.empty((rows, k), dtype=np.float32)
 
-        def ask(asking: np.ndarray, nearest: Nearest, wanted: int) -> np.ndarray:
-            """Search for these queries; those for which more candidates have to be looked at."""
-            step = max(1, _CANDIDATES // wanted)
+        def take(some: np.ndarray, asked: np.ndarray, at: np.ndarray) -> np.ndarray:
+            """The k nearest of these candidates; the queries for which more have to be looked at."""
+            found, near = settle(asked, self.z, self.ids, at, hidden[some], self.metric)
+            ids[some], sims[some] = found[:, :k], near[:, :k]
+            return some[undecided(near, k, asked if expanded else None)]
+
+        def ask(asking: np.ndarray, number: int) -> np.ndarray:
+            """Take the k nearest of so many candidates each, as many queries at once as memory allows."""
+            step = max(1, _CANDIDATES // number)
             step -= step % _QUERIES if step > _QUERIES else 0
             left = [asking[:0]]
-            for s in range(0, len(asking), step):
-                some = asking[s : s + step]
+            for some in (asking[s : s + step] for s in range(0, len(asking), step)):
                 asked = checked_vectors("queries", queries[some])
-                found, near = settle(asked, self.z, self.ids, nearest(asked, wanted), hidden[some], self.metric)
-                ids[some], sims[some] = found[:, :k], near[:, :k]
-                left.append(some[undecided(near, k, asked if expanded else None)])
+                left.append(take(some, asked, nearest(asked, number)))
             return np.concatenate(left)
 
-        left = ask(np.arange(rows), nearest, wanted)
-        if len(left) and wanted < len(self):
-            left = ask(left, nearest, min(4 * wanted, widest))
-        if len(left) and expanded and 4 * wanted < len(self):
-            ask(left, lambda some, k: by_differences(some, self.z, k), widest)
-        elif len(left) and 4 * wanted < widest:
-            ask(left, nearest, widest)
+        def ask_all(asking: np.ndarray) -> None:
+            """Take the k nearest of all rows that may be as near as the k nearest found so far."""
+            asked = checked_vectors("queries", queries[asking])
+            at = within(asked, self.z, -sims[asking, k - 1], k + extra)
+            if at is not None:
+                take(asking, asked, at)
+                return
+            for half in np.array_split(asking, 2):
+                ask_all(half)
+
+        left = ask(np.arange(rows), wanted)
+        if wanted == len(self):
+            return ids, sims
+        if expanded:
+            for s in range(0, len(left), _UNDECIDED):
+                ask_all(left[s : s + _UNDECIDED])
+            return ids, sims
+        for number in (min(4 * wanted, widest), widest):
+            left = ask(left, number)
         return ids, sims
 
     def _candidates(self, device: str) -> Nearest:
@@ -253,15 +269,16 @@ class Bank:
             z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
             made = (about["kind"], about["compares"], about["refine"])
             metric, shape = about["metric"], (about["rows"], about["dimensions"])
-            known = made[0] in KINDS[:-1] and made[2] in range(1, 2**31)
-            known = known and all(name in list(METRICS) for name in (made[1], metric))
+            known = made[0] in KINDS[:-1] and type(made[2]) is int and made[2] > 0
+            known = known and metric in list(METRICS) and made[1] == metric
             require(known, "bank.json tells of a kind, metric or refine that there is not")
             index = indexes.read(folder / "index.faiss", *made, mmap)
-        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
         fits = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"
-        fits = fits and z.flags.c_contiguous and (index.made is None or (index.made.ntotal, index.made.d) == z.shape)
+        fits = fits and len(z) > 0 and z.flags.c_contiguous and (not index.forgets or ids.min() >= 0)
+        fits = fits and index.fits(z)
         require(fits, f"{folder}: vectors, ids and index do not belong together; delete it and run `dvc repro`")
         return cls(z, ids, metric, index, mmap)
 
@@ -282,8 +299,8 @@ def build(
 ) -> Bank:
     """A bank over vectors z (N, D) with unique row ids (N,), which are not copied where they are float32.
 
-    - `flat` compares all rows. By `l2` it is exact: rows that the expanded square cannot tell apart are compared by
-      their differences, which takes ten times as long; by `ip`, up to the rounding of float32 products.
+    - `flat` compares all rows. By `l2` it is exact: queries whose neighbours float32 products may not tell apart are
+      answered by products in float64, which takes a few times as long; by `ip`, up to the rounding of float32.
     - `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and ef_search.
     - `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and a query
       reads the ivf_nprobe nearest of them. 0 is by the number of rows: see `indexes.lists_of` and `probes_of`. There

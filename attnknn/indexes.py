@@ -17,13 +17,15 @@ from attnknn.errors import require
 
 FAISS = faiss.__version__
 KINDS = ("flat", "hnsw", "ivf", "ivfpq", "auto")
+_CLASSES = {"hnsw": faiss.IndexHNSWFlat, "ivf": faiss.IndexIVFFlat, "ivfpq": faiss.IndexIVFPQ}
 METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _TRAINING = 39  # rows a cluster that faiss wants to find its centre from
 _ENOUGH = 64  # rows a cluster from which on more of them cost time and move no centre much
 _EXACT = 100_000  # rows up to which every one is compared
 _MEMORY = 4 * 2**30  # bytes that vectors and graph may take
 _HELD = 64 * 2**20  # similarities held at once on a GPU
-_COMPARED = 4 * 2**20  # similarities from differences held at once
+_PAIRED = 4 * 2**20  # pairs of a query and a row near it that `within` gives at once
+_ROWS = 4096  # whose products with the queries it holds at once
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -157,6 +159,13 @@ class Index:
         told = faiss.SearchParametersHNSW(sel=shown_only, efSearch=beam)  # type: ignore[attr-defined]
         return lambda queries, k: self.made.search(queries, k, params=told)[1]
 
+    def fits(self, z: np.ndarray) -> bool:
+        """Whether it is of the kind and metric that it says, over as many vectors of as many dimensions as z (N, D)."""
+        if self.made is None:
+            return True
+        same = (self.made.ntotal, self.made.d, self.made.metric_type) == (*z.shape, METRICS[self.metric])
+        return same and isinstance(self.made, _CLASSES[self.kind])
+
     def add(self, z: np.ndarray, at: np.ndarray, threads: int = 1) -> None:
         """Put in vectors (M, D) at positions `at` (M,); of a graph, those that follow what it holds."""
         with _threads(threads):
@@ -194,15 +203,47 @@ class Index:
             faiss.write_index(self.made, str(path))  # type: ignore[call-overload]
 
 
-def by_differences(queries: np.ndarray, z: np.ndarray, k: int) -> np.ndarray:
-    """Positions int64 (B, k) of the nearest rows of z by `similarities` to all; ten times the work of a product."""
-    step = max(1, _COMPARED // len(z))
-    everyone = np.tile(np.arange(len(z)), (min(step, len(queries)), 1))
-    found = np.empty((len(queries), k), dtype=np.int64)
-    for s in range(0, len(queries), step):
-        asked = queries[s : s + step]
-        far = np.negative(similarities(asked, z, everyone[: len(asked)], "l2"))  # (B, N)
-        found[s : s + step] = np.argpartition(far, k - 1, axis=1)[:, :k]
+def within(queries: np.ndarray, z: np.ndarray, furthest: np.ndarray, k: int) -> np.ndarray | None:
+    """Positions int64 (B, K) of all rows of z that may be among the k nearest, by products in float64; −1 is none.
+
+    Args:
+        queries: float32 (B, D).
+        furthest: (B,), squared distances, as `similarities` has them, that no k-th nearest is beyond.
+        k: at most as many as z has rows.
+
+    Returns:
+        None where these are millions, and fewer queries have to be asked at once.
+    """
+    asked = queries.astype(np.float64)
+    square = np.einsum("bd,bd->b", asked, asked)[:, None]
+    rounding = 1 + 2 * queries.shape[1] * float(np.finfo(np.float32).eps)  # of `similarities`
+
+    def reach(furthest: np.ndarray) -> np.ndarray:
+        return (furthest * rounding + blur(asked, furthest))[:, None] - square
+
+    limit = reach(furthest)
+    pairs = [np.empty((2, 0), dtype=np.int64)]
+    for s in range(0, len(z), _ROWS):
+        keys = z[s : s + _ROWS].astype(np.float64)
+        far = asked @ keys.T
+        far *= -2
+        far += np.einsum("nd,nd->n", keys, keys)  # less ‖q‖²
+        near = far <= limit
+        if len(keys) >= k and near.sum() > 4 * k * len(queries):  # the k nearest of these are nearer than was known
+            kth = np.partition(far, k - 1, axis=1)[:, k - 1 : k] + square
+            limit = np.minimum(limit, reach(np.maximum(kth[:, 0], 0)))
+            near = far <= limit
+        of, at = np.nonzero(near)
+        pairs.append(np.stack([of, at + s]))
+        if len(queries) > 1 and sum(part.shape[1] for part in pairs) > _PAIRED:
+            return None
+    of, at = np.concatenate(pairs, axis=1)
+    order, counts = np.argsort(of, kind="stable"), np.bincount(of, minlength=len(queries))
+    most = counts.max(initial=0)
+    if len(queries) > 1 and len(queries) * most > _PAIRED:
+        return None
+    found = np.full((len(queries), most), -1, dtype=np.int64)
+    found[of[order], np.arange(len(of)) - np.repeat(counts.cumsum() - counts, counts)] = at[order]
     return found
 
 
@@ -210,15 +251,17 @@ def blur(queries: np.ndarray, furthest: np.ndarray) -> np.ndarray:
     """How much nearer than the furthest row found (B,) another can be that the expanded square took for further.
 
     ‖q‖² + ‖k‖² − 2q·k, as faiss and torch work it out for many queries at once, is off by less than
-    D·ε·(‖q‖² + ‖k‖²), whatever order its sums are taken in (Higham 2002, 3.1; ε that of float32, twice the unit
-    roundoff); the two rows' errors add up. No row at the distance d is longer than ‖q‖ + d.
+    D·ε·(‖q‖² + ‖k‖²), whatever order its sums are taken in (Higham 2002, 3.1; ε of the type of the queries, which is
+    twice its unit roundoff). No row at the distance d is longer than ‖q‖ + d. Twice that of the furthest is what two
+    rows' products and the rounding of their differences add up to, and not less.
 
     Args:
         furthest: ‖q − k‖² of the furthest that was found.
     """
+    dimensions, kind = queries.shape[1], np.finfo(queries.dtype)
     square = np.einsum("bd,bd->b", queries, queries)
     longest = np.sqrt(square) + np.sqrt(furthest)
-    return 2 * (queries.shape[1] + 4) * np.finfo(np.float32).eps * (square + longest * longest)
+    return 2 * (dimensions + 4) * (kind.eps * (square + longest * longest) + kind.tiny)
 
 
 def read(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:
@@ -284,7 +327,10 @@ def _sample(z: np.ndarray, most: int) -> np.ndarray:
 
 
 def _on_gpu(z: np.ndarray, metric: str, device: str) -> Nearest:
-    """Exact search by torch; the vectors are copied to the device once."""
+    """Exact search by torch; the vectors are copied to the device once.
+
+    In float32: whoever lets a GPU multiply in TF32 gets neighbours as near as that tells.
+    """
     import torch
 
     bank = torch.tensor(z, device=device)  # (N, D)
@@ -296,7 +342,8 @@ def _on_gpu(z: np.ndarray, metric: str, device: str) -> Nearest:
         for s in range(0, len(queries), step):
             q = torch.tensor(queries[s : s + step], device=device)  # (B, D)
             # ‖q‖² is the same for all keys of a query, so it is left out of the order.
-            closeness = q @ bank.T if metric == "ip" else 2 * q @ bank.T - squares  # (B, N)
+            with torch.autocast(bank.device.type, enabled=False):
+                closeness = q @ bank.T if metric == "ip" else 2 * q @ bank.T - squares  # (B, N)
             out[s : s + step] = closeness.topk(k, dim=1).indices.cpu().numpy()
         return out
 

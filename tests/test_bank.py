@@ -426,6 +426,33 @@ def test_ties_at_the_edge_go_to_the_lowest_ids_however_large_k_is(k: int) -> Non
     assert (ids == ids[0]).all()
 
 
+@pytest.mark.parametrize("pairs", [40, 10**6])
+def test_of_any_number_of_rows_on_one_spot_those_of_the_lowest_ids_come(
+    pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where so few pairs are held at once that queries have to be asked one by one."""
+    monkeypatch.setattr(indexes, "_PAIRED", pairs)
+    names = np.random.default_rng(0).permutation(3000)
+    z = np.zeros((3000, 4), dtype=np.float32)
+    z[2900:] = np.random.default_rng(1).normal(size=(100, 4)) + 9
+    ids, sims = build(z, names).search(np.zeros((3, 4)), 20, [-1, names[:2900].min(), -1])
+    lowest = np.sort(names[:2900])
+    np.testing.assert_array_equal(ids, [lowest[:20], lowest[1:21], lowest[:20]])
+    assert not sims.any()
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.03, 0.003])
+def test_tight_classes(spread: float) -> None:
+    """Ten classes, their rows far nearer to each other than to the origin, as a long-trained encoder puts them."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(10, 64))[rng.integers(10, size=2000)] + spread * rng.normal(size=(2000, 64))
+    z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+    ids, sims = build(z[:1500], np.arange(1500)).search(z[1500:], 16)
+    d = np.square(z[1500:, None].astype(np.float64) - z[None, :1500]).sum(2)
+    np.testing.assert_allclose(-sims, np.sort(d, axis=1)[:, :16], rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(d, ids.astype(int), 1), -sims, rtol=1e-4)
+
+
 @pytest.mark.parametrize("ids", [[1.7], [True, False], [float("nan")], [[1]]])
 def test_what_is_no_id_removes_nothing(ids: list) -> None:
     bank = build(np.eye(4, dtype=np.float32), np.arange(4))
@@ -448,7 +475,12 @@ NOTES = [
     {"dimensions": None},
     {"compares": "foo"},
     {"kind": "auto"},
+    {"compares": "ip"},
+    {"metric": "ip"},
+    {"kind": "hnsw"},
     {"refine": 0},
+    {"refine": 1.0},
+    {"refine": True},
     {"refine": "a"},
 ]
 
