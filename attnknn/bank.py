@@ -70,8 +70,8 @@ class Bank:
         Returns:
             ids (B, k) of the bank's type and sims float32 (B, k), −1 and −inf where an approximate index found fewer
             than k. Of equally similar rows those of the lowest ids come first; where more than some thousand are as
-            similar as the k-th, which of them come is up to the index. Beside the answer no more is held than queries
-            of some 100 MB of candidates need.
+            similar as the k-th, which of them come is up to an approximate index, or by `ip`. Beside the answer some
+            hundred MB are held, however many ask.
 
         Raises:
             InputError: dimensions differ, values are not finite, exclude does not fit, or k is out of range.
@@ -130,7 +130,7 @@ class Bank:
             for s in range(0, len(left), _UNDECIDED):
                 ask_all(left[s : s + _UNDECIDED])
             return ids, sims
-        for number in (min(4 * wanted, widest), widest):
+        for number in dict.fromkeys((min(4 * wanted, widest), widest)):
             left = ask(left, number)
         return ids, sims
 
@@ -267,13 +267,14 @@ class Bank:
         try:
             mode = "r" if mmap else None
             z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
+            require(all(isinstance(value, np.ndarray) for value in (z, ids)), "an archive in the place of an array")
             made = (about["kind"], about["compares"], about["refine"])
             metric, shape = about["metric"], (about["rows"], about["dimensions"])
             known = made[0] in KINDS[:-1] and type(made[2]) is int and made[2] > 0
             known = known and metric in list(METRICS) and made[1] == metric
             require(known, "bank.json tells of a kind, metric or refine that there is not")
             index = indexes.read(folder / "index.faiss", *made, mmap)
-        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
+        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
         fits = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"
@@ -300,7 +301,8 @@ def build(
     """A bank over vectors z (N, D) with unique row ids (N,), which are not copied where they are float32.
 
     - `flat` compares all rows. By `l2` it is exact: queries whose neighbours float32 products may not tell apart are
-      answered by products in float64, which takes a few times as long; by `ip`, up to the rounding of float32.
+      answered by products in float64, which takes a few times as long (and dozens of times where tens of thousands of
+      rows are as near as the k-th); by `ip`, up to the rounding of float32.
     - `hnsw` is approximate (Malkov & Yashunin 2018): M links a node, beams of ef_construction and ef_search.
     - `ivf` is approximate (Jégou et al. 2011): k-means from a fixed seed puts the rows in ivf_nlist lists, and a query
       reads the ivf_nprobe nearest of them. 0 is by the number of rows: see `indexes.lists_of` and `probes_of`. There

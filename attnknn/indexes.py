@@ -25,7 +25,7 @@ _EXACT = 100_000  # rows up to which every one is compared
 _MEMORY = 4 * 2**30  # bytes that vectors and graph may take
 _HELD = 64 * 2**20  # similarities held at once on a GPU
 _PAIRED = 4 * 2**20  # pairs of a query and a row near it that `within` gives at once
-_ROWS = 4096  # whose products with the queries it holds at once
+_HELD_VALUES = 2**20  # of rows in float64 that it holds at once
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -216,15 +216,18 @@ def within(queries: np.ndarray, z: np.ndarray, furthest: np.ndarray, k: int) -> 
     """
     asked = queries.astype(np.float64)
     square = np.einsum("bd,bd->b", asked, asked)[:, None]
-    rounding = 1 + 2 * queries.shape[1] * float(np.finfo(np.float32).eps)  # of `similarities`
+    # What `similarities` may be off by, rounded and where its squares vanish.
+    single, terms = np.finfo(np.float32), 2 * (queries.shape[1] + 4)
+    rounding, vanished = 1 + terms * float(single.eps), terms * float(single.tiny)
 
     def reach(furthest: np.ndarray) -> np.ndarray:
-        return (furthest * rounding + blur(asked, furthest))[:, None] - square
+        return (furthest * rounding + vanished + blur(asked, furthest))[:, None] - square
 
-    limit = reach(furthest)
+    limit = reach(furthest.astype(np.float64))
+    step = max(1, _HELD_VALUES // queries.shape[1])
     pairs = [np.empty((2, 0), dtype=np.int64)]
-    for s in range(0, len(z), _ROWS):
-        keys = z[s : s + _ROWS].astype(np.float64)
+    for s in range(0, len(z), step):
+        keys = z[s : s + step].astype(np.float64)
         far = asked @ keys.T
         far *= -2
         far += np.einsum("nd,nd->n", keys, keys)  # less ‖q‖²

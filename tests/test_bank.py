@@ -14,7 +14,7 @@ from attnknn import indexes
 from attnknn.artifacts import BANK, TEST
 from attnknn.bank import Bank, build
 from attnknn.errors import InputError
-from attnknn.indexes import _on_gpu
+from attnknn.indexes import _on_gpu, similarities
 from attnknn.memory import memory, search
 from attnknn.settle import settle
 from data import blobs, embedded
@@ -441,6 +441,28 @@ def test_of_any_number_of_rows_on_one_spot_those_of_the_lowest_ids_come(
     assert not sims.any()
 
 
+@pytest.mark.parametrize("scale", [1e-19, 1e-20, 1e-22, 1e-23])
+@pytest.mark.parametrize("dim", [1, 2, 16, 256])
+def test_where_squares_vanish_in_float32_neighbours_are_those_of_its_differences(dim: int, scale: float) -> None:
+    z = (np.random.default_rng(0).standard_normal((1200, dim)) * scale).astype(np.float32)
+    z[0] = 1
+    for queries in (np.zeros((40, dim), dtype=np.float32), z[1:100]):
+        ids, sims = build(z, np.arange(1200)).search(queries, K)
+        near = similarities(queries, z, np.tile(np.arange(1200), (len(queries), 1)), "l2")
+        order = np.argsort(-near, axis=1, kind="stable")[:, :K]
+        np.testing.assert_array_equal(ids, order)
+        np.testing.assert_array_equal(sims, np.take_along_axis(near, order, axis=1))
+
+
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_nothing_is_searched_for_twice(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    knn = indexes.faiss.knn
+    monkeypatch.setattr(indexes.faiss, "knn", lambda q, z, k, *more: asked.append(k) or knn(q, z, k, *more))
+    build(np.ones((3000, 4)), np.arange(3000), metric=metric).search(np.ones((40, 4)), 300)
+    assert asked == ([301, 1204] if metric == "ip" else [346])
+
+
 @pytest.mark.parametrize("spread", [0.1, 0.03, 0.003])
 def test_tight_classes(spread: float) -> None:
     """Ten classes, their rows far nearer to each other than to the origin, as a long-trained encoder puts them."""
@@ -502,6 +524,10 @@ def test_vectors_in_another_order_and_notes_of_another_shape_are_refused(tmp_pat
         folder / "z.npy", np.asfortranarray(np.eye(4, dtype=np.float32) + 1e-3 * np.arange(4)[:, None].astype("f4"))
     )
     with pytest.raises(InputError, match="do not belong together"):
+        Bank.load(folder)
+    np.savez(folder / "z.npz", np.eye(4, dtype=np.float32))
+    (folder / "z.npz").rename(folder / "z.npy")
+    with pytest.raises(InputError, match="damaged index"):
         Bank.load(folder)
     (folder / "bank.json").write_text("[]")
     with pytest.raises(InputError, match="damaged index"):
