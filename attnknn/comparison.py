@@ -14,6 +14,7 @@ from attnknn.errors import require
 from attnknn.heads import Distance, Head, Uniform
 from attnknn.metrics import oracle
 from attnknn.neighbourhood import Retrieved, classes_of, pooled, voters
+from attnknn.scorecard import FOLDS
 from attnknn.tuning import Tuned, choices_of_k, tune_distance, tune_uniform
 
 Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
@@ -114,6 +115,7 @@ def compare(
     calibrations: Sequence[str],
     device: str = "cpu",
     memory: Retrieved | None = None,
+    members: Sequence[Retrieved] = (),
 ) -> Compared:
     """Probabilities of every method, and what was tuned.
 
@@ -128,6 +130,8 @@ def compare(
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
         memory: the main space with another memory (see `gather.grown`), for test rows alone; nothing is tuned on it.
+        members: the same rows by other encoders, for test rows alone: `distance` and `attention` answer in each of
+            these spaces as well, and the mean over them and the main one is the method `<name>-folds`.
 
     Raises:
         InputError: k_eval is above the neighbours stored.
@@ -137,6 +141,14 @@ def compare(
     baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
     probs = answers(spaces, {**baselines, **heads}, k_eval, device, memory)
     of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
+    if members:
+        asked = {f"{name}-folds": head for name, head in {**baselines, **heads}.items() if f"{name}-folds" in FOLDS}
+        each = [memory or spaces[0], *members]
+        means = [
+            np.mean([classify_part(head, [one], TEST, k_eval, device) for one in each], 0) for head in asked.values()
+        ]
+        mean = dataclasses.replace(of_test, probs=np.stack(means), methods=tuple(asked))
+        of_test = together(of_test, mean)
     return Compared(of_test, of_val, tuned | fitted)
 
 

@@ -5,6 +5,7 @@ The classifier reads the very vector that is compared, so kNN and the linear hea
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
@@ -26,17 +27,20 @@ _COUNTED = 2000  # images whose values are counted at once
 
 
 class MLP(nn.Sequential):
-    """[linear, layer norm, GELU, dropout] a width, for tables; before it embeddings of numeric columns, if any."""
+    """[linear, layer norm, GELU, dropout] a width, for tables; before it embeddings of numeric columns, if any.
+
+    Of no width, it is these embeddings, or the columns as they are.
+    """
 
     def __init__(self, features: int, widths: Sequence[int], dropout: float, numeric: Mapping[str, Any]) -> None:
         layers: list[nn.Module] = []
         if numeric:
             layers.append(NumericEmbedding(features, **numeric))
             features = layers[0].out_dim  # type: ignore[assignment]
-        for before, width in zip([features, *widths[:-1]], widths, strict=True):
+        for before, width in pairwise([features, *widths]):
             layers += [nn.Linear(before, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
         super().__init__(*layers)
-        self.out_dim = widths[-1]
+        self.out_dim = widths[-1] if widths else features
 
 
 def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:

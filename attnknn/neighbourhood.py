@@ -1,6 +1,6 @@
 """What a head is given: queries with their nearest bank rows, and what is known of these."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnknn.artifacts import BANK, Embeddings, Evidence, Neighbours
 from attnknn.errors import require
-from attnknn.files import read_json
+from attnknn.files import read_json, write_json
 from attnknn.votes import class_shares
 
 _PARTS = ("embeddings", "neighbours", "evidence")
@@ -108,9 +108,18 @@ class Retrieved:
         """
         return cls.load(*(Path(folder) / name for name in _PARTS))
 
+    @staticmethod
+    def save_folds(spaces: "Iterable[Retrieved]", folder: Path) -> None:
+        """Write each to the folders 0, 1, … in `folder`, one after another, and how many they are to `folds.json`."""
+        folds = 0
+        Path(folder).mkdir(exist_ok=True)
+        for folds, space in enumerate(spaces, 1):
+            space.save(Path(folder) / str(folds - 1))
+        write_json(Path(folder) / "folds.json", {"folds": folds})
+
     @classmethod
     def load_folds(cls, folder: Path) -> "list[Retrieved]":
-        """Open what `save` wrote to the folders 0, 1, … in `folder`, as many as its `folds.json` says.
+        """Open what `save_folds` wrote.
 
         Raises:
             InputError: as for `load`.

@@ -18,6 +18,8 @@ METHODS = {
     "distance": ("Distance-weighted kNN", "#0072b2"),
     "distance_vector": ("Distance + vector scaling", "#009e73"),
     "attention": ("Attention", "#d55e00"),
+    "distance-folds": ("Distance-weighted kNN, mean over folds", "#66aad1"),
+    "attention-folds": ("Attention, mean over folds", "#e89e66"),
     "prototypes": ("Prototypes alone", "#e69f00"),
     "linear": ("Linear head", "#b07aa1"),
     "linear_temperature": ("Linear head + temperature", "#8c564b"),

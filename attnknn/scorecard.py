@@ -26,6 +26,8 @@ BASE = (
     "cnn_temperature",
     *PEERS,
 )
+# The mean over the encoders of a cross-fit and the main one, of repeated splits.
+FOLDS = ("distance-folds", "attention-folds")
 TESTED = ("accuracy", "nll", "ece")
 # What gets intervals where many memories are compared: the tested ones, and those that rare classes show in.
 UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")

@@ -9,11 +9,12 @@ from scipy import stats
 
 from attnknn.artifacts import Predictions
 from attnknn.errors import require
-from attnknn.scorecard import BASE, TESTED, Table, scores
+from attnknn.scorecard import BASE, FOLDS, TESTED, Table, scores
 
 COLUMNS = ("method", "metric", "splits", "value", "sd", "low", "high")
 PAIRED = ("method", "baseline", "metric", "splits", "difference", "sd", "low", "high", "p")
-OURS = "attention"
+OURS = ("attention", "attention-folds")
+_METHODS = (*BASE[:4], *FOLDS, *BASE[4:])  # after those that vote
 
 
 class Mean(NamedTuple):
@@ -45,7 +46,7 @@ def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confid
 
 
 def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
-    """Every method's scores over the splits, and attention less each other method.
+    """Every method's scores over the splits, and attention, of one encoder and of all, less each other method.
 
     Args:
         of: predictions of the test rows, by split.
@@ -53,7 +54,7 @@ def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence:
         bins: of the ECE.
 
     Returns:
-        Rows of `COLUMNS` and of `PAIRED`, for the methods of `BASE` that every split has.
+        Rows of `COLUMNS` and of `PAIRED`, for the methods of `BASE` and `FOLDS` that every split has.
 
     Raises:
         InputError: fewer than two splits.
@@ -62,17 +63,15 @@ def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence:
     found = [scores(made, bins) for made in of.values()]
     tests = float(np.mean([len(made.y) for made in of.values()]))
     settings = tests / (rows - tests), confidence
-    names = [name for name in BASE if all(name in one for one in found)]
+    names = [name for name in _METHODS if all(name in one for one in found)]
     each = {(name, metric): np.array([one[name][metric] for one in found]) for name in names for metric in TESTED}
     table: Table = [
         dict(zip(COLUMNS, (name, metric, len(of), *resampled(values, *settings)[:4]), strict=True))
         for (name, metric), values in each.items()
     ]
-    paired: Table = [
-        dict(
-            zip(PAIRED, (OURS, name, metric, len(of), *resampled(each[OURS, metric] - values, *settings)), strict=True)
-        )
-        for (name, metric), values in each.items()
-        if name != OURS
-    ]
+    paired: Table = []
+    for own, (name, metric), values in ((own, *one) for own in OURS if own in names for one in each.items()):
+        if name != own:
+            moved = resampled(each[own, metric] - values, *settings)
+            paired.append(dict(zip(PAIRED, (own, name, metric, len(of), *moved), strict=True)))
     return table, paired

@@ -31,6 +31,7 @@ def fit_and_compare(
     device: str,
     calibrations: Sequence[str] = KINDS,
     memory: Retrieved | None = None,
+    members: Sequence[Retrieved] = (),
 ) -> Compared:
     """Fit attention and prototypes alone, tune the baselines, and answer all test rows; k shrinks with the bank.
 
@@ -38,14 +39,15 @@ def fit_and_compare(
         fitting: keyword arguments of `fit_head` that do not follow from the others.
         grids: ks, temperatures, priors, ridges of `compare`.
         calibrations: kinds of `calibration.calibrate`.
-        memory: see `comparison.compare`.
+        memory, members: see `comparison.compare`.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": min(k_train, stored), "seed": seed, "device": device}
     heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"], device)}
     k = min(k_eval, stored)
-    return compare(spaces, heads, k, **grids, calibrations=calibrations, device=device, memory=memory)
+    others = {"memory": memory, "members": members}
+    return compare(spaces, heads, k, **grids, calibrations=calibrations, device=device, **others)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from attnknn.artifacts import Embeddings, Split
 from attnknn.crossfit import fold_splits
 from attnknn.device import use_device
 from attnknn.encoders import embed
-from attnknn.files import new_folder, write_json
+from attnknn.files import new_folder
 from attnknn.gather import retrieve
 from attnknn.indexes import set_threads
 from attnknn.neighbourhood import Retrieved
@@ -32,9 +32,7 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
     with new_folder(out) as draft:
-        write_json(draft / "folds.json", {"folds": p.crossfit.folds})
-        for fold, space in enumerate(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}")):
-            space.save(draft / str(fold))
+        Retrieved.save_folds(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}"), draft)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class Restarts(Block):
 class TrainEmbedder(Block):
     encoder: Literal["convnet", "mlp", "resnet18", "resnet50"]
     pretrained: bool
-    widths: Annotated[list[Count], Field(min_length=1)]
+    widths: list[Count]
     depth: Count
     embed_dim: Whole
     dropout: Rate
@@ -136,6 +136,8 @@ class TrainEmbedder(Block):
 
     @model_validator(mode="after")
     def _go_together(self) -> "TrainEmbedder":
+        if not self.widths and self.encoder == "convnet":
+            raise ValueError("widths: none, and the convnet needs a width for each of its groups; give some")
         if self.mixup and self.losses.calibration:
             raise ValueError(
                 f"mixup {self.mixup} gives a row two labels, and losses.calibration {self.losses.calibration} "

@@ -20,9 +20,9 @@ from stages.params import read_params, run
 def one(folder: Path, seed: int, p: SimpleNamespace, device: str) -> Predictions:
     """What every method says of the test rows of the split in FOLDER."""
     spaces = [Retrieved.load_whole(folder / "space"), *Retrieved.load_folds(folder / "folds")]
-    memory = Retrieved.load_whole(folder / "grown") if (folder / "grown").is_dir() else None
+    asked = {"memory": Retrieved.load_whole(folder / "asked"), "members": Retrieved.load_folds(folder / "members")}
     fitting, grids = p.train_attention.model_dump(), p.tune.model_dump()
-    made = fit_and_compare(spaces, p.k_train, p.k_eval, fitting, grids, seed, device, memory=memory)
+    made = fit_and_compare(spaces, p.k_train, p.k_eval, fitting, grids, seed, device, **asked)
     peers = folder / "peers"
     return together(made.test, Predictions.load(peers)) if peers.is_dir() else made.test
 

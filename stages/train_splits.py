@@ -1,5 +1,6 @@
 """A table of few rows split anew by seeds 0, 1, …: encoder, memories, folds and peers of every split."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from attnknn.encoders import embed_split
 from attnknn.files import new_folder, write_json
 from attnknn.gather import grown, retrieve
 from attnknn.indexes import set_threads
+from attnknn.neighbourhood import Retrieved
 from attnknn.parallel import in_order
 from attnknn.peers import answers
 from stages.crossfit import folds
@@ -21,17 +23,16 @@ from stages.train_embedder import train
 
 
 def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> None:
-    """What the methods need of one split, to OUT: its space, the same with a grown memory, folds, peers' answers."""
+    """What the methods need of one split, to OUT: its space, folds, both as the test rows ask them, peers' answers."""
     encoder, _ = train(data, p.train_embedder, seed, device, f"split {seed}", None)
     e = embed_split(encoder, data, device, p.train_embedder.bf16)
     searching = p.k_max, p.evidence.sizes, p.build_index.metric, device
+    ask = grown if p.splits.refit else retrieve
     retrieve(e, *searching).save(out / "space")
-    if p.splits.refit:
-        grown(e, *searching).save(out / "grown")
-    (out / "folds").mkdir()
-    write_json(out / "folds" / "folds.json", {"folds": p.crossfit.folds})
-    for fold, space in enumerate(folds(data, p, seed, device, f"split {seed}, fold")):
-        space.save(out / "folds" / str(fold))
+    ask(e, *searching).save(out / "asked")
+    Retrieved.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
+    members = (ask(replace(space.embeddings, part=e.part), *searching) for space in held)
+    Retrieved.save_folds(members, out / "members")
     if p.peers.methods:
         answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
 

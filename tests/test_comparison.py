@@ -50,6 +50,22 @@ def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:
     assert made.tuned["uniform"]["k"] in (1, 3, 8, 20)
 
 
+def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Retrieved) -> None:
+    """By hand: each answers the main test rows in its own space; nothing else moves."""
+    rng = np.random.default_rng(0)
+    e = data.embeddings
+    z = e.z + 0.5 * rng.normal(size=e.z.shape).astype(np.float32)
+    other = retrieved(dataclasses.replace(e, z=(z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)))
+    plain = run(data)
+    made = compare([data], heads(), 20, **GRIDS, calibrations=("temperature", "vector"), members=[other])  # type: ignore[arg-type]
+    assert made.test.methods == (*plain.test.methods, "distance-folds", "attention-folds")
+    np.testing.assert_array_equal(made.test.probs[:-2], plain.test.probs)
+    np.testing.assert_array_equal(made.val.probs, plain.val.probs)
+    by_hand = [classify_part(heads()["attention"], [space], TEST, 20) for space in (data, other)]
+    np.testing.assert_allclose(made.test.probs[-1], np.mean(by_hand, axis=0), rtol=1e-6)
+    assert (by_hand[0] != by_hand[1]).any()
+
+
 def test_fault_7_no_method_gives_a_class_probability_zero(data: Retrieved) -> None:
     for k_eval in (1, 20):
         assert (run(data, k_eval).test.probs > 0).all()

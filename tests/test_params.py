@@ -235,7 +235,7 @@ def test_what_a_preset_and_an_override_make_together_names_both(tmp_path: Path) 
     path = under(
         tmp_path,
         "experiment5",
-        presets__experiment5__train_embedder__knn={"k": 16},
+        presets__experiment5__train_embedder__knn={"candidates": 0.0, "k": 16},
         overrides__iris__train_embedder__knn={"momentum": 0.5},
     )
     with pytest.raises(InputError, match=r"preset experiment5 over overrides\.iris\.train_embedder: mixup 0\.4.*0\.5"):

@@ -22,7 +22,7 @@ from stages.params import read_params
 from stages.train_embedder import train
 
 QUICK = {
-    "datasets": ["iris"],
+    "datasets": ["mine"],
     "train_embedder": {"epochs": 3},
     "train_attention": {"epochs": 5},
     "evaluate": {"resamples": 1000},
@@ -62,6 +62,20 @@ JUDGED = {
 JUDGED |= {"profile", "splits", "grow", "encoder_ablation", *TRAINED_ON}
 
 
+def a_table(n: int = 170) -> str:
+    """A user's file: ids, text, missing values, a column of one value, and a class of 14 rows."""
+    rng = np.random.default_rng(0)
+    fate = np.repeat(["kept", "sent back", "lost"], [90, n - 104, 14])
+    towns = rng.choice(["Bonn", "Paris", "São Paulo", ""], n)
+    weight = np.where(rng.random(n) < 0.1, "", (rng.gamma(2.0, 3.0, n) + 5 * (fate == "lost")).round(2).astype(str))
+    colour = np.where(fate == "kept", "red", rng.choice(["red", "blue"], n))
+    rows = [
+        f"A-{i:04d},{i},{t},{w},{c},EUR,{f}"
+        for i, (t, w, c, f) in enumerate(zip(towns, weight, colour, fate, strict=True))
+    ]
+    return "\n".join(["parcel,row,town,weight,colour,currency,fate", *rng.permutation(rows)]) + "\n"
+
+
 class Project:
     """A git and DVC repository that holds the project's code and quick params."""
 
@@ -76,9 +90,13 @@ class Project:
         params = self.params()
         for key, value in QUICK.items():
             params[key] = {**params[key], **value} if isinstance(value, dict) else value
-        quick = params["overrides"]["iris"]
-        quick["train_embedder"]["epochs"] = 3
-        quick["train_attention"], quick["crossfit"] = {"batch_size": 64}, {"folds": 3}
+        (folder / "mine.csv").write_text(a_table())
+        params["sources"]["mine"] = {"kind": "csv", "train": {"path": "mine.csv"}, "target": "fate"}
+        params["overrides"]["mine"] = {block: {} for block in params["overrides"]["iris"]} | {
+            "train_embedder": {"encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32},
+            "train_attention": {"batch_size": 64},
+            "crossfit": {"folds": 3},
+        }
         self.write(params)
         self("git", "init", "-q", "-b", "main")
         self("dvc", "init", "-q")
@@ -113,8 +131,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
+def test_a_table_of_ones_own_goes_the_whole_way_with_no_code(project: Project) -> None:
+    """What of a user's file the split says, and that the report is about it."""
+    split = Split.load(project.folder / "data/split/mine/42")
+    assert split.classes == ("kept", "lost", "sent back")
+    assert np.bincount(split.y).tolist() == [90, 14, 66]
+    assert sorted(split.schema["ids"]) == ["parcel", "row"]
+    assert any("town" in name for name in split.features)
+    assert not any("parcel" in name for name in split.features)
+    assert "mine" in (project.folder / "report/index.html").read_text()
+
+
 def test_the_whole_way_then_nothing(project: Project) -> None:
-    for out in ("metrics/iris/42/evaluate.json", "plots/selective/iris-42.csv", "report/tables/claims.tex"):
+    for out in ("metrics/mine/42/evaluate.json", "plots/selective/mine-42.csv", "report/tables/claims.tex"):
         assert (project.folder / out).stat().st_size > 0
     assert "Data and pipelines are up to date." in project("dvc", "repro")
     assert "up to date" in project("dvc", "status")
@@ -157,10 +186,10 @@ def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project.folder)
-    settings = read_params("iris", "train_embedder").train_embedder
-    folds = fold_splits(Split.load(Path("data/split/iris/42")), 3, 42)
+    settings = read_params("mine", "train_embedder").train_embedder
+    folds = fold_splits(Split.load(Path("data/split/mine/42")), 3, 42)
     for fold, split in enumerate(folds):
-        made = Embeddings.load(Path(f"data/crossfit/iris/42/{fold}/embeddings"))
+        made = Embeddings.load(Path(f"data/crossfit/mine/42/{fold}/embeddings"))
         np.testing.assert_array_equal(made.part, split.part)
         z = [embed(train(one, settings, 42, "cpu", "", None)[0], split.x, "cpu")[0] for one in (split, folds[fold - 1])]
         np.testing.assert_allclose(made.z, z[0], atol=1e-5)
@@ -174,7 +203,7 @@ def ran(out: str) -> set[str]:
 def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
     found = ran(out)
-    for name, of in json.loads((project.folder / "metrics/iris/42/tuned.json").read_text()).items():
+    for name, of in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
         warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 59)" in out
         assert warned == (of.get("k") == 20)
     assert {"evaluate", "noise", "imbalance", "tta", "ensemble", "hard", "explain", "report"} <= found
@@ -241,7 +270,7 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
         assert message in out, out
         # Only a stage that knows the bank can refuse as many neighbours; its outputs wait in git and in DVC's cache.
         lost = {path.relative_to(project.folder) for path in set(before) - set(results())}
-        assert not lost or (change == {"k_eval": 90} and "stages.evaluate iris" in out)
+        assert not lost or (change == {"k_eval": 90} and "stages.evaluate mine" in out)
         assert all(before[path] == now for path, now in results().items())
     finally:
         project("git", "checkout", "-q", ".")
@@ -251,14 +280,14 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
 
 def test_sigkill_half_way_then_the_same_bytes(project: Project, tmp_path: Path) -> None:
     params = project.params()
-    params["overrides"]["iris"]["train_embedder"] |= {"epochs": 60}
+    params["overrides"]["mine"]["train_embedder"] |= {"epochs": 60}
     project.write(params)
     state = tmp_path / "state.safetensors"
 
     def command(out: Path) -> list[str]:
-        split = "data/split/iris/42"
+        split = "data/split/mine/42"
         files = [str(state), str(out), str(out.with_suffix(".json")), str(out.with_suffix(".csv"))]
-        return ["python", "-m", "stages.train_embedder", "iris", "42", split, *files]
+        return ["python", "-m", "stages.train_embedder", "mine", "42", split, *files]
 
     try:
         project(*command(tmp_path / "whole"))

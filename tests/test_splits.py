@@ -1,5 +1,7 @@
 """Scores over repeated splits, by hand and against scipy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,8 +58,26 @@ def test_means_and_differences_over_the_splits():
     right = resampled(hits[:, 0] - hits[:, 1], 30 / 120, 0.9)
     np.testing.assert_allclose([move[k] for k in ("difference", "sd", "low", "high", "p")], right)
     assert {r["baseline"] for r in paired} == {"distance", "forest"}
+    assert {r["method"] for r in paired} == {"attention"}
     with pytest.raises(InputError, match="splits: 1; give two or more"):
         over_splits({0: of[0]}, 150, 5, 0.9)
+
+
+def test_the_mean_over_folds_is_compared_with_all_as_well():
+    of = {}
+    for seed in range(4):
+        one = predictions(seed)
+        of[seed] = replace(one, probs=one.probs[[0, 1, 2, 2]], methods=(*one.methods[:2], "attention-folds", "forest"))
+    table, paired = over_splits(of, 150, 5, 0.9)
+    assert [r["method"] for r in table[::3]] == ["distance", "attention", "attention-folds", "forest"]
+    rows = {(r["method"], r["baseline"]): r["difference"] for r in paired if r["metric"] == "nll"}
+    assert len(rows) == 6
+    assert rows["attention-folds", "forest"] == 0
+    assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
+    run = Run("d", 42, {}, {OF_SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    (part,) = section.section([run], 0.01).parts
+    assert "Accuracy of attention, mean over folds: " in part.sentence
+    assert [t.name for t in part.tables] == ["means", "differences-attention", "differences-attention-folds"]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from attnknn import plots as pictures
-from attnknn.report.claims import OURS, holm
+from attnknn.report.claims import holm
 from attnknn.report.results import OF_SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import arrow, by_dataset, fixed, method_cell, p_value
+from attnknn.splits import OURS
 
 DIGITS = 3
 METRICS = ("accuracy", "nll", "ece")
@@ -23,14 +24,16 @@ def judged(paired: pd.DataFrame, alpha: float) -> pd.DataFrame:
     return rows.assign(verdict=word.where(rows["p"] < alpha, ""))
 
 
-def sentence(scores: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """Attention's means, and whom it is better and worse than; a line a metric."""
+def sentence(scores: pd.DataFrame, rows: pd.DataFrame, method: str) -> str:
+    """A method's means, and whom it is better and worse than; a line a metric."""
     lines = []
+    name = pictures.method_name(method)
+    name = name[0].lower() + name[1:]
     for metric in METRICS:
-        own = scores[(scores["method"] == OURS) & (scores["metric"] == metric)].iloc[0]
-        text = f"{_NAMES[metric]} of attention: {fixed(own['value'], DIGITS)} ± {fixed(own['sd'], DIGITS)} over "
+        own = scores[(scores["method"] == method) & (scores["metric"] == metric)].iloc[0]
+        text = f"{_NAMES[metric]} of {name}: {fixed(own['value'], DIGITS)} ± {fixed(own['sd'], DIGITS)} over "
         text += f"{int(own['splits'])} splits"
-        of = rows[rows["metric"] == metric]
+        of = rows[(rows["metric"] == metric) & (rows["method"] == method)]
         found = {
             word: [pictures.method_name(n) for n in of[of["verdict"] == word]["baseline"]]
             for word in ("better", "worse")
@@ -79,21 +82,25 @@ def _means(scores: pd.DataFrame) -> Table:
     return Table("means", "All methods over the splits", ["method", *map(arrow, METRICS)], rows, note, folded=False)
 
 
-def _differences(rows: pd.DataFrame) -> Table:
+def _differences(rows: pd.DataFrame, method: str) -> Table:
+    rows, name = rows[rows["method"] == method], pictures.method_name(method)
     made: list[Sequence[str | Cell]] = []
     for metric in METRICS:
-        made.append([f"{pictures.METRICS[metric]}, attention −"])
+        made.append([f"{pictures.METRICS[metric]}, {name} −"])
         for row in rows[rows["metric"] == metric].to_dict("records"):
             ends = f"{fixed(row['low'], DIGITS, True)} … {fixed(row['high'], DIGITS, True)}"
             cells = Cell(fixed(row["difference"], DIGITS, True), ends), f"± {fixed(row['sd'], DIGITS)}"
             made.append([method_cell(row["baseline"]), *cells, p_value(row["p"]), row["verdict"]])
-    return Table("differences", "Attention less each method", ["method", "difference", "sd", "p, Holm", "is"], made)
+    columns = ["method", "difference", "sd", "p, Holm", "is"]
+    return Table(f"differences-{method}", f"{name} less each method", columns, made)
 
 
 def _part(runs: Sequence[Run], alpha: float) -> Part:
     scores, rows = runs[-1].tables[OF_SPLITS], judged(runs[-1].tables[SPLITS_PAIRED], alpha)
     drawn = [(f"{pictures.METRICS[m]} over splits", picture(scores, m)) for m in ("accuracy", "nll")]
-    return Part(runs[0].dataset, sentence(scores, rows), drawn, [_means(scores), _differences(rows)])
+    ours = [method for method in OURS if method in set(rows["method"])]
+    said = "\n".join(sentence(scores, rows, method) for method in ours)
+    return Part(runs[0].dataset, said, drawn, [_means(scores), *(_differences(rows, method) for method in ours)])
 
 
 def section(runs: Sequence[Run], alpha: float) -> Section:
@@ -106,7 +113,8 @@ def section(runs: Sequence[Run], alpha: float) -> Section:
         "tunes on its own validation rows, and reads its own test rows once.",
         by_dataset([run for run in runs if run.dataset in repeated], lambda of: _part(of, alpha)),
         "Splits share most of their rows, so intervals and p values are those of the corrected resampled t-test "
-        "(Nadeau & Bengio 2003), p adjusted by Holm's method over all rows of a dataset. Classifiers on the columns "
-        "themselves learn from bank and fit rows.",
+        "(Nadeau & Bengio 2003), p adjusted by Holm's method over all rows of a dataset. The mean over folds is that "
+        "of the encoders of the cross-fit and the main one, each with its own memory. With splits.refit memories take "
+        "fit and val rows once all is tuned, and classifiers on the columns learn anew from these rows too.",
         "dvc exp run -S splits.count=20",
     )
