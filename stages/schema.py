@@ -65,7 +65,7 @@ class Losses(Block):
 
 
 class Knn(Block):
-    candidates: Rate
+    candidates: Annotated[float, Field(ge=0, le=1)]
     k: Count
     temperature: Positive
     prior: Share
