@@ -27,7 +27,7 @@ def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: flo
         kind: linear, periodic or piecewise; none for no embeddings.
         dim: of each column's embedding.
         frequencies, scale: of periodic ones.
-        bins: of piecewise ones, the most for a column, between quantiles of the bank.
+        bins: of piecewise ones, the most for a column, between quantiles of the bank and of its distinct values.
     """
     require(kind in KINDS, f"train_embedder.numeric.kind: {kind}; allowed are {', '.join(KINDS)}")
     columns = [] if kind == "none" else numeric_columns(x)
@@ -37,9 +37,19 @@ def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: flo
     if kind == "periodic":
         made |= {"frequencies": frequencies, "scale": scale}
     if kind == "piecewise":
-        quantiles = np.quantile(x[:, columns], np.linspace(0, 1, bins + 1), axis=0).astype(np.float32)
-        made["edges"] = [np.unique(of).tolist() for of in quantiles.T]
+        made["edges"] = [_edges(x[:, column], bins).tolist() for column in columns]
     return made
+
+
+def _edges(values: np.ndarray, bins: int) -> np.ndarray:
+    """Edges of at most so many bins: quantiles of the rows; where these repeat, of the distinct values as well.
+
+    Of a column that is 0 in nine rows of ten, quantiles alone leave the rest a few bins.
+    """
+    rows = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)).astype(np.float32))
+    others = np.setdiff1d(values.astype(np.float32), rows)
+    places = np.linspace(0, len(others) - 1, min(len(others), bins + 1 - len(rows))).astype(int)
+    return np.union1d(rows, others[places])
 
 
 class NumericEmbedding(nn.Module):
