@@ -7,6 +7,7 @@ index, and GPU search, agree to the bit on the neighbours that they all find.
 import operator
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,8 +71,8 @@ class Bank:
         Returns:
             ids (B, k) of the bank's type and sims float32 (B, k), −1 and −inf where an approximate index found fewer
             than k. Of equally similar rows those of the lowest ids come first; where more than some thousand are as
-            similar as the k-th, which of them come is up to an approximate index, or by `ip`. Beside the answer some
-            hundred MB are held, however many ask.
+            similar as the k-th, which of them come is up to the index, unless it is `flat` by `l2`. Beside the answer
+            some hundred MB are held, however many ask.
 
         Raises:
             InputError: dimensions differ, values are not finite, exclude does not fit, or k is out of range.
@@ -274,7 +275,7 @@ class Bank:
             known = known and metric in list(METRICS) and made[1] == metric
             require(known, "bank.json tells of a kind, metric or refine that there is not")
             index = indexes.read(folder / "index.faiss", *made, mmap)
-        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError, BadZipFile) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
         fits = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"

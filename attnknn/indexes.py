@@ -25,7 +25,7 @@ _EXACT = 100_000  # rows up to which every one is compared
 _MEMORY = 4 * 2**30  # bytes that vectors and graph may take
 _HELD = 64 * 2**20  # similarities held at once on a GPU
 _PAIRED = 4 * 2**20  # pairs of a query and a row near it that `within` gives at once
-_HELD_VALUES = 2**20  # of rows in float64 that it holds at once
+_HELD_VALUES = 2**20  # of rows in float64 that it holds at once, beside as many pairs as above
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -224,7 +224,7 @@ def within(queries: np.ndarray, z: np.ndarray, furthest: np.ndarray, k: int) -> 
         return (furthest * rounding + vanished + blur(asked, furthest))[:, None] - square
 
     limit = reach(furthest.astype(np.float64))
-    step = max(1, _HELD_VALUES // queries.shape[1])
+    step = max(1, min(max(k, _HELD_VALUES // queries.shape[1]), _PAIRED // max(1, len(queries))))
     pairs = [np.empty((2, 0), dtype=np.int64)]
     for s in range(0, len(z), step):
         keys = z[s : s + step].astype(np.float64)
@@ -256,7 +256,8 @@ def blur(queries: np.ndarray, furthest: np.ndarray) -> np.ndarray:
     ‖q‖² + ‖k‖² − 2q·k, as faiss and torch work it out for many queries at once, is off by less than
     D·ε·(‖q‖² + ‖k‖²), whatever order its sums are taken in (Higham 2002, 3.1; ε of the type of the queries, which is
     twice its unit roundoff). No row at the distance d is longer than ‖q‖ + d. Twice that of the furthest is what two
-    rows' products and the rounding of their differences add up to, and not less.
+    rows' products and the rounding of their differences add up to, and not less; the smallest normal number stands for
+    squares that vanish.
 
     Args:
         furthest: ‖q − k‖² of the furthest that was found.

@@ -454,6 +454,18 @@ def test_where_squares_vanish_in_float32_neighbours_are_those_of_its_differences
         np.testing.assert_array_equal(sims, np.take_along_axis(near, order, axis=1))
 
 
+@pytest.mark.parametrize("dim", [1, 2, 64])
+def test_what_is_compared_once_more_is_held_in_parts(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few dimensions, and so however many rows fit their own bound, products with all queries are bounded."""
+    monkeypatch.setattr(indexes, "_PAIRED", 64 * 500)
+    shapes = []
+    nonzero = np.nonzero
+    monkeypatch.setattr(np, "nonzero", lambda near: shapes.append(near.shape) or nonzero(near))
+    z = np.random.default_rng(0).normal(size=(3000, dim)).astype(np.float32)
+    indexes.within(z[:64], z, np.full(64, 1e-3), 3)
+    assert shapes == [(64, 500)] * 6
+
+
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 def test_nothing_is_searched_for_twice(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
@@ -527,6 +539,9 @@ def test_vectors_in_another_order_and_notes_of_another_shape_are_refused(tmp_pat
         Bank.load(folder)
     np.savez(folder / "z.npz", np.eye(4, dtype=np.float32))
     (folder / "z.npz").rename(folder / "z.npy")
+    with pytest.raises(InputError, match="damaged index"):
+        Bank.load(folder)
+    (folder / "z.npy").write_bytes((folder / "z.npy").read_bytes()[:100])
     with pytest.raises(InputError, match="damaged index"):
         Bank.load(folder)
     (folder / "bank.json").write_text("[]")

@@ -204,7 +204,7 @@ def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
     found = ran(out)
     for name, of in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
-        warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 59)" in out
+        warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 73)" in out
         assert warned == (of.get("k") == 20)
     assert {"evaluate", "noise", "imbalance", "tta", "ensemble", "hard", "explain", "report"} <= found
     assert not found & UPSTREAM
@@ -251,7 +251,7 @@ def test_a_preset_reaches_what_it_changes(project: Project) -> None:
         ({"k_eval": 0}, "k_eval: 0 given"),
         ({"k_eval": "many"}, "k_eval: 'many' given"),
         ({"k_eval": 257}, "k_eval: 257 is above k_max: 256"),
-        ({"k_eval": 90}, "k_eval: 90 is above the 59 neighbours stored"),
+        ({"k_eval": 90}, "k_eval: 90 is above the 73 neighbours stored"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in sources"),
     ],
