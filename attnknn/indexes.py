@@ -224,7 +224,7 @@ def within(queries: np.ndarray, z: np.ndarray, furthest: np.ndarray, k: int) -> 
         return (furthest * rounding + vanished + blur(asked, furthest))[:, None] - square
 
     limit = reach(furthest.astype(np.float64))
-    step = max(1, min(max(k, _HELD_VALUES // queries.shape[1]), _PAIRED // max(1, len(queries))))
+    step = max(1, min(_HELD_VALUES // queries.shape[1], _PAIRED // max(1, len(queries))))
     pairs = [np.empty((2, 0), dtype=np.int64)]
     for s in range(0, len(z), step):
         keys = z[s : s + step].astype(np.float64)
