@@ -16,7 +16,8 @@ from attnknn import indexes
 from attnknn.bank_input import LARGEST, checked_exclusions, checked_ids, checked_vectors, listed
 from attnknn.errors import InputError, require
 from attnknn.files import new_folder, read_json, write_json
-from attnknn.indexes import KINDS, METRICS, Index, Nearest, within
+from attnknn.indexes import KINDS, METRICS, Index, Nearest
+from attnknn.rounding import within
 from attnknn.settle import settle, undecided
 
 _CANDIDATES = 2**22  # candidates of all queries that are searched for at once

@@ -24,8 +24,6 @@ _ENOUGH = 64  # rows a cluster from which on more of them cost time and move no 
 _EXACT = 100_000  # rows up to which every one is compared
 _MEMORY = 4 * 2**30  # bytes that vectors and graph may take
 _HELD = 64 * 2**20  # similarities held at once on a GPU
-_PAIRED = 4 * 2**20  # pairs of a query and a row near it that `within` gives at once
-_HELD_VALUES = 2**20  # of rows in float64 that it holds at once, beside as many pairs as above
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -201,71 +199,6 @@ class Index:
         """Write it to a file; where it is the vectors themselves there is nothing to write."""
         if self.made is not None:
             faiss.write_index(self.made, str(path))  # type: ignore[call-overload]
-
-
-def within(queries: np.ndarray, z: np.ndarray, furthest: np.ndarray, k: int) -> np.ndarray | None:
-    """Positions int64 (B, K) of all rows of z that may be among the k nearest, by products in float64; −1 is none.
-
-    Args:
-        queries: float32 (B, D).
-        furthest: (B,), squared distances, as `similarities` has them, that no k-th nearest is beyond.
-        k: at most as many as z has rows.
-
-    Returns:
-        None where these are millions, and fewer queries have to be asked at once.
-    """
-    asked = queries.astype(np.float64)
-    square = np.einsum("bd,bd->b", asked, asked)[:, None]
-    # What `similarities` may be off by, rounded and where its squares vanish.
-    single, terms = np.finfo(np.float32), 2 * (queries.shape[1] + 4)
-    rounding, vanished = 1 + terms * float(single.eps), terms * float(single.tiny)
-
-    def reach(furthest: np.ndarray) -> np.ndarray:
-        return (furthest * rounding + vanished + blur(asked, furthest))[:, None] - square
-
-    limit = reach(furthest.astype(np.float64))
-    step = max(1, min(_HELD_VALUES // queries.shape[1], _PAIRED // max(1, len(queries))))
-    pairs = [np.empty((2, 0), dtype=np.int64)]
-    for s in range(0, len(z), step):
-        keys = z[s : s + step].astype(np.float64)
-        far = asked @ keys.T
-        far *= -2
-        far += np.einsum("nd,nd->n", keys, keys)  # less ‖q‖²
-        near = far <= limit
-        if len(keys) >= k and near.sum() > 4 * k * len(queries):  # the k nearest of these are nearer than was known
-            kth = np.partition(far, k - 1, axis=1)[:, k - 1 : k] + square
-            limit = np.minimum(limit, reach(np.maximum(kth[:, 0], 0)))
-            near = far <= limit
-        of, at = np.nonzero(near)
-        pairs.append(np.stack([of, at + s]))
-        if len(queries) > 1 and sum(part.shape[1] for part in pairs) > _PAIRED:
-            return None
-    of, at = np.concatenate(pairs, axis=1)
-    order, counts = np.argsort(of, kind="stable"), np.bincount(of, minlength=len(queries))
-    most = counts.max(initial=0)
-    if len(queries) > 1 and len(queries) * most > _PAIRED:
-        return None
-    found = np.full((len(queries), most), -1, dtype=np.int64)
-    found[of[order], np.arange(len(of)) - np.repeat(counts.cumsum() - counts, counts)] = at[order]
-    return found
-
-
-def blur(queries: np.ndarray, furthest: np.ndarray) -> np.ndarray:
-    """How much nearer than the furthest row found (B,) another can be that the expanded square took for further.
-
-    ‖q‖² + ‖k‖² − 2q·k, as faiss and torch work it out for many queries at once, is off by less than
-    D·ε·(‖q‖² + ‖k‖²), whatever order its sums are taken in (Higham 2002, 3.1; ε of the type of the queries, which is
-    twice its unit roundoff). No row at the distance d is longer than ‖q‖ + d. Twice that of the furthest is what two
-    rows' products and the rounding of their differences add up to, and not less; the smallest normal number stands for
-    squares that vanish.
-
-    Args:
-        furthest: ‖q − k‖² of the furthest that was found.
-    """
-    dimensions, kind = queries.shape[1], np.finfo(queries.dtype)
-    square = np.einsum("bd,bd->b", queries, queries)
-    longest = np.sqrt(square) + np.sqrt(furthest)
-    return 2 * (dimensions + 4) * (kind.eps * (square + longest * longest) + kind.tiny)
 
 
 def read(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:

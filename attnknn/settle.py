@@ -6,7 +6,8 @@ returns then depends on which candidates an index found, and on nothing else of 
 
 import numpy as np
 
-from attnknn.indexes import blur, similarities
+from attnknn.indexes import similarities
+from attnknn.rounding import blur
 
 
 def settle(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnknn import bank as bank_module
-from attnknn import indexes
+from attnknn import indexes, rounding
 from attnknn.artifacts import BANK, TEST
 from attnknn.bank import Bank, build
 from attnknn.errors import InputError
@@ -431,7 +431,7 @@ def test_of_any_number_of_rows_on_one_spot_those_of_the_lowest_ids_come(
     pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where so few pairs are held at once that queries have to be asked one by one."""
-    monkeypatch.setattr(indexes, "_PAIRED", pairs)
+    monkeypatch.setattr(rounding, "_PAIRED", pairs)
     names = np.random.default_rng(0).permutation(3000)
     z = np.zeros((3000, 4), dtype=np.float32)
     z[2900:] = np.random.default_rng(1).normal(size=(100, 4)) + 9
@@ -457,12 +457,12 @@ def test_where_squares_vanish_in_float32_neighbours_are_those_of_its_differences
 @pytest.mark.parametrize("dim", [1, 2, 64])
 def test_what_is_compared_once_more_is_held_in_parts(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few dimensions, and so however many rows fit their own bound, products with all queries are bounded."""
-    monkeypatch.setattr(indexes, "_PAIRED", 64 * 500)
+    monkeypatch.setattr(rounding, "_PAIRED", 64 * 500)
     shapes = []
     nonzero = np.nonzero
     monkeypatch.setattr(np, "nonzero", lambda near: shapes.append(near.shape) or nonzero(near))
     z = np.random.default_rng(0).normal(size=(3000, dim)).astype(np.float32)
-    indexes.within(z[:64], z, np.full(64, 1e-3), 3)
+    rounding.within(z[:64], z, np.full(64, 1e-3), 3)
     assert shapes == [(64, 500)] * 6
 
 

@@ -143,7 +143,8 @@ LAYERS = [
         "numeric",
         "progress",
     },
-    {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "settle", "bank_input"},
+    {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "rounding"},
+    {"settle", "bank_input"},
     {"artifacts", "table_schema"},
     {
         "resume",
