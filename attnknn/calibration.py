@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from attnknn.errors import require
@@ -63,6 +62,8 @@ def _floored(probs: np.ndarray) -> np.ndarray:
 
 def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
     """T > 0 that minimises the NLL of softmax(logits/T) on rows (B, C), y (B,) (Guo et al. 2017)."""
+    from scipy.optimize import minimize_scalar  # takes a quarter of a second
+
     at = np.arange(len(y))
 
     def nll(log_t: float) -> float:

@@ -56,6 +56,20 @@ def prepare(
     return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.plain())
 
 
+def repeated(source: dict[str, Any], raw: Path, count: int, largest: int, **settings: Any) -> list[Split]:
+    """What `prepare` makes of a table by the seeds 0 … count − 1; nothing of images, and of more rows than `largest`.
+
+    Args:
+        settings: of `prepare`.
+    """
+    if source["kind"] not in ("csv", "sklearn") or not count:
+        return []
+    first = prepare(source, raw, 0, **settings)
+    if first.is_image or len(first.y) > largest:
+        return []
+    return [first, *(prepare(source, raw, seed, **settings) for seed in range(1, count))]
+
+
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
     """Rows of a class of n that go to (bank, fit, val, test): shares rounded down, but at least one row each.
 

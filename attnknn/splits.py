@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from attnknn.artifacts import Predictions
 from attnknn.errors import require
@@ -36,6 +35,8 @@ def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confid
         values: J ≥ 2, one a split.
         test_to_train: rows tested over rows trained on, of one split.
     """
+    from scipy import stats  # takes a second
+
     x = np.asarray(values, dtype=np.float64)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     error = sd * math.sqrt(1 / len(x) + test_to_train)

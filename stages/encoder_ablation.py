@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from attnknn.device import use_device
 from attnknn.files import read_json, write_csv
-from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import BESIDE, side_by_side
-from attnknn.study import fit_and_compare
 from stages.params import read_params, run
 
 METHODS = ("distance", "distance_vector", "attention", "linear_temperature")
@@ -17,15 +14,23 @@ def main(
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE of the configured encoder, and VARIANTS; write TABLE, empty without any."""
     p = read_params(dataset, "train_attention", "tune", "evaluate", "k_eval", "k_train", "device", "threads")
-    device, names = use_device(p.device, p.threads), read_json(variants / "variants.json")["variants"]
-    spaces = {"configured": Retrieved.load(embeddings, neighbours, evidence)} if names else {}
+    names = read_json(variants / "variants.json")["variants"]
+    if not names:
+        return write_csv(table, [], BESIDE)
+    # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
+    from attnknn.device import use_device
+    from attnknn.neighbourhood import Retrieved
+    from attnknn.study import fit_and_compare
+
+    device = use_device(p.device, p.threads)
+    spaces = {"configured": Retrieved.load(embeddings, neighbours, evidence)}
     spaces |= {name: Retrieved.load_whole(variants / str(place)) for place, name in enumerate(names)}
     fitting, grids = p.train_attention.model_dump(), p.tune.model_dump()
     found = {
         name: fit_and_compare([space], p.k_train, p.k_eval, fitting, grids, seed, device).test
         for name, space in spaces.items()
     }
-    write_csv(table, side_by_side(found, METHODS, p.evaluate.model_dump(), seed) if found else [], BESIDE)
+    write_csv(table, side_by_side(found, METHODS, p.evaluate.model_dump(), seed), BESIDE)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 from tqdm import tqdm
 
 from attnknn.artifacts import Predictions
-from attnknn.comparison import together
-from attnknn.device import processes, use_device
 from attnknn.files import read_json, write_csv
-from attnknn.neighbourhood import Retrieved
-from attnknn.parallel import in_order
 from attnknn.splits import COLUMNS, PAIRED, over_splits
-from attnknn.study import fit_and_compare
 from stages.params import read_params, run
 
 
 def one(folder: Path, seed: int, p: SimpleNamespace, device: str) -> Predictions:
     """What every method says of the test rows of the split in FOLDER."""
+    # What needs torch is imported here and below: where nothing was split anew, the stage takes no time.
+    from attnknn.comparison import together
+    from attnknn.neighbourhood import Retrieved
+    from attnknn.study import fit_and_compare
+
     spaces = [Retrieved.load_whole(folder / "space"), *Retrieved.load_folds(folder / "folds")]
     asked = {"memory": Retrieved.load_whole(folder / "asked"), "members": Retrieved.load_folds(folder / "members")}
     fitting, grids = p.train_attention.model_dump(), p.tune.model_dump()
@@ -30,13 +30,16 @@ def one(folder: Path, seed: int, p: SimpleNamespace, device: str) -> Predictions
 def main(dataset: str, splits: Path, plots: Path) -> None:
     """Read SPLITS; write what they amount to to PLOTS, empty where the data was not split anew."""
     p = read_params(dataset, "train_attention", "tune", "evaluate", "k_eval", "k_train", "device", "threads")
-    device, about = use_device(p.device, p.threads), read_json(splits / "splits.json")
-    calls = [partial(one, splits / str(seed), seed, p, device) for seed in about["seeds"]]
-    done = in_order(calls, processes(device, p.threads)) if calls else []
-    bar = tqdm(done, f"splits {dataset}", len(calls), unit="split", delay=2, disable=None)
-    found = dict(zip(about["seeds"], bar, strict=True))
-    table, paired = [], []
-    if found:
+    about, table, paired = read_json(splits / "splits.json"), [], []
+    if about["seeds"]:
+        from attnknn.device import processes, use_device
+        from attnknn.parallel import in_order
+
+        device = use_device(p.device, p.threads)
+        calls = [partial(one, splits / str(seed), seed, p, device) for seed in about["seeds"]]
+        done = in_order(calls, processes(device, p.threads))
+        bar = tqdm(done, f"splits {dataset}", len(calls), unit="split", delay=2, disable=None)
+        found = dict(zip(about["seeds"], bar, strict=True))
         table, paired = over_splits(found, about["rows"], p.evaluate.bins, p.evaluate.confidence)
     write_csv(plots / "splits" / f"{dataset}.csv", table, COLUMNS)
     write_csv(plots / "splits_paired" / f"{dataset}.csv", paired, PAIRED)

@@ -1,16 +1,33 @@
 """Encoders trained otherwise than the configured one, each with a memory of its own; only with encoder_ablation.run."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from attnknn.artifacts import Split
-from attnknn.device import use_device
-from attnknn.encoders import embed_split
 from attnknn.files import new_folder, write_json
-from attnknn.gather import retrieve
-from attnknn.indexes import set_threads
 from stages.params import merge, read_params, run
-from stages.schema import TrainEmbedder
-from stages.train_embedder import train
+
+
+def train_all(
+    variants: dict[str, dict[str, Any]], seed: int, split: Path, p: SimpleNamespace, label: str, out: Path
+) -> None:
+    """Write a folder a variant to OUT: embeddings, neighbours and evidence."""
+    # What needs torch is imported here: with nothing to train, as by default, the stage takes no time.
+    from attnknn.artifacts import Split
+    from attnknn.device import use_device
+    from attnknn.encoders import embed_split
+    from attnknn.gather import retrieve
+    from attnknn.indexes import set_threads
+    from stages.schema import TrainEmbedder
+    from stages.train_embedder import train
+
+    device, data = use_device(p.device, p.threads), Split.load(split)
+    set_threads(p.threads)
+    for place, (name, settings) in enumerate(variants.items()):
+        t = TrainEmbedder.model_validate(settings)
+        encoder, _ = train(data, t, seed, device, f"{label} {name}", None)
+        e = embed_split(encoder, data, device, t.bf16)
+        retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(out / str(place))
 
 
 def main(dataset: str, seed: int, split: Path, out: Path) -> None:
@@ -18,17 +35,12 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     p = read_params(
         dataset, "encoder_ablation", "train_embedder", "build_index", "evidence", "k_max", "device", "threads"
     )
-    device, data, whole = use_device(p.device, p.threads), Split.load(split), p.train_embedder.model_dump()
-    set_threads(p.threads)
-    wanted = p.encoder_ablation.variants if p.encoder_ablation.run else {}
+    whole, wanted = p.train_embedder.model_dump(), p.encoder_ablation.variants if p.encoder_ablation.run else {}
     variants = {name: merge(whole, change) for name, change in wanted.items() if merge(whole, change) != whole}
     with new_folder(out) as draft:
         write_json(draft / "variants.json", {"variants": list(variants)})
-        for place, (name, settings) in enumerate(variants.items()):
-            t = TrainEmbedder.model_validate(settings)
-            encoder, _ = train(data, t, seed, device, f"train_ablation {dataset}/{seed} {name}", None)
-            e = embed_split(encoder, data, device, t.bf16)
-            retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(draft / str(place))
+        if variants:
+            train_all(variants, seed, split, p, f"train_ablation {dataset}/{seed}", draft)
 
 
 if __name__ == "__main__":

@@ -8,26 +8,25 @@ from types import SimpleNamespace
 from tqdm import tqdm
 
 from attnknn.artifacts import Split
-from attnknn.datasets import prepare
-from attnknn.device import processes, use_device
-from attnknn.encoders import embed_split
+from attnknn.datasets import repeated
 from attnknn.files import new_folder, write_json
-from attnknn.gather import grown, retrieve
-from attnknn.indexes import set_threads
-from attnknn.neighbourhood import Retrieved
-from attnknn.parallel import in_order
-from attnknn.peers import answers
-from stages.crossfit import folds
 from stages.params import read_params, run
-from stages.train_embedder import train
 
 
 def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> None:
     """What the methods need of one split, to OUT: its space, folds, both as the test rows ask them, peers' answers."""
+    from attnknn.encoders import embed_split
+    from attnknn.gather import grown, retrieve
+    from attnknn.indexes import set_threads
+    from attnknn.neighbourhood import Retrieved
+    from attnknn.peers import answers
+    from stages.crossfit import folds
+    from stages.train_embedder import train
+
+    set_threads(1)
     encoder, _ = train(data, p.train_embedder, seed, device, f"split {seed}", None)
     e = embed_split(encoder, data, device, p.train_embedder.bf16)
-    searching = p.k_max, p.evidence.sizes, p.build_index.metric, device
-    ask = grown if p.splits.refit else retrieve
+    searching, ask = (p.k_max, p.evidence.sizes, p.build_index.metric, device), grown if p.splits.refit else retrieve
     retrieve(e, *searching).save(out / "space")
     ask(e, *searching).save(out / "asked")
     Retrieved.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
@@ -43,17 +42,18 @@ def main(dataset: str, raw: Path, out: Path) -> None:
         dataset, "sources", "prepare", "train_embedder", "build_index", "crossfit", "evidence", "peers", "splits",
         "k_max", "device", "threads",
     )  # fmt: skip
-    device, seeds = use_device(p.device, p.threads), range(p.splits.count)
-    set_threads(1)
-    draw = partial(prepare, p.sources, raw, **p.prepare.model_dump())
-    data = [draw(seed) for seed in seeds[:1] if p.sources["kind"] in ("csv", "sklearn")]
-    wanted = bool(data) and not data[0].is_image and len(data[0].y) <= p.splits.largest
-    data = [*data, *map(draw, seeds[1:])] if wanted else []
+    data = repeated(p.sources, raw, p.splits.count, p.splits.largest, **p.prepare.model_dump())
     with new_folder(out) as draft:
         write_json(draft / "splits.json", {"seeds": list(range(len(data))), "rows": len(data[0].y) if data else 0})
+        if not data:
+            return
+        # What needs torch is imported here and in `one`: where nothing is split anew, the stage takes no time.
+        from attnknn.device import processes, use_device
+        from attnknn.parallel import in_order
+
+        workers = processes(device := use_device(p.device, p.threads), p.threads)
         calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in enumerate(data)]
-        done = in_order(calls, processes(device, p.threads)) if calls else []
-        list(tqdm(done, f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
+        list(tqdm(in_order(calls, workers), f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
 
 
 if __name__ == "__main__":
