@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
-from attnknn.datasets import assign_parts, part_counts, prepare, subset_rows
+from attnknn.datasets import assign_parts, part_counts, prepare, repeated, subset_rows
 from attnknn.sources import download
 
 SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
@@ -111,6 +111,20 @@ def test_iris_counts_scaling_and_bytes(tmp_path):
     again = make(source, tmp_path)
     assert (again.x.tobytes(), again.part.tobytes()) == (split.x.tobytes(), split.part.tobytes())
     assert make(source, tmp_path, subset=60).x.shape == (60, 4)
+
+
+def test_only_small_tables_are_split_anew(tmp_path):
+    """A large table and images are split once: their test rows are not read by ten more splits."""
+    iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
+    ours = [make(iris, tmp_path, seed) for seed in range(3)]
+    anew = repeated(iris, tmp_path / "raw", 3, 150, **SHARES)
+    assert [split.part.tobytes() for split in anew] == [split.part.tobytes() for split in ours]
+    assert len({split.part.tobytes() for split in anew}) == 3
+    assert repeated(iris, tmp_path / "raw", 3, 149, **SHARES) == []
+    assert repeated(iris, tmp_path / "raw", 0, 150, **SHARES) == []
+    download(digits, tmp_path / "digits")
+    assert repeated(digits, tmp_path / "digits", 3, 5000, **SHARES) == []
+    assert repeated({"kind": "image_folder"}, tmp_path / "not there", 3, 5000, **SHARES) == []
 
 
 def test_folder_and_archives_give_the_same_split(tmp_path):
