@@ -12,9 +12,9 @@ from attnknn.report.answers import beyond, headline, out_of_reach
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
 from attnknn.report.experiments.evaluate import claim_rows
-from attnknn.report.results import CLEAN, Run, everywhere, joined
+from attnknn.report.results import CLEAN, OF_SPLITS, Run, everywhere, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown, said_markdown
-from attnknn.report.tables import comparison, digits_of, method_cell, p_value
+from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
 
 SCORES = ("accuracy", "nll", "ece")
 ROLES = ("without neighbours", "plain network", "other classifiers")  # whose best on val, by NLL, is shown
@@ -26,6 +26,11 @@ Every experiment on every dataset that was run, with 95 % intervals. Written by 
 `report/index.html`. p values of claims are combined over runs and Holm-adjusted in two families, those on
 the clean memory and those under changed memories; elsewhere the text says what was done.
 """
+SPLIT_DIGITS = 3
+LEFT_OUT = ("distance_vector", "linear", "cnn", "cnn_temperature")  # of the table over splits, which is long enough
+OVER_SPLITS = """A test set of thirty rows says little. Small tables are split, trained on and tested anew ten times:
+accuracy ± standard deviation over the splits, in brackets the NLL. The highest accuracy is bold, which is no claim:
+RESULTS.md has the tests."""
 START, END = "<!-- results -->", "<!-- /results -->"
 
 
@@ -58,6 +63,28 @@ def short(runs: list[Run], made: list[Claim]) -> Table:
     return Table("short", "", ["method", "Accuracy", "NLL", "ECE", "p, NLL"], rows)
 
 
+def over_splits(runs: list[Run]) -> Table | None:
+    """Every method over repeated splits, a column a dataset: accuracy ± deviation, and NLL; None without any."""
+    found = {run.dataset: run.tables[OF_SPLITS] for run in runs if OF_SPLITS in run.tables}
+    wide = {name: of.pivot(index="method", columns="metric") for name, of in found.items()}
+    methods = dict.fromkeys(method for of in found.values() for method in of["method"] if method not in LEFT_OUT)
+    rows: list[list[str | Cell]] = []
+    for method in methods:
+        row: list[str | Cell] = [method_cell(method)]
+        for of in wide.values():
+            cell: str | Cell = ""
+            if method in of.index:
+                accuracy, sd, nll = (
+                    fixed(of.loc[method, key], SPLIT_DIGITS)
+                    for key in (("value", "accuracy"), ("sd", "accuracy"), ("value", "nll"))
+                )
+                best = of.loc[method, ("value", "accuracy")] == of["value", "accuracy"].max()
+                cell = Cell(f"{accuracy} ± {sd}", nll, best)
+            row.append(cell)
+        rows.append(row)
+    return Table("over_splits", "", ["method", *found], rows) if found else None
+
+
 def text(section: Section) -> str:
     """A section as Markdown."""
     lines = [f"## {section.title}", "", section.question, ""]
@@ -85,7 +112,10 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     with new_file(Path("README.md")) as draft:
         results = "\n".join(f"- {line}" for line in answer)
-        results = f"{results}\n\n{as_markdown(short(runs, made))}\nMade with {versions}."
+        results = f"{results}\n\n{as_markdown(short(runs, made))}"
+        if anew := over_splits(runs):
+            results += f"\n{OVER_SPLITS}\n\n{as_markdown(anew)}"
+        results += f"\nMade with {versions}."
         draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
     parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples)]
