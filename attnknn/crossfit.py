@@ -1,4 +1,4 @@
-"""Which rows each fold of a cross-fit holds out, so that bank rows become queries that their encoder never saw."""
+"""Which rows each fold of a cross-fit holds out, so that these become queries that their encoder never saw."""
 
 import dataclasses
 
@@ -9,17 +9,22 @@ from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.errors import require
 
 
-def fold_splits(split: Split, folds: int, seed: int) -> list[Split]:
+def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> list[Split]:
     """The same rows with other parts in each fold, for an encoder of its own: stratified, each bank row held out once.
 
     Half of the rows that a fold holds out become its fit rows, half its val rows; the other bank rows stay its bank.
     The rows that all folds hold out count as test rows, which no fold reads.
 
+    Args:
+        refit: fit and val rows are bank rows too: for encoders trained anew once heads and baselines are tuned.
+
     Raises:
         InputError: a class has fewer bank rows than there are folds.
     """
     y, part = np.asarray(split.y), split.part
-    bank = split.rows(BANK)
+    if refit:
+        part = np.where(part == TEST, part, BANK).astype(part.dtype)
+    bank = np.flatnonzero(part == BANK)
     fewest = int(np.bincount(y[bank]).min())
     require(
         2 <= folds <= fewest,

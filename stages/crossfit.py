@@ -16,9 +16,11 @@ from stages.params import read_params, run
 from stages.train_embedder import train
 
 
-def folds(data: Split, p: SimpleNamespace, seed: int, device: str, label: str) -> Iterator[Retrieved]:
-    """The bank rows of DATA as queries, fold by fold; nothing where folds is 0."""
-    splits = fold_splits(data, p.crossfit.folds, seed) if p.crossfit.folds else []
+def folds(
+    data: Split, p: SimpleNamespace, seed: int, device: str, label: str, refit: bool = False
+) -> Iterator[Retrieved]:
+    """The bank rows of DATA as queries, or with REFIT all but test rows, fold by fold; nothing where folds is 0."""
+    splits = fold_splits(data, p.crossfit.folds, seed, refit) if p.crossfit.folds else []
     for fold, held in enumerate(splits):
         encoder, _ = train(held, p.train_embedder, seed, device, f"{label} {fold + 1}/{len(splits)}", None)
         z, logits = embed(encoder, held.x, device, p.train_embedder.bf16)

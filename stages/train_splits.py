@@ -30,7 +30,8 @@ def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> N
     retrieve(e, *searching).save(out / "space")
     ask(e, *searching).save(out / "asked")
     Retrieved.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
-    members = (ask(replace(space.embeddings, part=e.part), *searching) for space in held)
+    again = folds(data, p, seed, device, f"split {seed}, refit", refit=True) if p.splits.refit else held
+    members = (ask(replace(space.embeddings, part=e.part), *searching) for space in again)
     Retrieved.save_folds(members, out / "members")
     if p.peers.methods:
         answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
@@ -40,20 +41,19 @@ def main(dataset: str, raw: Path, out: Path) -> None:
     """Read RAW; write a folder a split to OUT, and none where the data is no table or a large one."""
     p = read_params(
         dataset, "sources", "prepare", "train_embedder", "build_index", "crossfit", "evidence", "peers", "splits",
-        "k_max", "device", "threads",
-    )  # fmt: skip
+        "k_max", "device", "threads")  # fmt: skip
     data = repeated(p.sources, raw, p.splits.count, p.splits.largest, **p.prepare.model_dump())
     with new_folder(out) as draft:
         write_json(draft / "splits.json", {"seeds": list(range(len(data))), "rows": len(data[0].y) if data else 0})
-        if not data:
-            return
-        # What needs torch is imported here and in `one`: where nothing is split anew, the stage takes no time.
-        from attnknn.device import processes, use_device
-        from attnknn.parallel import in_order
+        if data:
+            # What needs torch is imported here and in `one`: where nothing is split anew, the stage takes no time.
+            from attnknn.device import processes, use_device
+            from attnknn.parallel import in_order
 
-        workers = processes(device := use_device(p.device, p.threads), p.threads)
-        calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in enumerate(data)]
-        list(tqdm(in_order(calls, workers), f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
+            device = use_device(p.device, p.threads)
+            calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in enumerate(data)]
+            done = in_order(calls, processes(device, p.threads))
+            list(tqdm(done, f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Spl
     return Split(x.astype(np.uint8), y, parts(n, seed), tuple("abc"[:classes]))
 
 
-def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int, refit: bool = False) -> list[np.ndarray]:
     """The parts of each fold's split, whose rows and labels stay."""
     x, names = np.zeros((len(y), 1), dtype=np.float32), tuple("abc"[: int(y.max()) + 1])
     split = Split(x, y, part, names, ("f",))
-    made = fold_splits(split, folds, seed)
+    made = fold_splits(split, folds, seed, refit)
     assert all(of.x is split.x and of.y is split.y for of in made)
     return [of.part for of in made]
 

@@ -37,6 +37,17 @@ def test_fault_3_no_fold_has_a_held_out_row_of_the_dataset_in_bank_fit_or_val(
         assert (of[part == BANK] != TEST).all()
 
 
+def test_once_all_is_tuned_fit_and_val_rows_are_held_out_by_folds_too_and_test_rows_by_none() -> None:
+    split = blobs(182)
+    parts = fold_parts(split.y, split.part, 3, seed=0, refit=True)
+    known = split.part != TEST
+    assert {BANK, FIT, VAL, TEST} == set(split.part)
+    for of in parts:
+        np.testing.assert_array_equal(of != TEST, known)
+    held = np.stack([(of == FIT) | (of == VAL) for of in parts])
+    np.testing.assert_array_equal(held.sum(0), known.astype(int))
+
+
 def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:
     data = embedded(blobs(182))
     for part in fold_parts(data.y, data.part, 3, seed=0):

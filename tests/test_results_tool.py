@@ -71,6 +71,39 @@ def test_the_opponents_shown_are_those_that_val_rows_choose(tmp_path: Path) -> N
         assert table[2:] == ["Distance + vector scaling", "Attention", name], "there is no plain network here"
 
 
+def test_repeated_splits_get_a_table_of_their_own(tmp_path: Path) -> None:
+    """A column a dataset; the linear head as it is stays out, the highest accuracy among those shown is bold."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "README.md").write_text("<!-- results --><!-- /results -->")
+    head = "method,metric,splits,value,sd,low,high\n"
+    of = {
+        "birds": {"distance": 0.8, "attention": 0.8125, "linear": 0.99},
+        "fish": {"distance": 0.75, "attention": 0.5, "forest": 0.7},
+    }
+    for seed, (name, accuracies) in enumerate(of.items()):
+        write_results(tmp_path, name, seed, WIN)
+        rows = [
+            f"{m},accuracy,10,{value},0.03125,0,1\n{m},nll,10,{1 - value},0.1,0,1\n{m},ece,10,0,0,0,1\n"
+            for m, value in accuracies.items()
+        ]
+        (tmp_path / "plots/splits").mkdir(exist_ok=True)
+        (tmp_path / "plots/splits_paired").mkdir(exist_ok=True)
+        (tmp_path / f"plots/splits/{name}.csv").write_text(head + "".join(rows))
+        paired = "".join(f"attention,distance,{metric},10,0,1,-1,1,1\n" for metric in ("accuracy", "nll", "ece"))
+        (tmp_path / f"plots/splits_paired/{name}.csv").write_text(
+            f"method,baseline,metric,splits,difference,sd,low,high,p\n{paired}"
+        )
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    at = lines.index("| method | birds | fish |")
+    assert lines[at + 2 : at + 5] == [
+        "| Distance-weighted kNN | 0.800 ± 0.031 (0.200) | **0.750 ± 0.031** (0.250) |",
+        "| Attention | **0.812 ± 0.031** (0.188) | 0.500 ± 0.031 (0.500) |",
+        "| Random forest |  | 0.700 ± 0.031 (0.300) |",
+    ]
+
+
 def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no marks")
     done = run(tmp_path)

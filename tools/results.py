@@ -66,22 +66,15 @@ def short(runs: list[Run], made: list[Claim]) -> Table:
 def over_splits(runs: list[Run]) -> Table | None:
     """Every method over repeated splits, a column a dataset: accuracy ± deviation, and NLL; None without any."""
     found = {run.dataset: run.tables[OF_SPLITS] for run in runs if OF_SPLITS in run.tables}
-    wide = {name: of.pivot(index="method", columns="metric") for name, of in found.items()}
-    methods = dict.fromkeys(method for of in found.values() for method in of["method"] if method not in LEFT_OUT)
-    rows: list[list[str | Cell]] = []
-    for method in methods:
-        row: list[str | Cell] = [method_cell(method)]
-        for of in wide.values():
-            cell: str | Cell = ""
-            if method in of.index:
-                accuracy, sd, nll = (
-                    fixed(of.loc[method, key], SPLIT_DIGITS)
-                    for key in (("value", "accuracy"), ("sd", "accuracy"), ("value", "nll"))
-                )
-                best = of.loc[method, ("value", "accuracy")] == of["value", "accuracy"].max()
-                cell = Cell(f"{accuracy} ± {sd}", nll, best)
-            row.append(cell)
-        rows.append(row)
+    cells: dict[str, dict[str, Cell]] = {}
+    for name, of in found.items():
+        nll = of[of["metric"] == "nll"].set_index("method")["value"]
+        accuracy = of[(of["metric"] == "accuracy") & ~of["method"].isin(LEFT_OUT)]
+        for row in accuracy.to_dict("records"):
+            shown = f"{fixed(row['value'], SPLIT_DIGITS)} ± {fixed(row['sd'], SPLIT_DIGITS)}"
+            best = row["value"] == accuracy["value"].max()
+            cells.setdefault(row["method"], {})[name] = Cell(shown, fixed(nll[row["method"]], SPLIT_DIGITS), best)
+    rows = [[method_cell(method), *(of.get(name, "") for name in found)] for method, of in cells.items()]
     return Table("over_splits", "", ["method", *found], rows) if found else None
 
 

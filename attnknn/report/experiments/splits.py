@@ -114,7 +114,8 @@ def section(runs: Sequence[Run], alpha: float) -> Section:
         by_dataset([run for run in runs if run.dataset in repeated], lambda of: _part(of, alpha)),
         "Splits share most of their rows, so intervals and p values are those of the corrected resampled t-test "
         "(Nadeau & Bengio 2003), p adjusted by Holm's method over all rows of a dataset. The mean over folds is that "
-        "of the encoders of the cross-fit and the main one, each with its own memory. With splits.refit memories take "
-        "fit and val rows once all is tuned, and classifiers on the columns learn anew from these rows too.",
+        "of the encoders of the cross-fit and the main one, each with its own memory. With splits.refit fit and val "
+        "rows join the memories once all is tuned, and encoders of another cross-fit, of all these rows, and "
+        "classifiers on the columns learn anew; the main encoder does not.",
         "dvc exp run -S splits.count=20",
     )
