@@ -1,6 +1,6 @@
 """Raw files → `Split`: labels first, then the parts, then the values of the rows that are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -56,18 +56,22 @@ def prepare(
     return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.plain())
 
 
-def repeated(source: dict[str, Any], raw: Path, count: int, largest: int, **settings: Any) -> list[Split]:
-    """What `prepare` makes of a table by the seeds 0 … count − 1; nothing of images, and of more rows than `largest`.
+def repeated(
+    source: dict[str, Any], raw: Path, seeds: Sequence[int], largest: int, **settings: Any
+) -> dict[int, Split]:
+    """What `prepare` makes of a table by each seed: test rows drawn anew every time.
+
+    Nothing of images, of more rows than `largest`, and of an official test set, which no seed would change.
 
     Args:
         settings: of `prepare`.
     """
-    if source["kind"] not in ("csv", "sklearn") or not count:
-        return []
-    first = prepare(source, raw, 0, **settings)
+    if source["kind"] not in ("csv", "sklearn") or source.get("test") or not seeds:
+        return {}
+    first = prepare(source, raw, seeds[0], **settings)
     if first.is_image or len(first.y) > largest:
-        return []
-    return [first, *(prepare(source, raw, seed, **settings) for seed in range(1, count))]
+        return {}
+    return {seeds[0]: first} | {seed: prepare(source, raw, seed, **settings) for seed in seeds[1:]}
 
 
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:

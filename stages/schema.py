@@ -244,6 +244,7 @@ class Peers(Block):
 
 class Splits(Block):
     count: Whole
+    first: Seed
     largest: Whole
     refit: bool
 

@@ -1,4 +1,4 @@
-"""A table of few rows split anew by seeds 0, 1, …: encoder, memories, folds and peers of every split."""
+"""A table of few rows split anew by seeds one after another: encoder, memories, folds and peers of every split."""
 
 from dataclasses import replace
 from functools import partial
@@ -31,27 +31,27 @@ def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> N
     ask(e, *searching).save(out / "asked")
     Retrieved.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
     again = folds(data, p, seed, device, f"split {seed}, refit", refit=True) if p.splits.refit else held
-    members = (ask(replace(space.embeddings, part=e.part), *searching) for space in again)
-    Retrieved.save_folds(members, out / "members")
+    Retrieved.save_folds((ask(replace(of.embeddings, part=e.part), *searching) for of in again), out / "members")
     if p.peers.methods:
         answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
 
 
 def main(dataset: str, raw: Path, out: Path) -> None:
-    """Read RAW; write a folder a split to OUT, and none where the data is no table or a large one."""
+    """Read RAW; write a folder a split to OUT; where nothing is to be split anew, none, and torch is not imported."""
     p = read_params(
         dataset, "sources", "prepare", "train_embedder", "build_index", "crossfit", "evidence", "peers", "splits",
         "k_max", "device", "threads")  # fmt: skip
-    data = repeated(p.sources, raw, p.splits.count, p.splits.largest, **p.prepare.model_dump())
+    seeds, most = range(p.splits.first, p.splits.first + p.splits.count), p.splits.largest
+    data = repeated(p.sources, raw, seeds, most, **p.prepare.model_dump())
     with new_folder(out) as draft:
-        write_json(draft / "splits.json", {"seeds": list(range(len(data))), "rows": len(data[0].y) if data else 0})
+        rows = max((len(of.y) for of in data.values()), default=0)
+        write_json(draft / "splits.json", {"seeds": list(data), "rows": rows})
         if data:
-            # What needs torch is imported here and in `one`: where nothing is split anew, the stage takes no time.
             from attnknn.device import processes, use_device
             from attnknn.parallel import in_order
 
             device = use_device(p.device, p.threads)
-            calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in enumerate(data)]
+            calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in data.items()]
             done = in_order(calls, processes(device, p.threads))
             list(tqdm(done, f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
 

@@ -117,14 +117,16 @@ def test_only_small_tables_are_split_anew(tmp_path):
     """A large table and images are split once: their test rows are not read by ten more splits."""
     iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
     ours = [make(iris, tmp_path, seed) for seed in range(3)]
-    anew = repeated(iris, tmp_path / "raw", 3, 150, **SHARES)
-    assert [split.part.tobytes() for split in anew] == [split.part.tobytes() for split in ours]
-    assert len({split.part.tobytes() for split in anew}) == 3
-    assert repeated(iris, tmp_path / "raw", 3, 149, **SHARES) == []
-    assert repeated(iris, tmp_path / "raw", 0, 150, **SHARES) == []
+    anew = repeated(iris, tmp_path / "raw", range(3), 150, **SHARES)
+    assert [split.part.tobytes() for split in anew.values()] == [split.part.tobytes() for split in ours]
+    assert len({split.part.tobytes() for split in anew.values()}) == 3
+    assert repeated(iris, tmp_path / "raw", range(3), 149, **SHARES) == {}
+    assert repeated(iris, tmp_path / "raw", (), 150, **SHARES) == {}
     download(digits, tmp_path / "digits")
-    assert repeated(digits, tmp_path / "digits", 3, 5000, **SHARES) == []
-    assert repeated({"kind": "image_folder"}, tmp_path / "not there", 3, 5000, **SHARES) == []
+    assert repeated(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
+    official = {"kind": "csv", "train": {"path": "a.csv"}, "test": {"path": "b.csv"}, "target": "y"}
+    assert repeated(official, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    assert repeated({"kind": "image_folder"}, tmp_path / "not there", range(3), 5000, **SHARES) == {}
 
 
 def test_folder_and_archives_give_the_same_split(tmp_path):
