@@ -220,7 +220,8 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
         if list(frame.columns) != list(tables[0][0].columns):
             raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
     frame = pd.concat([frame for frame, _ in tables])
-    kind_of = kinds(frame, source.get("numeric", ()), source.get("categories", ()))
+    # By the first file alone: both may number their rows from 1.
+    kind_of = kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"

@@ -49,7 +49,9 @@ def fetch(
     mirror_folder: str = "",
     timeout: float = 30.0,
 ) -> None:
-    """Copy the file at `location` to `out`, from the mirror if that has one of its name.
+    """Copy the file at `location` to `out`; of an address, from the mirror if that has one of its name.
+
+    A path of this machine that is there is read itself, whatever the mirror has.
 
     Args:
         location: an http(s) address or a path.
@@ -65,7 +67,8 @@ def fetch(
     """
     name = base_name(location)
     looked = []
-    for place in [*_mirror_places(mirror, mirror_folder, name), location]:
+    local = not _is_url(location) and Path(location).expanduser().is_file()
+    for place in [*([] if local else _mirror_places(mirror, mirror_folder, name)), location]:
         try:
             with new_file(out) as draft:
                 got = _copy(place, draft, timeout)
@@ -78,8 +81,9 @@ def fetch(
             return
         except _Unavailable as reason:
             looked.append(f"{place} ({reason})")
+    path = "" if _is_url(location) else "correct the path, or "
     raise InputError(
-        f"{name}: not found at {' or '.join(looked)}; put {name} into a directory and name that in {MIRROR}"
+        f"{name}: not found at {' or '.join(looked)}; {path}put {name} into a directory and name that in {MIRROR}"
     )
 
 

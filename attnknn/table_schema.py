@@ -3,6 +3,7 @@
 It goes with what is made of the table, so that rows of another file can be checked against it and encoded alike.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,8 +20,14 @@ MISSING = "(missing)"
 QUANTILES = 1000  # the most that are kept of a column; one for 30 rows, and ten at least
 SCALES = ("standard", "quantile")
 _FEW = 20  # rows below which a running number may be chance
-_DATE = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{2}|\d{4})(?: .*)?"
-_DATES = 0.9  # share of a column's values that look like dates, from which on it is one of dates
+_APART = 0.95  # share of different texts, and of the whole numbers of a range, from which on they tell rows apart
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DATE = (
+    r"(?i:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{2}|\d{4})(?: .*)?|\d{4}[-/]\d{1,2}"
+    rf"|\d{{1,2}}[- ]{_MONTH}[- ,]+(?:\d{{2}}|\d{{4}})(?: .*)?|{_MONTH} \d{{1,2}},? \d{{4}}(?: .*)?)"
+)
+_DATES = 0.8  # share of a column's values that look like dates, from which on it is one of dates
+_NUMBERS = 0.9  # share of numbers among a column's values, from which on the others are faults
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,19 @@ class Schema:
         none of them.
 
         Raises:
-            InputError: a column is not there, or a value is no finite number where one is needed, or too large a one.
+            InputError: a column is not there or twice, or a value is no finite number where one is needed, or too large
+                a one, or no text where a category is.
         """
         wanted = [column.name for column in (*self.numeric, *self.categories)]
         missing = [name for name in wanted if name not in frame.columns]
         lacks = ", ".join(map(repr, missing))
         require(not missing, f"{_file(frame)}: no column {lacks}; the table that was learnt from has it, so add it")
+        twice = [name for name in wanted if list(frame.columns).count(name) > 1]
+        require(not twice, f"{_file(frame)}: column {', '.join(map(repr, twice))} appears twice; rename one")
+        for column in self.categories:  # 1 beside a missing value would have become 1.0, and true True
+            v = frame[column.name]
+            other = v.notna() & ~v.map(lambda value: isinstance(value, str))
+            _refuse(v, other, "no text; categories are told apart by their text in the file, so read it as text", False)
         for column in self.numeric:
             v = frame[column.name]
             _refuse(v, as_floats(v).isna() & v.notna(), "no number, as it was in the table that was learnt from")
@@ -151,30 +165,31 @@ def _texts(column: Any) -> Any:
 
 
 def _file(frame: Any) -> str:
-    """The file that a frame of `tables.read_csv` came from."""
-    return str(frame.index[0]).partition(" line ")[0] if len(frame) else "table"
+    """The file that a frame of `tables.read_rows` came from."""
+    file, line, _ = str(frame.index[0] if len(frame) else "").partition(" line ")
+    return file if line else "table"
 
 
-def _refuse(column: Any, wrong: Any, why: str) -> None:
+def _refuse(column: Any, wrong: Any, why: str, numeric: bool = True) -> None:
     if wrong.any():
-        where = column.index[wrong][0]
-        value = column[where]
-        shown = value if np.isinf(as_floats(column)[where]) else repr(value)
+        at = int(np.flatnonzero(wrong)[0])
+        value, where = column.iloc[at], column.index[at]
+        shown = value if numeric and np.isinf(as_floats(column).iloc[at]) else repr(getattr(value, "item", lambda: value)())
         raise InputError(f"{where}: column {column.name!r} is {shown}, {why}")
 
 
 def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:
     """What each column of strings is: `number` where every value is one, `id`, or `category`.
 
-    An id tells rows apart and says nothing of other rows: text that never repeats, or whole numbers one after another,
-    in twenty rows or more and beside other columns.
+    An id tells rows apart and says nothing of other rows: text that hardly ever repeats, or whole numbers that all
+    differ and either rise from row to row or leave hardly a gap; in twenty rows or more and beside other columns.
 
     Args:
         numeric, categories: columns for which this is said and not looked for.
 
     Raises:
-        InputError: a column has no value at all, an infinite one, or dates, or one of those named does not exist, is
-            named twice, or is named numeric and holds something else.
+        InputError: a column has no value at all, an infinite one, dates, or numbers beside something else, or one of
+            those named does not exist, is named twice, or is named numeric and holds something else.
     """
     file, given = _file(frame), ", ".join(map(str, frame.columns))
     for key, named in (("numeric", numeric), ("categories", categories)):
@@ -196,14 +211,18 @@ def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str]
             _refuse(column, no_number, "no number; correct it, or take the column out of `numeric`")
         if not no_number.any():
             _refuse(column, np.isinf(value), "infinite; give a finite value, or leave it empty")
+            if name not in numeric:
+                _refuse_dates(file, there, _days(there).all())
             found[name] = "id" if name not in numeric and _running(value) else "number"
-        elif there.astype(str).str.fullmatch(_DATE).mean() >= _DATES:
-            raise InputError(
-                f"{file}: column {name!r} holds dates (such as {there.iloc[0]!r}); put numbers in its place (the year, "
-                "days since some day), or name it in `drop`, or in `categories` if each date is one"
-            )
-        else:
-            found[name] = "id" if len(there) == len(column) >= _FEW and there.is_unique else "category"
+            continue
+        _refuse_dates(file, there, there.astype(str).str.fullmatch(_DATE).mean() >= _DATES)
+        mend = "correct it, name it in `missing` if it stands for no value, or the column in `categories`"
+        if no_number[there.index].mean() <= 1 - _NUMBERS:
+            _refuse(column, no_number, f"no number, as the other values of the column are; {mend}")
+        bare = there.astype(str).str.replace(",", "", regex=False)
+        if as_floats(bare).notna().mean() >= _NUMBERS:
+            _refuse(column, no_number, "a number with a comma; write 1.5 and 1000, or name the column in `categories`")
+        found[name] = "id" if len(there) >= _FEW and there.nunique() >= _APART * len(there) else "category"
     if set(found.values()) == {"id"}:  # what counts rows may still say something, where there is nothing else
         found = {name: "id" if as_floats(frame[name]).isna().any() else "number" for name in found}
     require(
@@ -214,10 +233,27 @@ def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str]
     return found
 
 
+def _days(there: Any) -> Any:
+    """Which of these numbers are days as 20210303: their digits name a month and a day of the last two centuries."""
+    v = as_floats(there)
+    month, day = v // 100 % 100, v % 100
+    return (v % 1 == 0) & v.between(19000101, 21001231) & month.between(1, 12) & day.between(1, 31)
+
+
+def _refuse_dates(file: str, there: Any, dates: bool) -> None:
+    if dates:
+        raise InputError(
+            f"{file}: column {there.name!r} holds dates (such as {there.iloc[0]!r}); put numbers in its place (the "
+            "year, days since some day), or name it in `drop`, or in `categories` if each date is one"
+        )
+
+
 def _running(value: Any) -> bool:
-    """Whether these are whole numbers, each one more than another."""
-    ordered = np.sort(value.to_numpy())
-    return len(ordered) >= _FEW and bool((ordered[0] % 1 == 0) and (np.diff(ordered) == 1).all())
+    """Whether these are whole numbers, no two the same, that rise from row to row or leave hardly a gap."""
+    v = value.to_numpy()
+    if len(v) < _FEW or not (v % 1 == 0).all() or len(np.unique(v)) < len(v):
+        return False
+    return bool((np.diff(v) > 0).all() or len(v) >= _APART * (v.max() - v.min() + 1))
 
 
 def fit_schema(frame: Any, kind_of: Mapping[str, str], bank: np.ndarray, scale: str = "standard") -> Schema:
@@ -230,7 +266,7 @@ def fit_schema(frame: Any, kind_of: Mapping[str, str], bank: np.ndarray, scale: 
         scale: `standard` takes mean and standard deviation, `quantile` ranks.
 
     Raises:
-        InputError: an unknown scale.
+        InputError: an unknown scale, or a column of values so large that their deviation is no number.
     """
     require(scale in SCALES, f"numeric: {scale}; allowed are {', '.join(SCALES)}")
     known = frame[bank]
@@ -244,6 +280,8 @@ def fit_schema(frame: Any, kind_of: Mapping[str, str], bank: np.ndarray, scale: 
             v = np.where(np.isnan(v), median, v)
             with np.errstate(over="ignore", invalid="ignore"):
                 spread = float(v.std())
+            large = f"column {name!r}: values as large as {np.abs(v).max(initial=0):.3g}; give them in a larger unit"
+            require(math.isfinite(spread), large)
             levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))
             quantiles = tuple(map(float, np.quantile(v, levels))) if scale == "quantile" else ()
             mean, spread = float(v.mean()), spread if spread > 1e-12 * np.abs(v).max(initial=0) else 1.0

@@ -1,8 +1,9 @@
 """CSV files → columns of strings, and class numbers."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,50 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
 
 
 def read_csv(
+    path: Path, target: str, *, target_strip: str = "", drop: Sequence[str] = (), **layout: Any
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Features and raw labels of a CSV file, as `read_rows` gives them.
+
+    Args:
+        path: the file.
+        target: the column of the labels.
+        target_strip: characters to strip from both ends of a label.
+        drop: columns to leave out.
+        layout: of `read_rows`.
+
+    Raises:
+        InputError: the file is missing or malformed, or a column or label is.
+    """
+    frame = read_rows(path, **layout, strip={target: target_strip})
+    _check_columns(path.name, list(frame.columns), target, drop)
+    labels = frame.pop(target)
+    if labels.isna().any():
+        where = labels.index[labels.isna()][0]
+        raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
+    return frame.drop(columns=list(drop)), labels
+
+
+def read_rows(
     path: Path,
-    target: str,
     *,
     columns: Sequence[str] | None = None,
     separator: str = ",",
     comment: str = "",
     missing: Sequence[str] = (),
-    target_strip: str = "",
-    drop: Sequence[str] = (),
-) -> tuple[pd.DataFrame, pd.Series]:
-    """Features and raw labels of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
+    strip: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """A data frame of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
 
     Args:
         path: the file, UTF-8.
-        target: the column of the labels.
         columns: names of all columns, where the file has no header line.
         separator: one character.
         comment: lines that start with it are skipped; empty for none.
         missing: what stands for a missing value, besides the empty string, NA, N/A, NaN and NULL.
-        target_strip: characters to strip from both ends of a label.
-        drop: columns to leave out.
+        strip: characters to strip from both ends of a column's values.
 
     Raises:
-        InputError: the file is missing or malformed, or a column or label is.
+        InputError: the file is missing or malformed.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -54,7 +75,9 @@ def read_csv(
         if not rows:
             raise InputError(f"{path.name}: empty; give a file with a header line and rows")
         columns, rows = [name.strip() for name in rows[0][1]], rows[1:]
-    _check_columns(path.name, columns, target, drop)
+    for name in columns:
+        if list(columns).count(name) > 1:
+            raise InputError(f"{path.name}: column {name!r} appears twice; rename one")
     for line, row in rows:
         if len(row) != len(columns):
             raise InputError(
@@ -66,22 +89,16 @@ def read_csv(
     index = [f"{path.name} line {line}" for line, _ in rows]
     frame: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns), dtype=object)
     frame = frame.apply(lambda column: column.str.strip())
-    frame[target] = frame[target].str.strip(target_strip + " ")
-    frame = frame.mask(frame.isin([*MISSING, *missing]))
-    labels = frame.pop(target)
-    if labels.isna().any():
-        where = labels.index[labels.isna()][0]
-        raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
-    return frame.drop(columns=list(drop)), labels
+    for name in strip:
+        if name in frame.columns:
+            frame[name] = frame[name].str.strip(strip[name] + " ")
+    return frame.mask(frame.isin([*MISSING, *missing]))
 
 
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
     given = ", ".join(columns)
-    for name in columns:
-        if list(columns).count(name) > 1:
-            raise InputError(f"{file}: column {name!r} appears twice; rename one")
     if target not in columns:
-        raise InputError(f"{file}: no target column {target!r}; correct `target` (columns are {given})")
+        raise InputError(f"{file}: no target column {target!r}; correct `target` or `separator` (columns are {given})")
     for name in drop:
         if name not in columns or name == target:
             raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})")

@@ -48,7 +48,16 @@ def test_what_a_column_is_can_be_said():
 
 
 @pytest.mark.parametrize(
-    "values", [[f"p{i * 7919 % 104729}" for i in range(N)], list(range(5, N + 5)), [str(i) for i in range(N, 0, -1)]]
+    "values",
+    [
+        [f"p{i * 7919 % 104729}" for i in range(N)],
+        list(range(5, N + 5)),
+        [str(i) for i in range(N, 0, -1)],
+        [f"p{i % (N - 1)}" for i in range(N)],  # one twice
+        [None, *(f"p{i}" for i in range(N - 1))],  # one missing
+        [i + (i > 30) for i in range(N, 0, -1)],  # a gap
+        [1000 + 17 * i + i * i for i in range(N)],  # rising from row to row
+    ],
 )
 def test_ids_are_left_out(values):
     frame = table(key=values)
@@ -64,21 +73,33 @@ def test_ids_are_left_out(values):
     [
         [i / 2 for i in range(N)],  # no whole numbers
         [*range(N - 1), N - 2],  # one twice
-        [f"p{i % (N - 1)}" for i in range(N)],
-        [None, *(f"p{i}" for i in range(N - 1))],  # not everywhere
+        [f"p{i % (N * 9 // 10)}" for i in range(N)],  # a tenth of them twice
+        [7 * i % 61 * 50 for i in range(1, N + 1)],  # whole, all different, and anywhere
     ],
 )
-def test_what_repeats_or_is_missing_is_no_id(values):
+def test_what_repeats_is_no_id(values):
     assert kinds(table(key=values))["key"] != "id"
     assert kinds(table(10, key=range(10)))["key"] == "number"  # of ten rows that may be chance
     assert kinds(table(key=range(N))[["key"]]) == {"key": "number"}  # there is nothing else
 
 
 @pytest.mark.parametrize(
-    "day", ["2021-03-{:02d}", "2021-03-{:02d}T10:00:00Z", "{}.3.2021", "3/{}/21", "2021/3/{} 10:15"]
+    "day",
+    [
+        "2021-03-{:02d}",
+        "2021-03-{:02d}T10:00:00Z",
+        "{}.3.2021",
+        "3/{}/21",
+        "2021/3/{} 10:15",
+        "{} Mar 2021",
+        "{}-March-21",
+        "MAR {}, 2021",
+        "20210{:01d}03",
+        "202103{:02d}",
+    ],
 )
 def test_dates_are_refused_in_a_line(day):
-    frame = table(signed_up=[day.format(1 + i % 28) for i in range(N)])
+    frame = table(signed_up=[day.format(1 + i % 9) for i in range(N)])
     with pytest.raises(InputError, match=r"^t.csv: column 'signed_up' holds dates \(such as .*name it in `drop`, or"):
         kinds(frame)
     assert kinds(frame, categories=["signed_up"])["signed_up"] == "category"
@@ -88,6 +109,14 @@ def test_dates_are_refused_in_a_line(day):
     ("frame", "told", "line"),
     [
         (table(b=[None] * N), {}, "t.csv: column 'b' has no value at all"),
+        (
+            table(b=[*(f"{i / 7}" for i in range(N - 3)), "?", "1", "1"]),
+            {},
+            "t.csv line 59: column 'b' is '?', no number, as the other values",
+        ),
+        (table(b=[f"{i},5" for i in range(N)]), {}, "t.csv line 2: column 'b' is '0,5', a number with a comma; write"),
+        (table(b=["12,345"] * N), {}, "t.csv line 2: column 'b' is '12,345', a number with a comma; write 1.5 and"),
+        (table(b=[f"2021-{1 + i % 12}" for i in range(N)]), {}, "t.csv: column 'b' holds dates (such as '2021-1')"),
         (table(b=[np.inf, *range(N - 1)]), {}, "t.csv line 2: column 'b' is inf, infinite"),
         (table(), {"numeric": ["c"]}, "t.csv line 2: column 'c' is 'y', no number; correct it, or"),
         (table(), {"numeric": ["d"]}, "t.csv: 'd' in `numeric` is no feature column (they are a, c)"),
@@ -99,6 +128,26 @@ def test_columns_that_cannot_be_used(frame, told, line):
     with pytest.raises(InputError) as caught:
         kinds(frame, **told)
     assert str(caught.value).startswith(line)
+
+
+def test_values_without_a_deviation_are_refused():
+    frame = table(b=[f"{7 * i % 61}e200" for i in range(N)])
+    with pytest.raises(InputError, match=r"^column 'b': values as large as 6e\+201; give them in a larger unit$"):
+        fit_schema(frame, kinds(frame), np.ones(N, bool))
+
+
+def test_categories_are_texts_and_columns_are_there_once():
+    """pandas makes 1 beside nothing 1.0, and true True: as categories they would be none, without a word."""
+    frame = table(k=["1", None, "2"] * (N // 3), t=["true", "false"] * (N // 2))
+    schema = fit_schema(frame, kinds(frame, categories=["k"]), np.ones(N, bool))
+    for column, values, shown in (("k", [1.0, np.nan, 2.0] * (N // 3), "1.0"), ("t", [True, False] * (N // 2), "True")):
+        with pytest.raises(InputError) as caught:
+            schema.encode(frame.assign(**{column: values}))
+        assert str(caught.value).startswith(f"t.csv line 2: column {column!r} is {shown}, no text; categories are told")
+    with pytest.raises(InputError, match=r"^t\.csv: column 'a' appears twice; rename one$"):
+        schema.encode(pd.concat([frame, frame[["a"]]], axis=1))
+    with pytest.raises(InputError, match=r"^table: no column 'k'; the table that was learnt from has it, so add it$"):
+        schema.encode(frame.drop(columns="k").reset_index(drop=True))
 
 
 @pytest.mark.parametrize(
