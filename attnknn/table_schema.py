@@ -174,7 +174,9 @@ def _refuse(column: Any, wrong: Any, why: str, numeric: bool = True) -> None:
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
         value, where = column.iloc[at], column.index[at]
-        shown = value if numeric and np.isinf(as_floats(column).iloc[at]) else repr(getattr(value, "item", lambda: value)())
+        shown = (
+            value if numeric and np.isinf(as_floats(column).iloc[at]) else repr(getattr(value, "item", lambda: value)())
+        )
         raise InputError(f"{where}: column {column.name!r} is {shown}, {why}")
 
 

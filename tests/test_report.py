@@ -13,7 +13,7 @@ import yaml
 from attnknn.errors import InputError
 from attnknn.plots import METHODS
 from attnknn.report.build import read_all, write_report
-from attnknn.report.experiments.ablation import ablated, carried, unlearned
+from attnknn.report.experiments.ablation import ablated, carried, read_by_parts, unlearned
 from attnknn.report.experiments.calibration import calibrations
 from attnknn.report.experiments.memory import table as conditions
 from attnknn.report.experiments.noise import KINDS
@@ -220,6 +220,21 @@ def test_the_parts_missed_most_are_told_by_validation() -> None:
     expected = "rises most without e (+0.100), without a b (+0.050), without f (+0.020)."
     assert carried(ablated(pd.DataFrame(rows)), 3).endswith(expected)
     assert carried(ablated(pd.DataFrame([rows[0], rows[3]])), 3) == "No part that is taken out raises the NLL on val."
+
+
+def test_what_the_parts_of_the_retrieval_head_move_is_told_with_adjusted_p() -> None:
+    run = {"metric": "nll", "repeat": 0, "validation": 0.5, "value": 0.5, "low": 0.0, "high": 0.0}
+    rows = [
+        {**run, "variant": "full", "group": "full", "reference": "full", "difference": 0.0, "p": 1.0},
+        {**run, "variant": "retrieval", "group": "reference", "reference": "full", "difference": 0.01, "p": 0.001},
+        {**run, "variant": "retrieval without shared key", "group": "retrieval", "difference": 0.0014, "p": 0.02},
+        {**run, "variant": "retrieval with dropout", "group": "retrieval", "difference": -0.003, "p": 0.9},
+    ]
+    frame = pd.DataFrame([{"reference": "retrieval", **row} for row in rows])
+    # Two are tested: the smaller p counts twice.
+    said = "The retrieval head's NLL on test rows moves, p by Holm's method: without shared key +0.0014 (p .040), "
+    assert read_by_parts(ablated(frame), 4) == f"{said}with dropout −0.0030 (p .900)."
+    assert read_by_parts(ablated(frame[:2]), 4) == ""
 
 
 def test_no_memory_section_points_to_one_that_is_not_there(page: tuple[str, Path]) -> None:

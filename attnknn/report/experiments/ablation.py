@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from attnknn import plots as pictures
-from attnknn.report.claims import combined_p
+from attnknn.report.claims import combined_p, holm
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import by_dataset, digits_of, fixed, p_value
@@ -80,6 +80,22 @@ def carried(ablated: pd.DataFrame, digits: int) -> str:
     return f"Taken out one at a time, the NLL on val rises most {', '.join(named)}."
 
 
+def read_by_parts(ablated: pd.DataFrame, digits: int) -> str:
+    """What each part of the retrieval head moves its NLL on test rows by, in words; "" where there is none.
+
+    Args:
+        ablated: of `ablated`.
+    """
+    nll = ablated[(ablated["metric"] == "nll") & (ablated["group"] == "retrieval")]
+    if nll.empty:
+        return ""
+    moves = [
+        f"{row['variant'].removeprefix('retrieval ')} {fixed(row['difference'], digits, True)} (p {p_value(p)})"
+        for row, p in zip(nll.to_dict("records"), holm(nll["p"].tolist()), strict=True)
+    ]
+    return f"The retrieval head's NLL on test rows moves, p by Holm's method: {', '.join(moves)}."
+
+
 def parts_table(ablated: pd.DataFrame, digits: int) -> Table:
     """Every variant with what it moves, in its groups.
 
@@ -118,6 +134,7 @@ def _part(runs: Sequence[Run]) -> Part:
     else:
         words = carried(found, digits) + (f" Means over {heads} heads" if heads > 1 else " One head each")
         words += f", {still} of which did not learn." if still else "."
+    words = "\n".join(filter(None, (words, read_by_parts(found, digits + 1))))
     return Part(runs[0].dataset, words, shown, [parts_table(found, digits)])
 
 
@@ -129,10 +146,10 @@ def section(runs: Sequence[Run]) -> Section:
         "Each part is taken out of the head, put into it, and tried alone; the historic form and a head that reads its "
         "neighbours instead of counting votes stand beside.",
         by_dataset([r for r in runs if "ablation" in r.tables], _part),
-        "To choose parts, read the NLL on val; everything else is of the test rows. p values are as measured, of the "
-        "test rows given these heads: they do not hold how fits differ, and are no claims. On a clean balanced bank "
-        "the class prior is constant, so what taking it out moves is the spread of fits. Under a cross-fit, val is "
-        "the rows of all folds too, but for what is fitted on the main embeddings alone: compare those with full, "
-        "without folds.",
+        "To choose parts, read the NLL on val; everything else is of the test rows. In the tables p values are as "
+        "measured, of the test rows given these heads: they do not hold how fits differ, and are no claims. On a clean "
+        "balanced bank the class prior is constant, so what taking it out moves is the spread of fits. Under a "
+        "cross-fit, val is the rows of all folds too, but for what is fitted on the main embeddings alone: compare "
+        "those with full, without folds.",
         "dvc repro ablation",
     )
