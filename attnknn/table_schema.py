@@ -20,14 +20,18 @@ MISSING = "(missing)"
 QUANTILES = 1000  # the most that are kept of a column; one for 30 rows, and ten at least
 SCALES = ("standard", "quantile")
 _FEW = 20  # rows below which a running number may be chance
-_APART = 0.95  # share of different texts, and of the whole numbers of a range, from which on they tell rows apart
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_APART = 0.95  # share of different values from which on they tell rows apart
+_DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DATE = (
-    r"(?i:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{2}|\d{4})(?: .*)?|\d{4}[-/]\d{1,2}"
-    rf"|\d{{1,2}}[- ]{_MONTH}[- ,]+(?:\d{{2}}|\d{{4}})(?: .*)?|{_MONTH} \d{{1,2}},? \d{{4}}(?: .*)?)"
+    rf"(?i:\d{{4}}[-/.]{_DAY}[-/.]{_DAY}(?:[T ].*)?|{_DAY}[-/.]{_DAY}[-/.](?:\d{{2}}|\d{{4}})(?: .*)?"
+    rf"|\d{{4}}[-/](?:0[1-9]|1[0-2])|{_DAY}[- ]{_MONTH}[- ,]+(?:\d{{2}}|\d{{4}})(?: .*)?"
+    rf"|{_MONTH} {_DAY},? \d{{4}}(?: .*)?|{_MONTH}[- ]\d{{2,4}})"
 )
+_COMMA = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+,\d+)"
+_CODE, _CODES = r"0\d+", 0.05  # numbers that begin with 0 are codes, where so large a share of a column does
 _DATES = 0.8  # share of a column's values that look like dates, from which on it is one of dates
 _NUMBERS = 0.9  # share of numbers among a column's values, from which on the others are faults
+_MARKS = 3  # different texts, up to which they are marks beside numbers, of which there are many more
 
 
 @dataclass(frozen=True)
@@ -183,15 +187,18 @@ def _refuse(column: Any, wrong: Any, why: str, numeric: bool = True) -> None:
 def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:
     """What each column of strings is: `number` where every value is one, `id`, or `category`.
 
-    An id tells rows apart and says nothing of other rows: text that hardly ever repeats, or whole numbers that all
-    differ and either rise from row to row or leave hardly a gap; in twenty rows or more and beside other columns.
+    An id tells rows apart and says nothing of other rows: text that hardly ever repeats, or whole numbers that hardly
+    ever do and fill half of their range or more; in twenty rows or more and beside other columns. Of other whole
+    numbers that only rise, or fall, from row to row somebody has to say what they are. Numbers that begin with 0 are
+    texts.
 
     Args:
         numeric, categories: columns for which this is said and not looked for.
 
     Raises:
-        InputError: a column has no value at all, an infinite one, dates, or numbers beside something else, or one of
-            those named does not exist, is named twice, or is named numeric and holds something else.
+        InputError: a column has no value at all, an infinite one, dates, numbers beside something else, or whole
+            numbers in order, or one of those named does not exist, is named twice, or is named numeric and holds
+            something else.
     """
     file, given = _file(frame), ", ".join(map(str, frame.columns))
     for key, named in (("numeric", numeric), ("categories", categories)):
@@ -211,18 +218,20 @@ def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str]
         no_number = value.isna() & column.notna()
         if name in numeric:
             _refuse(column, no_number, "no number; correct it, or take the column out of `numeric`")
-        if not no_number.any():
+        texts = there.astype(str)
+        coded = name not in numeric and texts.str.fullmatch(_CODE).mean() >= _CODES
+        if not no_number.any() and not coded:
             _refuse(column, np.isinf(value), "infinite; give a finite value, or leave it empty")
             if name not in numeric:
-                _refuse_dates(file, there, _days(there).all())
-            found[name] = "id" if name not in numeric and _running(value) else "number"
+                _refuse_dates(file, there, _days(there).mean() >= _DATES)
+            found[name] = "number" if name in numeric else _counted(file, there)
             continue
-        _refuse_dates(file, there, there.astype(str).str.fullmatch(_DATE).mean() >= _DATES)
+        _refuse_dates(file, there, texts.str.fullmatch(_DATE).mean() >= _DATES)
         mend = "correct it, name it in `missing` if it stands for no value, or the column in `categories`"
-        if no_number[there.index].mean() <= 1 - _NUMBERS:
-            _refuse(column, no_number, f"no number, as the other values of the column are; {mend}")
-        bare = there.astype(str).str.replace(",", "", regex=False)
-        if as_floats(bare).notna().mean() >= _NUMBERS:
+        marks, numbers = column[no_number].nunique(), value.nunique()
+        if no_number.sum() <= (1 - _NUMBERS) * len(there) or (marks <= _MARKS and numbers > _FEW):
+            _refuse(column, no_number, f"no number, as other values of the column are; {mend}")
+        if (texts.str.fullmatch(_COMMA) | as_floats(texts).notna()).mean() >= _NUMBERS and not coded:
             _refuse(column, no_number, "a number with a comma; write 1.5 and 1000, or name the column in `categories`")
         found[name] = "id" if len(there) >= _FEW and there.nunique() >= _APART * len(there) else "category"
     if set(found.values()) == {"id"}:  # what counts rows may still say something, where there is nothing else
@@ -250,12 +259,21 @@ def _refuse_dates(file: str, there: Any, dates: bool) -> None:
         )
 
 
-def _running(value: Any) -> bool:
-    """Whether these are whole numbers, no two the same, that rise from row to row or leave hardly a gap."""
-    v = value.to_numpy()
-    if len(v) < _FEW or not (v % 1 == 0).all() or len(np.unique(v)) < len(v):
-        return False
-    return bool((np.diff(v) > 0).all() or len(v) >= _APART * (v.max() - v.min() + 1))
+def _counted(file: str, there: Any) -> str:
+    """`id` or `number`: what numbers are, in the order of the rows; see `kinds`."""
+    v = as_floats(there).to_numpy()
+    apart, steps = len(np.unique(v)), np.diff(v)
+    if len(v) < _FEW or not (v % 1 == 0).all() or apart < _APART * len(v):
+        return "number"
+    if v.max() - v.min() + 1 <= 2 * apart:
+        return "id"
+    if (steps >= 0).all() or (steps <= 0).all():
+        way = "rise" if v[-1] > v[0] else "fall"
+        raise InputError(
+            f"{file}: column {there.name!r} holds whole numbers that only {way} from row to row; name it in `drop` if "
+            "they count rows, or in `numeric` if they say something"
+        )
+    return "number"
 
 
 def fit_schema(frame: Any, kind_of: Mapping[str, str], bank: np.ndarray, scale: str = "standard") -> Schema:

@@ -12,7 +12,7 @@ import pandas as pd
 from attnknn.errors import InputError
 from attnknn.table_schema import as_floats
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
+MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none")
 
 
 def read_csv(
@@ -55,7 +55,7 @@ def read_rows(
         columns: names of all columns, where the file has no header line.
         separator: one character.
         comment: lines that start with it are skipped; empty for none.
-        missing: what stands for a missing value, besides the empty string, NA, N/A, NaN and NULL.
+        missing: what stands for a missing value, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
 
     Raises:
@@ -67,8 +67,8 @@ def read_rows(
             lines = ("\n" if comment and line.startswith(comment) else line for line in file)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows = [(reader.line_num, row) for row in reader if row]
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run `dvc repro` to download it") from None
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{path}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
         raise InputError(f"{path.name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
     if columns is None:

@@ -228,13 +228,29 @@ def test_what_the_parts_of_the_retrieval_head_move_is_told_with_adjusted_p() -> 
         {**run, "variant": "full", "group": "full", "reference": "full", "difference": 0.0, "p": 1.0},
         {**run, "variant": "retrieval", "group": "reference", "reference": "full", "difference": 0.01, "p": 0.001},
         {**run, "variant": "retrieval without shared key", "group": "retrieval", "difference": 0.0014, "p": 0.02},
-        {**run, "variant": "retrieval with dropout", "group": "retrieval", "difference": -0.003, "p": 0.9},
+        {
+            **run,
+            "variant": "retrieval with dropout",
+            "group": "retrieval",
+            "difference": -0.003,
+            "p": 0.9,
+            "value": 0.6,
+        },
     ]
     frame = pd.DataFrame([{"reference": "retrieval", **row} for row in rows])
     # Two are tested: the smaller p counts twice.
-    said = "The retrieval head's NLL on test rows moves, p by Holm's method: without shared key +0.0014 (p .040), "
+    said = "The retrieval head's NLL on test rows moves, more being worse, p by Holm's method: "
+    said += "without shared key +0.0014 (p .040); "
     assert read_by_parts(ablated(frame), 4) == f"{said}with dropout −0.0030 (p .900)."
     assert read_by_parts(ablated(frame[:2]), 4) == ""
+    stuck = [
+        {**rows[2], "variant": f"retrieval without {name}", "value": 0.7, "reference": "retrieval"} for name in "ab"
+    ]
+    both = pd.concat([frame, pd.DataFrame(stuck)])
+    assert (
+        read_by_parts(ablated(both), 4)
+        == f"{said}with dropout −0.0030 (p .900); 2 changes left heads that did not learn."
+    )
 
 
 def test_no_memory_section_points_to_one_that_is_not_there(page: tuple[str, Path]) -> None:

@@ -56,7 +56,10 @@ def test_what_a_column_is_can_be_said():
         [f"p{i % (N - 1)}" for i in range(N)],  # one twice
         [None, *(f"p{i}" for i in range(N - 1))],  # one missing
         [i + (i > 30) for i in range(N, 0, -1)],  # a gap
-        [1000 + 17 * i + i * i for i in range(N)],  # rising from row to row
+        [min(i * 7 % 61, 59) for i in range(1, N + 1)],  # in any order, with a repeat
+        [*range(N - 1), N - 2],
+        [None, *range(N - 1)],
+        [None, *range(2 * N, 2, -2)],
     ],
 )
 def test_ids_are_left_out(values):
@@ -72,7 +75,6 @@ def test_ids_are_left_out(values):
     "values",
     [
         [i / 2 for i in range(N)],  # no whole numbers
-        [*range(N - 1), N - 2],  # one twice
         [f"p{i % (N * 9 // 10)}" for i in range(N)],  # a tenth of them twice
         [7 * i % 61 * 50 for i in range(1, N + 1)],  # whole, all different, and anywhere
     ],
@@ -112,11 +114,27 @@ def test_dates_are_refused_in_a_line(day):
         (
             table(b=[*(f"{i / 7}" for i in range(N - 3)), "?", "1", "1"]),
             {},
-            "t.csv line 59: column 'b' is '?', no number, as the other values",
+            "t.csv line 59: column 'b' is '?', no number, as other values",
         ),
+        (
+            table(b=[*(f"{i / 7}" for i in range(N // 2)), *["?", "unknown"] * (N // 4)]),
+            {},
+            "t.csv line 32: column 'b' is '?'",
+        ),
+        (
+            table(b=[i * i for i in range(N)]),
+            {},
+            "t.csv: column 'b' holds whole numbers that only rise from row to row",
+        ),
+        (table(b=[None, *(-i * i for i in range(N - 1))]), {}, "t.csv: column 'b' holds whole numbers that only fall"),
+        (table(b=[*(f"202103{1 + i % 28:02d}" for i in range(N - 1)), "0"]), {}, "t.csv: column 'b' holds dates"),
         (table(b=[f"{i},5" for i in range(N)]), {}, "t.csv line 2: column 'b' is '0,5', a number with a comma; write"),
         (table(b=["12,345"] * N), {}, "t.csv line 2: column 'b' is '12,345', a number with a comma; write 1.5 and"),
-        (table(b=[f"2021-{1 + i % 12}" for i in range(N)]), {}, "t.csv: column 'b' holds dates (such as '2021-1')"),
+        (
+            table(b=[f"2021-{1 + i % 12:02d}" for i in range(N)]),
+            {},
+            "t.csv: column 'b' holds dates (such as '2021-01')",
+        ),
         (table(b=[np.inf, *range(N - 1)]), {}, "t.csv line 2: column 'b' is inf, infinite"),
         (table(), {"numeric": ["c"]}, "t.csv line 2: column 'c' is 'y', no number; correct it, or"),
         (table(), {"numeric": ["d"]}, "t.csv: 'd' in `numeric` is no feature column (they are a, c)"),
@@ -128,6 +146,15 @@ def test_columns_that_cannot_be_used(frame, told, line):
     with pytest.raises(InputError) as caught:
         kinds(frame, **told)
     assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [("12-34-5678", "99-14-2000"), ("2019-20", "2020-21"), ("1,2,3", "4,1,3,1"), ("01234", "90210"), ("5+", "3")],
+)
+def test_what_only_looks_like_dates_or_numbers_is_a_category(texts):
+    assert kinds(table(b=list(texts) * (N // 2)))["b"] == "category"
+    assert kinds(table(b=["01234", "90210"] * (N // 2)), numeric=["b"])["b"] == "number"
 
 
 def test_values_without_a_deviation_are_refused():
