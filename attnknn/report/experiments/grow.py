@@ -31,8 +31,8 @@ def _part(runs: Sequence[Run], level: Level) -> Part:
     for metric, name in (("accuracy", "accuracy"), ("nll", "NLL")):
         row: Any = own.loc[metric]
         move = fixed(row["difference"], digits + 1, True)
-        said.append(f"attention's {name} {move} (p {p_value(row['p'])}, {row['finding']})")
-    text += "; ".join(said)
+        said.append(f"{name} {move} (p {p_value(row['p'])}, {row['finding']})")
+    text += f"Attention: {'; '.join(said)}"
     made: list[Sequence[str | Cell]] = []
     for method in dict.fromkeys(found["method"]):
         made.append([method_cell(str(method))])
