@@ -1,0 +1,127 @@
+"""A cascaded Perceiver IO: a set of points goes in, a few latents stand for it, and answer for any coordinate.
+
+    latents₁ … M learned vectors ─cross-attend to the points─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
+    coordinate queries ─cross-attend to L→ values there
+
+Jaegle et al. (2022), Perceiver IO; the cascade widens its latents stage by stage, each stage looking at the points anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnknn.errors import require
+from attnknn.fields.coordinates import fourier_features, gaussian_frequencies, grid
+
+
+@dataclass(frozen=True)
+class FieldConfig:
+    """Sizes of a field.
+
+    Attributes:
+        height, width, channels: of an image, C channels.
+        frequencies: of the Fourier features of its coordinates, so E = 2·frequencies.
+        scale: their standard deviation.
+        dims: width of the latents in each stage of the cascade; the last is D.
+        latents: M, how many.
+        heads: of every attention; they divide each of dims.
+        depth: self-attention blocks after each stage's cross-attention.
+        seed: draws the frequencies.
+    """
+
+    height: int
+    width: int
+    channels: int
+    frequencies: int
+    scale: float
+    dims: Sequence[int]
+    latents: int
+    heads: int
+    depth: int
+    seed: int
+
+
+def attention(
+    q: Float[Tensor, "B M D"], k: Float[Tensor, "B N D"], v: Float[Tensor, "B N D"], heads: int
+) -> Float[Tensor, "B M D"]:
+    """softmax(q·kᵀ / √(D/H))·v in H heads."""
+    split = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))  # (B, H, ·, D/H)
+    return F.scaled_dot_product_attention(*split).transpose(1, 2).flatten(-2)
+
+
+class Attend(nn.Module):
+    """x + W·attention(norm(x), norm(context)), then + a feed-forward layer of it; over x itself without a context."""
+
+    def __init__(self, dim: int, context: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.norm_context = nn.LayerNorm(dim), nn.LayerNorm(context)
+        self.query, self.key_value = nn.Linear(dim, dim, bias=False), nn.Linear(context, 2 * dim, bias=False)
+        self.out = nn.Linear(dim, dim)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim)
+        )
+
+    def forward(self, x: Float[Tensor, "B M D"], context: Float[Tensor, "B N E"] | None = None) -> Tensor:
+        """(B, M, D) of x (B, M, D) and what it looks at (B, N, E)."""
+        k, v = self.key_value(self.norm_context(x if context is None else context)).chunk(2, dim=-1)  # (B, N, D)
+        x = x + self.out(attention(self.query(self.norm(x)), k, v, self.heads))
+        return x + self.feed_forward(x)
+
+
+class Field(nn.Module):
+    """Points of an image to latents, latents to values at coordinates; see the module.
+
+    Values are between 0 and 1; points are named by their places, row by row.
+
+    Raises:
+        InputError: heads do not divide a width.
+    """
+
+    def __init__(self, config: FieldConfig) -> None:
+        super().__init__()
+        uneven = [dim for dim in config.dims if dim % config.heads]
+        require(not uneven, f"heads: {config.heads} do not divide dims {uneven}; give a number that divides them all")
+        self.config = config
+        first, last, heads = config.dims[0], config.dims[-1], config.heads
+        frequencies = gaussian_frequencies(config.frequencies, config.scale, config.seed)
+        self.positions: Tensor  # (N, E), worked out once
+        self.register_buffer("positions", fourier_features(grid(config.height, config.width), frequencies))
+        self.latents = nn.Parameter(0.02 * torch.randn(config.latents, first))  # (M, D₁)
+        self.of_value = nn.Linear(config.channels, first)
+        self.of_place = nn.Linear(2 * config.frequencies, first, bias=False)
+        self.widen = nn.ModuleList(nn.Linear(*of) for of in pairwise(config.dims))
+        self.look = nn.ModuleList(Attend(dim, first, heads) for dim in config.dims)
+        self.think = nn.ModuleList(
+            nn.ModuleList(Attend(dim, dim, heads) for _ in range(config.depth)) for dim in config.dims
+        )
+        self.queries = nn.Linear(2 * config.frequencies, last)
+        self.answer = Attend(last, last, heads)
+        self.values = nn.Sequential(nn.LayerNorm(last), nn.Linear(last, config.channels))
+
+    def encode(self, values: Float[Tensor, "B P C"], at: Int[Tensor, "B P"]) -> Float[Tensor, "B M D"]:
+        """Latents of images of which P points are known. The order of the points makes no difference.
+
+        Args:
+            values: of the points.
+            at: their places.
+        """
+        # One product for all places: those of a batch are P times as many.
+        context = self.of_value(2 * values - 1) + self.of_place(self.positions)[at]  # (B, P, D₁)
+        x = self.latents.expand(len(values), -1, -1)
+        for stage, (look, think) in enumerate(zip(self.look, self.think, strict=True)):
+            x = look(self.widen[stage - 1](x) if stage else x, context)  # (B, M, Dᵢ)
+            for block in think:  # type: ignore[union-attr]
+                x = block(x)
+        return x
+
+    def decode(self, latents: Float[Tensor, "B M D"], at: Int[Tensor, " Q"] | None = None) -> Float[Tensor, "B Q C"]:
+        """Values at places, the same for all images; everywhere by default."""
+        positions = self.positions if at is None else self.positions[at]
+        queries = self.queries(positions).expand(len(latents), -1, -1)
+        return 0.5 + 0.5 * self.values(self.answer(queries, latents))

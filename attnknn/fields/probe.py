@@ -1,0 +1,100 @@
+"""What a small transformer, and a linear layer, read off latents: the view of a representation that is not kNN's."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL
+
+
+class SmallTransformer(nn.Module):
+    """Tokens (B, L, I) → logits (B, C): project, add places, pre-norm blocks, mean, a linear layer."""
+
+    def __init__(self, inputs: int, tokens: int, n_classes: int, dim: int, heads: int, layers: int, dropout: float):
+        super().__init__()
+        self.project = nn.Linear(inputs, dim)
+        self.places = nn.Parameter(0.02 * torch.randn(tokens, dim))
+        block = nn.TransformerEncoderLayer(
+            dim, heads, 2 * dim, dropout, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
+        self.classify = nn.Linear(dim, n_classes)
+
+    def forward(self, tokens: Float[Tensor, "B L I"]) -> Float[Tensor, "B C"]:
+        return self.classify(self.blocks(self.project(tokens) + self.places).mean(1))
+
+
+def transformer_probe(
+    tokens: Float[Tensor, "N L I"],
+    y: Int[np.ndarray, " N"],
+    part: Int[np.ndarray, " N"],
+    n_classes: int,
+    *,
+    dim: int,
+    heads: int,
+    layers: int,
+    dropout: float,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    device: str = "cpu",
+) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "V C"], int]:
+    """Train on bank and fit rows by Adam; probabilities of test and val rows at the epoch of lowest NLL on val, and it.
+
+    Tokens are standardised, channel by channel, as bank rows are.
+    """
+    torch.manual_seed(seed)
+    known = torch.from_numpy(np.flatnonzero((part == BANK) | (part == FIT)))
+    of_bank = tokens[torch.from_numpy(np.flatnonzero(part == BANK))].float()
+    mean, std = of_bank.mean((0, 1)), of_bank.std((0, 1)).clamp_min(1e-6)
+    rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
+    labels = torch.from_numpy(np.asarray(y))
+    net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
+    mover = torch.optim.Adam(net.parameters(), lr=lr)
+
+    def batch(at: Tensor) -> Tensor:
+        return ((tokens[at].float() - mean) / std).to(device)
+
+    @torch.inference_mode()
+    def probs(at: Tensor) -> np.ndarray:
+        net.eval()
+        return torch.cat([net(batch(some)).softmax(1).cpu() for some in at.split(500)]).numpy()
+
+    best: tuple[float, int, np.ndarray, np.ndarray] | None = None
+    for epoch in range(epochs):
+        net.train()
+        order = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed * 100_003 + epoch))]
+        for at in order.split(batch_size):
+            loss = F.cross_entropy(net(batch(at)), labels[at].to(device))
+            mover.zero_grad(set_to_none=True)
+            loss.backward()
+            mover.step()
+        on_val = probs(rows[VAL])
+        nll = -float(np.log(on_val[np.arange(len(on_val)), y[rows[VAL].numpy()]].clip(1e-37)).mean())
+        if best is None or nll < best[0]:
+            best = nll, epoch + 1, probs(rows[TEST]), on_val
+    assert best is not None
+    return best[2], best[3], best[1]
+
+
+def linear_probe(
+    z: Float[np.ndarray, "N D"], y: np.ndarray, part: np.ndarray, strengths: Sequence[float]
+) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "V C"], float]:
+    """Logistic regression on bank and fit rows, standardised; probabilities of test and val rows, and C by NLL on val."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    known, val, test = (np.isin(part, of) for of in ((BANK, FIT), (VAL,), (TEST,)))
+    found = []
+    for strength in strengths:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=1000))
+        on_val = model.fit(z[known], y[known]).predict_proba(z[val])
+        found.append((-float(np.log(on_val[np.arange(len(on_val)), y[val]].clip(1e-37)).mean()), strength, model, on_val))
+    _, strength, model, on_val = min(found, key=lambda one: one[0])
+    return model.predict_proba(z[test]).astype(np.float32), on_val.astype(np.float32), strength

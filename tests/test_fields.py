@@ -1,0 +1,203 @@
+"""Neural fields: what goes in, in which order, and what they are trained on, by hand-computed numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.errors import InputError
+from attnknn.fields.contexts import draw_points, nearest_filled, points_of, shown
+from attnknn.fields.coordinates import fourier_features, gaussian_frequencies, grid
+from attnknn.fields.objectives import alike, contrast, psnr
+from attnknn.fields.perceiver import Field, FieldConfig, attention
+from attnknn.fields.training import as_values, latents_of, reconstruct, train_field
+
+H, W, C, B = 5, 7, 3, 11
+
+
+def field(**changed: object) -> Field:
+    torch.manual_seed(0)
+    sizes = {"height": H, "width": W, "channels": C, "frequencies": 6, "scale": 1.0, "dims": (8, 12), "latents": 5}
+    return Field(FieldConfig(**{**sizes, "heads": 4, "depth": 1, "seed": 0, **changed})).eval()  # type: ignore[arg-type]
+
+
+def pictures(n: int = B, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, (n, C, H, W), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+
+
+def test_coordinates_run_from_edge_to_edge_row_by_row() -> None:
+    at = grid(2, 3)
+    assert at.tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
+    assert grid(1, 1).tolist() == [[0, 0]]
+
+
+def test_fourier_features_by_hand_and_of_one_length() -> None:
+    frequencies = torch.tensor([[0.25, 1.0], [0.0, 0.5]])
+    made = fourier_features(torch.tensor([[1.0, 0.5]]), frequencies)  # phases π/2 and 2.5π
+    torch.testing.assert_close(made, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
+    many = fourier_features(grid(H, W), gaussian_frequencies(6, 15.0, 0))
+    torch.testing.assert_close(many.square().sum(1), torch.full((H * W,), 6.0))
+
+
+def test_attention_is_the_textbook_s() -> None:
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, n, 6, generator=generator) for n in (3, 5, 5))
+    parts = []
+    for h in range(2):
+        of = slice(3 * h, 3 * h + 3)
+        weights = (q[..., of] @ k[..., of].mT / math.sqrt(3)).softmax(-1)
+        parts.append(weights @ v[..., of])
+    torch.testing.assert_close(attention(q, k, v, 2), torch.cat(parts, -1))
+
+
+def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
+    net, values = field(), as_values(pictures())
+    at = draw_points("image", B, H * W, 13, torch.Generator().manual_seed(2))
+    order = torch.randperm(13, generator=torch.Generator().manual_seed(3))
+    one, other = net.encode(shown(values, at), at), net.encode(shown(values, at[:, order]), at[:, order])
+    torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+    assert not torch.allclose(one, net.encode(shown(values, at[:, order]), at), atol=1e-3), "but on where they are"
+
+
+@pytest.mark.parametrize("sampler", ["image", "batch"])
+def test_a_sparse_context_of_all_points_is_the_full_one(sampler: str) -> None:
+    net, values = field(), as_values(pictures())
+    everything = draw_points("full", B, H * W, 1, torch.Generator())
+    points = points_of(H * W, 1.0, 3)
+    at = draw_points(sampler, B, H * W, points, torch.Generator().manual_seed(4))
+    torch.testing.assert_close(net.encode(shown(values, at), at), net.encode(values, everything), atol=0, rtol=0)
+
+
+def test_points_are_different_shared_or_not_and_as_many_as_asked() -> None:
+    generator = torch.Generator().manual_seed(5)
+    own, shared = (draw_points(sampler, B, H * W, 9, generator) for sampler in ("image", "batch"))
+    for at in (own, shared):
+        assert at.shape == (B, 9)
+        assert (at.diff(dim=1) > 0).all()
+        assert 0 <= at.min() and at.max() < H * W
+    assert (shared == shared[0]).all()
+    assert len({tuple(row) for row in own.tolist()}) == B
+    assert [points_of(*of) for of in ((1024, 0.2, 64), (64, 0.2, 64), (64, 0.2, 8), (10, 0.29, 1), (5, 0.1, 9))] == [
+        204, 64, 12, 2, 5,
+    ]  # fmt: skip
+
+
+def test_nearest_filling_by_hand() -> None:
+    values = torch.arange(6.0).reshape(1, 6, 1)  # of a 2 × 3 image
+    at = torch.tensor([[0, 5]])
+    # Rows lie 2 apart, columns 1. Pixel 1 is nearer to 0, and 4 to 5; 2 and 3 are as near to either, so the first.
+    assert nearest_filled(values, at, grid(2, 3)).flatten().tolist() == [0, 0, 0, 0, 5, 5]
+    full = draw_points("full", 1, 6, 6, torch.Generator())
+    torch.testing.assert_close(nearest_filled(values, full, grid(2, 3)), values)
+
+
+def test_psnr_by_hand() -> None:
+    assert psnr(0.01) == pytest.approx(20)
+    assert psnr(1.0) == 0
+    assert psnr(0.0) == math.inf
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_contrast_of_identical_views_has_its_known_minimum(n: int) -> None:
+    """Corners of a simplex are as far apart as n vectors can be; gradient descent finds nothing below it."""
+    corners = torch.eye(n) - 1 / n
+    least = math.log(1 + (n - 1) * math.exp((-1 / (n - 1) - 1) / 0.5))
+    assert contrast(corners, corners, 0.5).item() == pytest.approx(least, abs=1e-6)
+    z = torch.randn(n, n + 2, generator=torch.Generator().manual_seed(n), requires_grad=True)
+    mover = torch.optim.Adam([z], lr=0.05)
+    for _ in range(400):
+        mover.zero_grad()
+        loss = contrast(z, z, 0.5)
+        loss.backward()
+        mover.step()
+    assert loss.item() == pytest.approx(least, abs=1e-3)
+    assert loss.item() >= least - 1e-5
+
+
+def test_contrast_by_a_loop_and_of_all_the_same() -> None:
+    generator = torch.Generator().manual_seed(6)
+    a, b = (torch.randn(5, 4, generator=generator) for _ in range(2))
+    cos = [[float(x @ y / x.norm() / y.norm()) / 0.2 for y in b] for x in a]
+    rows = [-cos[i][i] + math.log(sum(math.exp(c) for c in cos[i])) for i in range(5)]
+    columns = [-cos[i][i] + math.log(sum(math.exp(cos[j][i]) for j in range(5))) for i in range(5)]
+    assert contrast(a, b, 0.2).item() == pytest.approx((sum(rows) + sum(columns)) / 10, abs=1e-5)
+    assert contrast(torch.ones(5, 4), torch.ones(5, 4), 0.2).item() == pytest.approx(math.log(5))
+
+
+def test_soft_targets_become_the_identity_and_do_not_push_copies_apart() -> None:
+    values = as_values(pictures(6))
+    values[1] = values[0]
+    targets = alike(values, 0.05)
+    torch.testing.assert_close(targets.sum(1), torch.ones(6))
+    torch.testing.assert_close(targets[:2, :2], torch.full((2, 2), 0.5))
+    torch.testing.assert_close(targets[2:, 2:], torch.eye(4))
+    z = torch.randn(6, 3, generator=torch.Generator().manual_seed(7))
+    hard = contrast(z[2:], z[2:], 0.3)
+    assert contrast(z[2:], z[2:], 0.3, alike(values[2:], 1e-3)).item() == pytest.approx(hard.item(), abs=1e-6)
+
+
+SETTINGS = {
+    "share": 0.3, "least": 4, "batch_size": 8, "lr": 3e-3, "weight_decay": 0.0, "warmup": 0.1, "grad_clip": 1.0, "decoded": 0,
+    "temperature": 0.1, "soft": 0.0, "augment": {"flip": False, "crop": 0, "jitter": 0.0, "rotate": 0.0, "cutout": 0},
+    "bf16": False, "compile": False, "seed": 0,
+}  # fmt: skip
+
+
+def test_a_field_learns_32_images_by_heart() -> None:
+    net = field(dims=(32, 64), latents=16, frequencies=16)
+    x = pictures(32).numpy()
+    settings = {**SETTINGS, "batch_size": 32, "epochs": 600, "contrast_weight": 0.0, "sampler": "full"}
+    train_field(net, x, x[:4], **settings)
+    at = draw_points("full", 32, H * W, 1, torch.Generator())
+    assert psnr(reconstruct(net, x, at, "cpu")[1]) >= 30
+
+
+def test_what_was_shown_is_not_what_is_judged() -> None:
+    """The error of a sparse context counts hidden pixels alone: by a field whose answer is grey everywhere."""
+    net, x = field(), pictures().numpy()
+    with torch.no_grad():
+        for parameter in net.values.parameters():
+            parameter.zero_()
+    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(8))
+    values = as_values(torch.from_numpy(x))
+    hidden = torch.ones(B, H * W).scatter_(1, at, 0.0).bool()
+    expected = (values[hidden] - 0.5).square().mean().item()
+    assert reconstruct(net, x, at, "cpu", batch_size=4)[1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_killed_run_goes_on(tmp_path) -> None:
+    x, made = pictures(20).numpy(), []
+    settings = {**SETTINGS, "epochs": 3, "contrast_weight": 0.5, "sampler": "image"}
+
+    class Killed(Exception):
+        pass
+
+    def kill(row: dict[str, float]) -> None:
+        if row["epoch"] == 2:
+            raise Killed
+
+    for resume in (None, tmp_path / "state"):
+        net = field()
+        if resume:
+            with pytest.raises(Killed):
+                train_field(net, x, x[:4], **settings, resume=resume, progress=kill)
+            net = field()
+        history = train_field(net, x, x[:4], **settings, resume=resume)
+        assert [row["epoch"] for row in history] == [1, 2, 3]
+        made.append(net.state_dict())
+    for name, tensor in made[0].items():
+        assert torch.equal(tensor, made[1][name]), name
+
+
+def test_latents_are_the_same_in_parts_and_in_training_mode() -> None:
+    net, x = field().train(), pictures().numpy()
+    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(9))
+    one, parts = latents_of(net, x, at, "cpu"), latents_of(net, x, at, "cpu", batch_size=3)
+    torch.testing.assert_close(one, parts, atol=1e-6, rtol=0)
+    assert net.training
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^heads: 5 do not divide dims \[8, 12\]; give a number"):
+        field(heads=5)
