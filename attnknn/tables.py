@@ -12,7 +12,7 @@ import pandas as pd
 from attnknn.errors import InputError
 from attnknn.table_schema import as_floats
 
-MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none")
+MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 
 
 def read_csv(

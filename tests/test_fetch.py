@@ -116,6 +116,17 @@ def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkey
     assert (tmp_path / "by_path").read_bytes() == (tmp_path / "by_mirror").read_bytes() == DATA
 
 
+def test_a_path_that_is_there_is_read_itself_whatever_the_mirror_has(mirror, tmp_path):
+    own = tmp_path / "own" / "data.csv"
+    own.parent.mkdir()
+    own.write_bytes(b"mine")
+    for place in (mirror, tmp_path / "mirror of nobody"):
+        place.mkdir(exist_ok=True)
+        (place / "data.csv").write_bytes(b"theirs")
+        fetch(str(own), tmp_path / "out.csv", str(place))
+        assert (tmp_path / "out.csv").read_bytes() == b"mine"
+
+
 def test_wrong_checksum_in_the_mirror_is_told_and_not_passed_over(mirror, tmp_path, serve):
     good = serve(partial(Folder, directory=str(mirror)))
     bad = tmp_path / "bad"

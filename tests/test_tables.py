@@ -3,7 +3,7 @@
 import pandas as pd
 
 from attnknn.table_schema import as_floats
-from attnknn.tables import class_numbers, read_csv
+from attnknn.tables import class_numbers, read_csv, read_rows
 
 ADULT = """|1x3 Cross validator
 25, Private, 11th, ? , <=50K.
@@ -44,3 +44,15 @@ def test_classes_by_map_and_by_value():
     assert (y.tolist(), classes) == ([1, 0, 2], ("a", "b", "c"))
     y, classes = class_numbers(pd.Series(["10", "9", "10"]))
     assert (y.tolist(), classes) == ([1, 0, 1], ("9", "10"))
+
+
+def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\nnone,None\nn/a,mild\n")
+    frame, labels = read_csv(path, "y")
+    assert labels.tolist() == ["None", "mild"]
+    assert frame["a"].iloc[0] == "none"
+    assert frame["a"].isna().tolist() == [False, True]
+    with_target, alone = read_rows(path), read_rows(path, missing=["none"])
+    assert list(with_target.columns) == ["a", "y"]
+    assert alone["a"].isna().all()
