@@ -5,14 +5,16 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+_SHOWN = ("loss", "val_accuracy", "val_psnr")
+
 
 @contextmanager
 def epochs_shown(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """A function that takes each epoch's row (epoch, loss, val_accuracy) and shows it."""
+    """A function that takes each epoch's row (epoch, loss, val_accuracy or val_psnr) and shows it."""
     with tqdm(total=total, desc=name, unit="epoch", delay=2, disable=None) as bar:
 
         def show(row: Mapping[str, float]) -> None:
             bar.n = int(row["epoch"])
-            bar.set_postfix(loss=f"{row['loss']:.3f}", val_accuracy=f"{row['val_accuracy']:.4f}")
+            bar.set_postfix({name: f"{value:.4g}" for name, value in row.items() if name in _SHOWN})
 
         yield show

@@ -295,6 +295,80 @@ class Tta(Block):
     padding: Count
 
 
+class FieldSize(Block):
+    frequencies: Count
+    scale: Positive
+    dims: Annotated[list[Count], Field(min_length=1)]
+    latents: Count
+    heads: Count
+    depth: Whole
+    least: Count
+    decoded: Whole
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    lr: Positive
+    muon: Positive
+    bf16: bool
+    compile: bool
+
+    @model_validator(mode="after")
+    def _heads(self) -> "FieldSize":
+        uneven = [dim for dim in self.dims if dim % self.heads]
+        if uneven:
+            raise ValueError(f"heads: {self.heads} do not divide dims {uneven}; give a number that divides them all")
+        return self
+
+
+class Finetune(Block):
+    epochs: Annotated[float, Field(gt=0, le=1)]
+    rate: Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainField(Block):
+    size: Name
+    sizes: dict[Name, FieldSize]
+    sampler: Literal["image", "batch"]
+    share: Annotated[float, Field(gt=0, le=1)]
+    warmup: Rate
+    grad_clip: Positive
+    contrast_weight: Positive
+    temperature: Positive
+    soft: NonNegative
+    augment: Augment
+    finetune: Finetune
+
+    @model_validator(mode="after")
+    def _known(self) -> "TrainField":
+        if self.size != "none" and self.size not in self.sizes:
+            raise ValueError(f"size: {self.size} is not among sizes; known are none, {', '.join(self.sizes)}")
+        return self
+
+
+class Transformer(Block):
+    patch: Count
+    dim: Count
+    heads: Count
+    layers: Count
+    dropout: Rate
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    lr: Positive
+
+    @model_validator(mode="after")
+    def _heads(self) -> "Transformer":
+        if self.dim % self.heads:
+            raise ValueError(f"heads: {self.heads} do not divide dim {self.dim}; give a number that does")
+        return self
+
+
+class Probe(Block):
+    strengths: Annotated[list[Positive], Field(min_length=1)]
+    transformers: dict[Name, Transformer]
+    resamples: Annotated[int, Field(ge=100)]
+    tsne_rows: Count
+    pictures: Count
+
+
 class Ensemble(Block):
     ks: Annotated[list[Count], Field(min_length=1)]
 
@@ -420,6 +494,7 @@ class Overrides(Block):
     crossfit: dict[str, Any]
     train_attention: dict[str, Any]
     tta: dict[str, Any]
+    train_field: dict[str, Any]
 
 
 class Preset(Block):
@@ -475,6 +550,8 @@ class Params(Block):
     explain: Explain
     ablation: Ablation
     encoder_ablation: EncoderAblation
+    train_field: TrainField
+    probe: Probe
     sources: dict[Name, Source]
     overrides: dict[Name, Overrides]
 
@@ -490,6 +567,9 @@ class Params(Block):
         for key, values in lists.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{key}: {values} names one twice")
+        size = self.train_field.size
+        if size != "none" and size not in self.probe.transformers:
+            raise ValueError(f"probe.transformers: none for train_field.size {size}; add one of that name")
         if max(self.evidence.sizes) > self.k_max:
             raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
         for name in self.datasets:

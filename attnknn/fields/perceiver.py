@@ -7,16 +7,19 @@ Jaegle et al. (2022), Perceiver IO; the cascade widens its latents stage by stag
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnknn.errors import require
+from attnknn.errors import InputError, require
 from attnknn.fields.coordinates import fourier_features, gaussian_frequencies, grid
+from attnknn.files import load_weights, save_weights
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ def attention(
     q: Float[Tensor, "B M D"], k: Float[Tensor, "B N D"], v: Float[Tensor, "B N D"], heads: int
 ) -> Float[Tensor, "B M D"]:
     """softmax(q·kᵀ / √(D/H))·v in H heads."""
-    split = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))  # (B, H, ·, D/H)
-    return F.scaled_dot_product_attention(*split).transpose(1, 2).flatten(-2)
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))  # (B, H, ·, D/H)
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
 
 
 class Attend(nn.Module):
@@ -64,8 +67,12 @@ class Attend(nn.Module):
         self.query, self.key_value = nn.Linear(dim, dim, bias=False), nn.Linear(context, 2 * dim, bias=False)
         self.out = nn.Linear(dim, dim)
         self.feed_forward = nn.Sequential(
-            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim)
+            nn.LayerNorm(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
         )
+        # Wide enough that heads differ from the start: from torch's own start every head sees the mean of all points,
+        # and most of a short training goes by before one looks anywhere.
+        for layer in (self.query, self.key_value):
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
 
     def forward(self, x: Float[Tensor, "B M D"], context: Float[Tensor, "B N E"] | None = None) -> Tensor:
         """(B, M, D) of x (B, M, D) and what it looks at (B, N, E)."""
@@ -92,13 +99,13 @@ class Field(nn.Module):
         frequencies = gaussian_frequencies(config.frequencies, config.scale, config.seed)
         self.positions: Tensor  # (N, E), worked out once
         self.register_buffer("positions", fourier_features(grid(config.height, config.width), frequencies))
-        self.latents = nn.Parameter(0.02 * torch.randn(config.latents, first))  # (M, D₁)
+        self.latents = nn.Parameter(0.5 * torch.randn(config.latents, first))  # (M, D₁); apart from the start, too
         self.of_value = nn.Linear(config.channels, first)
         self.of_place = nn.Linear(2 * config.frequencies, first, bias=False)
         self.widen = nn.ModuleList(nn.Linear(*of) for of in pairwise(config.dims))
         self.look = nn.ModuleList(Attend(dim, first, heads) for dim in config.dims)
         self.think = nn.ModuleList(
-            nn.ModuleList(Attend(dim, dim, heads) for _ in range(config.depth)) for dim in config.dims
+            nn.Sequential(*(Attend(dim, dim, heads) for _ in range(config.depth))) for dim in config.dims
         )
         self.queries = nn.Linear(2 * config.frequencies, last)
         self.answer = Attend(last, last, heads)
@@ -116,9 +123,32 @@ class Field(nn.Module):
         x = self.latents.expand(len(values), -1, -1)
         for stage, (look, think) in enumerate(zip(self.look, self.think, strict=True)):
             x = look(self.widen[stage - 1](x) if stage else x, context)  # (B, M, Dᵢ)
-            for block in think:  # type: ignore[union-attr]
-                x = block(x)
+            x = think(x)
         return x
+
+    def matrices(self) -> list[Tensor]:
+        """The weights that multiply activations: all but the latents at the start, biases and norms."""
+        return [layer.weight for layer in self.modules() if isinstance(layer, nn.Linear)]
+
+    def save(self, folder: Path, **about: Any) -> None:
+        """Write weights and sizes to `folder`, in one step."""
+        save_weights(folder, self.state_dict(), {"field": asdict(self.config), **about})
+
+    @classmethod
+    def load(cls, folder: Path) -> tuple["Field", dict[str, Any]]:
+        """Read what `save` wrote: the field in evaluation mode, and the rest of its configuration.
+
+        Raises:
+            InputError: files are missing, damaged, or do not fit each other.
+        """
+        state, about = load_weights(folder)
+        try:
+            field = cls(FieldConfig(**about.pop("field")))
+            field.load_state_dict(state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
+        return field.eval(), about
 
     def decode(self, latents: Float[Tensor, "B M D"], at: Int[Tensor, " Q"] | None = None) -> Float[Tensor, "B Q C"]:
         """Values at places, the same for all images; everywhere by default."""

@@ -1,4 +1,4 @@
-"""What a small transformer, and a linear layer, read off latents: the view of a representation that is not kNN's."""
+"""A small transformer and a linear layer on frozen representations: how separable classes are, beside kNN's view."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL
+from attnknn.errors import require
 
 
 class SmallTransformer(nn.Module):
@@ -43,11 +44,13 @@ def transformer_probe(
     lr: float,
     seed: int,
     device: str = "cpu",
-) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "V C"], int]:
-    """Train on bank and fit rows by Adam; probabilities of test and val rows at the epoch of lowest NLL on val, and it.
+) -> tuple[Float[np.ndarray, "T C"], int]:
+    """Train on bank and fit rows by Adam; probabilities of test rows at the epoch of lowest NLL on val, and which.
 
     Tokens are standardised, channel by channel, as bank rows are.
     """
+    from sklearn.metrics import log_loss
+
     torch.manual_seed(seed)
     known = torch.from_numpy(np.flatnonzero((part == BANK) | (part == FIT)))
     of_bank = tokens[torch.from_numpy(np.flatnonzero(part == BANK))].float()
@@ -65,7 +68,7 @@ def transformer_probe(
         net.eval()
         return torch.cat([net(batch(some)).softmax(1).cpu() for some in at.split(500)]).numpy()
 
-    best: tuple[float, int, np.ndarray, np.ndarray] | None = None
+    best: tuple[float, int, np.ndarray] | None = None
     for epoch in range(epochs):
         net.train()
         order = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed * 100_003 + epoch))]
@@ -74,19 +77,19 @@ def transformer_probe(
             mover.zero_grad(set_to_none=True)
             loss.backward()
             mover.step()
-        on_val = probs(rows[VAL])
-        nll = -float(np.log(on_val[np.arange(len(on_val)), y[rows[VAL].numpy()]].clip(1e-37)).mean())
-        if best is None or nll < best[0]:
-            best = nll, epoch + 1, probs(rows[TEST]), on_val
-    assert best is not None
-    return best[2], best[3], best[1]
+        found = log_loss(y[rows[VAL].numpy()], probs(rows[VAL]), labels=np.arange(n_classes))
+        if best is None or found < best[0]:
+            best = found, epoch + 1, probs(rows[TEST])
+    require(best is not None, f"epochs: {epochs}; give 1 or more")
+    return best[2], best[1]  # type: ignore[index]
 
 
 def linear_probe(
     z: Float[np.ndarray, "N D"], y: np.ndarray, part: np.ndarray, strengths: Sequence[float]
-) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "V C"], float]:
-    """Logistic regression on bank and fit rows, standardised; probabilities of test and val rows, and C by NLL on val."""
+) -> tuple[Float[np.ndarray, "T C"], float]:
+    """Logistic regression on bank and fit rows, standardised; probabilities of test rows, and C by NLL on val."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -95,6 +98,6 @@ def linear_probe(
     for strength in strengths:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=1000))
         on_val = model.fit(z[known], y[known]).predict_proba(z[val])
-        found.append((-float(np.log(on_val[np.arange(len(on_val)), y[val]].clip(1e-37)).mean()), strength, model, on_val))
-    _, strength, model, on_val = min(found, key=lambda one: one[0])
-    return model.predict_proba(z[test]).astype(np.float32), on_val.astype(np.float32), strength
+        found.append((log_loss(y[val], on_val, labels=model.classes_), strength, model))
+    _, strength, model = min(found, key=lambda one: one[0])
+    return model.predict_proba(z[test]).astype(np.float32), strength

@@ -13,6 +13,8 @@ from torch import Generator, Tensor, nn
 from attnknn.device import compiled
 from attnknn.errors import require
 from attnknn.fields.contexts import draw_points, points_of, shown
+from attnknn.fields.encoding import as_values, reconstruct
+from attnknn.fields.muon import StackedMuon
 from attnknn.fields.objectives import alike, contrast, psnr
 from attnknn.fields.perceiver import Field
 from attnknn.images import augment as augment_images
@@ -21,11 +23,6 @@ from attnknn.resume import load_state, save_state
 from attnknn.training import fingerprint
 
 Row = dict[str, float]
-
-
-def as_values(x: Tensor) -> Float[Tensor, "B N C"]:
-    """Images (B, C, H, W) with values 0 … 255 as values between 0 and 1 of their N = H·W places."""
-    return x.float().flatten(2).transpose(1, 2) / 255
 
 
 def train_field(
@@ -39,7 +36,7 @@ def train_field(
     epochs: int,
     batch_size: int,
     lr: float,
-    weight_decay: float,
+    muon: float,
     warmup: float,
     grad_clip: float,
     decoded: int,
@@ -56,7 +53,7 @@ def train_field(
 ) -> list[Row]:
     """Train a field on images x: mean squared error of what it decodes, plus a weight times `objectives.contrast`.
 
-    AdamW, the rate by a half cosine after a linear warm-up, gradients clipped. The field is left as the last epoch
+    Muon moves the matrices and Adam the rest, rates by a half cosine after a linear warm-up, gradients clipped. The field is left as the last epoch
     made it: nothing is chosen by labels, of which it sees none. Everything random in an epoch follows from (seed,
     epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
 
@@ -64,6 +61,7 @@ def train_field(
         x: the images that are learnt from.
         x_val: those whose PSNR is told after each epoch.
         sampler, share, least: of the contexts; see `contexts.draw_points` and `contexts.points_of`.
+        lr, muon: highest rates, of Adam and of Muon.
         decoded: pixels drawn in each step to be decoded, the same for all images of a batch; 0 decodes all.
         contrast_weight: of the contrastive loss between the mean latents of two views of each image: `augment` of it,
             in a context of its own; 0 leaves it out, and the views too.
@@ -80,16 +78,20 @@ def train_field(
     """
     pixels = x.shape[2] * x.shape[3]
     points = pixels if sampler == "full" else points_of(pixels, share, least)
-    settings = (sampler, points, epochs, batch_size, lr, weight_decay, warmup, grad_clip, decoded, contrast_weight)
+    settings = (sampler, points, epochs, batch_size, lr, muon, warmup, grad_clip, decoded, contrast_weight)
     settings += (temperature, soft, augment, bf16, compile, seed, device, torch.get_num_threads(), torch.__version__)
     mark = fingerprint(x, x_val, *(t.numpy() for t in field.state_dict().values()), field.config, settings)
     field.to(device).train()
-    mover = torch.optim.AdamW(field.parameters(), lr=lr, weight_decay=weight_decay, betas=(0.9, 0.99))
-    nothing = nn.Module()
-    history = (load_state(resume, mark, field, nothing, [mover], {}) if resume else None) or []
+    matrices = field.matrices()
+    by_muon = {id(matrix) for matrix in matrices}
+    rest = [parameter for parameter in field.parameters() if id(parameter) not in by_muon]
+    movers = [torch.optim.Adam(rest, betas=(0.9, 0.99)), StackedMuon(matrices, lr=muon)]
+    peaks, nothing = (lr, muon), nn.Module()
+    history = (load_state(resume, mark, field, nothing, movers, {}) if resume else None) or []
     encode = compiled(field.encode, device) if compile else field.encode  # type: ignore[arg-type]
     data, batch = torch.from_numpy(x).to(device), min(batch_size, len(x))
     steps = max(1, len(x) // batch)
+    at_val = draw_points(sampler, len(x_val), pixels, points, Generator().manual_seed(seed))
 
     def view(images: Tensor, generator: Generator) -> tuple[Float[Tensor, "B N C"], Int[Tensor, "B P"]]:
         if contrast_weight:
@@ -103,9 +105,8 @@ def train_field(
         order, sums = torch.randperm(len(x), generator=generator).to(device), torch.zeros(3)
         for i in range(steps):
             images = data[order[i * batch : (i + 1) * batch]]
-            rate = learning_rate(epoch * steps + i, epochs * steps, warmup, lr)
-            for group in mover.param_groups:
-                group["lr"] = rate
+            for mover, peak in zip(movers, peaks, strict=True):
+                mover.param_groups[0]["lr"] = learning_rate(epoch * steps + i, epochs * steps, warmup, peak)
             values, at = view(images, generator)
             asked = torch.randperm(pixels, generator=generator)[:decoded].to(device) if decoded else None
             with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
@@ -121,65 +122,23 @@ def train_field(
                 targets = alike(as_values(images), soft) if soft else None
                 apart = contrast(latents.mean(1), seen, temperature, targets)
             loss = mse + contrast_weight * apart
-            mover.zero_grad(set_to_none=True)
+            field.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(field.parameters(), grad_clip)
-            mover.step()
+            for mover in movers:
+                mover.step()
             sums += torch.stack([part.detach().float().cpu() for part in (loss, mse, apart)])
         mean = (sums / steps).tolist()
-        require(math.isfinite(mean[0]), f"train_field: the loss is {mean[0]} in epoch {epoch + 1}; lower lr ({lr})")
-        of_val = reconstruct(field, x_val, fixed_points(len(x_val), pixels, sampler, points, seed), device, bf16)[1]
+        require(
+            math.isfinite(mean[0]),
+            f"train_field: the loss is {mean[0]} in epoch {epoch + 1}; lower lr ({lr}) or muon ({muon})",
+        )
+        of_val = reconstruct(field, x_val, at_val, device, bf16)[1]
         row = {"epoch": epoch + 1, "loss": mean[0], "mse": mean[1], "contrast": mean[2], "val_psnr": psnr(of_val)}
         history.append(row if contrast_weight else {**row, "contrast": math.nan})
         if resume is not None:
-            save_state(resume, mark, field, nothing, [mover], {}, history)
+            save_state(resume, mark, field, nothing, movers, {}, history)
         if progress is not None:
             progress(row)
     field.eval()
     return history
-
-
-def fixed_points(images: int, pixels: int, sampler: str, points: int, seed: int) -> Int[Tensor, "N P"]:
-    """The places that each image shows whenever fields are compared: the same for every field."""
-    return draw_points(sampler, images, pixels, points, Generator().manual_seed(seed))
-
-
-@torch.inference_mode()
-def latents_of(
-    field: Field, x: np.ndarray, at: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
-) -> Float[Tensor, "N M D"]:
-    """Latents float32 of all images, each known at its places, in evaluation mode."""
-    training, made = field.training, []
-    field.eval().to(device)
-    for start in range(0, len(x), batch_size):
-        places = at[start : start + batch_size].to(device)
-        values = as_values(torch.from_numpy(np.array(x[start : start + batch_size])).to(device))
-        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-            made.append(field.encode(shown(values, places), places).float().cpu())
-    field.train(training)
-    return torch.cat(made)
-
-
-@torch.inference_mode()
-def reconstruct(
-    field: Field, x: np.ndarray, at: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
-) -> tuple[Float[Tensor, "N L C"], float]:
-    """All pixels of images that are known at some places, and the mean squared error of those that are not.
-
-    Where all are known, of all.
-    """
-    training, made, wrong, counted = field.training, [], 0.0, 0.0
-    field.eval().to(device)
-    for start in range(0, len(x), batch_size):
-        places = at[start : start + batch_size].to(device)
-        values = as_values(torch.from_numpy(np.array(x[start : start + batch_size])).to(device))
-        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-            answer = field.decode(field.encode(shown(values, places), places)).float().clamp(0, 1)
-        hidden = torch.ones(values.shape[:2], device=device)
-        if places.shape[1] < values.shape[1]:
-            hidden.scatter_(1, places, 0.0)
-        wrong += float(((answer - values).square().mean(2) * hidden).sum())
-        counted += float(hidden.sum())
-        made.append(answer.cpu())
-    field.train(training)
-    return torch.cat(made), wrong / counted

@@ -1,0 +1,123 @@
+"""How true reconstructions are: PSNR of pixels that a field was not shown, beside what needs no field."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from PIL import Image
+from torch import Tensor
+
+from attnknn import metrics
+from attnknn.artifacts import BANK, TEST, Split
+from attnknn.fields.contexts import nearest_filled
+from attnknn.fields.coordinates import grid
+from attnknn.fields.encoding import as_values
+from attnknn.fields.latents import MODES, Latents, known_points
+from attnknn.fields.objectives import psnr
+from attnknn.fields.perceiver import Field
+from attnknn.scorecard import Table
+
+MEAN, NEAREST = "mean image", "nearest point"  # reconstructions without a field
+IMAGE, KNOWN = "image", "known"  # what is to be reconstructed, and from what
+
+
+def image_errors(
+    made: Float[Tensor, "N L C"], values: Float[Tensor, "N L C"], at: Int[Tensor, "N P"]
+) -> Float[np.ndarray, " N"]:
+    """Mean squared error of each image's pixels that were not shown; where all were shown, of all."""
+    hidden = torch.ones(values.shape[:2])
+    if at.shape[1] < values.shape[1]:
+        hidden.scatter_(1, at, 0.0)
+    wrong = (made.float() - values).square().mean(2) * hidden
+    return (wrong.sum(1) / hidden.sum(1)).double().numpy()
+
+
+def psnr_table(
+    errors: Mapping[tuple[str, str], Float[np.ndarray, " N"]], resamples: int, confidence: float, seed: int
+) -> Table:
+    """PSNR of the mean error over images, and what it is above each reconstruction without a field.
+
+    Args:
+        errors: by source, a variant or `MEAN` or `NEAREST`, and mode; of the same images.
+
+    Returns:
+        Rows of mode, source, baseline ("" for the PSNR itself), value (dB), low, high; intervals are those of the
+        bootstrap over images, the same images for all.
+    """
+    n = len(next(iter(errors.values())))
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n  # (R, N)
+    own = {key: psnr(float(of.mean())) for key, of in errors.items()}
+    drawn = {key: -10 * np.log10(np.maximum(counts @ of, 1e-12)) for key, of in errors.items()}
+    rows: Table = []
+    for source, mode in errors:
+        for baseline in ("", MEAN, NEAREST):
+            against = (baseline, mode)
+            if baseline and (against not in errors or source in (MEAN, NEAREST)):
+                continue
+            value = own[source, mode] - (own[against] if baseline else 0)
+            values = drawn[source, mode] - (drawn[against] if baseline else 0)
+            low, high = metrics.interval(values, confidence)
+            row = {"mode": mode, "source": source, "baseline": baseline}
+            rows.append({**row, "value": value, "low": low, "high": high})
+    return rows
+
+
+def reconstructions(
+    split: Split,
+    fields: Path,
+    latents: Path,
+    variants: Sequence[str],
+    pictures: int,
+    device: str,
+    share: float,
+    least: int,
+    seed: int,
+) -> tuple[dict[tuple[str, str], Float[np.ndarray, " N"]], dict[tuple[str, str], UInt8[np.ndarray, "P H W C"]]]:
+    """Errors of every test image, and the first few reconstructed, by source and mode.
+
+    Sources are the variants, `MEAN` of the bank's images and, where points are known, `NEAREST`; of pictures also
+    `IMAGE` itself and `KNOWN`, the points.
+    """
+    rows, (_, height, width) = split.rows(TEST), split.x.shape[1:]
+    values = as_values(torch.from_numpy(np.array(split.x[rows])))  # (N, L, C)
+    mean = as_values(torch.from_numpy(np.array(split.x[split.rows(BANK)]))).mean(0).expand_as(values)
+    errors: dict[tuple[str, str], np.ndarray] = {}
+    drawn: dict[tuple[str, str], np.ndarray] = {}
+
+    def keep(source: str, mode: str, made: Tensor, at: Tensor) -> None:
+        errors[source, mode] = image_errors(made, values, at)
+        draw(source, mode, made)
+
+    def draw(source: str, mode: str, made: Tensor) -> None:
+        some = made[:pictures].float().clamp(0, 1).unflatten(1, (height, width))
+        drawn[source, mode] = (some * 255).round().to(torch.uint8).numpy()
+
+    for mode in MODES:
+        at = known_points(mode, len(split.x), height * width, share, least, seed)[torch.from_numpy(rows)]
+        draw(IMAGE, mode, values)
+        keep(MEAN, mode, mean, at)
+        if mode == "sparse":
+            hidden = torch.ones(values.shape[:2], dtype=torch.bool).scatter_(1, at, False)
+            draw(KNOWN, mode, values.masked_fill(hidden[..., None], 0.5))
+            keep(NEAREST, mode, nearest_filled(values, at, grid(height, width)), at)
+        for name in variants:
+            field = Field.load(fields / name / "field")[0].to(device)
+            tokens = Latents.load(latents / name / mode).tokens[rows]
+            with torch.inference_mode():
+                parts = [field.decode(torch.from_numpy(of).float().to(device)).cpu() for of in _parts(tokens)]
+            keep(name, mode, torch.cat(parts).clamp(0, 1), at)
+    return errors, drawn
+
+
+def _parts(tokens: np.ndarray, size: int = 250) -> Iterator[np.ndarray]:
+    return (np.array(tokens[start : start + size]) for start in range(0, len(tokens), size))
+
+
+def strips(pictures: Mapping[tuple[str, str], UInt8[np.ndarray, "P H W C"]]) -> tuple[list[str], Image.Image]:
+    """One picture, an image a row: names of its columns, `<mode>:<source>`, and the pictures side by side."""
+    columns = [f"{mode}:{source}" for source, mode in pictures]
+    whole = np.concatenate([np.concatenate(list(of), axis=0) for of in pictures.values()], axis=1)  # (P·H, K·W, C)
+    return columns, Image.fromarray(whole[..., 0] if whole.shape[2] == 1 else whole)

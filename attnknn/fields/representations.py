@@ -1,0 +1,86 @@
+"""Representations of images: tokens (N, L, I) of every row, as a network reads them, and one vector (N, D) of each."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnknn.artifacts import BANK, Split
+from attnknn.encoders import Encoder, embed
+from attnknn.fields.contexts import nearest_filled, shown
+from attnknn.fields.coordinates import grid
+from attnknn.fields.encoding import as_values
+from attnknn.fields.latents import Latents, known_points
+
+PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
+
+
+def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
+    """Images (N, C, H, W) as squares of size² pixels, values between 0 and 1; what is left at the edges is cut off."""
+    cut = x.float() / 255
+    squares = cut.unfold(2, size, size).unfold(3, size, size)  # (N, C, H/s, W/s, s, s)
+    return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+
+def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Float[Tensor, "N L I"]:
+    """The images themselves: patches where all is known, else points (y, x, values)."""
+    x = torch.from_numpy(np.array(split.x))
+    height, width = x.shape[2:]
+    if at.shape[1] == height * width:
+        return patches(x, patch)
+    return torch.cat([grid(height, width)[at], shown(as_values(x), at)], dim=-1)
+
+
+def filled(split: Split, at: Int[Tensor, "N P"]) -> np.ndarray:
+    """The images uint8 (N, C, H, W) with every unknown pixel as the nearest known one."""
+    x = torch.from_numpy(np.array(split.x))
+    height, width = x.shape[2:]
+    if at.shape[1] == height * width:
+        return x.numpy()
+    values = (nearest_filled(as_values(x), at, grid(height, width)) * 255).round().to(torch.uint8)
+    return values.transpose(1, 2).unflatten(2, (height, width)).contiguous().numpy()
+
+
+def comparable(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
+    """Vectors for comparison by distance: each dimension standardised as on bank rows, then each row at unit length.
+
+    A dimension that is constant on the bank stays out.
+    """
+    z = np.asarray(vectors, dtype=np.float32)
+    bank = z[part == BANK]
+    std = bank.std(0)
+    z = (z - bank.mean(0)) / np.where(std > 1e-6, std, np.inf)
+    return (z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+
+
+def representation(
+    split: Split,
+    latents: Path,
+    name: str,
+    mode: str,
+    encoder: Encoder,
+    share: float,
+    least: int,
+    patch: int,
+    seed: int,
+) -> tuple[np.ndarray, torch.Tensor | None]:
+    """Vectors and tokens of every row; see `readouts.read_off`.
+
+    Args:
+        latents: folder of a `Latents` a variant and mode.
+        name: a variant, `PIXELS`, or `ENCODER`, which has no tokens.
+        encoder: the study's own, trained with labels on whole images; unknown pixels are filled in for it.
+        share, least: of the points that are known in sparse mode; see `contexts.points_of`.
+        patch: side of the patches that whole images are cut into.
+    """
+    if name not in (PIXELS, ENCODER):
+        found = Latents.load(latents / name / mode)
+        return found.pooled(), torch.from_numpy(np.array(found.tokens))
+    rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
+    at = known_points(mode, rows, pixels, share, least, seed)
+    images = filled(split, at)
+    if name == ENCODER:
+        return embed(encoder, images)[0], None
+    return images.reshape(rows, -1).astype(np.float32) / 255, pixel_tokens(split, at, patch)

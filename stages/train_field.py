@@ -1,0 +1,56 @@
+"""Train a field on the bank's images: to reconstruct them, and with `nce` to know them again from another view."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from attnknn.artifacts import BANK, VAL, Split
+from attnknn.files import new_folder, write_json
+from stages.params import read_params, run
+
+SHAPE = {"frequencies", "scale", "dims", "latents", "heads", "depth"}
+LOOP = {"share", "warmup", "grad_clip", "temperature", "soft"}
+
+
+def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path | None, state: Path, out: Path) -> None:
+    """Write to OUT a field, new or that of START trained on; or that none is wanted, or that SPLIT holds no images."""
+    t, data = p.train_field, Split.load(split)
+    with new_folder(out) as draft:
+        if t.size == "none" or not data.is_image:
+            write_json(draft / "trained.json", {"trained": False, "history": []})
+            print(f"no field {variant}: {'train_field.size is none' if data.is_image else 'these rows are no images'}")
+            return
+        # What needs torch is imported here: with nothing to train, as for tables, the stage takes no time.
+        import torch
+
+        from attnknn.device import use_device
+        from attnknn.fields.perceiver import Field, FieldConfig
+        from attnknn.fields.training import train_field
+        from attnknn.progress import epochs_shown
+
+        device, size, pixels = use_device(p.device, p.threads), t.sizes[t.size], data.x.shape
+        loop = size.model_dump(exclude=SHAPE) | t.model_dump(include=LOOP) | {"augment": t.augment.model_dump()}
+        if start is None:
+            torch.manual_seed(seed)
+            config = {"channels": pixels[1], "height": pixels[2], "width": pixels[3], "seed": seed}
+            field = Field(FieldConfig(**config, **size.model_dump(include=SHAPE)))
+        else:
+            field, _ = Field.load(start / "field")
+            loop["epochs"] = max(1, round(t.finetune.epochs * size.epochs))
+            loop |= {"lr": t.finetune.rate * size.lr, "muon": t.finetune.rate * size.muon}
+        loop["contrast_weight"] = t.contrast_weight if variant.endswith("_nce") else 0.0
+        loop |= {"sampler": "full" if variant.startswith("full") else t.sampler, "seed": seed, "device": device}
+        with epochs_shown(f"field {variant} {seed}", loop["epochs"]) as show:
+            images = data.x[data.rows(BANK)], data.x[data.rows(VAL)]
+            history = train_field(field, *images, **loop, resume=state, progress=show)
+        field.save(draft / "field")
+        write_json(draft / "trained.json", {"trained": True, "history": history})
+    state.unlink(missing_ok=True)
+
+
+def main(dataset: str, seed: int, variant: str, split: Path, state: Path, out: Path) -> None:
+    """Read SPLIT; write the field to OUT; STATE is the place to resume from."""
+    train(read_params(dataset, "train_field", "device", "threads"), variant, seed, split, None, state, out)
+
+
+if __name__ == "__main__":
+    run(main)
