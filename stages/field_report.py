@@ -31,7 +31,7 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
         places = maps(data, latents, variants, embed, known, processes(device, p.threads), **shown)
         for name in variants:
             history = read_json(fields / name / "trained.json")["history"]
-            training += [{"variant": name, **row} for row in history]
+            training += [dict.fromkeys(TRAINING) | {"variant": name, **row} for row in history]
     with new_folder(plots / "field_pictures" / item) as draft:
         write_json(draft / "pictures.json", {"columns": [] if strip is None else strip[0]})
         if strip is not None:

@@ -178,6 +178,7 @@ LAYERS = [
         "tsne",
         "index_profile",
         "trained_on",
+        "fields",
     },
     {"report", "cli"},
 ]

@@ -21,6 +21,7 @@ from attnknn.scorecard import Table
 
 MEAN, NEAREST = "mean image", "nearest point"  # reconstructions without a field
 IMAGE, KNOWN = "image", "known"  # what is to be reconstructed, and from what
+UNKNOWN = torch.tensor([0.72, 0.82, 0.94])  # a blue, for pixels that are not known
 
 
 def image_errors(
@@ -75,7 +76,7 @@ def reconstructions(
     share: float,
     least: int,
     seed: int,
-) -> tuple[dict[tuple[str, str], Float[np.ndarray, " N"]], dict[tuple[str, str], UInt8[np.ndarray, "P H W C"]]]:
+) -> tuple[dict[tuple[str, str], Float[np.ndarray, " N"]], dict[tuple[str, str], UInt8[np.ndarray, "P H W 3"]]]:
     """Errors of every test image, and the first few reconstructed, by source and mode.
 
     Sources are the variants, `MEAN` of the bank's images and, where points are known, `NEAREST`; of pictures also
@@ -92,7 +93,7 @@ def reconstructions(
         draw(source, mode, made)
 
     def draw(source: str, mode: str, made: Tensor) -> None:
-        some = made[:pictures].float().clamp(0, 1).unflatten(1, (height, width))
+        some = made[:pictures].float().clamp(0, 1).unflatten(1, (height, width)).expand(-1, -1, -1, 3)
         drawn[source, mode] = (some * 255).round().to(torch.uint8).numpy()
 
     for mode in MODES:
@@ -101,7 +102,7 @@ def reconstructions(
         keep(MEAN, mode, mean, at)
         if mode == "sparse":
             hidden = torch.ones(values.shape[:2], dtype=torch.bool).scatter_(1, at, False)
-            draw(KNOWN, mode, values.masked_fill(hidden[..., None], 0.5))
+            draw(KNOWN, mode, torch.where(hidden[..., None], UNKNOWN, values))
             keep(NEAREST, mode, nearest_filled(values, at, grid(height, width)), at)
         for name in variants:
             field = Field.load(fields / name / "field")[0].to(device)
@@ -116,8 +117,8 @@ def _parts(tokens: np.ndarray, size: int = 250) -> Iterator[np.ndarray]:
     return (np.array(tokens[start : start + size]) for start in range(0, len(tokens), size))
 
 
-def strips(pictures: Mapping[tuple[str, str], UInt8[np.ndarray, "P H W C"]]) -> tuple[list[str], Image.Image]:
-    """One picture, an image a row: names of its columns, `<mode>:<source>`, and the pictures side by side."""
+def strips(pictures: Mapping[tuple[str, str], UInt8[np.ndarray, "P H W 3"]]) -> tuple[list[str], Image.Image]:
+    """One picture, an image a row: names of its columns, `<mode>:<source>`, and the pictures side by side, framed."""
     columns = [f"{mode}:{source}" for source, mode in pictures]
-    whole = np.concatenate([np.concatenate(list(of), axis=0) for of in pictures.values()], axis=1)  # (P·H, K·W, C)
-    return columns, Image.fromarray(whole[..., 0] if whole.shape[2] == 1 else whole)
+    framed = {at: np.pad(of, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255) for at, of in pictures.items()}
+    return columns, Image.fromarray(np.concatenate([np.concatenate(list(of)) for of in framed.values()], axis=1))

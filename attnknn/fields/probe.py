@@ -56,7 +56,7 @@ def transformer_probe(
     of_bank = tokens[torch.from_numpy(np.flatnonzero(part == BANK))].float()
     mean, std = of_bank.mean((0, 1)), of_bank.std((0, 1)).clamp_min(1e-6)
     rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
-    labels = torch.from_numpy(np.asarray(y))
+    labels = torch.from_numpy(np.array(y))
     net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
     mover = torch.optim.Adam(net.parameters(), lr=lr)
 

@@ -71,7 +71,7 @@ def train_field(
         resume: file that holds the state after each epoch, for the caller to remove once the result is safe; or None.
 
     Returns:
-        A row an epoch: epoch, loss, mse, contrast (NaN without it), and val_psnr (dB), of pixels that are not shown.
+        A row an epoch: epoch, loss, mse, val_psnr (dB) of pixels that are not shown, and contrast where there is one.
 
     Raises:
         InputError: the loss is no number any more.
@@ -85,7 +85,7 @@ def train_field(
     matrices = field.matrices()
     by_muon = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in field.parameters() if id(parameter) not in by_muon]
-    movers = [torch.optim.Adam(rest, betas=(0.9, 0.99)), StackedMuon(matrices, lr=muon)]
+    movers = [torch.optim.Adam(rest, betas=(0.9, 0.99), fused=True), StackedMuon(matrices, lr=muon)]
     peaks, nothing = (lr, muon), nn.Module()
     history = (load_state(resume, mark, field, nothing, movers, {}) if resume else None) or []
     encode = compiled(field.encode, device) if compile else field.encode  # type: ignore[arg-type]
@@ -134,8 +134,8 @@ def train_field(
             f"train_field: the loss is {mean[0]} in epoch {epoch + 1}; lower lr ({lr}) or muon ({muon})",
         )
         of_val = reconstruct(field, x_val, at_val, device, bf16)[1]
-        row = {"epoch": epoch + 1, "loss": mean[0], "mse": mean[1], "contrast": mean[2], "val_psnr": psnr(of_val)}
-        history.append(row if contrast_weight else {**row, "contrast": math.nan})
+        row = {"epoch": epoch + 1, "loss": mean[0], "mse": mean[1], "val_psnr": psnr(of_val)}
+        history.append(row | ({"contrast": mean[2]} if contrast_weight else {}))
         if resume is not None:
             save_state(resume, mark, field, nothing, movers, {}, history)
         if progress is not None:

@@ -27,6 +27,7 @@ from attnknn.report.experiments import (
     ensemble,
     evaluate,
     explain,
+    field_report,
     grow,
     hard,
     historic,
@@ -35,6 +36,7 @@ from attnknn.report.experiments import (
     k_sweep,
     noise,
     noise_trained,
+    probe,
     profile,
     selective,
     splits,
@@ -62,6 +64,8 @@ EXPERIMENTS = (
     selective,
     ablation,
     encoder_ablation,
+    probe,
+    field_report,
     profile,
     theory,
 )
@@ -73,6 +77,7 @@ _JUDGED = (
     imbalance_trained,
     encoder_ablation,
     grow,
+    probe,
 )  # whose differences are judged together, as far as the resamples reach
 _SCALE = 0.7  # CSS pixels a pixel of a picture: sharp on screens of high density
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
@@ -152,7 +157,8 @@ def sections(
     ]
     for module in EXPERIMENTS:
         if module is not explain:
-            calls.append(partial(module.section, runs, *([level] if module in _JUDGED else [])))
+            more = [level] if module in _JUDGED else [plots] if module is field_report else []
+            calls.append(partial(module.section, runs, *more))
     calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
     return [section for section in in_order(calls, workers) if section.parts]
 

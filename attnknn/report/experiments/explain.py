@@ -20,7 +20,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 ALPHA = 0.01
 # Okabe & Ito's hues and two greys; names stand beside the points, so no class is told by its colour alone.
-_HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#b2a100", "#7f7f7f", "#6a3d9a", "#444444")
+HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#b2a100", "#7f7f7f", "#6a3d9a", "#444444")
 _MOST_CLASSES = 12  # drawn with names
 _SHOWN_MISTAKES = 20
 
@@ -79,7 +79,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
     size = 14 if len(points) < 500 else 5
     for i, name in enumerate(classes):
         of = points[points["actual"].astype(str) == name]
-        colour = _HUES[i % len(_HUES)]
+        colour = HUES[i % len(HUES)]
         axes.scatter(of["x"], of["y"], size, colour, lw=0, alpha=0.75)
         wrong = of[of["wrong"]]
         axes.scatter(wrong["x"], wrong["y"], 22, "white", marker="x", lw=2.6, zorder=4)
@@ -100,7 +100,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
                 weight="bold",
                 ha="center",
                 va="center",
-                color=_HUES[i % len(_HUES)],
+                color=HUES[i % len(HUES)],
                 zorder=6,
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
