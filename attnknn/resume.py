@@ -1,13 +1,25 @@
 """The state of a training run between epochs, in one safetensors file that is whole or not there."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnknn.files import new_file
+
+
+def fingerprint(*parts: Any) -> str:
+    """A hash of arrays and plain values that tells whether an interrupted run can be gone on with."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        array = isinstance(part, np.ndarray)
+        digest.update(np.ascontiguousarray(part).data if array else repr(part).encode())
+    return digest.hexdigest()
 
 
 def save_state(

@@ -4,7 +4,6 @@ The head's loop is in fitting.py, so that a change of the head does not train en
 """
 
 import copy
-import hashlib
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from attnknn.images import augment as augment_images
 from attnknn.losses import EncoderLoss
 from attnknn.neighbour_loss import NeighbourLoss
 from attnknn.optimisation import Decay, LookAhead, learning_rate, optimisers
-from attnknn.resume import load_state, save_state
+from attnknn.resume import fingerprint, load_state, save_state
 from attnknn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
@@ -65,15 +64,6 @@ def judged_by_logits(embeddings: Embeddings) -> Row:
     rows = embeddings.rows(VAL)
     logits = None if embeddings.logits is None else np.asarray(embeddings.logits)[rows]
     return dict(zip(("val_accuracy", "val_nll"), linear_score(logits, np.asarray(embeddings.y)[rows]), strict=True))
-
-
-def fingerprint(*parts: Any) -> str:
-    """A hash of arrays and plain values that tells whether an interrupted run can be gone on with."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        array = isinstance(part, np.ndarray)
-        digest.update(np.ascontiguousarray(part).data if array else repr(part).encode())
-    return digest.hexdigest()
 
 
 def train_encoder(

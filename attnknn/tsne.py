@@ -22,6 +22,8 @@ def stratified(y: np.ndarray, count: int) -> np.ndarray:
 def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
     """t-SNE of embeddings (N, D) in the plane, from their principal components: (N, 2) (van der Maaten & Hinton 2008).
 
+    Rows that are all the same lie at 0.
+
     Args:
         perplexity: neighbours that a row is to keep close; at most (N − 1)/3, and lowered to that.
 
@@ -32,6 +34,8 @@ def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     require(len(z) >= FEWEST_ROWS, f"tsne: {len(z)} rows; give {FEWEST_ROWS} or more")
+    if (z == z[0]).all():  # of which scikit-learn makes NaN, and then dies
+        return np.zeros((len(z), 2), dtype=np.float32)
     made = TSNE(
         perplexity=min(perplexity, (len(z) - 1) / 3), init="pca" if z.shape[1] > 1 else "random", random_state=seed
     )

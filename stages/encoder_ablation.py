@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+from attnknn.device import use_device
 from attnknn.files import read_json, write_csv
+from attnknn.neighbourhood import Retrieved
 from attnknn.scorecard import BESIDE, side_by_side
+from attnknn.study import fit_and_compare
 from stages.params import read_params, run
 
 METHODS = ("distance", "distance_vector", "attention", "linear_temperature")
@@ -17,11 +20,6 @@ def main(
     names = read_json(variants / "variants.json")["variants"]
     if not names:
         return write_csv(table, [], BESIDE)
-    # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
-    from attnknn.device import use_device
-    from attnknn.neighbourhood import Retrieved
-    from attnknn.study import fit_and_compare
-
     device = use_device(p.device, p.threads)
     spaces = {"configured": Retrieved.load(embeddings, neighbours, evidence)}
     spaces |= {name: Retrieved.load_whole(variants / str(place)) for place, name in enumerate(names)}

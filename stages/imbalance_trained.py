@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+from attnknn.artifacts import Embeddings
 from attnknn.corrupt import imbalance_conditions
-from attnknn.files import read_json, write_csv, write_json
+from attnknn.corrupted import NETWORK
+from attnknn.files import write_csv, write_json
+from attnknn.neighbourhood import Retrieved
+from attnknn.trained_on import as_scores, under_imbalance
 from stages.noise_trained import PAIRED, SCORES, settings
 from stages.params import read_params, run
 
@@ -11,7 +15,7 @@ AT = ("condition", "ratio")
 
 
 def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> None:
-    """Read a folder a ratio in TRAINED; write METRICS, and tables under PLOTS, empty where nothing was trained."""
+    """Read a folder a ratio in TRAINED; write METRICS, and tables under PLOTS."""
     # fmt: off
     p = read_params(
         dataset, "imbalance.train_kind", "imbalance.train_ratios", "train_attention", "tune", "evaluate.bins",
@@ -21,15 +25,6 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     scores, scored, paired = {}, [], []
     for name, (_, ratio) in imbalance_conditions([p.imbalance.train_kind], p.imbalance.train_ratios).items():
         folder, at = trained / str(ratio), {"condition": name, "ratio": ratio}
-        if not read_json(folder / "trained.json")["trained"]:
-            print(f"imbalance_trained {dataset}/{seed} {ratio}: nothing was trained; set imbalance.train: true for it")
-            continue
-        # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
-        from attnknn.artifacts import Embeddings
-        from attnknn.corrupted import NETWORK
-        from attnknn.neighbourhood import Retrieved
-        from attnknn.trained_on import as_scores, under_imbalance
-
         plain = Retrieved.load_whole(folder / "plain")
         found = under_imbalance(plain, Embeddings.load(folder / NETWORK), **settings(p, seed))
         scores[name] = as_scores(found[0])

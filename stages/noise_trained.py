@@ -4,8 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from attnknn.artifacts import Embeddings
 from attnknn.corrupt import noise_conditions
+from attnknn.device import use_device
 from attnknn.files import read_json, write_csv, write_json
+from attnknn.neighbourhood import Retrieved
+from attnknn.trained_on import NETWORKS, as_scores, under_noise
 from stages.params import read_params, run
 
 AT = ("condition", "rate")
@@ -16,15 +20,13 @@ PAIRED = (*_WHO, "difference", "low", "high", "errors", "p", "test")
 
 def settings(p: SimpleNamespace, seed: int) -> dict[str, Any]:
     """Keyword arguments of `trained_on.under_noise` and `under_imbalance`."""
-    from attnknn.device import use_device
-
     ks = {"k_train": p.k_train, "k_eval": p.k_eval, "device": use_device(p.device, p.threads), "seed": seed}
     grids = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
     return ks | grids | {"scoring": vars(p.evaluate)}
 
 
 def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> None:
-    """Read a folder a rate in TRAINED; write METRICS, and tables under PLOTS, empty where nothing was trained."""
+    """Read a folder a rate in TRAINED; write METRICS, and tables under PLOTS."""
     # fmt: off
     p = read_params(
         dataset, "noise.train_kind", "noise.train_rates", "train_attention", "tune", "evaluate.bins",
@@ -34,21 +36,13 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     scores, scored, paired, cleaning = {}, [], [], []
     for name, (_, rate) in noise_conditions([p.noise.train_kind], p.noise.train_rates).items():
         folder, at = trained / str(rate), {"condition": name, "rate": rate}
-        if not (about := read_json(folder / "trained.json"))["trained"]:
-            print(f"noise_trained {dataset}/{seed} {rate}: nothing was trained; set noise.train: true for it")
-            continue
-        # What needs torch is imported here: with nothing trained, as by default, the stage takes no time.
-        from attnknn.artifacts import Embeddings
-        from attnknn.neighbourhood import Retrieved
-        from attnknn.trained_on import NETWORKS, as_scores, under_noise
-
         plain, cleaned = (Retrieved.load_whole(folder / variant) for variant in ("plain", "cleaned"))
         networks = {variant: Embeddings.load(folder / variant) for variant in NETWORKS}
         found = under_noise(plain, cleaned, networks, **settings(p, seed))
         scores[name] = as_scores(found[0])
         for table, rows in zip((scored, paired), found, strict=True):
             table += [{**at, **row} for row in rows]
-        for i, of_round in enumerate(about["cleaning"], 1):
+        for i, of_round in enumerate(read_json(folder / "cleaning.json")["rounds"], 1):
             cleaning += [{**at, "round": i, "quantity": what, "value": value} for what, value in of_round.items()]
     write_json(metrics, scores)
     write_csv(plots / "noise_trained" / f"{dataset}-{seed}.csv", scored, (*AT, *SCORES))

@@ -118,7 +118,7 @@ def check(path: Path = PARAMS) -> tuple[Params, dict[str, Params]]:
         raise InputError(_one_line(error, f"preset {base.preset}")) from None
     for name in base.datasets:
         _fit_together(name, merged[name])
-        if base.encoder_ablation.run:
+        if base.encoder_ablation.seeds:
             _variants(name, merged[name])
     return base, merged
 

@@ -264,7 +264,7 @@ class Noise(Block):
     kinds: Annotated[list[Literal["symmetric", "asymmetric", "instance"]], Field(min_length=1)]
     rates: Annotated[list[Rate], Field(min_length=1)]
     repeats: Count
-    train: bool
+    train_seeds: list[Seed]
     train_kind: Literal["symmetric", "asymmetric", "instance"]
     train_rates: Annotated[list[Share], Field(min_length=1)]
     train_rounds: Count
@@ -284,7 +284,7 @@ class Imbalance(Block):
     kinds: Annotated[list[Literal["long_tail", "step"]], Field(min_length=1)]
     ratios: Annotated[list[Share], Field(min_length=1)]
     repeats: Count
-    train: bool
+    train_seeds: list[Seed]
     train_kind: Literal["long_tail", "step"]
     train_ratios: Annotated[list[Share], Field(min_length=1)]
 
@@ -514,7 +514,7 @@ class Preset(Block):
 
 
 class EncoderAblation(Block):
-    run: bool
+    seeds: list[Seed]
     variants: dict[str, dict[str, Any]]
 
 
@@ -564,12 +564,17 @@ class Params(Block):
         lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
         lists |= {"noise.train_rates": self.noise.train_rates, "imbalance.train_ratios": self.imbalance.train_ratios}
         lists |= {"evidence.sizes": self.evidence.sizes, "k_sweep.ks": self.k_sweep.ks, "ensemble.ks": self.ensemble.ks}
-        for key, values in lists.items():
+        some = {"noise.train_seeds": self.noise.train_seeds, "imbalance.train_seeds": self.imbalance.train_seeds}
+        some |= {"encoder_ablation.seeds": self.encoder_ablation.seeds}
+        for key, values in (lists | some).items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{key}: {values} names one twice")
         size = self.train_field.size
         if size != "none" and size not in self.probe.transformers:
             raise ValueError(f"probe.transformers: none for train_field.size {size}; add one of that name")
+        for key, values in some.items():
+            if strange := [seed for seed in values if seed not in self.seeds]:
+                raise ValueError(f"{key}: {strange[0]} is not among seeds: {self.seeds}; add it there or leave it out")
         if max(self.evidence.sizes) > self.k_max:
             raise ValueError(f"evidence.sizes: {max(self.evidence.sizes)} is above k_max: {self.k_max}; lower it")
         for name in self.datasets:

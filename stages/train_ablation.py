@@ -1,26 +1,24 @@
-"""Encoders trained otherwise than the configured one, each with a memory of its own; only with encoder_ablation.run."""
+"""Encoders trained otherwise than the configured one, each with a memory of its own; for encoder_ablation.seeds."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from attnknn.artifacts import Split
+from attnknn.device import use_device
+from attnknn.encoders import embed_split
 from attnknn.files import new_folder, write_json
+from attnknn.gather import retrieve
+from attnknn.indexes import set_threads
 from stages.params import merge, read_params, run
+from stages.schema import TrainEmbedder
+from stages.train_embedder import train
 
 
 def train_all(
     variants: dict[str, dict[str, Any]], seed: int, split: Path, p: SimpleNamespace, label: str, out: Path
 ) -> None:
     """Write a folder a variant to OUT: embeddings, neighbours and evidence."""
-    # What needs torch is imported here: with nothing to train, as by default, the stage takes no time.
-    from attnknn.artifacts import Split
-    from attnknn.device import use_device
-    from attnknn.encoders import embed_split
-    from attnknn.gather import retrieve
-    from attnknn.indexes import set_threads
-    from stages.schema import TrainEmbedder
-    from stages.train_embedder import train
-
     device, data = use_device(p.device, p.threads), Split.load(split)
     set_threads(p.threads)
     for place, (name, settings) in enumerate(variants.items()):
@@ -33,14 +31,13 @@ def train_all(
 def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     """Read SPLIT; write a folder a variant to OUT, of embeddings, neighbours and evidence."""
     p = read_params(
-        dataset, "encoder_ablation", "train_embedder", "build_index", "evidence", "k_max", "device", "threads"
+        dataset, "encoder_ablation.variants", "train_embedder", "build_index", "evidence", "k_max", "device", "threads"
     )
-    whole, wanted = p.train_embedder.model_dump(), p.encoder_ablation.variants if p.encoder_ablation.run else {}
+    whole, wanted = p.train_embedder.model_dump(), p.encoder_ablation.variants
     variants = {name: merge(whole, change) for name, change in wanted.items() if merge(whole, change) != whole}
     with new_folder(out) as draft:
         write_json(draft / "variants.json", {"variants": list(variants)})
-        if variants:
-            train_all(variants, seed, split, p, f"train_ablation {dataset}/{seed}", draft)
+        train_all(variants, seed, split, p, f"train_ablation {dataset}/{seed}", draft)
 
 
 if __name__ == "__main__":

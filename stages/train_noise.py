@@ -1,27 +1,25 @@
-"""Train encoders on wrong labels: as they are, cleaned by neighbours, and by cross-entropy alone; if noise.train."""
+"""Train encoders on wrong labels, as they are and cleaned, and plain networks; for the seeds of noise.train_seeds."""
 
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+
+from attnknn.artifacts import BANK, Split
+from attnknn.cleaning import clean_in_rounds, quality
+from attnknn.corrupted import NETWORK, with_wrong_labels
+from attnknn.device import use_device
 from attnknn.files import new_folder, write_json
+from attnknn.gather import retrieve
+from attnknn.indexes import set_threads
+from attnknn.neighbourhood import Retrieved
 from stages.params import read_params, run
+from stages.train_cnn import best_network, trained
 
 
 def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: str, out: Path) -> None:
     """Write to OUT the spaces `plain` and `cleaned`, what plain networks make of both labels, and how cleaning went."""
-    # What needs torch is imported here: with nothing to train, as by default, the stage takes no time.
-    import numpy as np
-
-    from attnknn.artifacts import BANK, Split
-    from attnknn.cleaning import clean_in_rounds, quality
-    from attnknn.corrupted import NETWORK, with_wrong_labels
-    from attnknn.device import use_device
-    from attnknn.gather import retrieve
-    from attnknn.indexes import set_threads
-    from attnknn.neighbourhood import Retrieved
-    from stages.train_cnn import best_network, trained
-
     # Encoders stop before they learn wrong labels by heart; of a plain network the length that is best on val is kept.
     full, true, device = p.train_embedder, Split.load(split), use_device(p.device, p.threads)
     short = full.model_copy(update={"epochs": max(1, round(p.noise.train_share * full.epochs))})
@@ -40,20 +38,17 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
         of, item = dataclasses.replace(data, y=y), f"{label}, {net}"
         best_network(of, [short, full], seed, device, item).save(out / net)
     rounds = [quality(*(labels[data.rows(BANK)] for labels in (true.y, data.y, y))) for y in found]
-    write_json(out / "trained.json", {"trained": True, "cleaning": rounds})
+    write_json(out / "cleaning.json", {"rounds": rounds})
 
 
 def main(dataset: str, seed: int, rate: float, split: Path, out: Path) -> None:
-    """Read SPLIT; write what was trained with a share RATE of wrong labels to OUT, or that nothing was."""
+    """Read SPLIT; write what was trained with a share RATE of wrong labels to OUT."""
     p = read_params(
-        dataset, "noise.train", "noise.train_kind", "noise.train_rounds", "noise.train_share", "train_embedder",
+        dataset, "noise.train_kind", "noise.train_rounds", "noise.train_share", "train_embedder",
         "build_index", "evidence", "k_max", "device", "threads",
     )  # fmt: skip
     with new_folder(out) as draft:
-        if p.noise.train:
-            return train_all(seed, rate, split, p, f"train_noise {dataset}/{seed} {rate}", draft)
-        write_json(draft / "trained.json", {"trained": False})
-        print(f"train_noise {dataset}/{seed} {rate}: noise.train is false; nothing is trained")
+        train_all(seed, rate, split, p, f"train_noise {dataset}/{seed} {rate}", draft)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> No
     root = Path(__file__).parents[1]
     raw = yaml.safe_load((root / "params.yaml").read_text("utf-8"))
     (tmp_path / "presets").symlink_to(root / "presets")
-    raw["encoder_ablation"] = {"run": True, "variants": {"wide": {"width": [3]}}}
+    raw["encoder_ablation"] = {"seeds": [42], "variants": {"wide": {"width": [3]}}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw), "utf-8")
     with pytest.raises(InputError, match=r"encoder_ablation\.variants\.wide\.width: unknown key"):
         check(tmp_path / "params.yaml")

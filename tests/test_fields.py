@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from torch.optim import Muon
 
 from attnknn.errors import InputError
 from attnknn.fields.contexts import draw_points, nearest_filled, points_of, shown
 from attnknn.fields.coordinates import fourier_features, gaussian_frequencies, grid
 from attnknn.fields.encoding import as_values, latents_of, reconstruct
+from attnknn.fields.muon import StackedMuon, orthogonalised
 from attnknn.fields.objectives import alike, contrast, psnr
 from attnknn.fields.perceiver import Field, FieldConfig, attention
 from attnknn.fields.training import train_field
@@ -75,7 +77,8 @@ def test_points_are_different_shared_or_not_and_as_many_as_asked() -> None:
     for at in (own, shared):
         assert at.shape == (B, 9)
         assert (at.diff(dim=1) > 0).all()
-        assert at.min() >= 0 and at.max() < H * W
+        assert at.min() >= 0
+        assert at.max() < H * W
     assert (shared == shared[0]).all()
     assert len({tuple(row) for row in own.tolist()}) == B
     assert [points_of(*of) for of in ((1024, 0.2, 64), (64, 0.2, 64), (64, 0.2, 8), (10, 0.29, 1), (5, 0.1, 9))] == [
@@ -201,3 +204,45 @@ def test_latents_are_the_same_in_parts_and_in_training_mode() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(InputError, match=r"^heads: 5 do not divide dims \[8, 12\]; give a number"):
         field(heads=5)
+
+
+def test_muon_is_torch_s_for_matrices_of_all_shapes() -> None:
+    """torch.optim.Muon works in bfloat16, hence the tolerance; a wrong factor is far outside it."""
+    generator = torch.Generator().manual_seed(11)
+    shapes = [(7, 11), (7, 11), (13, 5), (5, 5)]
+    ours, theirs = ([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for _ in range(2))
+    movers = (StackedMuon(ours, lr=0.01), Muon(theirs, 0.01, 0.0, momentum=0.9, adjust_lr_fn="match_rms_adamw"))
+    for _ in range(4):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for mover in movers:
+            mover.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=3e-4, rtol=0)
+        assert one.abs().max() > 3e-3
+
+
+def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
+    made = orthogonalised(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
+    values = torch.linalg.svdvals(made)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+
+
+def test_a_saved_field_says_the_same(tmp_path) -> None:
+    net, values = field(), as_values(pictures())
+    net.save(tmp_path / "field", note="kept")
+    again, about = Field.load(tmp_path / "field")
+    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(10))
+    assert torch.equal(net.decode(net.encode(shown(values, at), at)), again.decode(again.encode(shown(values, at), at)))
+    assert about == {"note": "kept"}
+    (tmp_path / "field" / "config.json").write_text('{"field": {"height": 3}}')
+    with pytest.raises(InputError, match=r"field: weights and configuration do not fit"):
+        Field.load(tmp_path / "field")
+
+
+def test_a_learning_rate_out_of_all_proportion_is_said() -> None:
+    settings = {**SETTINGS, "lr": 1e30, "muon": 1e30, "epochs": 3, "contrast_weight": 0.0, "sampler": "full"}
+    with pytest.raises(InputError, match=r"^train_field: the loss is nan in epoch 2; lower lr \(1e\+30\) or muon"):
+        train_field(field(), pictures().numpy(), pictures().numpy(), **settings)

@@ -40,13 +40,10 @@ QUICK = {
 # What never runs again because a number of neighbours or a condition changed: all that trains an encoder, embeds or
 # searches.
 UPSTREAM = {"prepare", "train_embedder", "embed", "build_index", "search", "crossfit", "views", "train_cnn"}
-UPSTREAM |= {"train_noise", "train_imbalance", "train_attention", "train_peers"}
-UPSTREAM |= {"train_splits", "train_ablation"}
+UPSTREAM |= {"train_attention", "train_peers", "train_splits", "train_field", "finetune_field", "field_latents"}
 
-TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_noise", "train_imbalance", "train_splits"}
-TRAINS |= {"train_ablation"}
-TRAINED_ON = {"noise_trained", "imbalance_trained"}
-OTHERS = {"train_splits", "grow", "train_ablation"}  # which search anew
+TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_splits"}
+OTHERS = {"train_splits", "grow", "probe"}  # which search anew
 JUDGED = {
     "evaluate",
     "noise",
@@ -59,7 +56,7 @@ JUDGED = {
     "hard",
     "explain",
 }
-JUDGED |= {"profile", "splits", "grow", "encoder_ablation", *TRAINED_ON}
+JUDGED |= {"profile", "splits", "grow", "probe"}
 
 
 def a_table(n: int = 170) -> str:
@@ -154,19 +151,19 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("attnknn/metrics.py", JUDGED | {"selective", "theory", "report"}),
+        ("attnknn/metrics.py", JUDGED | {"selective", "theory", "field_report", "report"}),
         ("attnknn/ablation.py", {"ablation"}),
-        ("attnknn/corrupt.py", {"noise", "imbalance", "train_noise", "train_imbalance", *TRAINED_ON}),
-        (
-            "attnknn/evidence.py",
-            {"evidence", "crossfit", "noise", "imbalance", "train_noise", "train_imbalance", *OTHERS},
-        ),
+        ("attnknn/corrupt.py", {"noise", "imbalance"}),
+        ("attnknn/evidence.py", {"evidence", "crossfit", "noise", "imbalance", *OTHERS}),
         ("attnknn/fetch.py", {"download", "prepare", "train_splits"}),
         ("attnknn/tables.py", {"prepare", "train_splits"}),
         ("attnknn/losses.py", TRAINS),
-        ("attnknn/encoders.py", TRAINS | {"embed", "views"}),
+        ("attnknn/encoders.py", TRAINS | {"embed", "views", "probe", "field_report"}),
         ("attnknn/views.py", {"views", "tta"}),
         ("attnknn/heads.py", (JUDGED - {"ensemble_seeds"}) | {"train_attention", "theory"}),
+        ("attnknn/fields/perceiver.py", {"train_field", "finetune_field", "field_latents", "probe", "field_report"}),
+        ("attnknn/fields/muon.py", {"train_field", "finetune_field"}),
+        ("attnknn/fields/probe.py", {"probe"}),
         ("attnknn/report/page.html", {"report"}),
         ("stages/params.py", set()),
     ],
@@ -227,10 +224,10 @@ def test_other_rates_of_noise_run_the_noise_and_the_report_alone(project: Projec
 
 def test_training_on_noise_is_asked_for_by_one_key(project: Project) -> None:
     params = project.params()
-    params["noise"]["train"] = True
+    params["noise"]["train_seeds"] = [42]
     project.write(params)
     try:
-        assert project.would_run() == {"check", "train_noise", "report"}, "and what follows, if its outputs differ"
+        assert project.would_run() == {"check", "train_noise", "noise_trained", "report"}
     finally:
         project("git", "checkout", "-q", ".")
 

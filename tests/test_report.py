@@ -258,7 +258,7 @@ def test_no_memory_section_points_to_one_that_is_not_there(page: tuple[str, Path
     for name in ("noise", "imbalance"):
         assert f"{name}_trained" not in found
         assert "asked below" not in found[name]
-        assert f"dvc exp run -S {name}.train=true" in found[name]
+        assert f"{name}.train_seeds=[42]" in found[name]
 
 
 def test_a_head_that_stayed_at_its_start_has_no_parts_to_judge() -> None:

@@ -148,7 +148,8 @@ def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
         row = {"epoch": 1.0, "loss": 1.0, "val_accuracy": 0.5 + better / 1000, "val_nll": 1.0}
         return (made if len(seen) > 3 else embedded(data)), [row]
 
-    monkeypatch.setattr(train_cnn, "trained", trained)
+    for module in (train_cnn, train_noise):
+        monkeypatch.setattr(module, "trained", trained)
     p = read_params("iris", "train_embedder", "build_index", "evidence", "device", "threads")
     p.noise, p.k_max, p.device = SimpleNamespace(train_kind="symmetric", train_rounds=2, train_share=0.5), 20, "cpu"
     (tmp_path / "out").mkdir()
@@ -163,7 +164,7 @@ def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
     assert epochs == [full // 2] * 3 + [full // 2, full] * 2, "plain networks are tried at both lengths"
     assert max(first, second) < 0.1
     assert not any(w[split.rows(TEST)].any() for w in wrong)
-    found = read_json(tmp_path / "out" / "trained.json")["cleaning"]
+    found = read_json(tmp_path / "out" / "cleaning.json")["rounds"]
     assert [of["wrong_after"] for of in found] == [pytest.approx(first), pytest.approx(second)]
     for variant, given in (("plain", seen[0]), ("cleaned", seen[2])):
         np.testing.assert_array_equal(Retrieved.load_whole(tmp_path / "out" / variant).embeddings.y, given.y)

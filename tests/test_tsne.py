@@ -27,3 +27,8 @@ def test_tsne_repeats_keeps_clusters_apart_and_shrinks_its_perplexity() -> None:
     assert tsne(z[:, :1], 30.0, 1).shape == (14, 2)
     with pytest.raises(InputError, match="4 rows"):
         tsne(z[:4], 30.0, 1)
+
+
+def test_rows_that_are_all_the_same_lie_in_one_place() -> None:
+    """As by an encoder that collapsed; scikit-learn dies of them."""
+    assert tsne(np.ones((20, 3), np.float32), 5.0, 0).tolist() == [[0, 0]] * 20

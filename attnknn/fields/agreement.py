@@ -1,4 +1,4 @@
-"""Do kNN and probes put representations in the same order? Rank correlations of their accuracies, with what they bear."""
+"""Do kNN and probes put representations in the same order? Rank correlations of accuracies, and how sure these are."""
 
 from collections.abc import Sequence
 from itertools import permutations

@@ -56,7 +56,7 @@ def compare(
     return together(*made)
 
 
-def tested_pairs(methods: Sequence[str]) -> list[Pair]:
+def compared_pairs(methods: Sequence[str]) -> list[Pair]:
     """Who is tested against whom, by each readout: fields against pixels, contrastive against not, sparse against full.
 
     And attention against distance weighting, representation by representation.
@@ -85,7 +85,7 @@ def tables(
     Args:
         scoring: bins, resamples, confidence.
     """
-    intervals, paired = intervals_and_tests(found, tested_pairs(found.methods), **scoring, seed=seed, wanted=TESTED)
+    intervals, paired = intervals_and_tests(found, compared_pairs(found.methods), **scoring, seed=seed, wanted=TESTED)
     means: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     scored, tested = [], []
     for row in intervals:

@@ -8,7 +8,7 @@ SAMPLERS = ("full", "image", "batch")
 
 
 def points_of(pixels: int, share: float, least: int) -> int:
-    """Points of a sparse context: a share of the pixels, rounded down, but no fewer than `least` (as far as there are)."""
+    """Points of a sparse context: a share of the pixels, rounded down, but no fewer than `least`, or all there are."""
     return min(pixels, max(least, int(share * pixels + 1e-9)))
 
 

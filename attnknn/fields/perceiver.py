@@ -1,9 +1,10 @@
 """A cascaded Perceiver IO: a set of points goes in, a few latents stand for it, and answer for any coordinate.
 
-    latents₁ … M learned vectors ─cross-attend to the points─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
+    M learned vectors ─cross-attend to the points─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
     coordinate queries ─cross-attend to L→ values there
 
-Jaegle et al. (2022), Perceiver IO; the cascade widens its latents stage by stage, each stage looking at the points anew.
+Jaegle et al. (2022), Perceiver IO; the cascade widens its latents stage by stage, and each stage looks at the points
+anew.
 """
 
 from collections.abc import Sequence

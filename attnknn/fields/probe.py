@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from attnknn.artifacts import BANK, FIT, TEST, VAL
 from attnknn.errors import require
 
+_LEAST = np.finfo(np.float32).tiny  # no class is impossible: an infinite NLL could not be averaged
+
 
 class SmallTransformer(nn.Module):
     """Tokens (B, L, I) → logits (B, C): project, add places, pre-norm blocks, mean, a linear layer."""
@@ -66,7 +68,7 @@ def transformer_probe(
     @torch.inference_mode()
     def probs(at: Tensor) -> np.ndarray:
         net.eval()
-        return torch.cat([net(batch(some)).softmax(1).cpu() for some in at.split(500)]).numpy()
+        return torch.cat([net(batch(some)).softmax(1).cpu() for some in at.split(500)]).numpy().clip(_LEAST)
 
     best: tuple[float, int, np.ndarray] | None = None
     for epoch in range(epochs):
@@ -100,4 +102,4 @@ def linear_probe(
         on_val = model.fit(z[known], y[known]).predict_proba(z[val])
         found.append((log_loss(y[val], on_val, labels=model.classes_), strength, model))
     _, strength, model = min(found, key=lambda one: one[0])
-    return model.predict_proba(z[test]).astype(np.float32), strength
+    return model.predict_proba(z[test]).astype(np.float32).clip(_LEAST), strength

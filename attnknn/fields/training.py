@@ -19,8 +19,7 @@ from attnknn.fields.objectives import alike, contrast, psnr
 from attnknn.fields.perceiver import Field
 from attnknn.images import augment as augment_images
 from attnknn.optimisation import learning_rate
-from attnknn.resume import load_state, save_state
-from attnknn.training import fingerprint
+from attnknn.resume import fingerprint, load_state, save_state
 
 Row = dict[str, float]
 
@@ -53,9 +52,9 @@ def train_field(
 ) -> list[Row]:
     """Train a field on images x: mean squared error of what it decodes, plus a weight times `objectives.contrast`.
 
-    Muon moves the matrices and Adam the rest, rates by a half cosine after a linear warm-up, gradients clipped. The field is left as the last epoch
-    made it: nothing is chosen by labels, of which it sees none. Everything random in an epoch follows from (seed,
-    epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
+    Muon moves the matrices and Adam the rest, rates by a half cosine after a linear warm-up, gradients clipped. The
+    field is left as the last epoch made it: nothing is chosen by labels, of which it sees none. Everything random in an
+    epoch follows from (seed, epoch), so a run that was killed and resumed ends with the same bytes as one that was not.
 
     Args:
         x: the images that are learnt from.

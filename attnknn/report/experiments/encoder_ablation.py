@@ -109,5 +109,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         by_dataset([run for run in runs if NAME in run.tables], lambda of: _part(of, level)),
         "Differences are configured − variant. A single training of each: how much another seed would change is not in "
         "the intervals, unless several seeds were run.",
-        "dvc exp run -S encoder_ablation.run=true",
+        "dvc exp run -S 'encoder_ablation.seeds=[42]'",
     )

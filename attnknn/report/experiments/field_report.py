@@ -181,6 +181,7 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
         by_dataset(mine, lambda of: _part(of, folder)),
         "Intervals are those of the bootstrap over test images. Fields that learnt from whole images were never asked "
         "for what they were not shown, and those that learnt from points never shown all of them: the other mode is "
-        "foreign to each. Blue pixels are those that are not known. A t-SNE keeps close what is close; distances between clusters in it mean nothing.",
+        "foreign to each. Blue pixels are those that are not known. A t-SNE keeps close what is close; distances "
+        "between clusters in it mean nothing.",
         "dvc exp run -S train_field.sampler=batch",
     )

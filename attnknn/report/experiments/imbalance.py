@@ -28,6 +28,6 @@ def section(runs: Sequence[Run]) -> Section:
         by_dataset([r for r in runs if "imbalance" in r.tables], _part),
         "Many, medium and few are thirds of the classes by their rows in the memory. Balanced accuracy is the mean "
         "over classes. An encoder that was trained on rare classes too is another question: "
-        "dvc exp run -S imbalance.train=true.",
+        "imbalance.train_seeds=[42].",
         "dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )

@@ -31,7 +31,6 @@ def section(runs: Sequence[Run]) -> Section:
         "tune stay clean; heads are fitted and baselines tuned anew.",
         by_dataset([r for r in runs if "noise" in r.tables], _part),
         "This is the memory alone. An encoder that was trained on wrong labels too is another question: "
-        "dvc exp run -S noise.train=true. Asymmetric noise ends below one half, where the wrong label becomes the "
-        "right one.",
+        "noise.train_seeds=[42]. Asymmetric noise ends below one half, where the wrong label becomes the right one.",
         "dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )

@@ -216,5 +216,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "prototypes alike, and nothing where it is worse than one of them or any gain over all is below "
         f"{MARGIN['accuracy']:g} in accuracy, {MARGIN['nll']:g} in NLL. p values are as measured; better and worse "
         f"need p below {level.alpha:g} and {FEWEST_ERRORS} wrong rows; out of reach is what these data cannot decide.",
-        "dvc exp run -S noise.train=true",
+        "dvc exp run -S 'noise.train_seeds=[42]'",
     )

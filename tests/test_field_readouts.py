@@ -1,0 +1,208 @@
+"""What is read off fields: representations, probes, rank correlations and reconstructions, by hand and by oracles."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
+from attnknn.errors import InputError
+from attnknn.fields.agreement import agreements, exact_p, spearman
+from attnknn.fields.comparison import compared_pairs
+from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, psnr_table, strips
+from attnknn.fields.latents import Latents, known_points
+from attnknn.fields.probe import linear_probe, transformer_probe
+from attnknn.fields.readouts import by_neighbours
+from attnknn.fields.representations import comparable, filled, patches, pixel_tokens
+
+SIDE = 4
+FITTING = {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
+NET = {"dim": 16, "heads": 2, "layers": 1, "dropout": 0.0, "batch_size": 16, "lr": 0.01}
+
+
+def images(n: int = 120, seed: int = 0) -> Split:
+    """Class 0 is bright above, class 1 below."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    x = rng.integers(0, 90, (n, 1, SIDE, SIDE))
+    x[y == 0, :, :2] += 120
+    x[y == 1, :, 2:] += 120
+    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), n // 4)
+    return Split(x.astype(np.uint8), y.astype(np.int64), part, ("above", "below"))
+
+
+def test_patches_by_hand() -> None:
+    x = torch.arange(16, dtype=torch.uint8).reshape(1, 1, 4, 4)
+    made = patches(x, 2) * 255
+    torch.testing.assert_close(made, torch.tensor([[[0.0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]]))
+    two = torch.stack([x[0, 0], 100 + x[0, 0]])[None]
+    assert (patches(two, 2)[0, 0] * 255).round().tolist() == [0, 1, 4, 5, 100, 101, 104, 105], "channel by channel"
+
+
+def test_what_is_not_known_is_in_no_token_and_in_no_filled_image() -> None:
+    split = images()
+    at = known_points("sparse", 120, SIDE * SIDE, 0.3, 2, seed=5)
+    assert at.shape == (120, 4)
+    x = np.array(split.x)
+    hidden = np.ones((120, SIDE * SIDE), dtype=bool)
+    np.put_along_axis(hidden, at.numpy(), False, axis=1)
+    x.reshape(120, -1)[hidden] = 255
+    other = Split(x, split.y, split.part, split.classes)
+    torch.testing.assert_close(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2))
+    np.testing.assert_array_equal(filled(split, at), filled(other, at))
+    shown = filled(split, at).reshape(120, -1)
+    np.testing.assert_array_equal(shown[~hidden], np.asarray(split.x).reshape(120, -1)[~hidden])
+    full = known_points("full", 120, SIDE * SIDE, 0.3, 2, seed=5)
+    np.testing.assert_array_equal(filled(split, full), split.x)
+    assert pixel_tokens(split, full, 2).shape == (120, 4, 4)
+
+
+def test_vectors_are_standardised_by_the_bank_and_of_unit_length() -> None:
+    rng, split = np.random.default_rng(1), images()
+    vectors = rng.normal(3, 5, (120, 6)).astype(np.float32)
+    vectors[:, 2] = 7
+    made = comparable(vectors, split.part)
+    np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
+    scaled = StandardScaler().fit(vectors[:30]).transform(vectors)
+    np.testing.assert_allclose(made, scaled / np.linalg.norm(scaled, axis=1, keepdims=True), atol=1e-5)
+    other = vectors.copy()
+    other[90:] += 100
+    np.testing.assert_array_equal(comparable(other, split.part)[:90], made[:90])
+
+
+def test_neighbours_are_those_of_the_one_bank() -> None:
+    split = images()
+    z = comparable(split.x.reshape(120, -1).astype(np.float32), split.part)
+    grids = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
+    found = by_neighbours(
+        z, split, 20, [5], "l2", k_train=3, k_eval=3, fitting=_fitting(), grids=grids, seed=0, device="cpu"
+    )
+    assert found.methods == ("uniform", "distance", "attention")
+    peer = KNeighborsClassifier(3).fit(z[split.part == BANK], split.y[split.part == BANK])
+    np.testing.assert_array_equal(found.probs[0].argmax(1), peer.predict(z[split.part == TEST]))
+
+
+def _fitting() -> dict:
+    from stages.params import read_params
+
+    return read_params("digits", "train_attention").train_attention.model_dump() | FITTING
+
+
+def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> None:
+    split = images()
+    z = np.asarray(split.x).reshape(120, -1).astype(np.float32)
+    probs, strength = linear_probe(z, np.asarray(split.y), np.asarray(split.part), [1e-4, 0.1])
+    known = np.isin(split.part, (BANK, FIT))
+    scaler = StandardScaler().fit(z[known])
+    oracle = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(z[known]), split.y[known])
+    np.testing.assert_allclose(probs, oracle.predict_proba(scaler.transform(z[split.part == TEST])), atol=1e-4)
+    assert strength == 0.1
+    y = np.array(split.y)
+    y[split.part == TEST] = 1 - y[split.part == TEST]
+    np.testing.assert_array_equal(linear_probe(z, y, np.asarray(split.part), [1e-4, 0.1])[0], probs)
+
+
+def test_the_transformer_learns_what_there_is_and_never_sees_a_test_label() -> None:
+    split = images()
+    full = known_points("full", 120, SIDE * SIDE, 1.0, 1, seed=0)
+    tokens, y, part = pixel_tokens(split, full, 2), np.array(split.y), np.asarray(split.part)
+    probs, epoch = transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)
+    assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
+    assert 1 <= epoch <= 8
+    y[part == TEST] = 1 - y[part == TEST]
+    np.testing.assert_array_equal(transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)[0], probs)
+    y[part == VAL] = 1 - y[part == VAL]
+    assert transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)[1] == 1, "by val the first epoch is best now"
+
+
+def test_spearman_is_scipy_s_and_p_counts_orders() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(0, 5, (9, 6)), rng.normal(size=(9, 6))
+    expected = [spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(spearman(a.astype(float), b), expected, atol=1e-12)
+    assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
+    five = np.arange(5.0)
+    assert exact_p(five, five) == pytest.approx(2 / 120), "the same order and its reverse"
+    assert exact_p(five, np.array([0.0, 1, 2, 4, 3])) == pytest.approx(10 / 120), "and the four swaps of each"
+    with pytest.raises(InputError, match="9 things; 8 at most"):
+        exact_p(np.arange(9.0), np.arange(9.0))
+
+
+def test_agreements_are_of_accuracies_over_the_same_rows() -> None:
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 2, 400)
+    rates = {"a": (0.6, 0.9), "b": (0.7, 0.8), "c": (0.8, 0.7), "d": (0.9, 0.6)}
+    probs, methods = [], []
+    for name, of in rates.items():
+        for readout, rate in zip(("knn", "probe"), of, strict=True):
+            right = rng.random(400) < rate
+            probs.append(0.8 * np.eye(2)[np.where(right, y, 1 - y)] + 0.1)
+            methods.append(f"full:{name}:{readout}")
+    found = Predictions(
+        np.arange(400, dtype=np.int32), y, np.stack(probs).astype(np.float32), tuple(methods), ("n", "y")
+    )
+    (row,) = agreements(found, [("full", list(rates))], [("knn", "probe")], 200, 0.95, seed=0)
+    assert row["rho"] == -1
+    assert row["p"] == pytest.approx(2 / 24)
+    assert row["low"] == -1
+    assert row["high"] < -0.3
+    (same,) = agreements(found, [("full", list(rates))], [("knn", "knn")], 200, 0.95, seed=0)
+    assert (same["rho"], same["low"], same["high"]) == (1, 1, 1)
+
+
+def test_only_pixels_that_were_not_shown_count() -> None:
+    values, made = torch.zeros(2, 4, 1), torch.tensor([[[0.5], [0.1], [0.0], [0.0]], [[0.0], [0.0], [0.2], [0.9]]])
+    at = torch.tensor([[0, 2], [1, 3]])
+    np.testing.assert_allclose(image_errors(made, values, at), [0.01 / 2, 0.04 / 2], rtol=1e-5)
+    everything = torch.arange(4).expand(2, -1)
+    np.testing.assert_allclose(image_errors(made, values, everything), [0.26 / 4, 0.85 / 4], rtol=1e-5)
+
+
+def test_psnr_is_of_the_mean_error_and_compared_image_by_image() -> None:
+    errors = {(MEAN, "full"): np.array([0.1, 0.3]), ("full", "full"): np.array([0.001, 0.003])}
+    rows = psnr_table(errors, 200, 0.95, seed=0)
+    value = {(r["source"], r["baseline"]): r for r in rows}
+    assert value["full", ""]["value"] == pytest.approx(10 * np.log10(1 / 0.002))
+    above = value["full", MEAN]
+    assert above["value"] == above["low"] == pytest.approx(20), "in every resample a hundredth of the error"
+    assert (MEAN, MEAN) not in value
+    assert ("full", NEAREST) not in value
+    assert value["full", ""]["low"] < value["full", ""]["value"] < value["full", ""]["high"]
+
+
+def test_strips_put_an_image_in_a_row_and_a_source_in_a_column() -> None:
+    one, other = (np.full((2, 3, 4, 3), value, np.uint8) for value in (10, 20))
+    other[1] = 30
+    columns, picture = strips({("image", "full"): one, ("full", "full"): other})
+    assert columns == ["full:image", "full:full"]
+    made = np.asarray(picture)
+    assert made.shape == (2 * 5, 2 * 6, 3)
+    assert (made[1, 1, 0], made[1, 7, 0], made[6, 7, 0], made[0, 0, 0]) == (10, 20, 30, 255)
+
+
+def test_latents_of_another_kind_are_refused() -> None:
+    tokens = np.zeros((3, 2, 4), np.float16)
+    assert (
+        Latents(tokens + np.arange(2, dtype=np.float16)[:, None], "full", "sparse").pooled().tolist() == [[0.5] * 4] * 3
+    )
+    for wrong, message in (
+        ((tokens.astype(np.float32), "full", "full"), "tokens: dtype float32; expected float16"),
+        ((tokens[0], "full", "full"), r"tokens: shape \(2, 4\); expected"),
+        ((tokens, "half", "full"), "variant: half; expected full or sparse"),
+        ((tokens, "full", "half"), "mode: half; expected full or sparse"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Latents(*wrong)
+
+
+def test_contrastive_fields_are_tested_against_those_without_and_all_against_pixels() -> None:
+    both, fields = ("distance", "attention"), ("sparse", "sparse_nce")
+    names = [f"full:{r}:{of}" for r in ("pixels", *fields) for of in both]
+    assert set(compared_pairs(names)) == {
+        *((f"full:{r}:{of}", f"full:pixels:{of}") for r in fields for of in both),
+        *((f"full:sparse_nce:{of}", f"full:sparse:{of}") for of in both),
+        *((f"full:{r}:attention", f"full:{r}:distance") for r in ("pixels", *fields)),
+    }

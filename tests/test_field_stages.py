@@ -1,0 +1,158 @@
+"""The stages of fields one after the other on a few small images, and what the report says of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.encoders import Encoder
+from attnknn.report.experiments import field_report as pictures_of
+from attnknn.report.experiments import probe as probed
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from closure import ROOT
+from stages import field_latents, field_report, finetune_field, probe, train_field
+
+TINY = {"frequencies": 4, "scale": 0.5, "dims": [8, 12], "latents": 3, "heads": 2, "depth": 1, "least": 3, "decoded": 0}
+TINY |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "muon": 0.01, "bf16": False, "compile": False}
+NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "batch_size": 16, "lr": 0.003}
+VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Params, a split, an encoder, and all that the stages make of them."""
+    root = tmp_path_factory.mktemp("fields")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    params["train_field"]["sizes"]["small"] = TINY
+    params["probe"]["transformers"]["small"] = NET
+    params["probe"] |= {"resamples": 100, "tsne_rows": 20, "pictures": 2}
+    params["train_attention"]["epochs"] = params["overrides"]["digits"]["train_attention"]["epochs"] = 2
+    params |= {"device": "cpu", "threads": 1}
+    (root / "params.yaml").write_text(yaml.safe_dump(params), "utf-8")
+    (root / "presets").symlink_to(ROOT / "presets")
+    rng, n = np.random.default_rng(0), 200
+    y = np.arange(n) % 2
+    x = rng.integers(0, 120, (n, 1, 6, 7))
+    x[y == 0, :, :3] += 100
+    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), n // 4)
+    Split(x.astype(np.uint8), y.astype(np.int64), part, ("up", "down")).save(root / "split")
+    kept = {"widths": [8], "depth": 1, "embed_dim": 0, "dropout": 0.0, "pretrained": False, "flip_average": False}
+    Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept).save(root / "encoder", bf16=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        split, fields, latents, encoder = (Path(name) for name in ("split", "fields", "latents", "encoder"))
+        for variant in ("full", "sparse", "full_nce"):
+            train_field.main("digits", 3, variant, split, Path("state"), fields / variant)
+        finetune_field.main("digits", 3, split, fields / "sparse", Path("state"), fields / "sparse_nce")
+        field_latents.main("digits", 3, split, fields, latents)
+        probe.main("digits", 3, split, latents, encoder, Path("probe.json"), Path("plots"))
+        field_report.main("digits", 3, split, fields, latents, encoder, Path("plots"))
+    return root
+
+
+def table(root: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(root / "plots" / name / "digits-3.csv", keep_default_na=False, na_values=[""])
+
+
+def test_every_representation_is_read_in_both_modes_by_every_readout(done: Path) -> None:
+    scores = table(done, "probe")
+    asked = {(r["mode"], r["representation"], r["readout"]) for r in scores.to_dict("records")}
+    readouts = ("uniform", "distance", "attention", "linear_probe", "transformer")
+    expected = {(m, r, of) for m in ("full", "sparse") for r in ("pixels", *VARIANTS) for of in readouts}
+    expected |= {(m, "encoder", of) for m in ("full", "sparse") for of in readouts[:-1]}
+    assert asked == expected
+    assert (scores["low"] <= scores["value"] + 1e-9).all()
+    pixels = scores[(scores["representation"] == "pixels") & (scores["metric"] == "accuracy")].set_index("mode")
+    assert pixels.loc["full", "value"].max() > 0.9, "half of the image is brighter in one class"
+    means = json.loads((done / "probe.json").read_text())
+    assert means["full"]["pixels"]["distance"]["accuracy"] in pixels.loc["full", "value"].to_list()
+
+
+def test_the_last_field_goes_on_from_the_sparse_one(done: Path) -> None:
+    histories = {v: json.loads((done / "fields" / v / "trained.json").read_text())["history"] for v in VARIANTS}
+    assert {name: len(of) for name, of in histories.items()} == {"full": 2, "full_nce": 2, "sparse": 2, "sparse_nce": 1}
+    assert [name for name, of in histories.items() if "contrast" in of[0]] == ["full_nce", "sparse_nce"]
+    assert histories["sparse_nce"][0]["mse"] < histories["sparse"][0]["mse"]
+    assert not (done / "state").exists()
+
+
+def test_psnr_pictures_and_places_are_there(done: Path) -> None:
+    psnr = table(done, "field_psnr")
+    own = psnr[psnr["baseline"].isna()]
+    assert set(own["source"]) == {"mean image", "nearest point", *VARIANTS}
+    assert set(psnr.loc[psnr["baseline"] == "nearest point", "mode"]) == {"sparse"}
+    columns = json.loads((done / "plots/field_pictures/digits-3/pictures.json").read_text())["columns"]
+    picture = Image.open(done / "plots/field_pictures/digits-3/reconstructions.png")
+    assert picture.size == (len(columns) * (7 + 2), 2 * (6 + 2))
+    assert columns[:2] == ["full:image", "full:mean image"]
+    places = table(done, "field_tsne")
+    assert places.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
+
+
+def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(done)
+    train_field.main("digits", 3, "sparse", Path("split"), tmp_path / "state", tmp_path / "fields" / "sparse")
+    field_latents.main("digits", 3, Path("split"), tmp_path / "fields", tmp_path / "latents")
+    for mode in ("full", "sparse"):
+        one, other = (root / "latents" / "sparse" / mode / "tokens.npy" for root in (done, tmp_path))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_rows_that_are_no_images_go_through_with_nothing(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(done)
+    digits = Split.load(Path("split"))
+    x = np.asarray(digits.x).reshape(200, -1).astype(np.float32)
+    Split(x, digits.y, digits.part, digits.classes, tuple(map(str, range(x.shape[1])))).save(tmp_path / "split")
+    fields, latents, plots = tmp_path / "fields", tmp_path / "latents", tmp_path / "plots"
+    train_field.main("digits", 3, "sparse", tmp_path / "split", tmp_path / "state", fields / "sparse")
+    finetune_field.main("digits", 3, tmp_path / "split", fields / "sparse", tmp_path / "state", fields / "sparse_nce")
+    field_latents.main("digits", 3, tmp_path / "split", fields, latents)
+    probe.main("digits", 3, tmp_path / "split", latents, Path("encoder"), tmp_path / "probe.json", plots)
+    field_report.main("digits", 3, tmp_path / "split", fields, latents, Path("encoder"), plots)
+    assert "no field sparse: these rows are no images" in capsys.readouterr().out
+    for name, of in {**probed.TABLES, **pictures_of.TABLES}.items():
+        (line,) = (plots / name / "digits-3.csv").read_text().splitlines()
+        assert set(of) <= set(line.split(","))
+
+
+def run(root: Path) -> Run:
+    tables = {name: table(root, name) for name in (*probed.TABLES, *pictures_of.TABLES)}
+    return Run("digits", 3, {"prepare": {"test": 50}}, tables)
+
+
+def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> None:
+    made = run(done)
+    (part,) = probed.section([made, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
+    lines = part.sentence.splitlines()
+    assert lines[0].startswith("With the whole image known, the best neighbours without labels are those of ")
+    assert sum(line.startswith("The contrastive loss moves the accuracy of ") for line in lines) == 2
+    order = next(line for line in lines if line.startswith("Metric structure against separability"))
+    assert order.count("ρ ") == 2
+    assert "of 5 representations chance alone orders so" in order
+    assert [t.name for t in part.tables] == ["probe_accuracy", "agreement", "probe_nll", "probe_pairs"]
+    assert len(part.pictures) == 2
+    (part,) = pictures_of.section([made], done / "plots").parts
+    assert part.sentence.startswith("PSNR of test images, known as a whole, above that of the mean image: field, whole")
+    assert len(part.pictures) == 4
+    for _, png in part.pictures:
+        assert png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(0.2, 1.0, "agree, as far"), (-1.0, -0.2, "contradict each other"), (-0.5, 0.5, "are not shown to agree")],
+)
+def test_orders_are_called_what_their_interval_says(done: Path, low: float, high: float, word: str) -> None:
+    made = run(done)
+    made.tables["probe_agreement"] = made.tables["probe_agreement"].assign(low=low, high=high)
+    (part,) = probed.section([made], Level(0.01, 100)).parts
+    order = next(line for line in part.sentence.splitlines() if line.startswith("Metric structure"))
+    assert order.count(word) == 2
