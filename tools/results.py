@@ -34,12 +34,15 @@ RESULTS.md has the tests."""
 START, END = "<!-- results -->", "<!-- /results -->"
 
 
-def found() -> list[Run]:
-    """Every dataset and seed that has been evaluated."""
-    runs: list[Run] = []
-    for path in sorted(Path("metrics").glob("*/*/evaluate.json")):
-        runs += read_all(Path("metrics"), Path("plots"), [path.parts[1]], [int(path.parts[2])])
-    if not runs:
+def found() -> tuple[list[Run], list[Run]]:
+    """Every dataset and seed that has been evaluated, and those of which only representations were compared."""
+    runs: tuple[list[Run], list[Run]] = ([], [])
+    for folder in sorted(Path("metrics").glob("*/*/")):
+        evaluated = (folder / "evaluate.json").is_file()
+        if evaluated or (folder / "probe.json").is_file():
+            _, dataset, seed = folder.parts
+            runs[not evaluated].extend(read_all(Path("metrics"), Path("plots"), [dataset], [int(seed)], evaluated))
+    if not runs[0]:
         raise InputError("metrics: nothing evaluated yet; run `dvc repro`")
     return runs
 
@@ -94,7 +97,7 @@ def main() -> None:
     if not Path("params.yaml").is_file():
         raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
     params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
-    runs = found()
+    runs, beside = found()
     made = claims(everywhere(runs, "paired"), everywhere(runs, "validation"))
     resamples = params["evaluate"]["resamples"]
     answer = [*headline(made, params["k_eval"]), *out_of_reach(made, resamples), beyond(made)]
@@ -112,7 +115,7 @@ def main() -> None:
         results += f"\nMade with {versions}."
         draft.write_text(f"{before}{START}\n{results}\n{END}{after}", "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples)]
+    parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples, beside=beside)]
     table = as_markdown(claim_rows(made, digits))
     with new_file(Path("RESULTS.md")) as draft:
         whole = [HEAD, "## Claims", "", " ".join(answer), "", table, *parts, f"Made with {versions}.", ""]

@@ -124,14 +124,16 @@ def _source(source: Mapping[str, Any]) -> str:
     return f"{source['kind']}: {name}"
 
 
-def read_all(metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """What every stage wrote, of those experiments that ran.
+def read_all(
+    metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int], evaluated: bool = True
+) -> list[Run]:
+    """What every stage wrote, of those experiments that ran; see `results.read_runs`.
 
     Raises:
         InputError: a file is missing or damaged.
     """
     wanted = {module.__name__.rpartition(".")[2]: module.TABLES for module in EXPERIMENTS}
-    return read_runs(metrics, plots, datasets, seeds, wanted)
+    return read_runs(metrics, plots, datasets, seeds, wanted, evaluated)
 
 
 def sections(
@@ -142,10 +144,12 @@ def sections(
     resamples: int,
     alpha: float = 0.01,
     workers: int = 1,
+    beside: Sequence[Run] = (),
 ) -> list[Section]:
     """Every section that has something to say, in the order of the page; without examples where plots is None.
 
     Args:
+        beside: runs of which only representations of images were compared; they stand in those sections alone.
         workers: see `parallel.in_order`; the pictures take most of the time.
     """
     level = Level(alpha, resamples)
@@ -158,7 +162,8 @@ def sections(
     for module in EXPERIMENTS:
         if module is not explain:
             more = [level] if module in _JUDGED else [plots] if module is field_report else []
-            calls.append(partial(module.section, runs, *more))
+            of = [*runs, *beside] if module in (probe, field_report) else runs
+            calls.append(partial(module.section, of, *more))
     calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
     return [section for section in in_order(calls, workers) if section.parts]
 

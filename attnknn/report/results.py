@@ -83,7 +83,12 @@ def _read_csv(path: Path, columns: Sequence[str], item: str) -> pd.DataFrame:
 
 
 def read_runs(
-    metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int], experiments: Wanted
+    metrics: Path,
+    plots: Path,
+    datasets: Sequence[str],
+    seeds: Sequence[int],
+    experiments: Wanted,
+    evaluated: bool = True,
 ) -> list[Run]:
     """Read every dataset and seed, datasets first.
 
@@ -91,6 +96,7 @@ def read_runs(
         experiments: stages that may not have run. Where one of a stage's files is there, all of them must be. A table
             of theirs that has only a header is left out: that stage had nothing to do. Their own metrics are read
             where there are some.
+        evaluated: whether `evaluate` and what it needs ran; else only the sizes and the experiments are read.
 
     Raises:
         InputError: a file is missing or damaged; the line names it and the command that makes it.
@@ -102,11 +108,13 @@ def read_runs(
             values = {
                 name: read_json(_found(folder / f"{name}.json", stage, dataset, seed))
                 for name, stage in _METRICS.items()
+                if evaluated or name == "prepare"
             }
             for stage in experiments:
                 if (folder / f"{stage}.json").is_file():
                     values[stage] = read_json(folder / f"{stage}.json")
-            wanted = {name: (stage, columns, False) for name, (stage, columns) in _PLOTS.items()}
+            needed = _PLOTS if evaluated else {}
+            wanted = {name: (stage, columns, False) for name, (stage, columns) in needed.items()}
             for stage, files in experiments.items():
                 if any((Path(plots) / name / item).is_file() for name in files):
                     wanted |= {name: (stage, columns, True) for name, columns in files.items()}
