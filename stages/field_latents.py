@@ -8,11 +8,12 @@ from stages.params import read_params, run
 
 def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
     """Read SPLIT and FIELDS; write a folder a field and mode to OUT, or none where no field was trained."""
-    p = read_params(dataset, "train_field", "device", "threads")
-    found = sorted(folder.parent.name for folder in fields.glob("*/trained.json"))
-    trained = [name for name in found if read_json(fields / name / "trained.json")["trained"]]
+    p = read_params(dataset, "device", "threads")
+    found = {path.parent.name: read_json(path) for path in sorted(fields.glob("*/trained.json"))}
+    trained = {name: about for name, about in found.items() if about["size"] != "none"}
     with new_folder(out) as draft:
-        write_json(draft / "latents.json", {"variants": trained})
+        same = {key: about[key] for about in trained.values() for key in ("size", "share", "least")}
+        write_json(draft / "latents.json", {"variants": list(trained), **same})
         if not trained:
             print(f"field_latents {dataset}/{seed}: there are no fields")
             return
@@ -23,13 +24,13 @@ def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
         from attnknn.fields.latents import MODES, Latents, known_points
         from attnknn.fields.perceiver import Field
 
-        data, device, size = Split.load(split), use_device(p.device, p.threads), p.train_field.sizes[p.train_field.size]
+        data, device = Split.load(split), use_device(p.device, p.threads)
         pixels = data.x.shape[2] * data.x.shape[3]
-        for name in trained:
+        for name, about in trained.items():
             field, _ = Field.load(fields / name / "field")
             for mode in MODES:
-                at = known_points(mode, len(data.x), pixels, p.train_field.share, size.least, seed)
-                tokens = latents_of(field, data.x, at, device, size.bf16).half().numpy()
+                at = known_points(mode, len(data.x), pixels, about["share"], about["least"], seed)
+                tokens = latents_of(field, data.x, at, device, about["bf16"]).half().numpy()
                 Latents(tokens, name, mode).save(draft / name / mode)
 
 

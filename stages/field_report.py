@@ -11,9 +11,9 @@ TRAINING = ("variant", "epoch", "loss", "mse", "contrast", "val_psnr")
 
 def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, encoder: Path, plots: Path) -> None:
     """Read SPLIT, FIELDS, LATENTS and ENCODER; write tables under PLOTS, and pictures."""
-    p = read_params(dataset, "train_field", "probe", "explain", "evaluate.confidence", "device", "threads")
+    p = read_params(dataset, "probe", "explain.perplexity", "evaluate.confidence", "device", "threads")
     item, quality, places, training, strip = f"{dataset}-{seed}", [], [], [], None
-    if variants := read_json(latents / "latents.json")["variants"]:
+    if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
         from attnknn.artifacts import Split
         from attnknn.device import processes, use_device
@@ -21,8 +21,8 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
         from attnknn.fields.fidelity import psnr_table, reconstructions, strips
         from attnknn.fields.maps import maps
 
-        data, device, t = Split.load(split), use_device(p.device, p.threads), p.train_field
-        known = {"share": t.share, "least": t.sizes[t.size].least, "seed": seed}
+        data, device = Split.load(split), use_device(p.device, p.threads)
+        known = {"share": about["share"], "least": about["least"], "seed": seed}
         errors, pictures = reconstructions(data, fields, latents, variants, p.probe.pictures, device, **known)
         quality = psnr_table(errors, p.probe.resamples, p.evaluate.confidence, seed)
         strip = strips(pictures)

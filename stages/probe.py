@@ -15,11 +15,11 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
     """Read SPLIT, LATENTS and ENCODER; write METRICS, and tables under PLOTS, empty where there are no latents."""
     # fmt: off
     p = read_params(
-        dataset, "train_field", "probe", "train_attention", "tune", "build_index", "evidence", "evaluate.bins",
+        dataset, "probe", "train_attention", "tune", "build_index", "evidence", "evaluate.bins",
         "evaluate.confidence", "k_train", "k_eval", "k_max", "device", "threads")
     # fmt: on
     means, scored, paired, agreed = {}, [], [], []
-    if variants := read_json(latents / "latents.json")["variants"]:
+    if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
         from attnknn.artifacts import Split
         from attnknn.device import processes, use_device
@@ -28,8 +28,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
         from attnknn.indexes import set_threads
 
         set_threads(p.threads)
-        device, t = use_device(p.device, p.threads), p.train_field
-        size, net = t.sizes[t.size], p.probe.transformers[t.size]
+        device, net = use_device(p.device, p.threads), p.probe.transformers[about["size"]]
         fitting = {"k_train": p.k_train, "k_eval": p.k_eval, "fitting": p.train_attention.model_dump()}
         reading = {
             "searching": {"k_max": p.k_max, "sizes": p.evidence.sizes, "metric": p.build_index.metric},
@@ -38,7 +37,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
             "transformer": net.model_dump(exclude={"patch"}),
             "device": device,
         }
-        places = {"share": t.share, "least": size.least, "patch": net.patch}
+        places = {"share": about["share"], "least": about["least"], "patch": net.patch}
         embed = Encoder.load(encoder)[0]
         found = compare(
             Split.load(split), latents, variants, embed, places, seed, processes(device, p.threads), **reading

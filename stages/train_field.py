@@ -16,7 +16,7 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
     t, data = p.train_field, Split.load(split)
     with new_folder(out) as draft:
         if t.size == "none" or not data.is_image:
-            write_json(draft / "trained.json", {"trained": False, "history": []})
+            write_json(draft / "trained.json", {"size": "none", "history": []})
             print(f"no field {variant}: {'train_field.size is none' if data.is_image else 'these rows are no images'}")
             return
         # What needs torch is imported here: with nothing to train, as for tables, the stage takes no time.
@@ -43,7 +43,8 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
             images = data.x[data.rows(BANK)], data.x[data.rows(VAL)]
             history = train_field(field, *images, **loop, resume=state, progress=show)
         field.save(draft / "field")
-        write_json(draft / "trained.json", {"trained": True, "history": history})
+        known = {"share": t.share, "least": size.least}
+        write_json(draft / "trained.json", {"size": t.size, **known, "bf16": size.bf16, "history": history})
     state.unlink(missing_ok=True)
 
 

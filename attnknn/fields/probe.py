@@ -60,7 +60,7 @@ def transformer_probe(
     rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
     labels = torch.from_numpy(np.array(y))
     net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
-    mover = torch.optim.Adam(net.parameters(), lr=lr)
+    mover = torch.optim.Adam(net.parameters(), lr=lr, fused=True)
 
     def batch(at: Tensor) -> Tensor:
         return ((tokens[at].float() - mean) / std).to(device)
