@@ -21,7 +21,8 @@ say what differs for it under `overrides`:
     birds: {{kind: image_folder, path: /data/birds.zip}}
     mine: {{kind: csv, train: {{path: /data/mine.csv}}, target: label}}
   overrides:
-    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}, tta: {{}}, train_field: {{}}}}
+    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}, tta: {{}}, \
+train_field: {{}}}}
     mine: a copy of winequality_red's, or of adult's for tens of thousands of rows
 
 Then run it: dvc exp run -S 'datasets=[birds]'
