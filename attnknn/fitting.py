@@ -141,7 +141,7 @@ def fit_head(
             on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
         learned = [p for p in head.parameters() if p.requires_grad]
         matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
-        optimiser = AdamW([(matrices, weight_decay), (others, 0.0)], lr)
+        optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
         stalled, lowest = 0, math.inf
         for epoch in range(epochs + 1):
             training = epoch > 0  # epoch 0 only measures the start

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from attnknn.adamw import AdamW, Optimiser
 from attnknn.convnet import Filters
 
 Decay = Literal["cosine", "linear"]
@@ -60,7 +61,7 @@ def optimisers(
     lr_factors: dict[str, float],
     weight_decay: float,
     muon: dict[str, float],
-) -> list[torch.optim.Optimizer]:
+) -> list[Optimiser | torch.optim.Optimizer]:
     """AdamW and, where its learning rate is above 0, Muon; each group names the `peak` of its learning rate.
 
     The groups of AdamW are backbone; projection, with the linear head and the loss's proxies; knn, with τ, which weight
@@ -84,8 +85,8 @@ def optimisers(
     ]
     if neighbours is not None:
         groups.append(group("knn", neighbours.parameters(), weight_decay=0.0))
-    found: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=weight_decay)
+    found: list[Optimiser | torch.optim.Optimizer] = [
+        AdamW([g for g in groups if g["params"]], weight_decay=weight_decay)
     ]
     if matrices:
         only = {"params": matrices, "peak": muon["lr"]}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnknn.adamw import Optimiser
 from attnknn.files import new_file
 
 
@@ -27,7 +28,7 @@ def save_state(
     mark: str,
     encoder: nn.Module,
     loss: nn.Module,
-    optimisers: Sequence[torch.optim.Optimizer],
+    optimisers: Sequence[Optimiser | torch.optim.Optimizer],
     best: dict[str, Tensor],
     history: list[dict[str, float]],
 ) -> None:
@@ -51,7 +52,7 @@ def load_state(
     mark: str,
     encoder: nn.Module,
     loss: nn.Module,
-    optimisers: Sequence[torch.optim.Optimizer],
+    optimisers: Sequence[Optimiser | torch.optim.Optimizer],
     best: dict[str, Tensor],
 ) -> list[dict[str, float]] | None:
     """Put a saved state back in place and return its history; None if there is none, or it is of another run."""

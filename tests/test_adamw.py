@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,10 +16,10 @@ def trained(ours: bool, steps: int = 7) -> list[torch.Tensor]:
     x = torch.randn(13, 5)
     matrices, biases = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim == 1]
     if ours:
-        optimiser = AdamW([(matrices, 0.3), (biases, 0.0)], 0.02)
+        optimiser = AdamW([{"params": matrices, "weight_decay": 0.3}, {"params": biases, "betas": (0.8, 0.9)}], 0.02)
     else:
-        groups = [{"params": matrices, "weight_decay": 0.3}, {"params": biases, "weight_decay": 0.0}]
-        optimiser = torch.optim.AdamW(groups, lr=0.02)
+        others = {"params": biases, "weight_decay": 0.0, "betas": (0.8, 0.9)}
+        optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.3}, others], lr=0.02)
     for _ in range(steps):
         optimiser.zero_grad()
         model[:3](x).square().mean().backward()
@@ -33,7 +34,7 @@ def test_it_is_torchs_to_the_byte() -> None:
 
 def test_first_step_by_hand() -> None:
     w, still = nn.Parameter(torch.tensor([2.0, -1.0])), nn.Parameter(torch.tensor([4.0]))
-    optimiser = AdamW([([w, still], 0.1)], 0.5)
+    optimiser = AdamW([{"params": [w, still]}], 0.5, weight_decay=0.1)
     (3 * w[0] - w[1]).backward()
     optimiser.step()
     # m̂/√v̂ is the sign of the first gradient: (1 − .05)·2 − .5 and (1 − .05)·(−1) + .5; no gradient, no decay.
@@ -43,10 +44,47 @@ def test_first_step_by_hand() -> None:
     assert w.grad is None
 
 
-def test_it_does_not_import_the_compiler() -> None:
-    code = (
-        "import sys, torch; from attnknn.adamw import AdamW; w = torch.ones(1, requires_grad=True); "
-        "o = AdamW([([w], 0.0)], 0.1); w.backward(); o.step(); o.zero_grad(); print('torch._dynamo' in sys.modules)"
-    )
+def test_it_goes_on_from_a_saved_state() -> None:
+    """Three steps, a new optimiser with the state of the old one, and three more: the bytes of six in a row."""
+
+    def moved(restart: bool) -> tuple[torch.Tensor, AdamW]:
+        w, still = nn.Parameter(torch.tensor([2.0, -1.0])), nn.Parameter(torch.tensor([4.0]))
+        groups = [{"params": [still]}, {"params": [w], "lr": 0.1}]
+        optimiser = AdamW(groups)
+        for step in range(6):
+            if restart and step == 3:
+                saved = optimiser.state_dict()
+                assert list(saved["state"]) == [1], "a parameter that never had a gradient has no state"
+                optimiser = AdamW(groups)
+                optimiser.load_state_dict(saved)
+                saved["state"][1]["exp_avg"].fill_(torch.nan)  # what was read is a copy
+            optimiser.param_groups[1]["lr"] = 0.1 / (step + 1)
+            optimiser.zero_grad()
+            (w.square().sum() * (step + 1)).backward()
+            optimiser.step()
+        return w.detach(), optimiser
+
+    once, again = moved(False), moved(True)
+    assert torch.equal(once[0], again[0])
+    assert again[1].state_dict()["state"][1]["step"].item() == 6
+
+
+def test_what_trains_does_not_import_the_compiler() -> None:
+    code = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]}
+import numpy as np, torch
+import test_training as here
+from attnknn.fields.muon import StackedMuon
+from attnknn.fields.probe import transformer_probe
+here.train(here.blobs(96), epochs=1)
+w = torch.ones(2, 2, requires_grad=True)
+w.sum().backward()
+StackedMuon([w], lr=0.1).step()
+y, part = np.arange(40) % 2, np.arange(40) % 4
+net = dict(dim=8, heads=2, layers=1, dropout=0.0, epochs=1, batch_size=8, lr=0.01, seed=0)
+transformer_probe(torch.rand(40, 3, 5), y, part, 2, **net)
+print("torch._dynamo" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -4,8 +4,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-SAMPLERS = ("full", "image", "batch")
-
 
 def points_of(pixels: int, share: float, least: int) -> int:
     """Points of a sparse context: a share of the pixels, rounded down, but no fewer than `least`, or all there are."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
@@ -77,12 +78,14 @@ def reconstructions(
     least: int,
     seed: int,
 ) -> tuple[dict[tuple[str, str], Float[np.ndarray, " N"]], dict[tuple[str, str], UInt8[np.ndarray, "P H W 3"]]]:
-    """Errors of every test image, and the first few reconstructed, by source and mode.
+    """Errors of every test image, and some reconstructed, by source and mode: the first of each class, then the second.
 
     Sources are the variants, `MEAN` of the bank's images and, where points are known, `NEAREST`; of pictures also
     `IMAGE` itself and `KNOWN`, the points.
     """
     rows, (_, height, width) = split.rows(TEST), split.x.shape[1:]
+    y = pd.Series(split.y[rows])
+    some = torch.from_numpy(np.lexsort((y, y.groupby(y).cumcount()))[:pictures])
     values = as_values(torch.from_numpy(np.array(split.x[rows])))  # (N, L, C)
     mean = as_values(torch.from_numpy(np.array(split.x[split.rows(BANK)]))).mean(0).expand_as(values)
     errors: dict[tuple[str, str], np.ndarray] = {}
@@ -93,8 +96,8 @@ def reconstructions(
         draw(source, mode, made)
 
     def draw(source: str, mode: str, made: Tensor) -> None:
-        some = made[:pictures].float().clamp(0, 1).unflatten(1, (height, width)).expand(-1, -1, -1, 3)
-        drawn[source, mode] = (some * 255).round().to(torch.uint8).numpy()
+        images = made[some].float().clamp(0, 1).unflatten(1, (height, width)).expand(-1, -1, -1, 3)
+        drawn[source, mode] = (images * 255).round().to(torch.uint8).numpy()
 
     for mode in MODES:
         at = known_points(mode, len(split.x), height * width, share, least, seed)[torch.from_numpy(rows)]

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnknn.adamw import Optimiser
+
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # of Jordan et al. (2024), as in torch.optim.Muon
 
 
@@ -22,7 +24,7 @@ def orthogonalised(g: Float[Tensor, "n r c"], steps: int) -> Float[Tensor, "n r 
     return x.mT if g.shape[1] > g.shape[2] else x
 
 
-class StackedMuon(torch.optim.Optimizer):
+class StackedMuon(Optimiser):
     """W ← W − lr·0.2·√max(r, c)·orthogonalised(g + μ·m), m ← μ·m + (1 − μ)·g: Muon with Nesterov momentum.
 
     The factor gives a step the root mean square of one of AdamW (Liu et al. 2025). Tests hold it against
@@ -36,11 +38,10 @@ class StackedMuon(torch.optim.Optimizer):
     """
 
     def __init__(self, matrices: Iterable[Tensor], lr: float, momentum: float = 0.9, steps: int = 5) -> None:
-        super().__init__(list(matrices), {"lr": lr, "momentum": momentum, "steps": steps})
+        super().__init__([{"params": matrices}], lr=lr, momentum=momentum, steps=steps)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step of all matrices that have a gradient."""
+    def step(self) -> None:
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = {}
             for matrix in group["params"]:
@@ -49,9 +50,11 @@ class StackedMuon(torch.optim.Optimizer):
             for shape, matrices in alike.items():
                 ahead = []
                 for matrix in matrices:
-                    mean = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
-                    mean.lerp_(matrix.grad, 1 - group["momentum"])  # type: ignore[arg-type]
-                    ahead.append(matrix.grad.lerp(mean, group["momentum"]))  # type: ignore[union-attr]
+                    kept = self.state.setdefault(matrix, {"momentum_buffer": torch.zeros_like(matrix)})
+                    mean, grad = kept["momentum_buffer"], matrix.grad
+                    assert grad is not None
+                    mean.lerp_(grad, 1 - group["momentum"])
+                    ahead.append(grad.lerp(mean, group["momentum"]))
                 made = orthogonalised(torch.stack(ahead), group["steps"])
                 for matrix, step in zip(matrices, made, strict=True):
                     matrix.sub_(step, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)

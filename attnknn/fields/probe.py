@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attnknn.adamw import AdamW
 from attnknn.artifacts import BANK, FIT, TEST, VAL
 from attnknn.errors import require
 
@@ -60,7 +61,7 @@ def transformer_probe(
     rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
     labels = torch.from_numpy(np.array(y))
     net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
-    mover = torch.optim.Adam(net.parameters(), lr=lr, fused=True)
+    mover = AdamW([{"params": net.parameters()}], lr)
 
     def batch(at: Tensor) -> Tensor:
         return ((tokens[at].float() - mean) / std).to(device)
@@ -90,6 +91,9 @@ def linear_probe(
     z: Float[np.ndarray, "N D"], y: np.ndarray, part: np.ndarray, strengths: Sequence[float]
 ) -> tuple[Float[np.ndarray, "T C"], float]:
     """Logistic regression on bank and fit rows, standardised; probabilities of test rows, and C by NLL on val."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.pipeline import make_pipeline
@@ -99,7 +103,9 @@ def linear_probe(
     found = []
     for strength in strengths:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=1000))
-        on_val = model.fit(z[known], y[known]).predict_proba(z[val])
+        with warnings.catch_warnings():  # a weak pull on many dimensions may not settle: val judges it as it stands
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            on_val = model.fit(z[known], y[known]).predict_proba(z[val])
         found.append((log_loss(y[val], on_val, labels=model.classes_), strength, model))
     _, strength, model = min(found, key=lambda one: one[0])
     return model.predict_proba(z[test]).astype(np.float32).clip(_LEAST), strength

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor, nn
 
+from attnknn.adamw import AdamW
 from attnknn.device import compiled
 from attnknn.errors import require
 from attnknn.fields.contexts import draw_points, points_of, shown
@@ -84,7 +85,7 @@ def train_field(
     matrices = field.matrices()
     by_muon = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in field.parameters() if id(parameter) not in by_muon]
-    movers = [torch.optim.Adam(rest, betas=(0.9, 0.99), fused=True), StackedMuon(matrices, lr=muon)]
+    movers = [AdamW([{"params": rest}], betas=(0.9, 0.99)), StackedMuon(matrices, lr=muon)]
     peaks, nothing = (lr, muon), nn.Module()
     history = (load_state(resume, mark, field, nothing, movers, {}) if resume else None) or []
     encode = compiled(field.encode, device) if compile else field.encode  # type: ignore[arg-type]
