@@ -141,6 +141,11 @@ def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> Non
     assert len(part.pictures) == 2
     (part,) = pictures_of.section([made], done / "plots").parts
     assert part.sentence.startswith("PSNR of test images, known as a whole, above that of the mean image: field, whole")
+    (psnr,) = part.tables
+    row = next(row for row in psnr.rows if row[0] == "field, whole images")
+    own = table(done, "field_psnr").query("mode == 'full' and source == 'full' and baseline.isna()").iloc[0]
+    assert row[1].value == f"{own['value']:.2f}"
+    assert row[1].around == f"{own['low']:.2f} … {own['high']:.2f}"
     assert len(part.pictures) == 4
     for _, png in part.pictures:
         assert png.startswith(b"\x89PNG")

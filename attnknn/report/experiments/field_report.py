@@ -158,7 +158,7 @@ def _pictures(run: Run, folder: Path) -> list[tuple[str, bytes]]:
 
 
 def _part(runs: Sequence[Run], folder: Path | None) -> Part:
-    psnr = joined(runs, "field_psnr")
+    psnr = joined(runs, "field_psnr").fillna({"baseline": ""})  # of the PSNR itself
     drawn = _pictures(runs[0], folder) if folder else []
     drawn.append(("PSNR on val images in training", training_picture(joined(runs, "field_training"))))
     if "field_tsne" in runs[0].tables:
