@@ -351,6 +351,7 @@ class Transformer(Block):
     layers: Count
     dropout: Rate
     epochs: Count
+    patience: Count
     batch_size: Annotated[int, Field(ge=2)]
     lr: Positive
 

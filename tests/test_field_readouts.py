@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -105,17 +106,23 @@ def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> 
     np.testing.assert_array_equal(linear_probe(z, y, np.asarray(split.part), [1e-4, 0.1])[0], probs)
 
 
-def test_the_transformer_learns_what_there_is_and_never_sees_a_test_label() -> None:
+def test_the_transformer_learns_what_there_is_and_never_sees_a_test_label(monkeypatch) -> None:
     split = images()
     full = known_points("full", 120, SIDE * SIDE, 1.0, 1, seed=0)
     tokens, y, part = pixel_tokens(split, full, 2), np.array(split.y), np.asarray(split.part)
-    probs, epoch = transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)
+    probs, epoch = transformer_probe(tokens, y, part, 2, epochs=8, patience=8, seed=0, **NET)
     assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
     assert 1 <= epoch <= 8
     y[part == TEST] = 1 - y[part == TEST]
-    np.testing.assert_array_equal(transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)[0], probs)
+    np.testing.assert_array_equal(transformer_probe(tokens, y, part, 2, epochs=8, patience=8, seed=0, **NET)[0], probs)
     y[part == VAL] = 1 - y[part == VAL]
-    assert transformer_probe(tokens, y, part, 2, epochs=8, seed=0, **NET)[1] == 1, "by val the first epoch is best now"
+    validated = []
+    monkeypatch.setattr(
+        "sklearn.metrics.log_loss", lambda *a, **k: validated.append(log_loss(*a, **k)) or validated[-1]
+    )
+    _, best = transformer_probe(tokens, y, part, 2, epochs=8, patience=2, seed=0, **NET)
+    assert best == 1, "by val the first epoch is best now"
+    assert len(validated) == 3, "and two more show no better"
 
 
 def test_spearman_is_scipy_s_and_p_counts_orders() -> None:

@@ -20,7 +20,8 @@ from stages import field_latents, field_report, finetune_field, probe, train_fie
 
 TINY = {"frequencies": 4, "scale": 0.5, "dims": [8, 12], "latents": 3, "heads": 2, "depth": 1, "least": 3, "decoded": 0}
 TINY |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "muon": 0.01, "bf16": False, "compile": False}
-NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "batch_size": 16, "lr": 0.003}
+NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "patience": 2, "batch_size": 16}
+NET |= {"lr": 0.003}
 VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
 
 

@@ -43,6 +43,7 @@ def transformer_probe(
     layers: int,
     dropout: float,
     epochs: int,
+    patience: int,
     batch_size: int,
     lr: float,
     seed: int,
@@ -50,6 +51,7 @@ def transformer_probe(
 ) -> tuple[Float[np.ndarray, "T C"], int]:
     """Train on bank and fit rows by Adam; probabilities of test rows at the epoch of lowest NLL on val, and which.
 
+    It ends after `patience` epochs without a lower one: what learns slowly, as patches of pixels do, gets the time.
     Tokens are standardised, channel by channel, as bank rows are.
     """
     from sklearn.metrics import log_loss
@@ -83,6 +85,8 @@ def transformer_probe(
         found = log_loss(y[rows[VAL].numpy()], probs(rows[VAL]), labels=np.arange(n_classes))
         if best is None or found < best[0]:
             best = found, epoch + 1, probs(rows[TEST])
+        elif epoch + 1 >= best[1] + patience:
+            break
     require(best is not None, f"epochs: {epochs}; give 1 or more")
     return best[2], best[1]  # type: ignore[index]
 
