@@ -18,6 +18,8 @@ def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
             print(f"field_latents {dataset}/{seed}: there are no fields")
             return
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
+        import torch
+
         from attnknn.artifacts import Split
         from attnknn.device import use_device
         from attnknn.fields.encoding import latents_of
@@ -30,8 +32,8 @@ def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
             field, _ = Field.load(fields / name / "field")
             for mode in MODES:
                 at = known_points(mode, len(data.x), pixels, about["share"], about["least"], seed)
-                tokens = latents_of(field, data.x, at, device, about["bf16"]).half().numpy()
-                Latents(tokens, name, mode).save(draft / name / mode)
+                tokens = latents_of(field, data.x, at, device, about["bf16"], dtype=torch.float16)
+                Latents(tokens.numpy(), name, mode).save(draft / name / mode)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, psnr_table, str
 from attnknn.fields.latents import Latents, known_points
 from attnknn.fields.probe import linear_probe, transformer_probe
 from attnknn.fields.readouts import by_neighbours
-from attnknn.fields.representations import comparable, filled, patches, pixel_tokens
+from attnknn.fields.representations import filled, patches, pixel_tokens, standardised
 
 SIDE = 4
 FITTING = {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
@@ -53,11 +53,17 @@ def test_what_is_not_known_is_in_no_token_and_in_no_filled_image() -> None:
     x.reshape(120, -1)[hidden] = 255
     other = Split(x, split.y, split.part, split.classes)
     torch.testing.assert_close(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2))
-    np.testing.assert_array_equal(filled(split, at), filled(other, at))
-    shown = filled(split, at).reshape(120, -1)
-    np.testing.assert_array_equal(shown[~hidden], np.asarray(split.x).reshape(120, -1)[~hidden])
+    mean = np.asarray(split.x)[np.asarray(split.part) == BANK].mean(0).round().reshape(-1)
+    x.reshape(120, -1)[:30] = np.asarray(split.x).reshape(120, -1)[:30]  # of the bank all is known
+    other = Split(x, split.y, split.part, split.classes)
+    nearest, means = (of.reshape(120, -1) for of in filled(split, at))
+    for one, again in zip((nearest, means), filled(other, at), strict=True):
+        np.testing.assert_array_equal(one, again.reshape(120, -1))
+        np.testing.assert_array_equal(one[~hidden], np.asarray(split.x).reshape(120, -1)[~hidden])
+    np.testing.assert_array_equal(means[hidden], np.broadcast_to(mean, (120, SIDE * SIDE))[hidden])
     full = known_points("full", 120, SIDE * SIDE, 0.3, 2, seed=5)
-    np.testing.assert_array_equal(filled(split, full), split.x)
+    (whole,) = filled(split, full)
+    np.testing.assert_array_equal(whole, split.x)
     assert pixel_tokens(split, full, 2).shape == (120, 4, 4)
 
 
@@ -65,21 +71,22 @@ def test_vectors_are_standardised_by_the_bank_and_of_unit_length() -> None:
     rng, split = np.random.default_rng(1), images()
     vectors = rng.normal(3, 5, (120, 6)).astype(np.float32)
     vectors[:, 2] = 7
-    made = comparable(vectors, split.part)
+    made = standardised(vectors, split.part)
     np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
     scaled = StandardScaler().fit(vectors[:30]).transform(vectors)
     np.testing.assert_allclose(made, scaled / np.linalg.norm(scaled, axis=1, keepdims=True), atol=1e-5)
     other = vectors.copy()
     other[90:] += 100
-    np.testing.assert_array_equal(comparable(other, split.part)[:90], made[:90])
+    np.testing.assert_array_equal(standardised(other, split.part)[:90], made[:90])
 
 
 def test_neighbours_are_those_of_the_one_bank() -> None:
     split = images()
-    z = comparable(split.x.reshape(120, -1).astype(np.float32), split.part)
+    z = standardised(split.x.reshape(120, -1).astype(np.float32), split.part)
     grids = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
+    worse = np.random.default_rng(0).normal(size=z.shape).astype(np.float32)  # val is not to choose it
     found = by_neighbours(
-        z, split, 20, [5], "l2", k_train=3, k_eval=3, fitting=_fitting(), grids=grids, seed=0, device="cpu"
+        [worse, z], split, 20, [5], "l2", k_train=3, k_eval=3, fitting=_fitting(), grids=grids, seed=0, device="cpu"
     )
     assert found.methods == ("uniform", "distance", "attention")
     peer = KNeighborsClassifier(3).fit(z[split.part == BANK], split.y[split.part == BANK])
@@ -95,7 +102,7 @@ def _fitting() -> dict:
 def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> None:
     split = images()
     z = np.asarray(split.x).reshape(120, -1).astype(np.float32)
-    probs, strength = linear_probe(z, np.asarray(split.y), np.asarray(split.part), [1e-4, 0.1])
+    probs, strength = linear_probe([z * 0, z], np.asarray(split.y), np.asarray(split.part), [1e-4, 0.1])
     known = np.isin(split.part, (BANK, FIT))
     scaler = StandardScaler().fit(z[known])
     oracle = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(z[known]), split.y[known])
@@ -103,7 +110,7 @@ def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> 
     assert strength == 0.1
     y = np.array(split.y)
     y[split.part == TEST] = 1 - y[split.part == TEST]
-    np.testing.assert_array_equal(linear_probe(z, y, np.asarray(split.part), [1e-4, 0.1])[0], probs)
+    np.testing.assert_array_equal(linear_probe([z * 0, z], y, np.asarray(split.part), [1e-4, 0.1])[0], probs)
 
 
 def test_the_transformer_learns_what_there_is_and_never_sees_a_test_label(monkeypatch) -> None:

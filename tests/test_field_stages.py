@@ -11,6 +11,8 @@ from PIL import Image
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoders import Encoder
+from attnknn.fields.latents import MODES, Latents, known_points
+from attnknn.fields.representations import ENCODER, PIXELS, representation
 from attnknn.report.experiments import field_report as pictures_of
 from attnknn.report.experiments import probe as probed
 from attnknn.report.gains import Level
@@ -83,6 +85,64 @@ def test_the_last_field_goes_on_from_the_sparse_one(done: Path) -> None:
     assert not (done / "state").exists()
 
 
+def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
+    split, told = Split.load(done / "split"), {}
+
+    def recorded(net, x, x_val, **settings) -> list:
+        told[variant] = settings
+        np.testing.assert_array_equal(x, split.x[split.part == BANK])
+        np.testing.assert_array_equal(x_val, split.x[split.part == VAL])
+        return []
+
+    monkeypatch.setattr("attnknn.fields.training.train_field", recorded)
+    monkeypatch.chdir(done)
+    for variant in ("full", "sparse", "full_nce"):
+        train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / variant)
+    variant = "sparse_nce"
+    finetune_field.main("digits", 3, Path("split"), Path("fields/sparse"), tmp_path / "state", tmp_path / variant)
+    assert [told[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
+    assert [told[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
+    for rate in ("lr", "muon"):
+        assert told["sparse_nce"][rate] == 0.5 * told["sparse"][rate] == 0.5 * told["full_nce"][rate]
+    assert told["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
+
+
+def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_path, monkeypatch) -> None:
+    """Other values where nothing is known, on rows outside the bank, change only what sees the whole image."""
+    split = Split.load(done / "split")
+    known = np.zeros((200, 42), dtype=bool)
+    np.put_along_axis(known, known_points("sparse", 200, 42, 0.2, 3, seed=3).numpy(), True, axis=1)
+    x = np.where(known.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
+    other = Split(x, split.y, split.part, split.classes)
+    other.save(tmp_path / "split")
+    monkeypatch.chdir(done)
+    field_latents.main("digits", 3, tmp_path / "split", Path("fields"), tmp_path / "latents")
+    rest = split.part != BANK
+    for name in VARIANTS:
+        for mode in MODES:
+            one, again = (Latents.load(root / "latents" / name / mode).tokens for root in (done, tmp_path))
+            assert np.array_equal(one, again) == (mode == "sparse")
+            np.testing.assert_array_equal(one[~rest], again[~rest])
+    encoder = Encoder.load(done / "encoder")[0]
+    places = {"share": 0.2, "least": 3, "patch": 2, "seed": 3}
+    for name, kinds in ((ENCODER, 2), (PIXELS, 2), ("full", 1)):
+        made = [
+            representation(of, root / "latents", name, "sparse", encoder, **places)[0]
+            for of, root in ((split, done), (other, tmp_path))
+        ]
+        assert len(made[0]) == kinds
+        for one, again in zip(*made, strict=True):
+            np.testing.assert_array_equal(one, again)
+
+
+def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
+    split, psnr = Split.load(done / "split"), table(done, "field_psnr")
+    test, bank = (split.x[split.part == of] / 255 for of in (TEST, BANK))
+    expected = -10 * np.log10(np.square(test - bank.mean(0)).mean())
+    own = psnr.query("mode == 'full' and source == 'mean image' and baseline.isna()")["value"].item()
+    assert own == pytest.approx(expected, abs=1e-4)
+
+
 def test_psnr_pictures_and_places_are_there(done: Path) -> None:
     psnr = table(done, "field_psnr")
     own = psnr[psnr["baseline"].isna()]
@@ -153,12 +213,17 @@ def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [(0.2, 1.0, "agree, as far"), (-1.0, -0.2, "contradict each other"), (-0.5, 0.5, "are not shown to agree")],
+    ("low", "high", "p", "word"),
+    [
+        (0.2, 1.0, 0.017, "linear probe agree ("),
+        (-1.0, -0.2, 0.017, "contradict each other ("),
+        (-0.5, 0.5, 0.017, "are not shown to agree"),
+        (0.2, 1.0, 0.083, "are not shown to agree"),
+    ],
 )
-def test_orders_are_called_what_their_interval_says(done: Path, low: float, high: float, word: str) -> None:
+def test_orders_are_called_what_interval_and_test_say(done: Path, low: float, high: float, p: float, word: str) -> None:
     made = run(done)
-    made.tables["probe_agreement"] = made.tables["probe_agreement"].assign(low=low, high=high)
+    made.tables["probe_agreement"] = made.tables["probe_agreement"].assign(low=low, high=high, p=p)
     (part,) = probed.section([made], Level(0.01, 100)).parts
     order = next(line for line in part.sentence.splitlines() if line.startswith("Metric structure"))
     assert order.count(word) == 2

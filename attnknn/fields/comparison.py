@@ -25,7 +25,7 @@ KNN, PROBES = (
 )  # the metric view of a representation, and two of separability
 
 
-def _one(make: Callable[[], tuple[np.ndarray, torch.Tensor | None]], split: Split, **reading: Any) -> Predictions:
+def _one(make: Callable[[], tuple[list[np.ndarray], torch.Tensor | None]], split: Split, **reading: Any) -> Predictions:
     vectors, tokens = make()
     return read_off(vectors, tokens, split, **reading)
 

@@ -1,5 +1,6 @@
 """Which pixels of an image a field is shown: all of them, or a few, drawn for each image or for a whole batch."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
@@ -30,13 +31,14 @@ def shown(values: Float[Tensor, "B N C"], at: Int[Tensor, "B P"]) -> Float[Tenso
 
 
 def nearest_filled(
-    values: Float[Tensor, "B N C"], at: Int[Tensor, "B P"], coordinates: Float[Tensor, "N 2"]
+    values: Float[Tensor, "B N C"], at: Int[Tensor, "B P"], height: int, width: int
 ) -> Float[Tensor, "B N C"]:
-    """Every pixel as the shown one that is nearest to it; of two as near, the first.
+    """Every pixel as the shown one that is nearest to it, in rows and columns; of two as near, the first.
 
     What a reconstruction from few points has to be better than.
     """
-    apart = torch.cdist(coordinates, coordinates)  # (N, N)
+    y, x = (of.flatten() for of in np.mgrid[:height, :width])
+    apart = (y[:, None] - y) ** 2 + (x[:, None] - x) ** 2  # (N, N), whole numbers, so that ties are ties
     # A part of the images at a time: distances of a hundred are gigabytes less than those of ten thousand.
-    nearest = torch.cat([apart[some].argmin(dim=1) for some in at.split(100)])  # (B, P, N) → (B, N), which of the shown
-    return shown(values, at.gather(1, nearest))
+    parts = [apart[some.numpy()].argmin(1) for some in at.split(100)]  # (B, P, N) → (B, N), which of the shown
+    return shown(values, at.gather(1, torch.from_numpy(np.concatenate(parts))))

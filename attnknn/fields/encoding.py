@@ -16,18 +16,24 @@ def as_values(x: Tensor) -> Float[Tensor, "B N C"]:
 
 @torch.inference_mode()
 def latents_of(
-    field: Field, x: np.ndarray, at: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
+    field: Field,
+    x: np.ndarray,
+    at: Int[Tensor, "N P"],
+    device: str,
+    bf16: bool = False,
+    batch_size: int = 250,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "N M D"]:
-    """Latents float32 of all images, each known at its places, in evaluation mode."""
-    training, made = field.training, []
+    """Latents of all images, each known at its places, in evaluation mode."""
+    training, made = field.training, torch.empty(len(x), field.config.latents, field.config.dims[-1], dtype=dtype)
     field.eval().to(device)
     for start in range(0, len(x), batch_size):
         places = at[start : start + batch_size].to(device)
         values = as_values(torch.from_numpy(np.array(x[start : start + batch_size])).to(device))
         with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-            made.append(field.encode(shown(values, places), places).float().cpu())
+            made[start : start + batch_size] = field.encode(shown(values, places), places).cpu()
     field.train(training)
-    return torch.cat(made)
+    return made
 
 
 @torch.inference_mode()

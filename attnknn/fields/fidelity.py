@@ -13,10 +13,9 @@ from torch import Tensor
 from attnknn import metrics
 from attnknn.artifacts import BANK, TEST, Split
 from attnknn.fields.contexts import nearest_filled
-from attnknn.fields.coordinates import grid
 from attnknn.fields.encoding import as_values
 from attnknn.fields.latents import MODES, Latents, known_points
-from attnknn.fields.objectives import psnr
+from attnknn.fields.objectives import LEAST, psnr
 from attnknn.fields.perceiver import Field
 from attnknn.scorecard import Table
 
@@ -52,7 +51,7 @@ def psnr_table(
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n  # (R, N)
     own = {key: psnr(float(of.mean())) for key, of in errors.items()}
-    drawn = {key: -10 * np.log10(np.maximum(counts @ of, 1e-12)) for key, of in errors.items()}
+    drawn = {key: -10 * np.log10(np.maximum(counts @ of, LEAST)) for key, of in errors.items()}
     rows: Table = []
     for source, mode in errors:
         for baseline in ("", MEAN, NEAREST):
@@ -103,10 +102,10 @@ def reconstructions(
         at = known_points(mode, len(split.x), height * width, share, least, seed)[torch.from_numpy(rows)]
         draw(IMAGE, mode, values)
         keep(MEAN, mode, mean, at)
-        if mode == "sparse":
+        if at.shape[1] < height * width:
             hidden = torch.ones(values.shape[:2], dtype=torch.bool).scatter_(1, at, False)
             draw(KNOWN, mode, torch.where(hidden[..., None], UNKNOWN, values))
-            keep(NEAREST, mode, nearest_filled(values, at, grid(height, width)), at)
+            keep(NEAREST, mode, nearest_filled(values, at, height, width), at)
         for name in variants:
             field = Field.load(fields / name / "field")[0].to(device)
             tokens = Latents.load(latents / name / mode).tokens[rows]

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnknn.artifacts import TEST, Split
 from attnknn.encoders import Encoder
-from attnknn.fields.representations import ENCODER, PIXELS, comparable, representation
+from attnknn.fields.representations import ENCODER, PIXELS, representation, standardised
 from attnknn.parallel import in_order
 from attnknn.scorecard import Table
 from attnknn.tsne import FEWEST_ROWS, stratified, tsne
@@ -40,7 +40,7 @@ def maps(
 
     def place(name: str) -> np.ndarray:
         vectors, _ = representation(split, latents, name, "full", encoder, patch=1, **known)
-        return tsne(comparable(vectors, np.asarray(split.part))[some], perplexity, seed)
+        return tsne(standardised(vectors[0], np.asarray(split.part))[some], perplexity, seed)
 
     actual = [split.classes[y] for y in split.y[some]]
     made = zip(names, in_order([partial(place, name) for name in names], workers), strict=True)

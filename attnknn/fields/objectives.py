@@ -7,16 +7,20 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+LEAST = 1e-12  # of a mean squared error that is told as PSNR
+
 
 def psnr(mse: float) -> float:
-    """10·log₁₀(1/MSE) in dB, of values between 0 and 1; ∞ where nothing is wrong."""
-    return math.inf if mse == 0 else -10 * math.log10(mse)
+    """10·log₁₀(1/MSE) in dB, of values between 0 and 1; 120 at most, where next to nothing is wrong."""
+    return -10 * math.log10(max(mse, LEAST))
 
 
 def contrast(
     a: Float[Tensor, "B D"], b: Float[Tensor, "B D"], temperature: float, targets: Float[Tensor, "B B"] | None = None
 ) -> Float[Tensor, ""]:
-    """InfoNCE of two views of each image, both ways round: −½·mean Σⱼ (qᵢⱼ + qⱼᵢ)·log p, p = softmax of cosines/τ.
+    """InfoNCE of two views of each image, both ways round, of s = cosines of aᵢ and bⱼ over τ:
+
+        −½·meanᵢ Σⱼ qᵢⱼ·(log softmaxⱼ sᵢⱼ + log softmaxⱼ sⱼᵢ)
 
     With qᵢⱼ = 1 where i = j, as by default, this is the loss of van den Oord et al. (2018) and CLIP. Of B images whose
     cosines are 1 with themselves and c with all others it is log(1 + (B − 1)·exp((c − 1)/τ)), which is smallest where

@@ -119,8 +119,9 @@ class Field(nn.Module):
             values: of the points.
             at: their places.
         """
-        # One product for all places: those of a batch are P times as many.
-        context = self.of_value(2 * values - 1) + self.of_place(self.positions)[at]  # (B, P, D₁)
+        # One product for all places: those of a batch are P times as many. The gradient of an embedding is summed in a
+        # fixed order, which that of an index is not.
+        context = self.of_value(2 * values - 1) + F.embedding(at, self.of_place(self.positions))  # (B, P, D₁)
         x = self.latents.expand(len(values), -1, -1)
         for stage, (look, think) in enumerate(zip(self.look, self.think, strict=True)):
             x = look(self.widen[stage - 1](x) if stage else x, context)  # (B, M, Dᵢ)

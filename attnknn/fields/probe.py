@@ -1,6 +1,7 @@
 """A small transformer and a linear layer on frozen representations: how separable classes are, beside kNN's view."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -55,11 +56,15 @@ def transformer_probe(
     Tokens are standardised, channel by channel, as bank rows are.
     """
     from sklearn.metrics import log_loss
+    from sklearn.preprocessing import StandardScaler
 
     torch.manual_seed(seed)
     known = torch.from_numpy(np.flatnonzero((part == BANK) | (part == FIT)))
-    of_bank = tokens[torch.from_numpy(np.flatnonzero(part == BANK))].float()
-    mean, std = of_bank.mean((0, 1)), of_bank.std((0, 1)).clamp_min(1e-6)
+    scaler = StandardScaler()
+    for at in torch.from_numpy(np.flatnonzero(part == BANK)).split(1000):  # a large bank's tokens are many gigabytes
+        scaler.partial_fit(tokens[at].flatten(0, 1).double().numpy())
+    mean, std = (torch.tensor(of, dtype=torch.float32) for of in (scaler.mean_, np.asarray(scaler.var_) ** 0.5))
+    std = std.clamp_min(1e-6)
     rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
     labels = torch.from_numpy(np.array(y))
     net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
@@ -92,9 +97,12 @@ def transformer_probe(
 
 
 def linear_probe(
-    z: Float[np.ndarray, "N D"], y: np.ndarray, part: np.ndarray, strengths: Sequence[float]
+    kinds: Sequence[Float[np.ndarray, "N D"]], y: np.ndarray, part: np.ndarray, strengths: Sequence[float]
 ) -> tuple[Float[np.ndarray, "T C"], float]:
-    """Logistic regression on bank and fit rows, standardised; probabilities of test rows, and C by NLL on val."""
+    """Logistic regression on bank and fit rows, standardised; probabilities of test rows, and C.
+
+    Of several kinds of vectors and of the strengths, the pair of lowest NLL on val.
+    """
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -105,11 +113,11 @@ def linear_probe(
 
     known, val, test = (np.isin(part, of) for of in ((BANK, FIT), (VAL,), (TEST,)))
     found = []
-    for strength in strengths:
+    for z, strength in product(kinds, strengths):
         model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=1000))
         with warnings.catch_warnings():  # a weak pull on many dimensions may not settle: val judges it as it stands
             warnings.simplefilter("ignore", ConvergenceWarning)
             on_val = model.fit(z[known], y[known]).predict_proba(z[val])
-        found.append((log_loss(y[val], on_val, labels=model.classes_), strength, model))
-    _, strength, model = min(found, key=lambda one: one[0])
+        found.append((log_loss(y[val], on_val, labels=model.classes_), strength, model, z))
+    _, strength, model, z = min(found, key=lambda one: one[0])
     return model.predict_proba(z[test]).astype(np.float32).clip(_LEAST), strength

@@ -8,36 +8,54 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from attnknn.artifacts import TEST, Embeddings, Predictions, Split
-from attnknn.comparison import together
+from attnknn.artifacts import TEST, VAL, Embeddings, Predictions, Split
+from attnknn.classify import classify_part
+from attnknn.comparison import together, tuned_baselines
 from attnknn.fields.probe import linear_probe, transformer_probe
-from attnknn.fields.representations import comparable
+from attnknn.fields.representations import standardised
 from attnknn.gather import retrieve
+from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.study import fit_and_compare
+from attnknn.tuning import choices_of_k
 
 NEIGHBOURS = ("uniform", "distance", "attention")
 READOUTS = (*NEIGHBOURS, "linear_probe", "transformer")
 
 
+def _val_nll(space: Retrieved, k_eval: int, grids: Mapping[str, Any], device: str) -> float:
+    """NLL on val of distance weighting at its best there."""
+    k = min(k_eval, space.neighbours.ids.shape[1])
+    heads, _ = tuned_baselines([space], choices_of_k(grids["ks"], k), grids["temperatures"], grids["priors"])
+    probs, y = classify_part(heads["distance"], [space], VAL, k, device), classes_of([space], VAL)
+    return -float(np.log(probs[np.arange(len(y)), y]).mean())
+
+
 def by_neighbours(
-    z: Float[np.ndarray, "N D"], split: Split, k_max: int, sizes: Sequence[int], metric: str, **settings: Any
+    kinds: Sequence[Float[np.ndarray, "N D"]],
+    split: Split,
+    k_max: int,
+    sizes: Sequence[int],
+    metric: str,
+    **settings: Any,
 ) -> Predictions:
     """What uniform, distance and attention weighting say of test rows, in the bank that everything else uses.
 
     Args:
-        z: vectors to compare; see `comparable`.
+        kinds: vectors of every row, in one way or another; val chooses, by the NLL of distance weighting.
         k_max, sizes, metric: of `gather.retrieve`.
         settings: of `study.fit_and_compare`.
     """
-    e = Embeddings(z, np.asarray(split.y), np.asarray(split.part), tuple(split.classes))
-    space = retrieve(e, k_max, sizes, metric, settings["device"])
+    y, part, classes = np.asarray(split.y), np.asarray(split.part), tuple(split.classes)
+    searching = k_max, sizes, metric, settings["device"]
+    spaces = [retrieve(Embeddings(z, y, part, classes), *searching) for z in kinds]
+    space = min(spaces, key=lambda of: _val_nll(of, settings["k_eval"], settings["grids"], settings["device"]))
     found = fit_and_compare([space], calibrations=(), **settings).test
     kept = [found.methods.index(name) for name in NEIGHBOURS]
     return dataclasses.replace(found, probs=found.probs[kept], methods=NEIGHBOURS)
 
 
 def read_off(
-    vectors: np.ndarray,
+    vectors: Sequence[np.ndarray],
     tokens: Tensor | None,
     split: Split,
     seed: int,
@@ -50,7 +68,7 @@ def read_off(
     """Every readout of one representation on test rows.
 
     Args:
-        vectors: (N, D).
+        vectors: (N, D), as many kinds as there are; kNN may take each as it is or standardised.
         tokens: (N, L, I); None leaves the transformer out.
         searching: k_max, sizes, metric.
         settings: k_train, k_eval, fitting, grids of `study.fit_and_compare`.
@@ -58,9 +76,9 @@ def read_off(
         transformer: keyword arguments of `probe.transformer_probe`.
     """
     y, part = np.asarray(split.y), np.asarray(split.part)
-    z = comparable(vectors, part)
-    found = by_neighbours(z, split, **searching, **settings, seed=seed, device=device)
-    made = {"linear_probe": linear_probe(np.asarray(vectors, dtype=np.float32), y, part, strengths)[0]}
+    kinds = [z.astype(np.float32) for of in vectors for z in (standardised(of, part), of)]
+    found = by_neighbours(kinds, split, **searching, **settings, seed=seed, device=device)
+    made = {"linear_probe": linear_probe(vectors, y, part, strengths)[0]}
     if tokens is not None:
         classes = len(split.classes)
         made["transformer"] = transformer_probe(tokens, y, part, classes, **transformer, seed=seed, device=device)[0]

@@ -18,8 +18,11 @@ PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
 
 
 def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
-    """Images (N, C, H, W) as squares of size² pixels, values between 0 and 1; what is left at the edges is cut off."""
-    cut = x.float() / 255
+    """Images (N, C, H, W) as squares of size² pixels, values between 0 and 1; what is left at the edges is cut off.
+
+    Squares are no larger than the image.
+    """
+    cut, size = x.float() / 255, min(size, *x.shape[2:])
     squares = cut.unfold(2, size, size).unfold(3, size, size)  # (N, C, H/s, W/s, s, s)
     return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
@@ -33,18 +36,24 @@ def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Float[Tens
     return torch.cat([grid(height, width)[at], shown(as_values(x), at)], dim=-1)
 
 
-def filled(split: Split, at: Int[Tensor, "N P"]) -> np.ndarray:
-    """The images uint8 (N, C, H, W) with every unknown pixel as the nearest known one."""
+def filled(split: Split, at: Int[Tensor, "N P"]) -> list[np.ndarray]:
+    """The images uint8 (N, C, H, W) as they can be completed: unknown pixels the nearest known, or the bank's mean.
+
+    Where all is known, the images alone.
+    """
     x = torch.from_numpy(np.array(split.x))
     height, width = x.shape[2:]
     if at.shape[1] == height * width:
-        return x.numpy()
-    values = (nearest_filled(as_values(x), at, grid(height, width)) * 255).round().to(torch.uint8)
-    return values.transpose(1, 2).unflatten(2, (height, width)).contiguous().numpy()
+        return [x.numpy()]
+    nearest = (nearest_filled(as_values(x), at, height, width) * 255).round().to(torch.uint8)  # (N, L, C)
+    mean = x[split.rows(BANK)].float().mean(0).round().to(torch.uint8).flatten(1).T  # (L, C)
+    places = at[..., None].expand(-1, -1, x.shape[1])
+    means = mean.repeat(len(x), 1, 1).scatter_(1, places, nearest.gather(1, places))
+    return [of.transpose(1, 2).unflatten(2, (height, width)).contiguous().numpy() for of in (nearest, means)]
 
 
-def comparable(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
-    """Vectors for comparison by distance: each dimension standardised as on bank rows, then each row at unit length.
+def standardised(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
+    """Each dimension standardised as on bank rows, then each row at unit length.
 
     A dimension that is constant on the bank stays out.
     """
@@ -65,22 +74,22 @@ def representation(
     least: int,
     patch: int,
     seed: int,
-) -> tuple[np.ndarray, torch.Tensor | None]:
-    """Vectors and tokens of every row; see `readouts.read_off`.
+) -> tuple[list[np.ndarray], torch.Tensor | None]:
+    """Vectors of every row, as many kinds as its image can be completed in, and tokens; see `readouts.read_off`.
 
     Args:
         latents: folder of a `Latents` a variant and mode.
         name: a variant, `PIXELS`, or `ENCODER`, which has no tokens.
-        encoder: the study's own, trained with labels on whole images; unknown pixels are filled in for it.
+        encoder: the study's own, trained with labels on whole images; it is shown completed ones.
         share, least: of the points that are known in sparse mode; see `contexts.points_of`.
         patch: side of the patches that whole images are cut into.
     """
     if name not in (PIXELS, ENCODER):
         found = Latents.load(latents / name / mode)
-        return found.pooled(), torch.from_numpy(np.array(found.tokens))
+        return [found.pooled()], torch.from_numpy(np.array(found.tokens))
     rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
     at = known_points(mode, rows, pixels, share, least, seed)
     images = filled(split, at)
     if name == ENCODER:
-        return embed(encoder, images)[0], None
-    return images.reshape(rows, -1).astype(np.float32) / 255, pixel_tokens(split, at, patch)
+        return [embed(encoder, of)[0] for of in images], None
+    return [of.reshape(rows, -1).astype(np.float32) / 255 for of in images], pixel_tokens(split, at, patch)

@@ -129,11 +129,12 @@ def train_field(
                 mover.step()
             sums += torch.stack([part.detach().float().cpu() for part in (loss, mse, apart)])
         mean = (sums / steps).tolist()
-        require(
-            math.isfinite(mean[0]),
-            f"train_field: the loss is {mean[0]} in epoch {epoch + 1}; lower lr ({lr}) or muon ({muon})",
-        )
         of_val = reconstruct(field, x_val, at_val, device, bf16)[1]
+        require(
+            math.isfinite(mean[0]) and math.isfinite(of_val),
+            f"train_field: the loss is {mean[0]} in epoch {epoch + 1}, on val {of_val}; "
+            f"lower lr ({lr}) or muon ({muon})",
+        )
         row = {"epoch": epoch + 1, "loss": mean[0], "mse": mean[1], "val_psnr": psnr(of_val)}
         history.append(row | ({"contrast": mean[2]} if contrast_weight else {}))
         if resume is not None:

@@ -40,7 +40,7 @@ def sentence(psnr: pd.DataFrame) -> str:
     whole = [f"{NAMES[name]} {_above(psnr, 'full', name, MEAN)}" for name in ("full", "full_nce") if name in found]
     if whole:
         lines.append(f"PSNR of test images, known as a whole, above that of the mean image: {', '.join(whole)}.")
-    sparse = [name for name in ("sparse", "sparse_nce") if name in found]
+    sparse = [name for name in ("sparse", "sparse_nce") if name in found and NEAREST in found]
     if sparse:
         said = [
             f"{NAMES[name]} {_above(psnr, 'sparse', name, NEAREST)} and {_above(psnr, 'sparse', name, MEAN)}"
@@ -89,7 +89,7 @@ def training_picture(training: pd.DataFrame) -> bytes:
         if len(of):
             ends.append((float(of.loc[of["epoch"] == of["epoch"].max(), "val_psnr"].mean()), variant, colour))
     named = [(value, _SHORT[variant].replace("\n", " "), colour) for value, variant, colour in ends]
-    axes.set(xlabel="epoch", ylabel="PSNR on val images, dB")
+    axes.set(xlabel="epoch", ylabel="PSNR on val images, dB\n(sparse: of what was not shown)")
     axes.set_title("Reconstruction in training", loc="left", size=10, weight="bold", color=pictures.INK)
     axes.locator_params(axis="x", integer=True)
     pictures.tidy(axes)

@@ -41,17 +41,19 @@ READOUTS = {
 MODES = {"full": "the whole image known", "sparse": "some points known"}
 NCE = (("full_nce", "full"), ("sparse_nce", "sparse"))
 KNN, PROBE = "distance", "linear_probe"
+_SURE = 0.05  # below it an order is not left to chance; of five things p is at least 1/60
 _METRICS = {"accuracy": "accuracy", "nll": "NLL"}
 
 
 def _judged_of(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
-    """What contrastive training and attention change in accuracy, judged together within a dataset."""
+    """What fields, contrastive training and attention change in accuracy, judged together within a dataset."""
     rows = paired[paired["metric"] == "accuracy"]
     pairs = list(zip(rows["representation"], rows["baseline"], strict=True))
-    contrastive = pd.Series([pair in NCE for pair in pairs], rows.index) & rows["readout"].isin((KNN, PROBE))
+    named = pd.Series([pair in NCE or pair[1] == "pixels" for pair in pairs], rows.index)
+    of_fields = named & rows["readout"].isin((KNN, PROBE))
     attention = (rows["readout"] == OURS) & (rows["baseline_readout"] == "distance")
     keys = (*_WHERE, "baseline", "baseline_readout", "metric")
-    return judged(over_runs(rows[contrastive | attention], keys), level)
+    return judged(over_runs(rows[of_fields | attention], keys), level)
 
 
 def _best(scores: pd.DataFrame, mode: str, readout: str, digits: int) -> str:
@@ -69,14 +71,20 @@ def _order(agreed: pd.DataFrame, mode: str) -> str:
     rho, low, high = rows["rho"].mean(), rows["low"].min(), rows["high"].max()
     n, p = int(rows["representations"].iloc[0]), rows["p"].max()
     ends = f"ρ {fixed(rho, 2)}, {fixed(low, 2)} … {fixed(high, 2)} over resampled test rows"
-    if low > 0:
-        word = "agree, as far as the test rows tell"
-    elif high < 0:
-        word = "contradict each other, as far as the test rows tell"
+    if low > 0 and p < _SURE:
+        word = "agree"
+    elif high < 0 and p < _SURE:
+        word = "contradict each other"
     else:
         word = "are not shown to agree or to contradict each other"
     chance = f"of {n} representations chance alone orders so or more strongly with p {p_value(p)}"
     return f"with {MODES[mode]} the orders by kNN and by the linear probe {word} ({ends}; {chance})"
+
+
+def _against(rows: pd.DataFrame, word: str) -> str:
+    """Which representations are found to be better, or worse, than pixels."""
+    names = [f"“{NAMES[name]}”" for name in rows[rows["finding"] == word]["representation"]]
+    return f"{word} are {' and '.join(names) or 'none'}"
 
 
 def sentence(runs: Sequence[Run], found: pd.DataFrame, digits: int) -> str:
@@ -91,11 +99,19 @@ def sentence(runs: Sequence[Run], found: pd.DataFrame, digits: int) -> str:
             f"With {words}, the best neighbours without labels are those of {best[KNN]}, and a linear probe does best "
             f"on {best[PROBE]}; neighbours of the encoder that saw labels: {fixed(labelled, digits)}."
         )
-    contrastive = found[found["readout"] != OURS]
+    of_fields = found[found["readout"] != OURS]
+    for readout, name in ((KNN, "kNN by distance"), (PROBE, "the linear probe")):
+        beside = of_fields[(of_fields["baseline"] == "pixels") & (of_fields["readout"] == readout)]
+        said = [
+            f"with {words} {', '.join(_against(beside[beside['mode'] == mode], word) for word in ('better', 'worse'))}"
+            for mode, words in MODES.items()
+        ]
+        lines.append(f"Against pixels, by {name}: {'; '.join(said)}; not decided for the others.")
     for readout, name in ((KNN, "kNN by distance"), (PROBE, "the linear probe")):
         said = []
         for one, base in NCE:
-            rows = contrastive[(contrastive["readout"] == readout) & (contrastive["representation"] == one)]
+            rows = of_fields[(of_fields["readout"] == readout) & (of_fields["representation"] == one)]
+            rows = rows[rows["baseline"] == base]
             moves = [
                 f"{fixed(r['difference'], digits, True)} with {MODES[r['mode']]} ({r['finding']})"
                 for r in rows.to_dict("records")
@@ -181,7 +197,7 @@ def _pairs_table(found: pd.DataFrame, digits: int) -> Table:
             move = Cell(fixed(r["difference"], digits, True), ends)
             rows.append([one, other, move, p_value(r["p"]), r["finding"]])
     head = ["of", "less", "difference in accuracy", "p, Holm", "finding"]
-    return Table("probe_pairs", "What the contrastive loss and attention change", head, rows)
+    return Table("probe_pairs", "What fields, the contrastive loss and attention change", head, rows)
 
 
 def _agreement_table(agreed: pd.DataFrame) -> Table:
@@ -220,10 +236,12 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "latents say of the class, with the whole image known and with some of its points, to kNN through the same "
         "bank and heads as everywhere here, to a linear probe and to a small transformer?",
         by_dataset([run for run in runs if all(name in run.tables for name in TABLES)], lambda of: _part(of, level)),
-        "kNN and the linear probe read the mean latent, each of its dimensions standardised, for kNN at unit length; "
-        "pixels likewise. The transformer reads all latents, or patches of the image, or points with their "
-        "coordinates. Points are drawn once for each image, the same for all; for kNN, the linear probe and the "
-        "encoder, which met no such images in training, unknown pixels are those of the nearest known point. Every "
-        "readout learns from the same bank and fit rows and is tuned on the same val rows.",
+        "kNN and the linear probe read the mean latent, or the pixels. kNN takes them as they are, or each dimension "
+        "standardised and then at unit length, as val rows choose. The transformer reads all latents, or patches of "
+        "the image, or points with their coordinates. Points are drawn once for each image, the same for all; for "
+        "kNN, the linear probe and the encoder, which met no such images in training, unknown pixels are those of "
+        "the nearest known point or of the bank's mean image, as val rows choose. Every readout learns from the same "
+        "bank and fit rows and is tuned on the same val rows. Orders are said to agree, or not to, where the interval "
+        "over test rows and the exact test over orders both say so.",
         "dvc exp run -S train_field.share=0.4",
     )
