@@ -52,10 +52,12 @@ def test_what_is_not_known_is_in_no_token_and_in_no_filled_image() -> None:
     np.put_along_axis(hidden, at.numpy(), False, axis=1)
     x.reshape(120, -1)[hidden] = 255
     other = Split(x, split.y, split.part, split.classes)
-    torch.testing.assert_close(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2))
     mean = np.asarray(split.x)[np.asarray(split.part) == BANK].mean(0).round().reshape(-1)
     x.reshape(120, -1)[:30] = np.asarray(split.x).reshape(120, -1)[:30]  # of the bank all is known
     other = Split(x, split.y, split.part, split.classes)
+    torch.testing.assert_close(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2))
+    assert pixel_tokens(split, at, 4).shape == (120, 1, 32)
+    np.testing.assert_array_equal(pixel_tokens(split, at, 4)[:, 0, 16:].numpy(), ~hidden)  # which are known
     nearest, means = (of.reshape(120, -1) for of in filled(split, at))
     for one, again in zip((nearest, means), filled(other, at), strict=True):
         np.testing.assert_array_equal(one, again.reshape(120, -1))

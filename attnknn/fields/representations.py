@@ -9,8 +9,7 @@ from torch import Tensor
 
 from attnknn.artifacts import BANK, Split
 from attnknn.encoders import Encoder, embed
-from attnknn.fields.contexts import nearest_filled, shown
-from attnknn.fields.coordinates import grid
+from attnknn.fields.contexts import nearest_filled
 from attnknn.fields.encoding import as_values
 from attnknn.fields.latents import Latents, known_points
 
@@ -28,12 +27,12 @@ def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
 
 
 def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Float[Tensor, "N L I"]:
-    """The images themselves: patches where all is known, else points (y, x, values)."""
-    x = torch.from_numpy(np.array(split.x))
-    height, width = x.shape[2:]
-    if at.shape[1] == height * width:
-        return patches(x, patch)
-    return torch.cat([grid(height, width)[at], shown(as_values(x), at)], dim=-1)
+    """The images themselves, as patches; what is not known is the bank's mean, and a channel says what is."""
+    images = torch.from_numpy(filled(split, at)[-1])
+    if at.shape[1] == images.shape[2] * images.shape[3]:
+        return patches(images, patch)
+    known = torch.zeros_like(images[:, 0]).flatten(1).scatter_(1, at, 255)
+    return patches(torch.cat([images, known.reshape(images[:, :1].shape)], dim=1), patch)
 
 
 def filled(split: Split, at: Int[Tensor, "N P"]) -> list[np.ndarray]:

@@ -84,7 +84,7 @@ def _order(agreed: pd.DataFrame, mode: str) -> str:
 def _against(rows: pd.DataFrame, word: str) -> str:
     """Which representations are found to be better, or worse, than pixels."""
     names = [f"“{NAMES[name]}”" for name in rows[rows["finding"] == word]["representation"]]
-    return f"{word} are {' and '.join(names) or 'none'}"
+    return f"{word} {'none' if not names else 'is' if len(names) == 1 else 'are'} {' and '.join(names)}".rstrip()
 
 
 def sentence(runs: Sequence[Run], found: pd.DataFrame, digits: int) -> str:
@@ -106,7 +106,7 @@ def sentence(runs: Sequence[Run], found: pd.DataFrame, digits: int) -> str:
             f"with {words} {', '.join(_against(beside[beside['mode'] == mode], word) for word in ('better', 'worse'))}"
             for mode, words in MODES.items()
         ]
-        lines.append(f"Against pixels, by {name}: {'; '.join(said)}; not decided for the others.")
+        lines.append(f"Fields beside pixels, accuracy of {name}: {'; '.join(said)}; not decided for the others.")
     for readout, name in ((KNN, "kNN by distance"), (PROBE, "the linear probe")):
         said = []
         for one, base in NCE:
@@ -238,10 +238,10 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         by_dataset([run for run in runs if all(name in run.tables for name in TABLES)], lambda of: _part(of, level)),
         "kNN and the linear probe read the mean latent, or the pixels. kNN takes them as they are, or each dimension "
         "standardised and then at unit length, as val rows choose. The transformer reads all latents, or patches of "
-        "the image, or points with their coordinates. Points are drawn once for each image, the same for all; for "
-        "kNN, the linear probe and the encoder, which met no such images in training, unknown pixels are those of "
-        "the nearest known point or of the bank's mean image, as val rows choose. Every readout learns from the same "
-        "bank and fit rows and is tuned on the same val rows. Orders are said to agree, or not to, where the interval "
+        "the image. Points are drawn once for each image, the same for all. Pixels that are not known are those of "
+        "the nearest known point or of the bank's mean image, as val rows choose, for kNN, the linear probe and the "
+        "encoder, which met no such images in training; the transformer is shown the mean, and "
+        "which are known. Every readout learns from the same bank and fit rows and is tuned on the same val rows. Orders are said to agree, or not to, where the interval "
         "over test rows and the exact test over orders both say so.",
         "dvc exp run -S train_field.share=0.4",
     )
