@@ -77,13 +77,14 @@ import numpy as np, torch
 import test_training as here
 from attnknn.fields.muon import StackedMuon
 from attnknn.fields.probe import transformer_probe
+from attnknn.fields.representations import Tokens
 here.train(here.blobs(96), epochs=1)
 w = torch.ones(2, 2, requires_grad=True)
 w.sum().backward()
 StackedMuon([w], lr=0.1).step()
 y, part = np.arange(40) % 2, np.arange(40) % 4
 net = dict(dim=8, heads=2, layers=1, dropout=0.0, epochs=1, patience=1, batch_size=8, lr=0.01, seed=0)
-transformer_probe(torch.rand(40, 3, 5), y, part, 2, **net)
+transformer_probe(Tokens(torch.rand(40, 3, 5), torch.arange(3)), y, part, 2, **net)
 print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

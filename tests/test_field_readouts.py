@@ -15,9 +15,9 @@ from attnknn.fields.agreement import agreements, exact_p, spearman
 from attnknn.fields.comparison import compared_pairs
 from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, psnr_table, strips
 from attnknn.fields.latents import Latents, known_points
-from attnknn.fields.probe import linear_probe, transformer_probe
+from attnknn.fields.probe import SmallTransformer, linear_probe, transformer_probe
 from attnknn.fields.readouts import by_neighbours
-from attnknn.fields.representations import filled, patches, pixel_tokens, standardised
+from attnknn.fields.representations import Tokens, filled, patches, pixel_tokens, standardised
 
 SIDE = 4
 FITTING = {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
@@ -55,9 +55,11 @@ def test_what_is_not_known_is_in_no_token_and_in_no_filled_image() -> None:
     mean = np.asarray(split.x)[np.asarray(split.part) == BANK].mean(0).round().reshape(-1)
     x.reshape(120, -1)[:30] = np.asarray(split.x).reshape(120, -1)[:30]  # of the bank all is known
     other = Split(x, split.y, split.part, split.classes)
-    torch.testing.assert_close(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2))
-    assert pixel_tokens(split, at, 4).shape == (120, 1, 32)
-    np.testing.assert_array_equal(pixel_tokens(split, at, 4)[:, 0, 16:].numpy(), ~hidden)  # which are known
+    for one, again in zip(pixel_tokens(split, at, 2), pixel_tokens(other, at, 2), strict=True):
+        torch.testing.assert_close(one, again)
+    known = np.take_along_axis(np.asarray(split.x).reshape(120, -1), at.numpy(), axis=1)
+    np.testing.assert_allclose(pixel_tokens(split, at, 2).values[..., 0], known / 255, atol=1e-6)
+    assert pixel_tokens(split, at, 2).places is at
     nearest, means = (of.reshape(120, -1) for of in filled(split, at))
     for one, again in zip((nearest, means), filled(other, at), strict=True):
         np.testing.assert_array_equal(one, again.reshape(120, -1))
@@ -66,7 +68,9 @@ def test_what_is_not_known_is_in_no_token_and_in_no_filled_image() -> None:
     full = known_points("full", 120, SIDE * SIDE, 0.3, 2, seed=5)
     (whole,) = filled(split, full)
     np.testing.assert_array_equal(whole, split.x)
-    assert pixel_tokens(split, full, 2).shape == (120, 4, 4)
+    values, places = pixel_tokens(split, full, 2)
+    torch.testing.assert_close(values, patches(torch.from_numpy(np.array(split.x)), 2))
+    assert places.tolist() == [0, 1, 2, 3]
 
 
 def test_vectors_are_standardised_by_the_bank_and_of_unit_length() -> None:
@@ -132,6 +136,23 @@ def test_the_transformer_learns_what_there_is_and_never_sees_a_test_label(monkey
     _, best = transformer_probe(tokens, y, part, 2, epochs=8, patience=2, seed=0, **NET)
     assert best == 1, "by val the first epoch is best now"
     assert len(validated) == 3, "and two more show no better"
+
+
+def test_the_transformer_knows_tokens_by_their_places() -> None:
+    """The same tokens in another order say the same; what a value means is learnt place by place."""
+    rng = np.random.default_rng(4)
+    y, part = np.arange(400) % 2, np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), 100)
+    places = torch.from_numpy(np.stack([rng.permutation(6)[:3] for _ in y]))
+    sign = np.where(y[:, None] == 1, 1, -1) * np.where(places.numpy() < 3, 1, -1)  # turned round in half of the places
+    values = torch.from_numpy(sign + 0.3 * rng.normal(size=sign.shape)).float()[..., None]
+    probs, _ = transformer_probe(Tokens(values, places), y, part, 2, epochs=10, patience=10, seed=0, **NET)
+    assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
+    net = SmallTransformer(1, 6, 2, dim=16, heads=2, layers=1, dropout=0.0).eval()
+    order = torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        torch.testing.assert_close(net(values[:5, order], places[:5, order]), net(values[:5], places[:5]))
+        one = torch.arange(3)  # the same for all images
+        torch.testing.assert_close(net(values[:5], one), net(values[:5], one.expand(5, -1)))
 
 
 def test_spearman_is_scipy_s_and_p_counts_orders() -> None:

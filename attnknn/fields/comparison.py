@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from attnknn.artifacts import Predictions, Split
 from attnknn.comparison import together
@@ -15,7 +14,7 @@ from attnknn.encoders import Encoder
 from attnknn.fields.agreement import agreements
 from attnknn.fields.latents import MODES
 from attnknn.fields.readouts import READOUTS, read_off
-from attnknn.fields.representations import ENCODER, PIXELS, representation
+from attnknn.fields.representations import ENCODER, PIXELS, Tokens, representation
 from attnknn.parallel import in_order
 from attnknn.scorecard import TESTED, Pair, Table, intervals_and_tests
 
@@ -25,7 +24,7 @@ KNN, PROBES = (
 )  # the metric view of a representation, and two of separability
 
 
-def _one(make: Callable[[], tuple[list[np.ndarray], torch.Tensor | None]], split: Split, **reading: Any) -> Predictions:
+def _one(make: Callable[[], tuple[list[np.ndarray], Tokens | None]], split: Split, **reading: Any) -> Predictions:
     vectors, tokens = make()
     return read_off(vectors, tokens, split, **reading)
 

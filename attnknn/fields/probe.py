@@ -12,29 +12,38 @@ from torch import Tensor, nn
 from attnknn.adamw import AdamW
 from attnknn.artifacts import BANK, FIT, TEST, VAL
 from attnknn.errors import require
+from attnknn.fields.representations import Tokens
 
 _LEAST = np.finfo(np.float32).tiny  # no class is impossible: an infinite NLL could not be averaged
 
 
 class SmallTransformer(nn.Module):
-    """Tokens (B, L, I) → logits (B, C): project, add places, pre-norm blocks, mean, a linear layer."""
+    """Tokens (B, L, I) → logits (B, C): hₗ = (W + Wₗ)xₗ + b + bₗ, pre-norm blocks, mean, a linear layer.
 
-    def __init__(self, inputs: int, tokens: int, n_classes: int, dim: int, heads: int, layers: int, dropout: float):
+    Weights Wₗ and bias bₗ are of the token's place (Gorishniy et al. 2021, Revisiting deep learning models for tabular
+    data); without Wₗ, few images of which points are known teach hardly what the same value means at another place.
+    """
+
+    def __init__(self, inputs: int, places: int, n_classes: int, dim: int, heads: int, layers: int, dropout: float):
         super().__init__()
         self.project = nn.Linear(inputs, dim)
-        self.places = nn.Parameter(0.02 * torch.randn(tokens, dim))
+        self.weights = nn.Parameter(0.02 * torch.randn(places, inputs * dim))
+        self.biases = nn.Parameter(0.02 * torch.randn(places, dim))
         block = nn.TransformerEncoderLayer(
             dim, heads, 2 * dim, dropout, activation="gelu", batch_first=True, norm_first=True
         )
         self.blocks = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
         self.classify = nn.Linear(dim, n_classes)
 
-    def forward(self, tokens: Float[Tensor, "B L I"]) -> Float[Tensor, "B C"]:
-        return self.classify(self.blocks(self.project(tokens) + self.places).mean(1))
+    def forward(self, values: Float[Tensor, "B L I"], places: Int[Tensor, "... L"]) -> Float[Tensor, "B C"]:
+        # An embedding, since the gradient of an index is summed in no fixed order.
+        weights = F.embedding(places, self.weights).unflatten(-1, (values.shape[2], -1))
+        own = torch.einsum("bli,lid->bld" if places.ndim == 1 else "bli,blid->bld", values, weights)
+        return self.classify(self.blocks(self.project(values) + own + F.embedding(places, self.biases)).mean(1))
 
 
 def transformer_probe(
-    tokens: Float[Tensor, "N L I"],
+    tokens: Tokens,
     y: Int[np.ndarray, " N"],
     part: Int[np.ndarray, " N"],
     n_classes: int,
@@ -61,29 +70,31 @@ def transformer_probe(
     torch.manual_seed(seed)
     known = torch.from_numpy(np.flatnonzero((part == BANK) | (part == FIT)))
     scaler = StandardScaler()
+    values, places = tokens
     for at in torch.from_numpy(np.flatnonzero(part == BANK)).split(1000):  # a large bank's tokens are many gigabytes
-        scaler.partial_fit(tokens[at].flatten(0, 1).double().numpy())
+        scaler.partial_fit(values[at].flatten(0, 1).double().numpy())
     mean, std = (torch.tensor(of, dtype=torch.float32) for of in (scaler.mean_, np.asarray(scaler.var_) ** 0.5))
     std = std.clamp_min(1e-6)
     rows = {p: torch.from_numpy(np.flatnonzero(part == p)) for p in (VAL, TEST)}
     labels = torch.from_numpy(np.array(y))
-    net = SmallTransformer(tokens.shape[2], tokens.shape[1], n_classes, dim, heads, layers, dropout).to(device)
+    net = SmallTransformer(values.shape[2], int(places.max()) + 1, n_classes, dim, heads, layers, dropout).to(device)
     mover = AdamW([{"params": net.parameters()}], lr)
 
-    def batch(at: Tensor) -> Tensor:
-        return ((tokens[at].float() - mean) / std).to(device)
+    def logits(at: Tensor) -> Tensor:
+        where = places if places.ndim == 1 else places[at]
+        return net(((values[at].float() - mean) / std).to(device), where.to(device))
 
     @torch.inference_mode()
     def probs(at: Tensor) -> np.ndarray:
         net.eval()
-        return torch.cat([net(batch(some)).softmax(1).cpu() for some in at.split(500)]).numpy().clip(_LEAST)
+        return torch.cat([logits(some).softmax(1).cpu() for some in at.split(500)]).numpy().clip(_LEAST)
 
     best: tuple[float, int, np.ndarray] | None = None
     for epoch in range(epochs):
         net.train()
         order = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed * 100_003 + epoch))]
         for at in order.split(batch_size):
-            loss = F.cross_entropy(net(batch(at)), labels[at].to(device))
+            loss = F.cross_entropy(logits(at), labels[at].to(device))
             mover.zero_grad(set_to_none=True)
             loss.backward()
             mover.step()

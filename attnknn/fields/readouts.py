@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from attnknn.artifacts import TEST, VAL, Embeddings, Predictions, Split
 from attnknn.classify import classify_part
 from attnknn.comparison import together, tuned_baselines
 from attnknn.fields.probe import linear_probe, transformer_probe
-from attnknn.fields.representations import standardised
+from attnknn.fields.representations import Tokens, standardised
 from attnknn.gather import retrieve
 from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.study import fit_and_compare
@@ -56,7 +55,7 @@ def by_neighbours(
 
 def read_off(
     vectors: Sequence[np.ndarray],
-    tokens: Tensor | None,
+    tokens: Tokens | None,
     split: Split,
     seed: int,
     device: str,
@@ -69,7 +68,7 @@ def read_off(
 
     Args:
         vectors: (N, D), as many kinds as there are; kNN may take each as it is or standardised.
-        tokens: (N, L, I); None leaves the transformer out.
+        tokens: None leaves the transformer out.
         searching: k_max, sizes, metric.
         settings: k_train, k_eval, fitting, grids of `study.fit_and_compare`.
         strengths: of the linear probe.

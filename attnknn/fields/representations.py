@@ -1,6 +1,7 @@
-"""Representations of images: tokens (N, L, I) of every row, as a network reads them, and one vector (N, D) of each."""
+"""Representations of images: tokens of every row, as a network reads them, and one vector (N, D) of each."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,11 +10,23 @@ from torch import Tensor
 
 from attnknn.artifacts import BANK, Split
 from attnknn.encoders import Encoder, embed
-from attnknn.fields.contexts import nearest_filled
+from attnknn.fields.contexts import nearest_filled, shown
 from attnknn.fields.encoding import as_values
 from attnknn.fields.latents import Latents, known_points
 
 PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
+
+
+class Tokens(NamedTuple):
+    """What a network reads of N images.
+
+    Attributes:
+        values: (N, L, I).
+        places: which place each is of, (N, L), or (L,) where that is the same for all images.
+    """
+
+    values: Float[Tensor, "N L I"]
+    places: Int[Tensor, "... L"]
 
 
 def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
@@ -26,13 +39,13 @@ def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
     return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
-def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Float[Tensor, "N L I"]:
-    """The images themselves, as patches; what is not known is the bank's mean, and a channel says what is."""
-    images = torch.from_numpy(filled(split, at)[-1])
-    if at.shape[1] == images.shape[2] * images.shape[3]:
-        return patches(images, patch)
-    known = torch.zeros_like(images[:, 0]).flatten(1).scatter_(1, at, 255)
-    return patches(torch.cat([images, known.reshape(images[:, :1].shape)], dim=1), patch)
+def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Tokens:
+    """The images themselves: as patches where all is known, otherwise the known pixels and their places."""
+    x = torch.from_numpy(np.array(split.x))
+    if at.shape[1] == x.shape[2] * x.shape[3]:
+        values = patches(x, patch)
+        return Tokens(values, torch.arange(values.shape[1]))
+    return Tokens(shown(as_values(x), at), at)
 
 
 def filled(split: Split, at: Int[Tensor, "N P"]) -> list[np.ndarray]:
@@ -73,7 +86,7 @@ def representation(
     least: int,
     patch: int,
     seed: int,
-) -> tuple[list[np.ndarray], torch.Tensor | None]:
+) -> tuple[list[np.ndarray], Tokens | None]:
     """Vectors of every row, as many kinds as its image can be completed in, and tokens; see `readouts.read_off`.
 
     Args:
@@ -85,7 +98,7 @@ def representation(
     """
     if name not in (PIXELS, ENCODER):
         found = Latents.load(latents / name / mode)
-        return [found.pooled()], torch.from_numpy(np.array(found.tokens))
+        return [found.pooled()], Tokens(torch.from_numpy(np.array(found.tokens)), torch.arange(found.tokens.shape[1]))
     rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
     at = known_points(mode, rows, pixels, share, least, seed)
     images = filled(split, at)
