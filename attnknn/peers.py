@@ -97,6 +97,17 @@ PEERS: dict[str, tuple[Callable[[Settings, int, int], Any], list[Settings]]] = {
 }
 
 
+def distinct(grid: Sequence[Settings], columns: int) -> list[Settings]:
+    """Settings without those that say what one before them says: of four columns, half is the square root too."""
+    found: dict[str, Settings] = {}
+    for settings in grid:
+        counted, share = dict(settings), settings.get("max_features")
+        if share is not None:  # as scikit-learn counts them
+            counted["max_features"] = max(1, int(columns**0.5 if share == "sqrt" else share * columns))
+        found.setdefault(repr(counted), settings)
+    return list(found.values())
+
+
 def answers(
     split: Split, names: Sequence[str], tries: int, seed: int, threads: int, refit: bool = False
 ) -> tuple[Predictions, Predictions, dict[str, Settings]]:
@@ -127,7 +138,7 @@ def answers(
     for name in names:
         make, grid = PEERS[name]
         tried = []
-        for settings in grid[:tries]:
+        for settings in distinct(grid[:tries], x.shape[1]):
             if settings.get("n_neighbors", 1) > len(known):
                 continue
             try:

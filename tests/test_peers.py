@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -85,3 +86,15 @@ def test_what_cannot_be_asked_is_one_line(monkeypatch):
         peers.answers(blobs(), ["catboost"], 1, 0, 1)
     with pytest.raises(InputError, match="images"):
         peers.answers(pictures(), ["forest"], 1, 0, 1)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 4, 5, 9, 13, 30])
+def test_only_settings_that_make_the_same_forest_are_left_out(columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, columns)), np.arange(40) % 2
+    grid = peers.PEERS["forest"][1]
+    made = [RandomForestClassifier(3, random_state=0, **settings).fit(x, y) for settings in grid]
+    counts = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in made]
+    assert peers.distinct(grid, columns) == [grid[counts.index(one)] for one in dict.fromkeys(counts)]
+    others = peers.PEERS["boosting"][1]
+    assert peers.distinct(others, columns) == others
