@@ -37,7 +37,7 @@ class Uniform:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, n: Neighbourhood) -> Answer:
-        weights, null = uniform_weights(n.sims, self.k, self.prior)
+        weights, null = uniform_weights(n.sims, self.k, self.prior, n.log_weight)
         return vote(weights, null, n.labels, n.shares), weights
 
 
@@ -51,7 +51,7 @@ class Distance:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, n: Neighbourhood) -> Answer:
-        weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior)
+        weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior, n.log_weight)
         return vote(weights, null, n.labels, n.shares), weights
 
 
@@ -67,8 +67,8 @@ def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
 class Attention(nn.Module):
     """Learned weights over neighbours and null neighbours; untrained, it is exactly `Distance` over all K neighbours.
 
-        aᵢₕ = similarityᵢₕ/τₕ + biasᵢ                                           (neighbour i, head h)
-        n_ch = logΣⱼ exp(similarityⱼₕ/τₕ) + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one of class c)
+        aᵢₕ = similarityᵢₕ/τₕ + log weightᵢ + biasᵢ                             (neighbour i, head h)
+        n_ch = logΣⱼ weightⱼ·exp(similarityⱼₕ/τₕ) + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one c)
         w = mean over h of softmax([a₁ₕ … a_Kₕ, n₁ₕ … n_Cₕ]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
     Each part of the bias is a switch, and 0 at the start:
@@ -255,7 +255,10 @@ class Attention(nn.Module):
             left_out = missing | (torch.rand_like(n.sims) < self.dropout)[:, None]
             missing = torch.where(left_out.all(2, keepdim=True), missing, left_out)
         labels = n.labels.clamp(min=0)
-        scores = (self.similarities(n) / self.temperatures()[:, None]).masked_fill(missing, -torch.inf)  # (B, H, K)
+        scores = self.similarities(n) / self.temperatures()[:, None]  # (B, H, K)
+        if n.log_weight is not None:
+            scores = scores + n.log_weight[:, None]
+        scores = scores.masked_fill(missing, -torch.inf)
         mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
         by_class = torch.zeros_like(n.shares)[None]  # (1 or B, C), for neighbours and null neighbours alike
         if self.label_bias is not None:

@@ -34,6 +34,7 @@ class Neighbourhood:
         density: mean similarity of each neighbour to its own neighbours.
         shares: class shares of the bank, all above 0.
         prototypes: mean embedding of each class in the bank, at unit length.
+        log_weight: logarithm of each neighbour's own weight, whatever the query; None where all weigh the same.
         log_share, features: what a head made of the others once, see `heads.Attention.prepared`; else None.
     """
 
@@ -45,6 +46,7 @@ class Neighbourhood:
     keys: Float[Tensor, "B K D"] | None = None
     agreement: Float[Tensor, "B K S"] | None = None
     density: Float[Tensor, "B K"] | None = None
+    log_weight: Float[Tensor, "B K"] | None = None
     log_share: Float[Tensor, "B K"] | None = None
     features: Float[Tensor, "B K F"] | None = None
 
@@ -76,11 +78,15 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Embeddings with the stored neighbours of their rows and the evidence about their bank."""
+    """Embeddings with the stored neighbours of their rows and the evidence about their bank.
+
+    `log_weight` (N,) is the logarithm of each row's own weight, None where all weigh the same; it is not saved.
+    """
 
     embeddings: Embeddings
     neighbours: Neighbours
     evidence: Evidence
+    log_weight: np.ndarray | None = None
 
     def save(self, folder: Path) -> None:
         """Write the three artifacts to folders inside `folder`."""
@@ -130,8 +136,9 @@ class Retrieved:
     @cached_property
     def shares(self) -> Float[Tensor, " C"]:
         """Class shares of the bank."""
-        e = self.embeddings
-        return class_shares(np.asarray(e.y[e.rows(BANK)]), len(e.classes))
+        e, rows = self.embeddings, self.embeddings.rows(BANK)
+        weights = None if self.log_weight is None else np.exp(self.log_weight[rows])
+        return class_shares(np.asarray(e.y[rows]), len(e.classes), weights)
 
     @cached_property
     def prototypes(self) -> Float[Tensor, "C D"]:
@@ -153,6 +160,8 @@ class Retrieved:
         of_rows |= {"agreement": (self.evidence.agreement, ids), "density": (self.evidence.density, ids)}
         gathered = {name: torch.from_numpy(np.asarray(of_rows[name][0][of_rows[name][1]])) for name in needs}
         labels = np.where(ids >= 0, e.y[ids], -1)
+        if self.log_weight is not None:
+            gathered["log_weight"] = torch.from_numpy(self.log_weight[ids])
         return Neighbourhood(torch.from_numpy(sims), torch.from_numpy(labels), self.shares, self.prototypes, **gathered)
 
 

@@ -8,9 +8,14 @@ from torch import Tensor
 Weights = tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]  # of the neighbours, of the null neighbour
 
 
-def class_shares(y: np.ndarray, n_classes: int) -> Float[Tensor, " C"]:
-    """Share of each class among bank labels y; a class without a row counts as half a row, so no share is 0."""
-    counts = np.maximum(np.bincount(y, minlength=n_classes), 0.5)
+def class_shares(y: np.ndarray, n_classes: int, weights: np.ndarray | None = None) -> Float[Tensor, " C"]:
+    """Share of each class among bank labels y; a class without a row counts as half a row, so no share is 0.
+
+    Args:
+        weights: of the rows, above 0; None weighs all alike. Half a row is half of their mean.
+    """
+    counts = np.bincount(y, weights, minlength=n_classes)
+    counts = np.where(counts > 0, counts, 0.5 if weights is None else 0.5 * weights.mean())
     return torch.from_numpy(counts / counts.sum()).float()
 
 
@@ -24,15 +29,27 @@ def vote(
     return (null[:, None] * shares).scatter_add(1, labels.clamp(min=0), weights)
 
 
-def uniform_weights(sims: Float[Tensor, "B K"], k: int, prior: float) -> Weights:
-    """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour."""
+def uniform_weights(
+    sims: Float[Tensor, "B K"], k: int, prior: float, log_weight: Float[Tensor, "B K"] | None = None
+) -> Weights:
+    """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour; with weights of their own, in proportion to them."""
     near = torch.isfinite(sims) & (torch.arange(sims.shape[1], device=sims.device) < k)  # (B, K)
-    weights = (1 - prior) * near / near.sum(1, keepdim=True)
+    if log_weight is None:
+        weights = (1 - prior) * near.to(sims) / near.sum(1, keepdim=True)
+    else:
+        weights = (1 - prior) * log_weight.masked_fill(~near, -torch.inf).softmax(1)
     return weights, torch.full_like(sims[:, 0], prior)
 
 
-def distance_weights(sims: Float[Tensor, "B K"], k: int, temperature: float, prior: float) -> Weights:
-    """wᵢ = (1 − ε)·softmax(simᵢ/τ) over the k nearest, ε for the null neighbour."""
+def distance_weights(
+    sims: Float[Tensor, "B K"],
+    k: int,
+    temperature: float,
+    prior: float,
+    log_weight: Float[Tensor, "B K"] | None = None,
+) -> Weights:
+    """wᵢ = (1 − ε)·softmax(simᵢ/τ + log weightᵢ) over the k nearest, ε for the null neighbour."""
     far = torch.arange(sims.shape[1], device=sims.device) >= k
-    weights = (1 - prior) * (sims / temperature).masked_fill(far, -torch.inf).softmax(1)
+    scores = sims / temperature if log_weight is None else sims / temperature + log_weight
+    weights = (1 - prior) * scores.masked_fill(far, -torch.inf).softmax(1)
     return weights, torch.full_like(sims[:, 0], prior)

@@ -1,0 +1,469 @@
+"""`AttnKNNClassifier`: attention-weighted nearest neighbours by scikit-learn's conventions."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from attnknn.artifacts import FIT, VAL
+from attnknn.calibration import fit_temperature, fit_vector_scaling
+from attnknn.classify import classify_part
+from attnknn.comparison import tuned_baselines
+from attnknn.conformal import conformal_p
+from attnknn.errors import require
+from attnknn.fitting import fit_head
+from attnknn.held_out import fold_parts, held_out
+from attnknn.labelled_bank import LabelledBank
+from attnknn.neighbourhood import Retrieved, classes_of
+from attnknn.saved_model import load_model, packed_head, save_model, unpacked_head
+
+# What the study chose on validation rows of its datasets; see params.yaml of the project.
+TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
+PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
+RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 1000.0)
+KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
+EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
+_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why queries are answered as they are: what each neighbour says, and how much it counts.
+
+    Attributes:
+        ids: (B, K) rows of the memory, nearest first, as `kneighbors` and `forget` name them.
+        labels: (B, K) their classes.
+        distances: (B, K).
+        weights: (B, K) their shares in the votes.
+        null: (B, C) what the votes give each class without any neighbour; with `weights` a row sums to 1.
+        votes: (B, C), null plus the weights of each class's neighbours.
+        probabilities: (B, C), the votes calibrated, as `predict_proba` gives them.
+        predictions: (B,).
+        shares: (B, K) share of each neighbour in the votes for the class that is answered; 0 for other labels.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    distances: np.ndarray
+    weights: np.ndarray
+    null: np.ndarray
+    votes: np.ndarray
+    probabilities: np.ndarray
+    predictions: np.ndarray
+    shares: np.ndarray
+
+
+class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
+    """k nearest neighbours whose weights are learned by attention, with probabilities that can be believed.
+
+    A query's answer is the weighted vote of its k nearest training rows and of a null neighbour of each class:
+
+        w = softmax([sim₁/τ + bias₁ … sim_K/τ + bias_K, n₁ … n_C]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
+
+    `fit` keeps all rows as the memory, and learns τ, the biases and the null neighbours (see `heads.Attention`) on rows
+    that were taken out of it in folds, so that no row is its own neighbour and no neighbour knows the query's label.
+    Half of the held-out rows fit, the other half decide when to stop, and calibrate `predict_set`. Columns should be on
+    one scale, as for any nearest neighbours: put a `StandardScaler` in front, or give embeddings.
+
+    It passes scikit-learn's `check_estimator` but for `check_sample_weight_equivalence_on_dense_data`: a row of weight
+    2 weighs what two of weight 1 do at its place, but is one of the `n_neighbors`, and one row of a fold.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=50
+        Neighbours that answer; all there are where the memory has fewer. `distance` and `uniform` weights choose among
+        fewer as well, by the log-loss of held-out rows.
+    weights : {'attention', 'distance', 'uniform'}, default='attention'
+    metric : {'l2', 'cosine'}, default='l2'
+        Euclidean distance, or that between rows scaled to unit length.
+    index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
+        How neighbours are searched; `flat` compares all rows, `auto` does so up to some hundred thousand.
+    calibration : {'vector', 'temperature'} or None, default='temperature'
+        Fitted on held-out rows, and left out where it does not lower their log-loss.
+    prior : float or None, default=None
+        Mass of the null neighbours, above 0 and below 1; None learns it.
+    abstain : float, default=0.0
+        Confidence below which `abstains` says so. `predict` answers always.
+    max_iter : int, default=200
+        Epochs at most; it ends after ten without a lower log-loss on held-out rows.
+    learning_rate : float, default=0.003
+    device : str, default='auto'
+        Where the head learns and answers: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
+    n_jobs : int or None, default=None
+        Threads; None leaves their number as torch and BLAS have it, -1 takes all.
+    random_state : int, RandomState instance or None, default=None
+        Draws the folds, the order of batches and the head's first weights.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,), where X had column names
+    memory_ : LabelledBank
+    head_ : the fitted head
+    calibration_ : (scale, bias) of the calibration softmax(scale·log p + bias), (1, 0) where there is none
+    n_iter_ : int, epochs that the head learned; 1 for `distance` and `uniform`, whose grid is searched once
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = AttnKNNClassifier(random_state=0).fit(X, y)
+    >>> model.predict(X[:3])
+    array([0, 0, 0])
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "weights": [StrOptions({"attention", "distance", "uniform"})],
+        "metric": [StrOptions({"l2", "cosine"})],
+        "index": [StrOptions({"auto", "flat", "hnsw", "ivf", "ivfpq"})],
+        "calibration": [StrOptions({"vector", "temperature"}), None],
+        "prior": [Interval(Real, 0, 1, closed="neither"), None],
+        "abstain": [Interval(Real, 0, 1, closed="both")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "device": [str],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_neighbors: int = 50,
+        *,
+        weights: Literal["attention", "distance", "uniform"] = "attention",
+        metric: Literal["l2", "cosine"] = "l2",
+        index: Literal["auto", "flat", "hnsw", "ivf", "ivfpq"] = "auto",
+        calibration: Literal["vector", "temperature"] | None = "temperature",
+        prior: float | None = None,
+        abstain: float = 0.0,
+        max_iter: int = 200,
+        learning_rate: float = 0.003,
+        device: str = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.metric = metric
+        self.index = index
+        self.calibration = calibration
+        self.prior = prior
+        self.abstain = abstain
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Take rows into the memory, and learn how much each neighbour counts.
+
+        Args:
+            X: (N, D) real numbers.
+            y: (N,) labels of any kind.
+            sample_weight: (N,) how much each row counts as a neighbour; rows of 0 are left out.
+
+        Raises:
+            ValueError: one class alone, values that are not finite, or a parameter that is not allowed.
+        """
+        self._validate_params()
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._origin, self._unit = self._scaling(X)
+        self._usual_weight = float(weight.mean())
+        z = self._vectors(X)
+        with self._threads():
+            self.memory_ = LabelledBank.build(
+                z, numbers, weight / self._usual_weight, len(self.classes_), kind=self.index
+            )
+            parts = fold_parts(numbers, seed)
+            spaces = held_out(self.memory_, z, len(self.classes_), self.n_neighbors, parts)
+            self._learn(spaces, seed)
+        return self
+
+    def _learn(self, spaces: list[Retrieved], seed: int) -> None:
+        k = min(self.n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces))
+        device = self._device()
+        priors = PRIORS if self.prior is None else (self.prior,)
+        self.n_iter_ = 1
+        if self.weights == "attention":
+            queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
+            parts = {"evidence": EVIDENCE, "prototypes": True, "learned_prior": self.prior is None}
+            self.head_, history = fit_head(
+                spaces,
+                k_train=k,
+                kind="attention",
+                parts=parts,
+                epochs=self.max_iter,
+                batch_size=min(256, max(16, queries // 40)),
+                lr=self.learning_rate,
+                weight_decay=0.05,
+                patience=10,
+                restarts=1,
+                label_smoothing=0.0,
+                hard_weight=1.0,
+                entropy_weight=0.0,
+                calibration_weight=0.0,
+                temperatures=TEMPERATURES,
+                priors=priors,
+                seed=seed,
+                device=device,
+            )
+            self.n_iter_ = int(history[-1]["epoch"])
+        else:
+            ks = sorted({of for of in KS if of < k} | {k})
+            self.head_ = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][self.weights]
+        fit, val = (classify_part(self.head_, spaces, part, k, device) for part in (FIT, VAL))
+        y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
+        # Laplace's rule of succession: so many rows cannot vouch for more confidence than that.
+        self._doubt = 1 / (len(y_val) + 1)
+        self.calibration_ = fitted_scaling(self.calibration, fit, y_fit, val, y_val)
+        self._held_out = self._calibrated(val), y_val
+        if isinstance(self.head_, torch.nn.Module):
+            self.head_ = self.head_.double().cpu()
+
+    def _calibrated(self, votes: np.ndarray) -> np.ndarray:
+        shares = self.memory_.shares.double().numpy()
+        return (1 - self._doubt) * scaled(votes, *self.calibration_) + self._doubt * shares
+
+    def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, float]:
+        """What is taken off each column, and what all are divided by: distances keep their order."""
+        if self.metric == "cosine":
+            return np.zeros(X.shape[1]), 1.0
+        origin = X.mean(0)
+        unit = math.sqrt(float(((X - origin) ** 2).sum(1).mean()))
+        return origin, unit if unit > 0 else 1.0
+
+    def _vectors(self, X: np.ndarray) -> np.ndarray:
+        z = (X - self._origin) / self._unit
+        if self.metric == "cosine":
+            z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return np.ascontiguousarray(z, dtype=np.float32)
+
+    def _queries(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._vectors(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _device(self) -> str:
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        known = torch.cuda.is_available() or not self.device.startswith("cuda")
+        require(known, f"device: {self.device} asked for, but torch sees no GPU here; set device to auto or cpu")
+        return self.device
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        if self.n_jobs is None:
+            yield
+            return
+        from joblib import effective_n_jobs
+
+        before, count = torch.get_num_threads(), effective_n_jobs(self.n_jobs)
+        torch.set_num_threads(count)
+        try:
+            with threadpool_limits(count):
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    @torch.inference_mode()
+    def _answers(self, z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time."""
+        k, device = min(self.n_neighbors, len(self.memory_)), self._device()
+        with self._threads():
+            for start in range(0, len(z), _BATCH):
+                ids, near = self.memory_.around(z[start : start + _BATCH], k, self.head_.needs, device)
+                votes, weights = self.head_(near.to(torch.float64))
+                yield ids, near.sims.numpy(), weights.numpy(), votes.numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (B, C), columns in the order of `classes_`; float64, rows sum to 1."""
+        z = self._queries(X)
+        return self._calibrated(np.concatenate([votes for *_, votes in self._answers(z)]))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of each row (B,)."""
+        top = self.predict_proba(X).argmax(1)
+        return self.classes_[top]
+
+    def abstains(self, X: Any) -> np.ndarray:
+        """Whether the confidence of each answer (B,) is below `abstain`."""
+        return self.predict_proba(X).max(1) < self.abstain
+
+    def predict_set(self, X: Any, alpha: float = 0.1) -> np.ndarray:
+        """Classes (B, C), bool, that hold the true one with probability 1 − alpha or more: split conformal sets.
+
+        Calibrated on held-out rows, which have also stopped the training, so it holds nearly. A set may be empty.
+        """
+        require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
+        return conformal_p(*self._held_out, self.predict_proba(X), "split") > alpha
+
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_weights: bool = False,
+    ) -> Any:
+        """Distances and ids (B, K) of the nearest rows of the memory, nearest first.
+
+        Ids are positions in the X of `fit`, then those that `partial_fit` gave.
+
+        Args:
+            X: (B, D); None asks for the neighbours of each row of the memory, itself left out, in the order of ids.
+            n_neighbors: None for the parameter of that name.
+            return_weights: the weights in the votes too, which are those of the parameter's number of neighbours.
+        """
+        check_is_fitted(self)
+        most = len(self.memory_) - (X is None)
+        k = min(self.n_neighbors, most) if n_neighbors is None else n_neighbors
+        require(1 <= k <= most, f"n_neighbors: {k} asked for; the memory can give 1 … {most}")
+        require(not return_weights or X is not None, "return_weights: give X")
+        z = self.memory_.vectors() if X is None else self._queries(X)
+        own = self.memory_.ids if X is None else None
+        ids, sims = self.memory_.bank.search(z, k, exclude=own, device=self._device())
+        found: list[np.ndarray] = [self._distances(sims)] if return_distance else []
+        found.append(ids)
+        if return_weights:
+            weights = np.concatenate([weights for _, _, weights, _ in self._answers(z)])
+            found.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
+        return tuple(found) if len(found) > 1 else found[0]
+
+    def _distances(self, sims: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.maximum(-sims.astype(np.float64), 0)) * self._unit
+
+    def explain(self, X: Any) -> Explanation:
+        """What decided each answer; see `Explanation`."""
+        z = self._queries(X)
+        ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self._answers(z), strict=True))
+        numbers = self.memory_.y[self.memory_.at(ids)]
+        null = votes.copy()
+        np.subtract.at(null, (np.arange(len(z))[:, None], numbers), weights)
+        probabilities = self._calibrated(votes)
+        top = probabilities.argmax(1)
+        shares = np.where(numbers == top[:, None], weights, 0) / votes[np.arange(len(z)), top][:, None]
+        return Explanation(
+            ids, self.classes_[numbers], self._distances(sims), weights, null.clip(0), votes, probabilities,
+            self.classes_[top], shares,
+        )  # fmt: skip
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to the memory; nothing is learned anew. On a model that is not fitted it is `fit`.
+
+        Args:
+            classes: (C,) labels there may be; only read where the model is not fitted, to be checked.
+            sample_weight: as in `fit`, in its units.
+
+        Raises:
+            ValueError: a label that `fit` did not see, since no weights were learned for it.
+        """
+        if not hasattr(self, "memory_"):
+            if classes is not None:
+                unknown = np.setdiff1d(y, classes)
+                require(len(unknown) == 0, f"classes: {', '.join(map(str, unknown))} in y, but not among them")
+            return self.fit(X, y, sample_weight)
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=False)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        unknown = np.setdiff1d(y, self.classes_)
+        known = ", ".join(map(str, self.classes_[:10]))
+        new = ", ".join(map(str, unknown[:10]))
+        require(len(unknown) == 0, f"y: {new} are new classes; this model knows {known}; fit it anew")
+        if len(X):
+            with self._threads():
+                self.memory_.add(self._vectors(X), np.searchsorted(self.classes_, y), weight / self._usual_weight)
+        return self
+
+    def forget(self, ids: Any) -> Self:
+        """Take rows out of the memory by their ids; nothing is learned anew.
+
+        Raises:
+            ValueError: an id is not there, or fewer than two rows would be left.
+        """
+        check_is_fitted(self)
+        given = np.atleast_1d(check_array(ids, ensure_2d=False, dtype=None, ensure_min_samples=0))
+        require(given.dtype.kind in "iu" or not given.size, f"ids: of type {given.dtype}; give integers")
+        if given.size:
+            with self._threads():
+                self.memory_.forget(given.astype(np.int64).ravel())
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to a folder, in one step; see `saved_model`.
+
+        Raises:
+            ValueError: labels that JSON cannot tell.
+        """
+        check_is_fitted(self)
+        save_model(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model that `save` wrote; it answers as it did.
+
+        Raises:
+            ValueError: there is none, it is damaged, or of a later format.
+        """
+        return load_model(Path(path), cls)  # type: ignore[return-value]
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """What was fitted beside the memory and the head."""
+        (scale, bias), (probs, y) = self.calibration_, self._held_out
+        return {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
+
+    def _set_arrays(self, of: dict[str, np.ndarray]) -> None:
+        self._origin = of["origin"]
+        self.calibration_, self._held_out = (of["scale"], of["bias"]), (of["probs"], of["y"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "head_" in state:
+            state["head_"] = packed_head(state["head_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "head_" in state:
+            state = {**state, "head_": unpacked_head(*state["head_"])}
+        super().__setstate__(state)
+
+
+def scaled(probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """softmax(scale_c·log p_c + bias_c), float64 (B, C)."""
+    floored = np.maximum(np.asarray(probs, np.float64), np.finfo(np.float32).tiny)
+    return np.exp(log_softmax(scale * np.log(floored) + bias, axis=1))
+
+
+def fitted_scaling(
+    kind: str | None, fit: np.ndarray, y_fit: np.ndarray, val: np.ndarray, y_val: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and bias (C,) of `scaled`, fitted on fit rows; of several and of no change the lowest NLL on val rows."""
+    classes = fit.shape[1]
+    choices = [(np.ones(classes), np.zeros(classes))]
+    log_fit = np.log(np.maximum(fit.astype(np.float64), np.finfo(np.float32).tiny))
+    if kind == "temperature":
+        choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit)), np.zeros(classes)))
+    if kind == "vector":
+        choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
+    at = np.arange(len(y_val))
+    return min(choices, key=lambda of: -float(np.log(scaled(val, *of)[at, y_val]).mean()))

@@ -1,0 +1,308 @@
+"""The classifier: scikit-learn's conventions to the letter, and the study's own heads, bank and scores inside."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from attnknn import AttnKNNClassifier
+from attnknn.artifacts import BANK, FIT, VAL
+from attnknn.estimator import fitted_scaling, scaled
+from attnknn.held_out import fold_parts, held_out
+from attnknn.labelled_bank import LabelledBank
+
+FAST = {"max_iter": 3, "random_state": 0}
+
+
+def blobs(n: int = 200, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return 2 * np.eye(classes, 4)[y] + rng.normal(size=(n, 4)), y
+
+
+def _known(estimator: AttnKNNClassifier) -> dict[str, str]:
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "a row of weight 2 is one neighbour, and one row of a fold"
+    }
+
+
+@parametrize_with_checks(
+    [
+        AttnKNNClassifier(max_iter=20),
+        AttnKNNClassifier(weights="distance", metric="cosine", calibration="vector"),
+        AttnKNNClassifier(5, weights="uniform", calibration=None, prior=0.01),
+    ],
+    expected_failed_checks=_known,
+)
+def test_scikit_learn_s_own_checks(estimator, check) -> None:
+    check(estimator)
+
+
+def test_grid_search_pipeline_and_cross_validation() -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400], y[:400]
+    grid = {"attnknnclassifier__n_neighbors": [5, 15], "attnknnclassifier__weights": ["distance", "attention"]}
+    model = make_pipeline(StandardScaler(), AttnKNNClassifier(**FAST))
+    found = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, y)
+    assert set(found.best_params_) == set(grid)
+    assert found.best_score_ > -0.6
+    assert cross_val_score(clone(model), X, y, cv=3).mean() > 0.9
+
+
+def test_labels_may_be_anything_and_columns_may_have_names() -> None:
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = AttnKNNClassifier(**FAST).fit(X, names)
+    assert model.score(X, names) > 0.9
+    assert list(model.feature_names_in_) == list(X.columns)
+    numbers = AttnKNNClassifier(**FAST).fit(X, np.array([-3, 10, 700])[y])
+    np.testing.assert_array_equal(numbers.predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(X.rename(columns={"sepal length (cm)": "length"}))
+
+
+def test_neighbours_are_scikit_learn_s() -> None:
+    X, y = load_wine(return_X_y=True)
+    model = AttnKNNClassifier(weights="uniform", **FAST).fit(X, y)
+    peer = KNeighborsClassifier(9).fit(X, y)
+    for of in (X[:20] + 0.01, None):
+        (distances, ids), (expected, others) = (m.kneighbors(of, 9) for m in (model, peer))
+        np.testing.assert_array_equal(ids, others)
+        np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-3)
+    assert model.kneighbors(X[:2], 3, return_distance=False).shape == (2, 3)
+    with pytest.raises(ValueError, match="n_neighbors: 179 asked for; the memory can give 1 … 178"):
+        model.kneighbors(X, 179)
+
+
+def test_cosine_neighbours_do_not_know_lengths() -> None:
+    X, y = blobs()
+    model = AttnKNNClassifier(metric="cosine", weights="distance", **FAST).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X * 7), model.predict_proba(X), atol=1e-6)
+    peer = KNeighborsClassifier(9, metric="cosine").fit(X, y)
+    np.testing.assert_array_equal(model.kneighbors(X[:20] + 0.01, 9)[1], peer.kneighbors(X[:20] + 0.01, 9)[1])
+
+
+def test_no_query_of_fit_is_in_the_memory_it_asks_and_no_evidence_knows_it() -> None:
+    X, y = blobs(150)
+    z = np.ascontiguousarray(X, dtype=np.float32)
+    memory = LabelledBank.build(z, y, np.ones(150), 3)
+    parts = fold_parts(y, seed=3)
+    held = np.stack([part != BANK for part in parts])
+    np.testing.assert_array_equal(held.sum(0), 1)  # every row once
+    assert abs(sum(int((part == FIT).sum()) for part in parts) - 75) <= 5
+    for space, part in zip(held_out(memory, z, 3, 10, parts), parts, strict=True):
+        assert (part[space.neighbours.ids] == BANK).all()
+        queries = np.flatnonzero(part != BANK)
+        flipped = y.copy()
+        flipped[queries] = (y[queries] + 1) % 3
+        other = LabelledBank.build(z, flipped, np.ones(150), 3)
+        (again,) = held_out(other, z, 3, 10, [part])
+        np.testing.assert_array_equal(again.evidence.agreement, space.evidence.agreement)
+        np.testing.assert_array_equal(again.evidence.prototypes, space.evidence.prototypes)
+
+
+def test_many_rows_are_held_out_no_further_than_they_teach() -> None:
+    y = np.zeros(50_000, dtype=np.int64)
+    parts = fold_parts(y, seed=0)
+    assert [int((part != BANK).sum()) for part in parts] == [10_000]
+    assert int((parts[0] == VAL).sum()) == 5000
+    assert [int((part != BANK).sum()) for part in fold_parts(y, 0, queries=500)] == [500]
+
+
+def test_a_probability_is_no_surer_than_the_rows_that_vouch_for_it() -> None:
+    X, y = blobs(120, 2)
+    X = X + 50 * y[:, None]  # no row is ever wrong
+    model = AttnKNNClassifier(**FAST).fit(X, y)
+    assert model.predict_proba(X).min() > 0.3 / 61
+    assert log_loss(y, model.predict_proba(X)) < 0.02
+
+
+def test_probabilities_beat_plain_nearest_neighbours() -> None:
+    X, y = load_digits(return_X_y=True)
+    X, Xt, y, yt = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
+    model = make_pipeline(StandardScaler(), AttnKNNClassifier(random_state=0)).fit(X, y)
+    plain = make_pipeline(StandardScaler(), KNeighborsClassifier()).fit(X, y)
+    assert log_loss(yt, model.predict_proba(Xt)) < 0.5 * log_loss(yt, plain.predict_proba(Xt))
+    assert model.score(Xt, yt) >= plain.score(Xt, yt)
+
+
+def test_calibration_is_left_out_where_it_does_not_help() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 4000)
+    honest = np.where(rng.random(4000) < 0.8, y, 1 - y)
+    probs = np.where(np.eye(2)[honest] == 1, 0.8, 0.2)
+    sharp = probs**3 / (probs**3).sum(1, keepdims=True)
+    scale, bias = fitted_scaling("temperature", sharp[:2000], y[:2000], sharp[2000:], y[2000:])
+    np.testing.assert_allclose(scale, 1 / 3, rtol=0.1)
+    np.testing.assert_array_equal(bias, 0)
+    np.testing.assert_allclose(scaled(sharp, scale, bias), probs, atol=0.03)
+    unchanged = fitted_scaling("vector", sharp[:3], y[:3], probs[2000:], y[2000:])
+    np.testing.assert_allclose(scaled(probs, *unchanged), probs, atol=0.02)
+    assert fitted_scaling(None, sharp, y, sharp, y)[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("weights", ["attention", "distance", "uniform"])
+def test_what_explains_an_answer_adds_up_to_it(weights: str) -> None:
+    X, y = blobs()
+    model = AttnKNNClassifier(12, weights=weights, **FAST).fit(X, np.array(["a", "b", "c"])[y])
+    found = model.explain(X[:30] + 0.1)
+    np.testing.assert_allclose(found.weights.sum(1) + found.null.sum(1), 1, atol=1e-9)
+    votes = found.null + np.stack([(found.weights * (found.labels == c)).sum(1) for c in model.classes_], 1)
+    np.testing.assert_allclose(votes, found.votes, atol=1e-9)
+    np.testing.assert_array_equal(found.predictions, model.predict(X[:30] + 0.1))
+    np.testing.assert_allclose(found.probabilities, model.predict_proba(X[:30] + 0.1))
+    distances, ids, shown = model.kneighbors(X[:30] + 0.1, return_weights=True)
+    np.testing.assert_array_equal(ids, found.ids)
+    np.testing.assert_allclose(distances, found.distances)
+    np.testing.assert_allclose(shown, found.weights)
+    assert (found.shares[found.labels != found.predictions[:, None]] == 0).all()
+    assert (found.shares.sum(1) < 1).all()
+
+
+def test_rows_added_and_forgotten_change_answers_as_a_memory_built_anew_does() -> None:
+    X, y = blobs(300)
+    model = AttnKNNClassifier(12, **FAST).fit(X[:200], y[:200])
+    before = model.predict_proba(X[200:])
+    model.partial_fit(X[200:], y[200:])
+    assert len(model.memory_) == 300
+    assert (model.kneighbors(X[200:], 1)[1][:, 0] == np.arange(200, 300)).all()
+    added = model.predict_proba(X[200:])
+    assert np.abs(added - before).max() > 0.01
+    anew = LabelledBank.build(model.memory_.vectors(), y, np.ones(300), 3)
+    other = AttnKNNClassifier(12, **FAST).fit(X[:200], y[:200])
+    other.memory_ = anew
+    np.testing.assert_allclose(other.predict_proba(X[200:]), added, atol=1e-6)
+    model.forget(np.arange(200, 300))
+    np.testing.assert_allclose(model.predict_proba(X[200:]), before, atol=1e-6)
+    with pytest.raises(ValueError, match="y: 9 are new classes; this model knows 0, 1, 2"):
+        model.partial_fit(X[:1], [9])
+    with pytest.raises(ValueError, match="ids: 200 not in the memory"):
+        model.forget([200])
+    assert AttnKNNClassifier(**FAST).partial_fit(X, y, classes=[0, 1, 2, 3]).classes_.tolist() == [0, 1, 2]
+
+
+def test_a_weight_counts_as_so_many_rows_at_the_place() -> None:
+    X, y = blobs(90)
+    settings = {"weights": "distance", "prior": 0.01, "calibration": None, **FAST}
+    weight = np.ones(90)
+    weight[:5] = 0
+    rest = AttnKNNClassifier(90, **settings).fit(X[5:], y[5:])
+    np.testing.assert_allclose(
+        AttnKNNClassifier(90, **settings).fit(X, y, weight).predict_proba(X), rest.predict_proba(X), atol=1e-6
+    )
+    weight[5:20] = 3
+    heavy = AttnKNNClassifier(200, **settings).fit(X, y, weight)
+    often = AttnKNNClassifier(200, **settings).fit(X, y, weight)
+    often.memory_ = LabelledBank.build(
+        np.repeat(heavy.memory_.vectors(), np.r_[[3] * 15, [1] * 70], axis=0),
+        np.repeat(y[5:], np.r_[[3] * 15, [1] * 70]),
+        np.ones(115),
+        3,
+    )
+    for model in (heavy, often):
+        model.head_ = replace(model.head_, k=200)  # a choice of fewer would be of fewer rows
+    np.testing.assert_allclose(heavy.predict_proba(X), often.predict_proba(X), atol=1e-5)
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        AttnKNNClassifier(**FAST).fit(X, y, -weight)
+
+
+def test_sets_hold_the_true_class_as_often_as_asked() -> None:
+    X, y = blobs(2400)
+    model = AttnKNNClassifier(max_iter=20, random_state=0).fit(X[:1200], y[:1200])
+    for alpha in (0.05, 0.2):
+        sets = model.predict_set(X[1200:], alpha)
+        held = sets[np.arange(1200), y[1200:]].mean()
+        assert abs(held - (1 - alpha)) < 0.03
+    with pytest.raises(ValueError, match="alpha: 1"):
+        model.predict_set(X, 1)
+    assert model.abstains(X).sum() == 0
+    model.set_params(abstain=0.9)
+    np.testing.assert_array_equal(model.abstains(X), model.predict_proba(X).max(1) < 0.9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"weights": "distance", "index": "hnsw"}, {"metric": "cosine"}])
+def test_saved_and_pickled_models_answer_as_they_did(settings: dict, tmp_path) -> None:
+    X, y = blobs()
+    X = pd.DataFrame(X, columns=list("abcd"))
+    model = AttnKNNClassifier(12, **settings, **FAST).fit(X, np.array(["x", "y", "z"])[y])
+    model.partial_fit(X[:7], np.array(["x", "y", "z"])[y[:7]]).forget([3, 4])
+    model.save(tmp_path / "model")
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    for other in (loaded, pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.predict_proba(X), model.predict_proba(X))
+        np.testing.assert_array_equal(other.predict_set(X, 0.1), model.predict_set(X, 0.1))
+        assert other.get_params() == model.get_params()
+        other.partial_fit(X[7:9], np.array(["x", "y", "z"])[y[7:9]])
+        assert other.kneighbors(X[7:9], 2)[1].max() == 208
+    assert not any(path.suffix in (".pkl", ".pt") for path in tmp_path.rglob("*"))
+    assert model.n_features_in_ == loaded.n_features_in_ == 4
+
+
+def test_what_is_no_model_is_refused_in_one_line(tmp_path) -> None:
+    X, y = blobs()
+    AttnKNNClassifier(**FAST).fit(X, y).save(tmp_path / "m")
+    arrays = tmp_path / "m" / "arrays.safetensors"
+    whole = arrays.read_bytes()
+    for damage, message in ((whole[:-9], "damaged"), (whole[:200] + b"x" + whole[201:], "damaged")):
+        arrays.write_bytes(damage)
+        with pytest.raises(ValueError, match=f"arrays.safetensors: {message}"):
+            AttnKNNClassifier.load(tmp_path / "m")
+    arrays.unlink()
+    with pytest.raises(ValueError, match="missing; copy the whole folder"):
+        AttnKNNClassifier.load(tmp_path / "m")
+    about = tmp_path / "m" / "model.json"
+    for text, message in (
+        (about.read_text().replace('"format": 1', '"format": 9'), "format 9, written by attnknn"),
+        ("{}", "no model of Attn-KNN"),
+        ("{", "damaged"),
+    ):
+        about.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            AttnKNNClassifier.load(tmp_path / "m")
+    with pytest.raises(ValueError, match="no saved model"):
+        AttnKNNClassifier.load(tmp_path / "nowhere")
+    with pytest.raises(NotFittedError):
+        AttnKNNClassifier().save(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_neighbors": 0}, "n_neighbors"),
+        ({"weights": "cosine"}, "weights"),
+        ({"prior": 1.0}, "prior"),
+        ({"device": "cuda:7"}, "device: cuda:7 asked for"),
+    ],
+)
+def test_parameters_that_are_not_allowed_are_named(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AttnKNNClassifier(**settings).fit(*blobs())
+
+
+def test_input_that_cannot_be_is_named() -> None:
+    X, y = blobs()
+    for rows, labels, message in (
+        (np.where(X > 3, np.nan, X), y, "NaN"),
+        (X, np.zeros(200), "single class"),
+        (X[:1], y[:1], "minimum of 2"),
+        (X, y[:5], "inconsistent"),
+        (X, y + 0.5, "continuous"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AttnKNNClassifier(**FAST).fit(rows, labels)
+    model = AttnKNNClassifier(**FAST).fit(X, y)
+    with pytest.raises(ValueError, match="3 features"):
+        model.predict(X[:, :3])
+    with pytest.raises(ValueError, match="ids: of type"):
+        model.forget(["a"])
