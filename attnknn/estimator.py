@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -23,12 +23,12 @@ from attnknn.calibration import fit_temperature, fit_vector_scaling
 from attnknn.classify import classify_part
 from attnknn.comparison import tuned_baselines
 from attnknn.conformal import conformal_p
-from attnknn.errors import require
+from attnknn.errors import InputError, require
 from attnknn.fitting import fit_head
 from attnknn.held_out import fold_parts, held_out
 from attnknn.labelled_bank import LabelledBank
 from attnknn.neighbourhood import Retrieved, classes_of
-from attnknn.saved_model import load_model, packed_head, save_model, unpacked_head
+from attnknn.saved_model import AnyHead, Parts, load_parts, packed_head, save_parts, unpacked_head
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
@@ -37,6 +37,7 @@ RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 1000.0)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
 EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
 _BATCH = 1024
+_FITTED = ("n_features_in_", "n_iter_", "_unit", "_usual_weight", "_doubt")  # plain values that `save` keeps
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.n_iter_ = int(history[-1]["epoch"])
         else:
             ks = sorted({of for of in KS if of < k} | {k})
-            self.head_ = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][self.weights]
+            self.head_ = cast(AnyHead, tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][self.weights])
         fit, val = (classify_part(self.head_, spaces, part, k, device) for part in (FIT, VAL))
         y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
         # Laplace's rule of succession: so many rows cannot vouch for more confidence than that.
@@ -241,7 +242,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.calibration_ = fitted_scaling(self.calibration, fit, y_fit, val, y_val)
         self._held_out = self._calibrated(val), y_val
         if isinstance(self.head_, torch.nn.Module):
-            self.head_ = self.head_.double().cpu()
+            self.head_ = cast(AnyHead, self.head_.double().cpu())
 
     def _calibrated(self, votes: np.ndarray) -> np.ndarray:
         shares = self.memory_.shares.double().numpy()
@@ -263,7 +264,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _queries(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._vectors(validate_data(self, X, dtype=np.float64, reset=False))
+        return self._vectors(cast(np.ndarray, validate_data(self, X, dtype=np.float64, reset=False)))
 
     def _device(self) -> str:
         if self.device == "auto":
@@ -293,7 +294,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         k, device = min(self.n_neighbors, len(self.memory_)), self._device()
         with self._threads():
             for start in range(0, len(z), _BATCH):
-                ids, near = self.memory_.around(z[start : start + _BATCH], k, self.head_.needs, device)
+                ids, near = self.memory_.around(z[start : start + _BATCH], k, cast(AnyHead, self.head_).needs, device)
                 votes, weights = self.head_(near.to(torch.float64))
                 yield ids, near.sims.numpy(), weights.numpy(), votes.numpy()
 
@@ -402,7 +403,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: an id is not there, or fewer than two rows would be left.
         """
         check_is_fitted(self)
-        given = np.atleast_1d(check_array(ids, ensure_2d=False, dtype=None, ensure_min_samples=0))
+        given = np.atleast_1d(ids)
         require(given.dtype.kind in "iu" or not given.size, f"ids: of type {given.dtype}; give integers")
         if given.size:
             with self._threads():
@@ -416,7 +417,20 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: labels that JSON cannot tell.
         """
         check_is_fitted(self)
-        save_model(self, Path(path))
+        labels = self.classes_.tolist()
+        plain = all(isinstance(label, str | int | float | bool) for label in labels)
+        require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
+        (scale, bias), (probs, y) = self.calibration_, self._held_out
+        state = self.random_state if isinstance(self.random_state, int) else None
+        about = {
+            "params": {**self.get_params(), "random_state": state},
+            "classes": labels,
+            "classes_dtype": self.classes_.dtype.str,
+            "feature_names": list(getattr(self, "feature_names_in_", [])),
+            "fitted": {name: getattr(self, name) for name in _FITTED},
+        }
+        arrays = {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
+        save_parts(Parts(self.memory_, cast(AnyHead, self.head_), arrays, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -425,19 +439,22 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: there is none, it is damaged, or of a later format.
         """
-        return load_model(Path(path), cls)  # type: ignore[return-value]
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """What was fitted beside the memory and the head."""
-        (scale, bias), (probs, y) = self.calibration_, self._held_out
-        return {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
-
-    def _set_arrays(self, of: dict[str, np.ndarray]) -> None:
-        self._origin = of["origin"]
-        self.calibration_, self._held_out = (of["scale"], of["bias"]), (of["probs"], of["y"])
+        memory, head, of, about = load_parts(Path(path))
+        try:
+            model = cls(**about["params"])
+            model.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_dtype"]))
+            fitted = {name: about["fitted"][name] for name in _FITTED}
+            if about["feature_names"]:
+                fitted["feature_names_in_"] = np.array(about["feature_names"], dtype=object)
+            model._origin, model.memory_, model.head_ = of["origin"], memory, head
+            model.calibration_, model._held_out = (of["scale"], of["bias"]), (of["probs"], of["y"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path}: not a whole model ({error}); fit and save it anew") from None
+        vars(model).update(fitted)
+        return model
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
         if "head_" in state:
             state["head_"] = packed_head(state["head_"])
         return state

@@ -160,6 +160,7 @@ LAYERS = [
     },
     {"memory", "neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
     {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "view_images", "cleaning"},
+    {"labelled_bank", "held_out"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {
         "study",
@@ -180,6 +181,8 @@ LAYERS = [
         "trained_on",
         "fields",
     },
+    {"saved_model"},
+    {"estimator"},
     {"report", "cli"},
 ]
 
