@@ -36,7 +36,7 @@ PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
 RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 1000.0)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
 EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
-_BATCH = 1024
+_SEARCHED, _BATCH = 16_384, 1024  # queries searched for, and answered, at once
 _FITTED = ("n_features_in_", "n_iter_", "_unit", "_usual_weight", "_doubt")  # plain values that `save` keeps
 
 
@@ -291,12 +291,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     @torch.inference_mode()
     def _answers(self, z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time."""
-        k, device = min(self.n_neighbors, len(self.memory_)), self._device()
+        k, device, head = min(self.n_neighbors, len(self.memory_)), self._device(), cast(AnyHead, self.head_)
         with self._threads():
-            for start in range(0, len(z), _BATCH):
-                ids, near = self.memory_.around(z[start : start + _BATCH], k, cast(AnyHead, self.head_).needs, device)
-                votes, weights = self.head_(near.to(torch.float64))
-                yield ids, near.sims.numpy(), weights.numpy(), votes.numpy()
+            for asked in (z[s : s + _SEARCHED] for s in range(0, len(z), _SEARCHED)):
+                ids, near = self.memory_.around(asked, k, head.needs, device)
+                for at in torch.arange(len(asked)).split(_BATCH):
+                    some = near.take(at)
+                    votes, weights = head(some.to(torch.float64))
+                    yield ids[at.numpy()], some.sims.numpy(), weights.numpy(), votes.numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), columns in the order of `classes_`; float64, rows sum to 1."""
