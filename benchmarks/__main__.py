@@ -27,7 +27,7 @@ from attnknn.report.section import Table, as_markdown
 from benchmarks.compared import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
-ON_REQUEST = ("large_bank",)  # by --only alone, since they take long
+ON_REQUEST = ("large_bank", "classifier", "changes")  # by --only alone, since they take long
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
 CURVE = "accuracy.png"
 HERE = Path(__file__).parent
