@@ -105,6 +105,13 @@ def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Pa
     for rate in ("lr", "muon"):
         assert told["sparse_nce"][rate] == 0.5 * told["sparse"][rate] == 0.5 * told["full_nce"][rate]
     assert told["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
+    params = Path("params.yaml").read_text("utf-8")
+    (tmp_path / "params.yaml").write_text(params.replace("sampler: image", "sampler: batch"), "utf-8")
+    (tmp_path / "presets").symlink_to(ROOT / "presets")
+    monkeypatch.chdir(tmp_path)
+    for variant in ("full", "sparse"):
+        train_field.main("digits", 3, variant, done / "split", tmp_path / "state", tmp_path / variant)
+    assert [told[v]["sampler"] for v in ("full", "sparse")] == ["full", "batch"]
 
 
 def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_path, monkeypatch) -> None:

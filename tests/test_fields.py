@@ -18,6 +18,7 @@ from attnknn.fields.muon import StackedMuon, orthogonalised
 from attnknn.fields.objectives import alike, contrast, psnr
 from attnknn.fields.perceiver import Field, FieldConfig, attention
 from attnknn.fields.training import train_field
+from attnknn.images import random_crop
 
 H, W, C, B = 5, 7, 3, 11
 
@@ -186,6 +187,85 @@ def test_latents_of_two_views_of_an_image_find_each_other() -> None:
         found[weight] = train_field(field(), x, x[:4], **settings)[-1]["contrast"]
     assert found[1.0] < found[1e-9] - 0.15
     assert found[1.0] > 1, "views are in contexts of their own"
+
+
+def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
+    """The loop of `train_field` in torch's own words, step by step; sampler `image`, pixels decoded by `decoded`."""
+    net.train()
+    matrices = net.matrices()
+    others = [p for p in net.parameters() if not any(p is matrix for matrix in matrices)]
+    movers = [
+        torch.optim.AdamW(others, betas=(0.9, 0.99), weight_decay=0.0),
+        Muon(matrices, momentum=0.9, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+    ]
+    steps = len(x) // s["batch_size"]
+    total, rising = s["epochs"] * steps, round(s["warmup"] * s["epochs"] * steps)
+    pixels, points = H * W, int(s["share"] * H * W)
+
+    def view(images: torch.Tensor, g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if s["contrast_weight"]:
+            flipped = torch.rand(len(images), generator=g) < 0.5
+            images = random_crop(images, s["augment"]["crop"], g)
+            images = torch.stack([one.flip(-1) if flip else one for one, flip in zip(images, flipped, strict=True)])
+        values = as_values(images)
+        at = torch.rand(len(images), pixels, generator=g).topk(points).indices.sort().values
+        return values, at, torch.stack([of[places] for of, places in zip(values, at, strict=True)])
+
+    for step in range(total):
+        epoch, i = divmod(step, steps)
+        if i == 0:
+            g = torch.Generator().manual_seed(s["seed"] * 100_003 + epoch)
+            order = torch.randperm(len(x), generator=g)
+        images = x[order[i * s["batch_size"] : (i + 1) * s["batch_size"]]]
+        into = (step - rising) / (total - rising)
+        factor = (step + 1) / rising if step < rising else 0.5 + 0.5 * math.cos(math.pi * into)
+        for mover, peak in zip(movers, (s["lr"], s["muon"]), strict=True):
+            mover.param_groups[0]["lr"] = peak * factor
+        values, at, points_shown = view(images, g)
+        asked = torch.randperm(pixels, generator=g)[: s["decoded"]]
+        latents = net.encode(points_shown, at)
+        loss = (net.decode(latents, None)[:, asked] - values[:, asked]).square().mean()
+        if s["contrast_weight"]:
+            _, at_other, other = view(images, g)
+            a, b = (torch.nn.functional.normalize(of.mean(1)) for of in (latents, net.encode(other, at_other)))
+            flat = as_values(images).flatten(1)
+            apart = (flat[:, None] - flat).square().sum(2)
+            mean = apart.sum() / (len(flat) * (len(flat) - 1))
+            q = (-apart / (2 * s["soft"] ** 2 * mean)).softmax(1)
+            cosines = a @ b.T / s["temperature"]
+            both = -(q * (cosines.log_softmax(1) + cosines.T.log_softmax(1))).sum(1).mean() / 2
+            loss = loss + s["contrast_weight"] * both
+        net.zero_grad()
+        loss.backward()
+        norm = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).norm()
+        assert norm > s["grad_clip"], "or clipping is not tested"
+        for p in net.parameters():
+            if p.grad is not None:
+                p.grad *= s["grad_clip"] / (norm + 1e-6)
+        for mover in movers:
+            mover.step()
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_the_loop_is_the_one_written_out(weight: float) -> None:
+    """Rates, warm-up, clipping, views, contexts, temperature and soft targets: each moves weights by far more."""
+    s = {**SETTINGS, "batch_size": 5, "epochs": 2, "lr": 0.01, "muon": 0.02, "warmup": 0.5, "grad_clip": 0.01}
+    s |= {"decoded": 9, "temperature": 0.5, "soft": 0.7, "contrast_weight": weight, "sampler": "image"}
+    s["augment"] = {**s["augment"], "flip": True, "crop": 1}
+    x, (ours, expected) = pictures(), (field() for _ in range(2))
+    train_field(ours, x.numpy(), x[:3].numpy(), **s)
+    by_torch(expected, x, s)
+    for (name, one), other in zip(ours.named_parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=0, msg=lambda of, name=name: f"{name}: {of}")
+    moved = zip(ours.parameters(), field().parameters(), strict=True)
+    assert max(float((one - start).abs().max()) for one, start in moved) > 0.02
+
+
+def test_frequencies_are_as_far_apart_as_told() -> None:
+    drawn = gaussian_frequencies(20_000, 3.0, seed=1)
+    assert drawn.std().item() == pytest.approx(3, rel=0.02)
+    made = field(scale=3.0, frequencies=6, seed=8).positions
+    torch.testing.assert_close(made, fourier_features(grid(H, W), gaussian_frequencies(6, 3.0, 8)))
 
 
 def test_two_threads_give_the_same_bytes_each_time() -> None:
