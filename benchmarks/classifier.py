@@ -7,10 +7,9 @@ one; of `noisy labels`, which are made up, 30 % of the labels are drawn anew. NL
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
@@ -36,10 +35,10 @@ def data(name: str, noisy: int) -> tuple[np.ndarray, np.ndarray]:
             noisy, 20, n_informative=10, n_classes=4, flip_y=NOISE, class_sep=1.5, random_state=0
         )
     loaders = {"breast_cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}
-    return loaders[name](return_X_y=True)
+    return cast(tuple[np.ndarray, np.ndarray], loaders[name](return_X_y=True))
 
 
-def methods(seed: int) -> Mapping[str, ClassifierMixin]:
+def methods(seed: int) -> Mapping[str, Any]:
     """Ours and the peers."""
     ks = {"n_neighbors": [1, 3, 5, 10, 20, 50]}
     tuned = GridSearchCV(KNeighborsClassifier(weights="distance"), ks, cv=5, scoring="neg_log_loss")
