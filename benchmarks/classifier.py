@@ -31,9 +31,10 @@ NOISE = 0.3  # share of labels drawn anew
 def data(name: str, noisy: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns and labels of a dataset; `noisy labels` are so many made-up rows."""
     if name == "noisy labels":
-        return make_classification(
+        made = make_classification(
             noisy, 20, n_informative=10, n_classes=4, flip_y=NOISE, class_sep=1.5, random_state=0
         )
+        return np.asarray(made[0]), np.asarray(made[1])
     loaders = {"breast_cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}
     return cast(tuple[np.ndarray, np.ndarray], loaders[name](return_X_y=True))
 
