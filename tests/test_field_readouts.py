@@ -16,7 +16,7 @@ from attnknn.fields.comparison import compared_pairs
 from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, psnr_table, strips
 from attnknn.fields.latents import Latents, known_points
 from attnknn.fields.probe import SmallTransformer, linear_probe, transformer_probe
-from attnknn.fields.readouts import by_neighbours
+from attnknn.fields.readouts import by_neighbours, read_off
 from attnknn.fields.representations import Tokens, filled, patches, pixel_tokens, standardised
 
 SIDE = 4
@@ -97,6 +97,67 @@ def test_neighbours_are_those_of_the_one_bank() -> None:
     assert found.methods == ("uniform", "distance", "attention")
     peer = KNeighborsClassifier(3).fit(z[split.part == BANK], split.y[split.part == BANK])
     np.testing.assert_array_equal(found.probs[0].argmax(1), peer.predict(z[split.part == TEST]))
+
+
+def test_val_rows_choose_the_kind_and_test_rows_do_not() -> None:
+    """One kind tells val rows' classes and hides those of test rows, the other the reverse."""
+    split = images()
+    y, part = np.asarray(split.y), np.asarray(split.part)
+    rng = np.random.default_rng(1)
+    kinds = []
+    for told in (VAL, TEST):
+        own = np.where(np.isin(part, (BANK, FIT, told)), y, 1 - y)
+        kinds.append(np.stack([np.cos(own * 2.0), np.sin(own * 2.0)], 1) + 0.05 * rng.normal(size=(len(y), 2)))
+    grids = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
+    settings = {"k_train": 3, "k_eval": 3, "fitting": _fitting(), "grids": grids, "seed": 0, "device": "cpu"}
+    for order in (kinds, kinds[::-1]):
+        found = by_neighbours([z.astype(np.float32) for z in order], split, 20, [5], "l2", **settings)
+        assert (found.probs[1].argmax(1) == found.y).mean() < 0.1, "by the kind that val rows take for the better"
+
+
+@pytest.mark.parametrize("loud", [False, True])
+def test_neighbours_may_take_vectors_as_they_are_or_standardised(loud: bool) -> None:
+    """The class is in the one wide dimension of many, which standardising drowns; or in a narrow one beside a wide."""
+    split = images()
+    y, rng = np.asarray(split.y), np.random.default_rng(2)
+    z = rng.normal(size=(120, 40 if loud else 2)).astype(np.float32) * (0.01 if loud else 1)
+    z[:, 0] = (2 * y - 1) * (1 if loud else 0.01) + 0.001 * z[:, 0]
+    grids = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
+    settings = {"k_train": 3, "k_eval": 3, "fitting": _fitting(), "grids": grids}
+    searching = {"k_max": 20, "sizes": [5], "metric": "l2"}
+    found = read_off([z], None, split, 0, "cpu", searching, settings, [1.0], {})
+    assert (found.probs[found.methods.index("distance")].argmax(1) == found.y).mean() > 0.95
+
+
+def test_the_transformer_s_input_is_the_one_written_out() -> None:
+    net = SmallTransformer(2, 6, 3, dim=8, heads=2, layers=1, dropout=0.0).eval()
+    values, places = torch.randn(5, 4, 2), torch.randint(0, 6, (5, 4))
+    weights = net.weights.reshape(6, 2, 8)
+    h = torch.stack(
+        [
+            torch.stack(
+                [
+                    v @ (net.project.weight.T + weights[p]) + net.project.bias + net.biases[p]
+                    for v, p in zip(*of, strict=True)
+                ]
+            )
+            for of in zip(values, places, strict=True)
+        ]
+    )
+    torch.testing.assert_close(net(values, places), net.classify(net.blocks(h).mean(1)), atol=1e-5, rtol=1e-4)
+
+
+def test_the_transformer_learns_from_fit_rows_too_and_whatever_the_scale() -> None:
+    rng = np.random.default_rng(5)
+    y, part = np.arange(240) % 3, np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), 60)
+    y[(part == BANK) & (y == 2)] = 1  # class 2 is among fit rows alone
+    values = torch.from_numpy(np.eye(3)[y] + 0.1 * rng.normal(size=(240, 3))).float()[:, None]
+    tokens = Tokens(values, torch.arange(1))
+    probs, _ = transformer_probe(tokens, y, part, 3, epochs=20, patience=20, seed=0, **NET)
+    assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
+    other = Tokens(1000 * values + 500, torch.arange(1))
+    again, _ = transformer_probe(other, y, part, 3, epochs=20, patience=20, seed=0, **NET)
+    np.testing.assert_allclose(again, probs, atol=0.02)
 
 
 def _fitting() -> dict:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -86,10 +87,10 @@ def test_the_last_field_goes_on_from_the_sparse_one(done: Path) -> None:
 
 
 def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
-    split, told = Split.load(done / "split"), {}
+    split, told, nets = Split.load(done / "split"), {}, {}
 
     def recorded(net, x, x_val, **settings) -> list:
-        told[variant] = settings
+        told[variant], nets[variant, settings["seed"]] = settings, net
         np.testing.assert_array_equal(x, split.x[split.part == BANK])
         np.testing.assert_array_equal(x_val, split.x[split.part == VAL])
         return []
@@ -104,6 +105,14 @@ def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Pa
     assert [told[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
     for rate in ("lr", "muon"):
         assert told["sparse_nce"][rate] == 0.5 * told["sparse"][rate] == 0.5 * told["full_nce"][rate]
+    assert {told[v]["resume"] for v in VARIANTS} == {tmp_path / "state"}
+    assert (nets["full", 3].config.height, nets["full", 3].config.width) == (6, 7)
+    assert nets["sparse_nce", 3].config == nets["sparse", 3].config
+    variant = "full"
+    train_field.main("digits", 4, variant, Path("split"), tmp_path / "state", tmp_path / variant)
+    for name in ("latents", "positions"):
+        one, other = (getattr(nets["full", seed], name) for seed in (3, 4))
+        assert not torch.equal(one, other), f"another seed, other {name}"
     assert told["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
     params = Path("params.yaml").read_text("utf-8")
     (tmp_path / "params.yaml").write_text(params.replace("sampler: image", "sampler: batch"), "utf-8")

@@ -16,7 +16,7 @@ from attnknn.fields.coordinates import fourier_features, gaussian_frequencies, g
 from attnknn.fields.encoding import as_values, latents_of, reconstruct
 from attnknn.fields.muon import StackedMuon, orthogonalised
 from attnknn.fields.objectives import alike, contrast, psnr
-from attnknn.fields.perceiver import Field, FieldConfig, attention
+from attnknn.fields.perceiver import Attend, Field, FieldConfig, attention
 from attnknn.fields.training import train_field
 from attnknn.images import random_crop
 
@@ -56,6 +56,43 @@ def test_attention_is_the_textbook_s() -> None:
         weights = (q[..., of] @ k[..., of].mT / math.sqrt(3)).softmax(-1)
         parts.append(weights @ v[..., of])
     torch.testing.assert_close(attention(q, k, v, 2), torch.cat(parts, -1))
+
+
+def attend_by_hand(of: Attend, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """One block in torch's functions, image by image and head by head."""
+    norm = torch.nn.functional.layer_norm
+    q = norm(x, x.shape[-1:], of.norm.weight, of.norm.bias) @ of.query.weight.T
+    context = norm(context, context.shape[-1:], of.norm_context.weight, of.norm_context.bias)
+    k, v = (context @ of.key_value.weight.T).chunk(2, -1)
+    size, heads = x.shape[-1] // of.heads, []
+    for h in range(of.heads):
+        part = slice(h * size, (h + 1) * size)
+        heads.append((q[..., part] @ k[..., part].mT / size**0.5).softmax(-1) @ v[..., part])
+    x = x + torch.cat(heads, -1) @ of.out.weight.T + of.out.bias
+    first, wide, _, narrow = of.feed_forward
+    inner = torch.nn.functional.gelu(norm(x, x.shape[-1:], first.weight, first.bias) @ wide.weight.T + wide.bias)
+    return x + inner @ narrow.weight.T + narrow.bias
+
+
+def test_a_field_is_the_one_written_out() -> None:
+    """Norms, residuals, what is looked at and in which order; every parameter moved away from its start."""
+    net = field()
+    with torch.no_grad():
+        for i, p in enumerate(net.parameters()):
+            p += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
+    values = as_values(pictures())
+    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(2))
+    places = net.positions @ net.of_place.weight.T
+    context = (2 * shown(values, at) - 1) @ net.of_value.weight.T + net.of_value.bias + places[at]
+    x = net.latents.expand(B, -1, -1)
+    for stage, (look, (think,)) in enumerate(zip(net.look, net.think, strict=True)):
+        x = attend_by_hand(look, net.widen[stage - 1](x) if stage else x, context)
+        x = attend_by_hand(think, x, x)
+    torch.testing.assert_close(net.encode(shown(values, at), at), x, atol=1e-4, rtol=1e-4)
+    answer = attend_by_hand(net.answer, net.queries(net.positions).expand(B, -1, -1), x)
+    norm, last = net.values
+    answer = torch.nn.functional.layer_norm(answer, answer.shape[-1:], norm.weight, norm.bias)
+    torch.testing.assert_close(net.decode(x), 0.5 + 0.5 * last(answer), atol=1e-4, rtol=1e-4)
 
 
 def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
@@ -196,7 +233,7 @@ def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
     others = [p for p in net.parameters() if not any(p is matrix for matrix in matrices)]
     movers = [
         torch.optim.AdamW(others, betas=(0.9, 0.99), weight_decay=0.0),
-        Muon(matrices, momentum=0.9, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        StackedMuon(matrices, lr=1.0),  # torch's multiplies in bfloat16; see the test of both
     ]
     steps = len(x) // s["batch_size"]
     total, rising = s["epochs"] * steps, round(s["warmup"] * s["epochs"] * steps)
@@ -329,6 +366,19 @@ def test_the_same_seed_gives_the_same_bytes_and_a_killed_run_goes_on(tmp_path) -
         made.append(net.state_dict())
     for name, tensor in made[0].items():
         assert torch.equal(tensor, made[1][name]), name
+
+
+@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"temperature": 0.2}, {"share": 0.5}, {"x_val": 5}])
+def test_a_run_of_other_settings_or_rows_is_not_gone_on_with(changed: dict, tmp_path) -> None:
+    x, settings = pictures(20).numpy(), {**SETTINGS, "epochs": 1, "contrast_weight": 0.5, "sampler": "image"}
+    train_field(field(), x, x[:4], **settings, resume=tmp_path / "state")
+    rows, other, seen = changed.get("x_val", 4), {**settings, **changed}, []
+    other.pop("x_val", None)
+    train_field(field(), x, x[:rows], **other, resume=tmp_path / "state", progress=seen.append)
+    assert len(seen) == 1, "it begins anew"
+    seen.clear()
+    train_field(field(), x, x[:rows], **other, resume=tmp_path / "state", progress=seen.append)
+    assert not seen, "and this one is done"
 
 
 def test_latents_are_the_same_in_parts_and_in_training_mode() -> None:

@@ -95,7 +95,7 @@ def reconstructions(
         draw(source, mode, made)
 
     def draw(source: str, mode: str, made: Tensor) -> None:
-        images = made[some].float().clamp(0, 1).unflatten(1, (height, width)).expand(-1, -1, -1, 3)
+        images = made[some].unflatten(1, (height, width)).expand(-1, -1, -1, 3)
         drawn[source, mode] = (images * 255).round().to(torch.uint8).numpy()
 
     for mode in MODES:
