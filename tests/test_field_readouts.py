@@ -155,9 +155,10 @@ def test_the_transformer_learns_from_fit_rows_too_and_whatever_the_scale() -> No
     tokens = Tokens(values, torch.arange(1))
     probs, _ = transformer_probe(tokens, y, part, 3, epochs=20, patience=20, seed=0, **NET)
     assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
-    other = Tokens(1000 * values + 500, torch.arange(1))
-    again, _ = transformer_probe(other, y, part, 3, epochs=20, patience=20, seed=0, **NET)
-    np.testing.assert_allclose(again, probs, atol=0.02)
+    scaled = Tokens(1000 * values + 500, torch.arange(1))
+    one, again = (transformer_probe(of, y, part, 3, epochs=1, patience=1, seed=0, **NET)[0] for of in (tokens, scaled))
+    np.testing.assert_allclose(again, one, atol=1e-3)
+    assert one.max() < 0.99, "early enough to tell"
 
 
 def _fitting() -> dict:
