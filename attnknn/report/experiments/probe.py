@@ -238,9 +238,9 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         by_dataset([run for run in runs if all(name in run.tables for name in TABLES)], lambda of: _part(of, level)),
         "kNN and the linear probe read the mean latent, or the pixels. kNN takes them as they are, or each dimension "
         "standardised and then at unit length, as val rows choose. The transformer reads all latents, or patches of "
-        "the image, or the pixels that are known, and knows their places. Points are drawn once for each image, the same for all. Pixels that are not known are those of "
-        "the nearest known point or of the bank's mean image, as val rows choose, for kNN, the linear probe and the "
-        "encoder, which met no such images in training. "
+        "the image, or the pixels that are known, and knows their places. Points are drawn once for each image, the "
+        "same for all. Pixels that are not known are those of the nearest known point or of the bank's mean image, as "
+        "val rows choose, for kNN, the linear probe and the encoder, which met no such images in training. "
         "Every readout learns from the same bank and fit rows and is tuned on the same val rows. Orders are said to "
         "agree, or not to, where the interval over test rows and the exact test over orders both say so.",
         "dvc exp run -S train_field.share=0.4",
