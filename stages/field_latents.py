@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from attnknn.errors import require
 from attnknn.files import new_folder, read_json, write_json
 from stages.params import read_params, run
 
@@ -9,6 +10,7 @@ from stages.params import read_params, run
 def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
     """Read SPLIT and FIELDS; write a folder a field and mode to OUT, or none where no field was trained."""
     p = read_params(dataset, "device", "threads")
+    require(fields.is_dir(), f"{fields}: no such folder; run `dvc repro`")
     found = {path.parent.name: read_json(path) for path in sorted(fields.glob("*/trained.json"))}
     trained = {name: about for name, about in found.items() if about["size"] != "none"}
     with new_folder(out) as draft:

@@ -4,9 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from attnknn.artifacts import BANK, VAL, Split
+from attnknn.errors import require
 from attnknn.files import new_folder, write_json
 from stages.params import read_params, run
 
+FROM_SCRATCH = ("full", "sparse", "full_nce")  # sparse_nce goes on from sparse: stages/finetune_field.py
 SHAPE = {"frequencies", "scale", "dims", "latents", "heads", "depth"}
 LOOP = {"share", "warmup", "grad_clip", "temperature", "soft"}
 
@@ -50,6 +52,7 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
 
 def main(dataset: str, seed: int, variant: str, split: Path, state: Path, out: Path) -> None:
     """Read SPLIT; write the field to OUT; STATE is the place to resume from."""
+    require(variant in FROM_SCRATCH, f"variant: {variant}; give one of {', '.join(FROM_SCRATCH)}")
     train(read_params(dataset, "train_field", "device", "threads"), variant, seed, split, None, state, out)
 
 

@@ -13,7 +13,7 @@ from attnknn.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.errors import InputError
 from attnknn.fields.agreement import agreements, exact_p, spearman
 from attnknn.fields.comparison import compared_pairs
-from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, psnr_table, strips
+from attnknn.fields.fidelity import MEAN, NEAREST, image_errors, neighbours_filled, psnr_table, strips
 from attnknn.fields.latents import Latents, known_points
 from attnknn.fields.probe import SmallTransformer, linear_probe, transformer_probe
 from attnknn.fields.readouts import by_neighbours, read_off
@@ -258,6 +258,15 @@ def test_only_pixels_that_were_not_shown_count() -> None:
     np.testing.assert_allclose(image_errors(made, values, at), [0.01 / 2, 0.04 / 2], rtol=1e-5)
     everything = torch.arange(4).expand(2, -1)
     np.testing.assert_allclose(image_errors(made, values, everything), [0.26 / 4, 0.85 / 4], rtol=1e-5)
+
+
+def test_filling_by_neighbours_is_the_mean_of_those_nearest_at_the_points() -> None:
+    rng = np.random.default_rng(0)
+    values, bank = (torch.from_numpy(rng.random((n, 12, 2))).float() for n in (5, 30))
+    at = torch.from_numpy(np.stack([rng.permutation(12)[:4] for _ in range(5)]))
+    for one, places, made in zip(values, at, neighbours_filled(values, at, bank, k=3), strict=True):
+        apart = ((one[places] - bank[:, places]) ** 2).sum((1, 2))
+        torch.testing.assert_close(made, bank[apart.argsort()[:3]].mean(0))
 
 
 def test_psnr_is_of_the_mean_error_and_compared_image_by_image() -> None:

@@ -12,7 +12,9 @@ from PIL import Image
 
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoders import Encoder
+from attnknn.errors import InputError
 from attnknn.fields.latents import MODES, Latents, known_points
+from attnknn.fields.perceiver import Field
 from attnknn.fields.representations import ENCODER, PIXELS, representation
 from attnknn.report.experiments import field_report as pictures_of
 from attnknn.report.experiments import probe as probed
@@ -47,7 +49,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), n // 4)
     Split(x.astype(np.uint8), y.astype(np.int64), part, ("up", "down")).save(root / "split")
     kept = {"widths": [8], "depth": 1, "embed_dim": 0, "dropout": 0.0, "pretrained": False, "flip_average": False}
-    Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept).save(root / "encoder", bf16=False)
+    encoder = Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept)
+    encoder.backbone.whiten(torch.from_numpy(x / 255 - 0.5).float())  # without it every image is embedded alike
+    encoder.save(root / "encoder", bf16=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         split, fields, latents, encoder = (Path(name) for name in ("split", "fields", "latents", "encoder"))
@@ -149,6 +153,11 @@ def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_pat
         assert len(made[0]) == kinds
         for one, again in zip(*made, strict=True):
             np.testing.assert_array_equal(one, again)
+        whole = [
+            representation(of, root / "latents", name, "full", encoder, **places)[0][0][rest]
+            for of, root in ((split, done), (other, tmp_path))
+        ]
+        assert np.abs(whole[0] - whole[1]).max() > 0.01, "and the whole image makes a difference"
 
 
 def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
@@ -162,8 +171,9 @@ def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
 def test_psnr_pictures_and_places_are_there(done: Path) -> None:
     psnr = table(done, "field_psnr")
     own = psnr[psnr["baseline"].isna()]
-    assert set(own["source"]) == {"mean image", "nearest point", *VARIANTS}
-    assert set(psnr.loc[psnr["baseline"] == "nearest point", "mode"]) == {"sparse"}
+    assert set(own["source"]) == {"mean image", "nearest point", "nearest images", *VARIANTS}
+    for baseline in ("nearest point", "nearest images"):
+        assert set(psnr.loc[psnr["baseline"] == baseline, "mode"]) == {"sparse"}
     columns = json.loads((done / "plots/field_pictures/digits-3/pictures.json").read_text())["columns"]
     picture = Image.open(done / "plots/field_pictures/digits-3/reconstructions.png")
     assert picture.size == (len(columns) * (7 + 2), 2 * (6 + 2))
@@ -210,7 +220,7 @@ def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> Non
     (part,) = probed.section([made, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
     lines = part.sentence.splitlines()
     assert lines[0].startswith("With the whole image known, the best neighbours without labels are those of ")
-    assert sum(line.startswith("The contrastive loss moves the accuracy of ") for line in lines) == 2
+    assert sum(line.startswith("Contrastive training (the loss, augmented views, ") for line in lines) == 2
     order = next(line for line in lines if line.startswith("Metric structure against separability"))
     assert order.count("ρ ") == 2
     assert "of 5 representations chance alone orders so" in order
@@ -243,3 +253,18 @@ def test_orders_are_called_what_interval_and_test_say(done: Path, low: float, hi
     (part,) = probed.section([made], Level(0.01, 100)).parts
     order = next(line for line in part.sentence.splitlines() if line.startswith("Metric structure"))
     assert order.count(word) == 2
+
+
+def test_what_cannot_be_trained_or_read_is_told_in_one_line(done: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(done)
+    for variant in ("sparse_nce", "bogus"):
+        with pytest.raises(InputError, match=f"variant: {variant}; give one of full, sparse, full_nce"):
+            train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / "out")
+    with pytest.raises(InputError, match=r"nowhere: no such folder; run `dvc repro`"):
+        field_latents.main("digits", 3, Path("split"), Path("nowhere"), tmp_path / "out")
+    field = Field.load(Path("fields/full/field"))[0]
+    with torch.no_grad():
+        field.latents[0, 0] = torch.nan
+    field.save(tmp_path / "field")
+    with pytest.raises(InputError, match="field: weights and configuration do not fit \\(NaN or infinite values\\)"):
+        Field.load(tmp_path / "field")

@@ -18,10 +18,8 @@ from attnknn.fields.representations import ENCODER, PIXELS, Tokens, representati
 from attnknn.parallel import in_order
 from attnknn.scorecard import TESTED, Pair, Table, intervals_and_tests
 
-KNN, PROBES = (
-    "distance",
-    ("linear_probe", "transformer"),
-)  # the metric view of a representation, and two of separability
+KNN = "distance"  # the metric view of a representation
+PROBES = ("linear_probe", "transformer")  # two views of separability
 
 
 def _one(make: Callable[[], tuple[list[np.ndarray], Tokens | None]], split: Split, **reading: Any) -> Predictions:

@@ -19,7 +19,8 @@ from attnknn.fields.objectives import LEAST, psnr
 from attnknn.fields.perceiver import Field
 from attnknn.scorecard import Table
 
-MEAN, NEAREST = "mean image", "nearest point"  # reconstructions without a field
+MEAN, NEAREST, NEIGHBOURS = "mean image", "nearest point", "nearest images"  # reconstructions without a field
+BASELINES, _NEAREST_IMAGES = (MEAN, NEAREST, NEIGHBOURS), 10
 IMAGE, KNOWN = "image", "known"  # what is to be reconstructed, and from what
 UNKNOWN = torch.tensor([0.72, 0.82, 0.94])  # a blue, for pixels that are not known
 
@@ -35,13 +36,28 @@ def image_errors(
     return (wrong.sum(1) / hidden.sum(1)).double().numpy()
 
 
+def neighbours_filled(
+    values: Float[Tensor, "N L C"], at: Int[Tensor, "N P"], bank: Float[Tensor, "M L C"], k: int = _NEAREST_IMAGES
+) -> Float[Tensor, "N L C"]:
+    """The mean of the k images of the bank that are nearest where an image is shown: kNN as reconstruction."""
+    known = torch.zeros(values.shape[:2]).scatter_(1, at, 1.0)
+    squares, flat, made = bank.square().sum(2), bank.flatten(1), []  # (M, L), (M, L·C)
+    for some in torch.arange(len(values)).split(250):
+        mask = known[some]
+        # Σₗ maskₗ·‖xₗ − bₗ‖², less what is the same for all b.
+        apart = mask @ squares.T - 2 * (values[some] * mask[..., None]).flatten(1) @ flat.T  # (B, M)
+        near = apart.topk(min(k, len(bank)), largest=False).indices
+        made.append(torch.stack([bank[of].mean(0) for of in near]))
+    return torch.cat(made)
+
+
 def psnr_table(
     errors: Mapping[tuple[str, str], Float[np.ndarray, " N"]], resamples: int, confidence: float, seed: int
 ) -> Table:
     """PSNR of the mean error over images, and what it is above each reconstruction without a field.
 
     Args:
-        errors: by source, a variant or `MEAN` or `NEAREST`, and mode; of the same images.
+        errors: by source, a variant or one of `BASELINES`, and mode; of the same images.
 
     Returns:
         Rows of mode, source, baseline ("" for the PSNR itself), value (dB), low, high; intervals are those of the
@@ -54,7 +70,7 @@ def psnr_table(
     drawn = {key: -10 * np.log10(np.maximum(counts @ of, LEAST)) for key, of in errors.items()}
     rows: Table = []
     for source, mode in errors:
-        for baseline in ("", MEAN, NEAREST):
+        for baseline in ("", *BASELINES):
             against = (baseline, mode)
             if baseline and (against not in errors or source in (MEAN, NEAREST)):
                 continue
@@ -79,14 +95,15 @@ def reconstructions(
 ) -> tuple[dict[tuple[str, str], Float[np.ndarray, " N"]], dict[tuple[str, str], UInt8[np.ndarray, "P H W 3"]]]:
     """Errors of every test image, and some reconstructed, by source and mode: the first of each class, then the second.
 
-    Sources are the variants, `MEAN` of the bank's images and, where points are known, `NEAREST`; of pictures also
-    `IMAGE` itself and `KNOWN`, the points.
+    Sources are the variants, `MEAN` of the bank's images and, where points are known, `NEAREST` and `NEIGHBOURS`; of
+    pictures also `IMAGE` itself and `KNOWN`, the points.
     """
     rows, (_, height, width) = split.rows(TEST), split.x.shape[1:]
     y = pd.Series(split.y[rows])
     some = torch.from_numpy(np.lexsort((y, y.groupby(y).cumcount()))[:pictures])
     values = as_values(torch.from_numpy(np.array(split.x[rows])))  # (N, L, C)
-    mean = as_values(torch.from_numpy(np.array(split.x[split.rows(BANK)]))).mean(0).expand_as(values)
+    bank = as_values(torch.from_numpy(np.array(split.x[split.rows(BANK)])))
+    mean = bank.mean(0).expand_as(values)
     errors: dict[tuple[str, str], np.ndarray] = {}
     drawn: dict[tuple[str, str], np.ndarray] = {}
 
@@ -106,6 +123,7 @@ def reconstructions(
             hidden = torch.ones(values.shape[:2], dtype=torch.bool).scatter_(1, at, False)
             draw(KNOWN, mode, torch.where(hidden[..., None], UNKNOWN, values))
             keep(NEAREST, mode, nearest_filled(values, at, height, width), at)
+            keep(NEIGHBOURS, mode, neighbours_filled(values, at, bank), at)
         for name in variants:
             field = Field.load(fields / name / "field")[0].to(device)
             tokens = Latents.load(latents / name / mode).tokens[rows]

@@ -147,6 +147,7 @@ class Field(nn.Module):
         try:
             field = cls(FieldConfig(**about.pop("field")))
             field.load_state_dict(state)
+            require(all(bool(t.isfinite().all()) for t in state.values()), "NaN or infinite values")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None

@@ -57,7 +57,7 @@ def _judged_of(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
 
 
 def _best(scores: pd.DataFrame, mode: str, readout: str, digits: int) -> str:
-    """The best representation without labels by one readout, and what labels give."""
+    """The best representation without labels by one readout, and its accuracy."""
     of = scores[(scores["mode"] == mode) & (scores["readout"] == readout) & (scores["metric"] == "accuracy")]
     value = of.groupby("representation", sort=False)["value"].mean()
     free = value.drop(LABELLED, errors="ignore")
@@ -118,7 +118,8 @@ def sentence(runs: Sequence[Run], found: pd.DataFrame, digits: int) -> str:
             ]
             said += [f"from “{NAMES[base]}” by {' and '.join(moves)}"] if moves else []
         if said:
-            lines.append(f"The contrastive loss moves the accuracy of {name} {', '.join(said)}.")
+            what = "Contrastive training (the loss, augmented views, and for sparse points further epochs)"
+            lines.append(f"{what} moves the accuracy of {name} {', '.join(said)}.")
     lines.append(f"Metric structure against separability: {'; '.join(_order(agreed, mode) for mode in MODES)}.")
     own = found[found["readout"] == OURS]
     counts = [f"{word} on {int((own['finding'] == word).sum())}" for word in ("better", "worse")]
@@ -197,7 +198,7 @@ def _pairs_table(found: pd.DataFrame, digits: int) -> Table:
             move = Cell(fixed(r["difference"], digits, True), ends)
             rows.append([one, other, move, p_value(r["p"]), r["finding"]])
     head = ["of", "less", "difference in accuracy", "p, Holm", "finding"]
-    return Table("probe_pairs", "What fields, the contrastive loss and attention change", head, rows)
+    return Table("probe_pairs", "What fields, contrastive training and attention change", head, rows)
 
 
 def _agreement_table(agreed: pd.DataFrame) -> Table:
@@ -241,7 +242,10 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "the image, or the pixels that are known, and knows their places. Points are drawn once for each image, the "
         "same for all. Pixels that are not known are those of the nearest known point or of the bank's mean image, as "
         "val rows choose, for kNN, the linear probe and the encoder, which met no such images in training. "
-        "Every readout learns from the same bank and fit rows and is tuned on the same val rows. Orders are said to "
-        "agree, or not to, where the interval over test rows and the exact test over orders both say so.",
+        "The probes learn from bank and fit rows; the memory of kNN is the bank alone, and fit rows fit attention; all "
+        "are tuned on the same val rows. Some points are `train_field.share` of the pixels, and no fewer than `least` "
+        "of the field's size. Each field and each transformer was trained once a seed: intervals are over test rows, "
+        "and another training moves accuracies too. Orders are said to agree, or not to, where the interval over test "
+        "rows and the exact test over orders both say so.",
         "dvc exp run -S train_field.share=0.4",
     )
