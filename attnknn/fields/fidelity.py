@@ -72,7 +72,7 @@ def psnr_table(
     for source, mode in errors:
         for baseline in ("", *BASELINES):
             against = (baseline, mode)
-            if baseline and (against not in errors or source in (MEAN, NEAREST)):
+            if baseline and (against not in errors or source in BASELINES):
                 continue
             value = own[source, mode] - (own[against] if baseline else 0)
             values = drawn[source, mode] - (drawn[against] if baseline else 0)
