@@ -23,8 +23,15 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 MEAN, NEAREST, NEIGHBOURS = "mean image", "nearest point", "nearest images"
 COLOURS = {"full": "#0072b2", "sparse": "#009e73", "full_nce": "#d55e00", "sparse_nce": "#e69f00"}
-_SHORT = {"image": "image", "known": "known", MEAN: "mean", NEAREST: "nearest", "full": "full", "sparse": "sparse"}
-_SHORT |= {NEIGHBOURS: "10 near", "full_nce": "full\n+ NCE", "sparse_nce": "sparse\n+ NCE"}
+_SHORT = {
+    "image": "image",
+    "known": "known",
+    MEAN: "mean",
+    NEAREST: "nearest\npoint",
+    "full": "full",
+    "sparse": "sparse",
+}
+_SHORT |= {NEIGHBOURS: "nearest\nimages", "full_nce": "full\n+ NCE", "sparse_nce": "sparse\n+ NCE"}
 
 
 def _above(psnr: pd.DataFrame, mode: str, source: str, baseline: str) -> str:
@@ -79,13 +86,14 @@ def strip_picture(columns: Sequence[str], strip: np.ndarray, mode: str) -> bytes
 
 
 def training_picture(training: pd.DataFrame) -> bytes:
-    """PSNR on val images over epochs, a line a field."""
+    """PSNR on val images over epochs, a line a field; `sparse_nce` goes on where `sparse` ends."""
     figure = pictures.new_figure(3.4, 2.6)
     axes, ends = figure.subplots(), []
     for variant, colour in COLOURS.items():
         of = training[training["variant"] == variant]
+        before = training.loc[training["variant"] == "sparse", "epoch"].max() if variant == "sparse_nce" else 0
         for _, line in of.groupby("seed"):
-            axes.plot(line["epoch"], line["val_psnr"], color=colour, lw=1.4, marker="o", ms=2.5)
+            axes.plot(before + line["epoch"], line["val_psnr"], color=colour, lw=1.4, marker="o", ms=2.5)
         if len(of):
             ends.append((float(of.loc[of["epoch"] == of["epoch"].max(), "val_psnr"].mean()), variant, colour))
     named = [(value, _SHORT[variant].replace("\n", " "), colour) for value, variant, colour in ends]
