@@ -27,11 +27,11 @@ _SHORT = {
     "image": "image",
     "known": "known",
     MEAN: "mean",
-    NEAREST: "nearest\npoint",
+    NEAREST: "near\npoint",
     "full": "full",
     "sparse": "sparse",
 }
-_SHORT |= {NEIGHBOURS: "nearest\nimages", "full_nce": "full\n+ NCE", "sparse_nce": "sparse\n+ NCE"}
+_SHORT |= {NEIGHBOURS: "near\nimages", "full_nce": "full\n+ NCE", "sparse_nce": "sparse\n+ NCE"}
 
 
 def _above(psnr: pd.DataFrame, mode: str, source: str, baseline: str) -> str:
