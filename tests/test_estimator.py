@@ -41,7 +41,7 @@ def _known(estimator: AttnKNNClassifier) -> dict[str, str]:
 
 @parametrize_with_checks(
     [
-        AttnKNNClassifier(max_iter=20),
+        AttnKNNClassifier(max_iter=3),
         AttnKNNClassifier(weights="distance", metric="cosine", calibration="vector"),
         AttnKNNClassifier(5, weights="uniform", calibration=None, prior=0.01),
     ],

@@ -194,7 +194,7 @@ SETTINGS = {
 def test_a_field_learns_32_images_by_heart() -> None:
     net = field(dims=(32, 64), latents=16, frequencies=16)
     x = pictures(32).numpy()
-    settings = {**SETTINGS, "batch_size": 32, "epochs": 400, "contrast_weight": 0.0, "sampler": "full"}
+    settings = {**SETTINGS, "batch_size": 32, "epochs": 250, "contrast_weight": 0.0, "sampler": "full"}
     train_field(net, x, x[:4], **settings)
     at = draw_points("full", 32, H * W, 1, torch.Generator())
     assert psnr(reconstruct(net, x, at, "cpu")[1]) >= 30

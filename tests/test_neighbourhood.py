@@ -93,7 +93,7 @@ def test_rows_and_k_that_were_not_searched(space: Retrieved) -> None:
 
 def test_moving_to_another_type_leaves_labels_whole() -> None:
     n = neighbourhood()
-    n = dataclasses.replace(n, log_share=n.sims, features=n.agreement)
+    n = dataclasses.replace(n, log_share=n.sims, log_weight=n.sims, features=n.agreement)
     wide = n.to(torch.float64)
     for field in dataclasses.fields(n):
         before, after = getattr(n, field.name), getattr(wide, field.name)
