@@ -11,13 +11,13 @@ repro: .venv/ready          ## the whole pipeline; only what changed runs
 	dvc repro
 
 test: .venv/ready           ## the tests
-	python -m pytest
+	python -m pytest -n 2 --dist loadfile
 
 check: .venv/ready          ## formatter, linter, type checker, tests
 	ruff format --check .
 	ruff check .
 	pyright
-	python -m pytest
+	python -m pytest -n 2 --dist loadfile
 
 review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
 	@python -m tools.review $(if $(BASE),--base $(BASE))
