@@ -1,16 +1,14 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours by scikit-learn's conventions."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,52 +17,25 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import threadpool_limits
 
 from attnknn.artifacts import FIT, VAL
-from attnknn.calibration import fit_temperature, fit_vector_scaling
 from attnknn.classify import classify_part
 from attnknn.comparison import tuned_baselines
 from attnknn.conformal import conformal_p
 from attnknn.errors import InputError, require
+from attnknn.explanation import Counterfactual, Explanation
 from attnknn.fitting import fit_head
-from attnknn.held_out import fold_parts, held_out
+from attnknn.held_out import asked_space, fold_parts, held_out_spaces
 from attnknn.labelled_bank import LabelledBank
 from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.saved_model import AnyHead, Parts, load_parts, packed_head, save_parts, unpacked_head
+from attnknn.vote_scaling import fitted_scaling, scaled
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
 PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
-RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 1000.0)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
 EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
 _SEARCHED, _BATCH = 16_384, 1024  # queries searched for, and answered, at once
 _FITTED = ("n_features_in_", "n_iter_", "_unit", "_usual_weight", "_doubt")  # plain values that `save` keeps
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why queries are answered as they are: what each neighbour says, and how much it counts.
-
-    Attributes:
-        ids: (B, K) rows of the memory, nearest first, as `kneighbors` and `forget` name them.
-        labels: (B, K) their classes.
-        distances: (B, K).
-        weights: (B, K) their shares in the votes.
-        null: (B, C) what the votes give each class without any neighbour; with `weights` a row sums to 1.
-        votes: (B, C), null plus the weights of each class's neighbours.
-        probabilities: (B, C), the votes calibrated, as `predict_proba` gives them.
-        predictions: (B,).
-        shares: (B, K) share of each neighbour in the votes for the class that is answered; 0 for other labels.
-    """
-
-    ids: np.ndarray
-    labels: np.ndarray
-    distances: np.ndarray
-    weights: np.ndarray
-    null: np.ndarray
-    votes: np.ndarray
-    probabilities: np.ndarray
-    predictions: np.ndarray
-    shares: np.ndarray
 
 
 class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
@@ -172,13 +143,16 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, held_out: tuple[Any, Any] | None = None) -> Self:
         """Take rows into the memory, and learn how much each neighbour counts.
 
         Args:
             X: (N, D) real numbers.
             y: (N,) labels of any kind.
             sample_weight: (N,) how much each row counts as a neighbour; rows of 0 are left out.
+            held_out: (X, y) of rows to learn on in the place of folds of X, for an X that comes from an encoder trained
+                on these very rows and their labels: their neighbourhoods are purer than those of new rows. They do not
+                come into the memory; `partial_fit` adds them.
 
         Raises:
             ValueError: one class alone, values that are not finite, or a parameter that is not allowed.
@@ -198,10 +172,24 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.memory_ = LabelledBank.build(
                 z, numbers, weight / self._usual_weight, len(self.classes_), kind=self.index
             )
-            parts = fold_parts(numbers, seed)
-            spaces = held_out(self.memory_, z, len(self.classes_), self.n_neighbors, parts)
+            args = (self.memory_, z, len(self.classes_), self.n_neighbors)
+            if held_out is None:
+                spaces = held_out_spaces(*args, fold_parts(numbers, seed))
+            else:
+                spaces = [asked_space(*args, *self._held_out_rows(*held_out), seed)]
             self._learn(spaces, seed)
         return self
+
+    def _held_out_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors and class numbers of rows to learn on."""
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=False, ensure_min_samples=2)
+        self._check_known("held_out", y)
+        return self._vectors(X), np.searchsorted(self.classes_, y)
+
+    def _check_known(self, name: str, y: np.ndarray) -> None:
+        unknown = np.setdiff1d(y, self.classes_)
+        known, new = (", ".join(map(str, of[:10])) for of in (self.classes_, unknown))
+        require(len(unknown) == 0, f"{name}: {new} are new classes; this model knows {known}; fit it anew")
 
     def _learn(self, spaces: list[Retrieved], seed: int) -> None:
         k = min(self.n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces))
@@ -244,8 +232,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.head_, torch.nn.Module):
             self.head_ = cast(AnyHead, self.head_.double().cpu())
 
-    def _calibrated(self, votes: np.ndarray) -> np.ndarray:
-        shares = self.memory_.shares.double().numpy()
+    def _calibrated(self, votes: np.ndarray, without: Sequence[int] = ()) -> np.ndarray:
+        shares = self.memory_.classes(without)[0].double().numpy()
         return (1 - self._doubt) * scaled(votes, *self.calibration_) + self._doubt * shares
 
     def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, float]:
@@ -289,12 +277,15 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             torch.set_num_threads(before)
 
     @torch.inference_mode()
-    def _answers(self, z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    def _answers(
+        self, z: np.ndarray, without: Sequence[int] = ()
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time."""
-        k, device, head = min(self.n_neighbors, len(self.memory_)), self._device(), cast(AnyHead, self.head_)
+        device, head = self._device(), cast(AnyHead, self.head_)
+        k = min(self.n_neighbors, len(self.memory_) - len(without))
         with self._threads():
             for asked in (z[s : s + _SEARCHED] for s in range(0, len(z), _SEARCHED)):
-                ids, near = self.memory_.around(asked, k, head.needs, device)
+                ids, near = self.memory_.around(asked, k, head.needs, device, without)
                 for at in torch.arange(len(asked)).split(_BATCH):
                     some = near.take(at)
                     votes, weights = head(some.to(torch.float64))
@@ -371,6 +362,32 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.classes_[top], shares,
         )  # fmt: skip
 
+    def counterfactual(self, X: Any, most: int = 50) -> list[Counterfactual]:
+        """What would change each answer: its neighbours that would have to be forgotten, heaviest first.
+
+        Each step takes away the neighbour that weighs most for the answer, and looks who comes in its place. What
+        `predict_proba` then gives is exactly what it gives once `forget` has taken these rows; nothing is forgotten here.
+
+        Args:
+            most: rows to take away at most.
+        """
+        return [self._turned(row[None], most) for row in self._queries(X)]
+
+    def _turned(self, z: np.ndarray, most: int) -> Counterfactual:
+        gone: list[int] = []
+        first = -1
+        while True:
+            ((ids, _, weights, votes),) = self._answers(z, gone)
+            probabilities = self._calibrated(votes, gone)[0]
+            top = int(probabilities.argmax())
+            first = top if first < 0 else first
+            turned = top != first
+            for_it = np.where(self.memory_.y[self.memory_.at(ids[0])] == first, weights[0], 0.0)
+            heaviest = int(for_it.argmax())
+            if turned or len(gone) == min(most, len(self.memory_) - 2) or for_it[heaviest] <= 0:
+                return Counterfactual(np.array(gone, dtype=np.int64), self.classes_[top], probabilities, turned)
+            gone.append(int(ids[0, heaviest]))
+
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory; nothing is learned anew. On a model that is not fitted it is `fit`.
 
@@ -389,10 +406,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, reset=False)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        unknown = np.setdiff1d(y, self.classes_)
-        known = ", ".join(map(str, self.classes_[:10]))
-        new = ", ".join(map(str, unknown[:10]))
-        require(len(unknown) == 0, f"y: {new} are new classes; this model knows {known}; fit it anew")
+        self._check_known("y", y)
         if len(X):
             with self._threads():
                 self.memory_.add(self._vectors(X), np.searchsorted(self.classes_, y), weight / self._usual_weight)
@@ -465,24 +479,3 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if "head_" in state:
             state = {**state, "head_": unpacked_head(*state["head_"])}
         super().__setstate__(state)
-
-
-def scaled(probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """softmax(scale_c·log p_c + bias_c), float64 (B, C)."""
-    floored = np.maximum(np.asarray(probs, np.float64), np.finfo(np.float32).tiny)
-    return np.exp(log_softmax(scale * np.log(floored) + bias, axis=1))
-
-
-def fitted_scaling(
-    kind: str | None, fit: np.ndarray, y_fit: np.ndarray, val: np.ndarray, y_val: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and bias (C,) of `scaled`, fitted on fit rows; of several and of no change the lowest NLL on val rows."""
-    classes = fit.shape[1]
-    choices = [(np.ones(classes), np.zeros(classes))]
-    log_fit = np.log(np.maximum(fit.astype(np.float64), np.finfo(np.float32).tiny))
-    if kind == "temperature":
-        choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit)), np.zeros(classes)))
-    if kind == "vector":
-        choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
-    at = np.arange(len(y_val))
-    return min(choices, key=lambda of: -float(np.log(scaled(val, *of)[at, y_val]).mean()))

@@ -33,7 +33,9 @@ def fold_parts(y: np.ndarray, seed: int, folds: int = FOLDS, queries: int = _QUE
     return parts
 
 
-def held_out(memory: LabelledBank, z: np.ndarray, classes: int, k: int, parts: list[np.ndarray]) -> list[Retrieved]:
+def held_out_spaces(
+    memory: LabelledBank, z: np.ndarray, classes: int, k: int, parts: list[np.ndarray]
+) -> list[Retrieved]:
     """What `retrieve` would give for each fold's memory, by leaving rows out of the neighbours that are known.
 
     Args:
@@ -58,8 +60,47 @@ def _without(memory: LabelledBank, z: np.ndarray, classes: int, k: int, part: np
         at = np.flatnonzero(in_bank)
         left = build(z[at], at, metric=memory.bank.metric)
         ids[short], sims[short] = left.search(z[short], wanted, exclude=short)
+    return _space(memory, z, memory.y, part, classes, ids, sims)
+
+
+def asked_space(
+    memory: LabelledBank, z: np.ndarray, classes: int, k: int, asked: np.ndarray, y: np.ndarray, seed: int
+) -> Retrieved:
+    """What `retrieve` would give for a memory and rows that are not in it, half of them FIT and half VAL, by class.
+
+    Args:
+        memory: of the rows of z, none of them added or forgotten since.
+        asked: (M, D). y: (M,) their class numbers.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    turn = np.empty(len(y), dtype=np.int64)
+    turn[order[np.argsort(y[order], kind="stable")]] = np.arange(len(y)) % 2
+    part = np.concatenate([np.full(len(z), BANK), np.where(turn == 0, FIT, VAL)]).astype(np.int8)
+    wanted = min(max(k, SIZES[-1]), len(z) - 1)
+    near = memory.near_ids[:, :wanted], memory.near_sims[:, :wanted]
+    found = memory.bank.search(asked, wanted)
+    ids, sims = (
+        np.concatenate([np.pad(of, ((0, 0), (0, wanted - of.shape[1])), constant_values=nothing), more])
+        for of, more, nothing in zip(near, found, (-1, -np.inf), strict=True)
+    )
+    return _space(memory, np.concatenate([z, asked]), np.concatenate([memory.y, y]), part, classes, ids, sims)
+
+
+def _space(
+    memory: LabelledBank,
+    z: np.ndarray,
+    y: np.ndarray,
+    part: np.ndarray,
+    classes: int,
+    ids: np.ndarray,
+    sims: np.ndarray,
+) -> Retrieved:
     names = tuple(map(str, range(classes)))
-    embeddings = Embeddings(z, memory.y, part, names)
-    found = Neighbours(np.arange(len(z), dtype=np.int32), ids, sims, memory.bank.metric)
+    embeddings = Embeddings(z, y, part, names)
+    found = Neighbours(
+        np.arange(len(z), dtype=np.int32), ids.astype(np.int32), sims.astype(np.float32), memory.bank.metric
+    )
     log_weight = np.log(memory.weight) if memory.weighted else None
+    if log_weight is not None:
+        log_weight = np.pad(log_weight, (0, len(z) - len(log_weight)))
     return Retrieved(embeddings, found, gather_evidence(embeddings, found, SIZES), log_weight)

@@ -142,7 +142,7 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
             name = str(path)
             if read is None or name not in rows:
                 continue
-            pixels = _decode(read(), f"{archive.name}: {name}", size)  # (C, H, W)
+            pixels = decode(read(), f"{archive.name}: {name}", (size, size) if size else None)  # (C, H, W)
             if images is None:
                 images, first = np.zeros((len(names), *pixels.shape), np.uint8), name
             if pixels.shape[1:] != images.shape[2:]:
@@ -160,19 +160,34 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
     return images
 
 
-def _decode(data: bytes, where: str, size: int) -> np.ndarray:
-    """uint8 (1, H, W) of a grey image, (3, H, W) of any other."""
+def decode(data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0) -> np.ndarray:
+    """uint8 (1, H, W) of a grey image, (3, H, W) of any other.
+
+    Args:
+        data: the file's bytes.
+        where: its name, for errors.
+        size: height and width to resize to (bilinear, antialiased); None keeps them.
+        most, least: pixels that it may and must have, seen before anything is decoded; 0 leaves the upper limit to PIL.
+
+    Raises:
+        InputError: no readable image, or too large or small a one.
+    """
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(BytesIO(data), formats=FORMATS)
+            given = f"{where}: {image.width}×{image.height} pixels"
+            if most and image.width * image.height > most:
+                raise InputError(f"{given}; at most {most / 1e6:g} million are taken, so make the image smaller")
+            if image.width * image.height < least:
+                raise InputError(f"{given}: too few to say anything; give an image of {least} or more")
             if image.mode[0] in "IF":
                 raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
             image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
             if size:
-                image = image.resize((size, size), Image.Resampling.BILINEAR)
+                image = image.resize(size[::-1], Image.Resampling.BILINEAR)
     except InputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:

@@ -70,17 +70,6 @@ class LabelledBank:
         sums = class_sums(z, y, weight, n_classes)
         return cls(bank, ids, np.asarray(y), np.asarray(weight, np.float32), near_ids, near_sims, sums, len(z))
 
-    @property
-    def shares(self) -> Float[Tensor, " C"]:
-        """See `votes.class_shares`."""
-        return class_shares(self.y, len(self.sums), self.weight.astype(np.float64))
-
-    @property
-    def prototypes(self) -> Float[Tensor, "C D"]:
-        """Mean vector of each class, at unit length; zeros where it has no row."""
-        lengths = np.linalg.norm(self.sums, axis=1, keepdims=True)
-        return torch.from_numpy(np.divide(self.sums, lengths, out=np.zeros_like(self.sums), where=lengths > 0)).float()
-
     def at(self, ids: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
         """Positions of row ids; −1 where an id is −1 or none of the rows'."""
         there = (ids >= 0) & (ids < len(self._places))
@@ -97,19 +86,64 @@ class LabelledBank:
         return self.bank.z[order[len(order) - len(self.ids) :]]
 
     def around(
-        self, queries: Float[np.ndarray, "B D"], k: int, needs: Collection[str], device: str = "cpu"
+        self,
+        queries: Float[np.ndarray, "B D"],
+        k: int,
+        needs: Collection[str],
+        device: str = "cpu",
+        without: Sequence[int] = (),
     ) -> tuple[Int[np.ndarray, "B K"], Neighbourhood]:
-        """Ids of the k nearest rows of each query, and what a head is given."""
-        ids, sims = self.bank.search(queries, k, device=device)
+        """Ids of the k nearest rows of each query, and what a head is given.
+
+        Args:
+            without: ids of rows taken as forgotten.
+        """
+        gone = np.unique(np.asarray(without, dtype=np.int64))
+        hidden = np.broadcast_to(gone, (len(queries), len(gone))) if len(gone) else None
+        ids, sims = self.bank.search(queries, k, exclude=hidden, device=device)
         at = self.at(ids)
-        gathered = {"agreement": self.agreement, "density": self.density}
-        known = {name: torch.from_numpy(of[at]) for name, of in gathered.items() if name in needs}
+        if len(gone):
+            agreement, density = self._evidence_without(at, gone)
+        else:
+            agreement, density = self.agreement[at], self.density[at]
+        gathered = {"agreement": agreement, "density": density}
+        known = {name: torch.from_numpy(of) for name, of in gathered.items() if name in needs}
         if "query" in needs:
             known["query"] = torch.from_numpy(np.ascontiguousarray(queries, dtype=np.float32))
         labels = torch.from_numpy(np.where(at >= 0, self.y[at], -1))
         weights = torch.from_numpy(np.log(self.weight[at])) if self.weighted else None
-        near = Neighbourhood(torch.from_numpy(sims), labels, self.shares, self.prototypes, log_weight=weights, **known)
+        shares, prototypes = self.classes(gone)
+        near = Neighbourhood(torch.from_numpy(sims), labels, shares, prototypes, log_weight=weights, **known)
         return ids, near
+
+    def _evidence_without(
+        self, at: Int[np.ndarray, "B K"], gone: Int[np.ndarray, " M"]
+    ) -> tuple[Float[np.ndarray, "B K S"], Float[np.ndarray, "B K"]]:
+        """`agreement` and `density` of some rows as they are without others."""
+        rows, place = np.unique(np.where(at >= 0, at, self.at(self.ids[:1])), return_inverse=True)
+        hidden = np.column_stack([self.ids[rows], np.broadcast_to(gone, (len(rows), len(gone)))])
+        wanted = min(SIZES[-1], len(self) - len(gone) - 1)
+        near_ids, near_sims = self.bank.search(self._vectors_of(rows), wanted, exclude=hidden)
+        agreement, density = self._told(rows, near_ids, near_sims)
+        return agreement[place.reshape(at.shape)], density[place.reshape(at.shape)]
+
+    def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
+        """Shares (see `votes.class_shares`) and prototypes, the mean vector of each class at unit length, zeros where
+        it has no row; without some rows by their ids."""
+        at = self.at(np.asarray(without, dtype=np.int64))
+        kept = np.ones(len(self), dtype=bool)
+        kept[at] = False
+        sums = self.sums
+        if len(at):
+            sums = sums - class_sums(self._vectors_of(at), self.y[at], self.weight[at], len(sums))
+        shares = class_shares(self.y[kept], len(sums), self.weight[kept].astype(np.float64))
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        return shares, torch.from_numpy(np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)).float()
+
+    def _vectors_of(self, at: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
+        """Of the rows at some positions."""
+        order = np.argsort(self.bank.ids, kind="stable")
+        return self.bank.z[order[len(order) - len(self.ids) :][at]]
 
     @property
     def weighted(self) -> bool:
@@ -150,9 +184,7 @@ class LabelledBank:
         missing = gone[at < 0]
         require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
         require(len(self) - len(gone) > 1, "ids: fewer than two rows would be left; keep at least two")
-        z = self.bank.z[np.flatnonzero(np.isin(self.bank.ids, gone))]
-        order = self.at(self.bank.ids[np.isin(self.bank.ids, gone)])
-        self.sums -= class_sums(z, self.y[order], self.weight[order], len(self.sums))
+        self.sums -= class_sums(self._vectors_of(at), self.y[at], self.weight[at], len(self.sums))
         self.bank.remove(gone)
         kept = np.ones(len(self.ids), dtype=bool)
         kept[at] = False
@@ -203,15 +235,21 @@ class LabelledBank:
 
     def _tell(self, rows: np.ndarray) -> None:
         """Evidence about some rows, from the nearest of each."""
-        near = self.near_ids[rows, : SIZES[-1]]
-        at = self.at(near)
+        near = self.near_ids[rows, : SIZES[-1]], self.near_sims[rows, : SIZES[-1]]
+        self.agreement[rows], self.density[rows] = self._told(rows, *near)
+
+    def _told(
+        self, rows: Int[np.ndarray, " M"], near_ids: Int[np.ndarray, "M S"], near_sims: Float[np.ndarray, "M S"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        at = self.at(near_ids)
         weights = np.where(at >= 0, self.weight[at], 0.0)
         agrees = weights * (self.y[at] == self.y[rows][:, None])
+        agreement = np.zeros((len(rows), len(SIZES)), dtype=np.float32)
         for s, size in enumerate(SIZES):
             total = weights[:, :size].sum(1)
-            self.agreement[rows, s] = agrees[:, :size].sum(1) / np.where(total > 0, total, 1)
-        sims = np.where(at >= 0, self.near_sims[rows, : SIZES[-1]], 0)
-        self.density[rows] = sims.sum(1) / np.maximum((at >= 0).sum(1), 1)
+            agreement[:, s] = agrees[:, :size].sum(1) / np.where(total > 0, total, 1)
+        sims = np.where(at >= 0, near_sims, 0)
+        return agreement, (sims.sum(1) / np.maximum((at >= 0).sum(1), 1)).astype(np.float32)
 
 
 def class_sums(z: np.ndarray, y: np.ndarray, weight: np.ndarray, n_classes: int) -> Float[np.ndarray, "C D"]:

@@ -1,10 +1,12 @@
 """CSV files → columns of strings, and class numbers."""
 
 import csv
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -39,60 +41,87 @@ def read_csv(
     return frame.drop(columns=list(drop)), labels
 
 
-def read_rows(
-    path: Path,
+def read_rows(path: Path, **layout: Any) -> Any:
+    """A data frame of all rows of a CSV file; see `row_chunks`."""
+    (frame,) = row_chunks(path, **layout)
+    return frame
+
+
+def row_chunks(
+    source: Path | TextIO,
     *,
     columns: Sequence[str] | None = None,
     separator: str = ",",
     comment: str = "",
     missing: Sequence[str] = (),
     strip: Mapping[str, str] = MappingProxyType({}),
-) -> Any:
-    """A data frame of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
+    size: int = sys.maxsize,
+) -> Iterator[Any]:
+    """Data frames of the rows of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
 
     Args:
-        path: the file, UTF-8.
+        source: a file in UTF-8, or an open one.
         columns: names of all columns, where the file has no header line.
         separator: one character.
         comment: lines that start with it are skipped; empty for none.
         missing: what stands for a missing value, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
+        size: rows at once, read as they are asked for.
 
     Raises:
         InputError: the file is missing or malformed.
     """
+    name = source.name if isinstance(source, Path) else "standard input"
+
+    def frame(rows: list[tuple[int, list[str]]]) -> Any:
+        index = [f"{name} line {line}" for line, _ in rows]
+        made: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object)
+        made = made.apply(lambda column: column.str.strip())
+        for column in strip:
+            if column in made.columns:
+                made[column] = made[column].str.strip(strip[column] + " ")
+        return made.mask(made.isin([*MISSING, *missing]))
+
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with source.open(encoding="utf-8-sig", newline="") if isinstance(source, Path) else nullcontext(source) as file:
             # Skipped lines stay in as empty ones, so that the reader's line numbers are the file's.
             lines = ("\n" if comment and line.startswith(comment) else line for line in file)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-            rows = [(reader.line_num, row) for row in reader if row]
+            rows: list[tuple[int, list[str]]] = []
+            empty = True
+            for row in reader:
+                if not row:
+                    continue
+                if columns is None:
+                    columns = [column.strip() for column in row]
+                    _check_unique(name, columns)
+                    continue
+                if len(row) != len(columns):
+                    raise InputError(
+                        f"{name} line {reader.line_num}: {len(row)} values for {len(columns)} columns; "
+                        f"correct the line, `columns` or the separator {separator!r}"
+                    )
+                rows.append((reader.line_num, row))
+                if len(rows) == size:
+                    yield frame(rows)
+                    empty, rows = False, []
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{path}: no such file; correct the path, or run `dvc repro` to download it") from None
+        raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
-        raise InputError(f"{path.name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
+        raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
     if columns is None:
-        if not rows:
-            raise InputError(f"{path.name}: empty; give a file with a header line and rows")
-        columns, rows = [name.strip() for name in rows[0][1]], rows[1:]
+        raise InputError(f"{name}: empty; give a file with a header line and rows")
+    _check_unique(name, columns)
+    if empty and not rows:
+        raise InputError(f"{name}: no rows; give a file with rows")
+    if rows:
+        yield frame(rows)
+
+
+def _check_unique(file: str, columns: Sequence[str]) -> None:
     for name in columns:
         if list(columns).count(name) > 1:
-            raise InputError(f"{path.name}: column {name!r} appears twice; rename one")
-    for line, row in rows:
-        if len(row) != len(columns):
-            raise InputError(
-                f"{path.name} line {line}: {len(row)} values for {len(columns)} columns; "
-                f"correct the line, `columns` or the separator {separator!r}"
-            )
-    if not rows:
-        raise InputError(f"{path.name}: no rows; give a file with rows")
-    index = [f"{path.name} line {line}" for line, _ in rows]
-    frame: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns), dtype=object)
-    frame = frame.apply(lambda column: column.str.strip())
-    for name in strip:
-        if name in frame.columns:
-            frame[name] = frame[name].str.strip(strip[name] + " ")
-    return frame.mask(frame.isin([*MISSING, *missing]))
+            raise InputError(f"{file}: column {name!r} appears twice; rename one")
 
 
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:

@@ -142,6 +142,7 @@ LAYERS = [
         "adamw",
         "numeric",
         "progress",
+        "explanation",
     },
     {"torchvision_import", "files", "device", "neighbour_loss", "optimisation", "indexes", "rounding"},
     {"settle", "bank_input"},
@@ -160,7 +161,7 @@ LAYERS = [
     },
     {"memory", "neighbourhood", "crossfit", "corrupted", "datasets", "tuning", "calibration"},
     {"heads", "retrieval", "learned", "classify", "gather", "conditions", "views", "view_images", "cleaning"},
-    {"labelled_bank", "held_out"},
+    {"labelled_bank", "held_out", "vote_scaling"},
     {"training", "fitting", "prototypes", "comparison", "scorecard", "plots"},
     {
         "study",

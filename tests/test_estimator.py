@@ -1,5 +1,6 @@
 """The classifier: scikit-learn's conventions to the letter, and the study's own heads, bank and scores inside."""
 
+import copy
 import pickle
 import re
 from dataclasses import replace
@@ -20,9 +21,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
 from attnknn.artifacts import BANK, FIT, VAL
-from attnknn.estimator import fitted_scaling, scaled
-from attnknn.held_out import fold_parts, held_out
+from attnknn.held_out import fold_parts, held_out_spaces
 from attnknn.labelled_bank import LabelledBank
+from attnknn.vote_scaling import fitted_scaling, scaled
 
 FAST = {"max_iter": 3, "random_state": 0}
 
@@ -103,13 +104,13 @@ def test_no_query_of_fit_is_in_the_memory_it_asks_and_no_evidence_knows_it() -> 
     held = np.stack([part != BANK for part in parts])
     np.testing.assert_array_equal(held.sum(0), 1)  # every row once
     assert abs(sum(int((part == FIT).sum()) for part in parts) - 75) <= 5
-    for space, part in zip(held_out(memory, z, 3, 10, parts), parts, strict=True):
+    for space, part in zip(held_out_spaces(memory, z, 3, 10, parts), parts, strict=True):
         assert (part[space.neighbours.ids] == BANK).all()
         queries = np.flatnonzero(part != BANK)
         flipped = y.copy()
         flipped[queries] = (y[queries] + 1) % 3
         other = LabelledBank.build(z, flipped, np.ones(150), 3)
-        (again,) = held_out(other, z, 3, 10, [part])
+        (again,) = held_out_spaces(other, z, 3, 10, [part])
         np.testing.assert_array_equal(again.evidence.agreement, space.evidence.agreement)
         np.testing.assert_array_equal(again.evidence.prototypes, space.evidence.prototypes)
 
@@ -170,6 +171,52 @@ def test_what_explains_an_answer_adds_up_to_it(weights: str) -> None:
     np.testing.assert_allclose(shown, found.weights)
     assert (found.shares[found.labels != found.predictions[:, None]] == 0).all()
     assert (found.shares.sum(1) < 1).all()
+
+
+@pytest.mark.parametrize("index", ["flat", "hnsw"])
+@pytest.mark.parametrize("weights", ["attention", "distance"])
+def test_a_counterfactual_is_what_forgetting_brings(weights: str, index: str) -> None:
+    X, y = blobs(150)
+    model = AttnKNNClassifier(12, weights=weights, index=index, **FAST).fit(X, y, sample_weight=1 + y)
+    asked = X[:20] + 0.3
+    answers, turned = model.predict(asked), 0
+    for row, answer, found in zip(asked, answers, model.counterfactual(asked), strict=True):
+        heaviest = model.explain(row[None])
+        mine = np.where(heaviest.labels[0] == answer, heaviest.weights[0], 0)
+        assert found.ids[0] == heaviest.ids[0, mine.argmax()]
+        assert len(set(found.ids)) == len(found.ids)
+        assert found.turned == (found.prediction != answer)
+        turned += found.turned
+        steps = [len(found.ids) - 1, len(found.ids)]
+        for step in steps:  # one row fewer would not have been enough
+            real = copy.deepcopy(model) if index == "flat" else pickle.loads(pickle.dumps(model))
+            real.forget(found.ids[:step])
+            if step == steps[-1]:
+                np.testing.assert_allclose(real.predict_proba(row[None])[0], found.probabilities, atol=1e-6)
+                assert real.predict(row[None])[0] == found.prediction
+            elif found.turned:
+                assert real.predict(row[None])[0] == answer
+    assert turned >= 15
+    np.testing.assert_array_equal(model.predict(asked), answers)
+    assert not any(found.turned for found in model.counterfactual(X[:3], most=0))
+
+
+def test_held_out_rows_teach_in_the_place_of_folds_that_an_encoder_has_seen() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 900)
+    X = rng.normal(size=(900, 4))
+    X[:500, 0] += 6 * y[:500]  # rows that an encoder was trained on: their labels are in their vectors
+    seen, new, test = slice(0, 500), slice(500, 700), slice(700, 900)
+    kept = AttnKNNClassifier(20, **FAST).fit(X[seen], y[seen], held_out=(X[new], y[new]))
+    naive = AttnKNNClassifier(20, **FAST).fit(X[seen], y[seen])
+    assert len(kept.memory_) == 500
+    assert log_loss(y[test], kept.predict_proba(X[test])) < 0.75
+    assert log_loss(y[test], naive.predict_proba(X[test])) > 1
+    assert len(kept._held_out[1]) == 100
+    with pytest.raises(ValueError, match="held_out: 7 are new classes"):
+        kept.fit(X[seen], y[seen], held_out=(X[new], np.full(200, 7)))
+    with pytest.raises(ValueError, match="features"):
+        kept.fit(X[seen], y[seen], held_out=(X[new, :2], y[new]))
 
 
 def test_rows_added_and_forgotten_change_answers_as_a_memory_built_anew_does() -> None:
