@@ -1,8 +1,9 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours by scikit-learn's conventions."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -310,8 +311,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         Calibrated on held-out rows, which have also stopped the training, so it holds nearly. A set may be empty.
         """
+        return self.sets_of(self.predict_proba(X), alpha)
+
+    def sets_of(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
+        """What `predict_set` gives for rows of these probabilities (B, C)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
-        return conformal_p(*self._held_out, self.predict_proba(X), "split") > alpha
+        return conformal_p(*self._held_out, probabilities, "split") > alpha
 
     def kneighbors(
         self,
@@ -349,12 +354,32 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def explain(self, X: Any) -> Explanation:
         """What decided each answer; see `Explanation`."""
-        z = self._queries(X)
-        ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self._answers(z), strict=True))
+        return self._explained(self._queries(X))
+
+    def explain_rows(self, ids: Any) -> Explanation:
+        """What would decide the answers for rows of the memory, given by their ids, if each were not in it.
+
+        Raises:
+            ValueError: an id is not there.
+        """
+        check_is_fitted(self)
+        ids = np.atleast_1d(ids)
+        z = self._vectors_of(ids)
+        each = [self._explained(row[None], [int(name)]) for name, row in zip(ids, z, strict=True)]
+        return Explanation(*(np.concatenate([getattr(of, f.name) for of in each]) for f in fields(Explanation)))
+
+    def _vectors_of(self, ids: np.ndarray) -> np.ndarray:
+        at = self.memory_.at(ids)
+        missing = ids[at < 0]
+        require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
+        return self.memory_.vectors()[at]
+
+    def _explained(self, z: np.ndarray, without: Sequence[int] = ()) -> Explanation:
+        ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self._answers(z, without), strict=True))
         numbers = self.memory_.y[self.memory_.at(ids)]
         null = votes.copy()
         np.subtract.at(null, (np.arange(len(z))[:, None], numbers), weights)
-        probabilities = self._calibrated(votes)
+        probabilities = self._calibrated(votes, without)
         top = probabilities.argmax(1)
         shares = np.where(numbers == top[:, None], weights, 0) / votes[np.arange(len(z)), top][:, None]
         return Explanation(
@@ -362,20 +387,25 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.classes_[top], shares,
         )  # fmt: skip
 
-    def counterfactual(self, X: Any, most: int = 50) -> list[Counterfactual]:
+    def counterfactual(self, X: Any = None, most: int = 50, *, ids: Any = None) -> list[Counterfactual]:
         """What would change each answer: its neighbours that would have to be forgotten, heaviest first.
 
-        Each step takes away the neighbour that weighs most for the answer, and looks who comes in its place. What
-        `predict_proba` then gives is exactly what it gives once `forget` has taken these rows; nothing is forgotten here.
+        Each step takes away the neighbour that weighs most for the answer, and looks who comes in its place. The
+        probabilities are those of `predict_proba` once `forget` has taken these rows; nothing is forgotten here.
 
         Args:
             most: rows to take away at most.
+            ids: rows of the memory to ask for in the place of X, each taken as forgotten itself.
         """
-        return [self._turned(row[None], most) for row in self._queries(X)]
+        if ids is None:
+            return [self._turned(row[None], most) for row in self._queries(X)]
+        names = np.atleast_1d(ids)
+        asked = zip(names, self._vectors_of(names), strict=True)
+        return [self._turned(row[None], most, [int(name)]) for name, row in asked]
 
-    def _turned(self, z: np.ndarray, most: int) -> Counterfactual:
-        gone: list[int] = []
-        first = -1
+    def _turned(self, z: np.ndarray, most: int, itself: Sequence[int] = ()) -> Counterfactual:
+        gone = list(itself)
+        own, first = len(gone), -1
         while True:
             ((ids, _, weights, votes),) = self._answers(z, gone)
             probabilities = self._calibrated(votes, gone)[0]
@@ -384,8 +414,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             turned = top != first
             for_it = np.where(self.memory_.y[self.memory_.at(ids[0])] == first, weights[0], 0.0)
             heaviest = int(for_it.argmax())
-            if turned or len(gone) == min(most, len(self.memory_) - 2) or for_it[heaviest] <= 0:
-                return Counterfactual(np.array(gone, dtype=np.int64), self.classes_[top], probabilities, turned)
+            if turned or len(gone) - own == min(most, len(self.memory_) - own - 2) or for_it[heaviest] <= 0:
+                return Counterfactual(np.array(gone[own:], dtype=np.int64), self.classes_[top], probabilities, turned)
             gone.append(int(ids[0, heaviest]))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -426,8 +456,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 self.memory_.forget(given.astype(np.int64).ravel())
         return self
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, also: Callable[[Path], None] | None = None) -> None:
         """Write the fitted model to a folder, in one step; see `saved_model`.
+
+        Args:
+            also: puts more files into the new folder, which `load` then checks too.
 
         Raises:
             ValueError: labels that JSON cannot tell.
@@ -446,7 +479,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             "fitted": {name: getattr(self, name) for name in _FITTED},
         }
         arrays = {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
-        save_parts(Parts(self.memory_, cast(AnyHead, self.head_), arrays, about), Path(path))
+        save_parts(Parts(self.memory_, cast(AnyHead, self.head_), arrays, about), Path(path), also)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

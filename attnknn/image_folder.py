@@ -160,7 +160,9 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
     return images
 
 
-def decode(data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0) -> np.ndarray:
+def decode(
+    data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0, grey: bool = False
+) -> np.ndarray:
     """uint8 (1, H, W) of a grey image, (3, H, W) of any other.
 
     Args:
@@ -168,6 +170,7 @@ def decode(data: bytes, where: str, size: tuple[int, int] | None = None, most: i
         where: its name, for errors.
         size: height and width to resize to (bilinear, antialiased); None keeps them.
         most, least: pixels that it may and must have, seen before anything is decoded; 0 leaves the upper limit to PIL.
+        grey: whether colours are to become grey.
 
     Raises:
         InputError: no readable image, or too large or small a one.
@@ -185,9 +188,9 @@ def decode(data: bytes, where: str, size: tuple[int, int] | None = None, most: i
                 raise InputError(f"{given}: too few to say anything; give an image of {least} or more")
             if image.mode[0] in "IF":
                 raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
-            image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+            image = image.convert("L" if grey or image.mode in ("1", "L", "LA") else "RGB")
             if size:
-                image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+                image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     except InputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,8 +62,8 @@ class Parts(NamedTuple):
     about: dict[str, Any]
 
 
-def save_parts(parts: Parts, folder: Path) -> None:
-    """Write to `folder`, in one step."""
+def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None = None) -> None:
+    """Write to `folder`, in one step; `also` may put more into the new folder, which is then checked with the rest."""
     from attnknn import __version__
 
     config, weights = packed_head(parts.head)
@@ -72,7 +73,11 @@ def save_parts(parts: Parts, folder: Path) -> None:
     with new_folder(folder) as draft:
         parts.memory.bank.save(draft / _BANK)
         save_file({name: np.ascontiguousarray(of) for name, of in arrays.items()}, draft / _ARRAYS)
-        digests = {str(path.relative_to(draft)): _digest(path) for path in sorted(draft.rglob("*")) if path.is_file()}
+        if also is not None:
+            also(draft)
+        digests = {
+            path.relative_to(draft).as_posix(): _digest(path) for path in sorted(draft.rglob("*")) if path.is_file()
+        }
         about = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
         write_json(draft / _ABOUT, {**about, "about": parts.about, "sha256": digests})
 

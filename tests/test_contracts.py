@@ -184,7 +184,10 @@ LAYERS = [
     },
     {"saved_model"},
     {"estimator"},
-    {"report", "cli"},
+    {"report", "model", "doctor"},
+    {"server"},
+    {"commands"},
+    {"cli"},
 ]
 
 

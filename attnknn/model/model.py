@@ -1,0 +1,176 @@
+"""A saved model as it is used: the classifier, its input, the looks of its memory, and test cases.
+
+On disk it is the folder that `AttnKNNClassifier.save` writes, with a folder `input` in it; so the classifier of it can
+be loaded alone, and a classifier that was saved alone is a model whose input is vectors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from attnknn.errors import require
+from attnknn.estimator import AttnKNNClassifier
+from attnknn.explanation import Counterfactual, Explanation
+from attnknn.model.examples import Examples
+from attnknn.model.inputs import Batch, Input, Vectors, load_input, save_input
+
+_FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Rows that neither the memory nor what was learned knows, with their labels.
+
+    Attributes:
+        vectors: float (M, D).
+        labels: (M,).
+        examples: what they look like.
+    """
+
+    vectors: np.ndarray
+    labels: np.ndarray
+    examples: Examples
+
+
+@dataclass
+class Model:
+    """What `load` and `teach` give.
+
+    Attributes:
+        classifier: fitted.
+        input: how what people have becomes vectors.
+        examples: what the rows of the memory look like, in the order of their ids.
+        cases: test cases, if any.
+    """
+
+    classifier: AttnKNNClassifier
+    input: Input
+    examples: Examples
+    cases: Cases | None = None
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a model, or a classifier alone.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        classifier = AttnKNNClassifier.load(folder)
+        inner = folder / _FOLDER
+        if not inner.is_dir():
+            names = tuple(map(str, getattr(classifier, "feature_names_in_", ())))
+            return cls(classifier, Vectors(len(classifier.memory_.bank.z[0]), names), Examples())
+        cases = None
+        if (inner / "case_vectors.npy").is_file():
+            vectors, numbers = (
+                np.load(inner / f"case_{name}.npy", allow_pickle=False) for name in ("vectors", "numbers")
+            )
+            cases = Cases(vectors, classifier.classes_[numbers], Examples.load(inner, _CASES, len(numbers)))
+        return cls(classifier, load_input(inner), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
+
+    def save(self, folder: Path) -> None:
+        """Write to `folder`, in one step."""
+
+        def rest(draft: Path) -> None:
+            inner = draft / _FOLDER
+            inner.mkdir()
+            save_input(self.input, inner)
+            self.examples.save(inner, _MEMORY)
+            if self.cases is not None:
+                np.save(inner / "case_vectors.npy", self.cases.vectors)
+                np.save(inner / "case_numbers.npy", np.searchsorted(self.classifier.classes_, self.cases.labels))
+                self.cases.examples.save(inner, _CASES)
+
+        self.classifier.save(folder, rest)
+
+    def labels(self, texts: Sequence[str]) -> np.ndarray:
+        """The classes that are written so.
+
+        Raises:
+            InputError: one is none of them.
+        """
+        known = {str(label): label for label in self.classifier.classes_}
+        unknown = sorted({text for text in texts if text not in known})
+        shown = ", ".join(list(known)[:20]) + (", …" if len(known) > 20 else "")
+        require(not unknown, f"label {', '.join(unknown[:5])}: no class of this model, which knows {shown}")
+        return np.array([known[text] for text in texts], dtype=self.classifier.classes_.dtype)
+
+    def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
+        """Add rows to the memory; their ids."""
+        self.classifier.partial_fit(self.given(batch), labels)
+        self.examples = self.examples.joined(self.input.examples(batch))
+        return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Take rows out of the memory.
+
+        Raises:
+            InputError: an id is not there, or fewer than two rows would be left.
+        """
+        at = self.classifier.memory_.at(np.asarray(ids, dtype=np.int64))
+        self.classifier.forget(list(ids))
+        kept = np.setdiff1d(np.arange(len(self.classifier.memory_) + len(np.unique(at))), at)
+        self.examples = self.examples.take(kept)
+
+    def given(self, batch: Batch) -> Any:
+        """What the classifier takes (B, D), of what was read."""
+        vectors, names = self.input.vectors(batch), getattr(self.classifier, "feature_names_in_", None)
+        if names is None:
+            return vectors
+        import pandas as pd
+
+        return pd.DataFrame(vectors, columns=names)
+
+    def answers(self, found: Explanation, shown: int = 8, alpha: float = 0.1) -> list[dict[str, Any]]:
+        """What a person wants to know of each answer, as JSON can hold it.
+
+        Args:
+            found: by `AttnKNNClassifier.explain` or `explain_rows`.
+            shown: neighbours, those that weigh most.
+            alpha: of the prediction sets.
+        """
+        c = self.classifier
+        sets = c.sets_of(found.probabilities, alpha)
+        plain = c.classes_.tolist()
+        out = []
+        for i, top in enumerate(found.probabilities.argmax(1)):
+            order = np.argsort(-found.weights[i], kind="stable")
+            first = [int(j) for j in order[:shown] if found.ids[i, j] >= 0]
+            rest = [int(j) for j in order[shown:] if found.ids[i, j] >= 0]
+            neighbours = [
+                {
+                    "id": int(found.ids[i, j]),
+                    "label": found.labels[i, j : j + 1].tolist()[0],
+                    "distance": float(found.distances[i, j]),
+                    "weight": float(found.weights[i, j]),
+                    "share": float(found.shares[i, j]),
+                }
+                for j in first
+            ]
+            ranked = np.argsort(-found.probabilities[i], kind="stable")
+            out.append(
+                {
+                    "prediction": plain[top],
+                    "confidence": float(found.probabilities[i, top]),
+                    "abstains": bool(found.probabilities[i, top] < c.abstain),
+                    "set": [plain[j] for j in np.flatnonzero(sets[i])],
+                    "probabilities": [{"label": plain[j], "p": float(found.probabilities[i, j])} for j in ranked],
+                    "neighbours": neighbours,
+                    "rest": {"count": len(rest), "weight": float(found.weights[i, rest].sum())},
+                    "null": float(found.null[i].sum()),
+                }
+            )
+        return out
+
+    def change(self, found: Counterfactual) -> dict[str, Any]:
+        """What would change an answer, as JSON can hold it."""
+        top = int(found.probabilities.argmax())
+        return {
+            "turned": found.turned,
+            "forget": [int(row) for row in found.ids],
+            "prediction": self.classifier.classes_.tolist()[top],
+            "confidence": float(found.probabilities[top]),
+        }
