@@ -101,7 +101,7 @@ class Model:
     def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
         """Add rows to the memory; their ids."""
         self.classifier.partial_fit(self.given(batch), labels)
-        self.examples = self.examples.joined(self.input.examples(batch))
+        self.examples = self.examples.joined(self.input.examples(batch), len(labels))
         return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
 
     def forget(self, ids: Sequence[int]) -> None:
@@ -110,10 +110,25 @@ class Model:
         Raises:
             InputError: an id is not there, or fewer than two rows would be left.
         """
-        at = self.classifier.memory_.at(np.asarray(ids, dtype=np.int64))
+        at = self.places(ids)
         self.classifier.forget(list(ids))
         kept = np.setdiff1d(np.arange(len(self.classifier.memory_) + len(np.unique(at))), at)
         self.examples = self.examples.take(kept)
+
+    def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
+        """The columns of rows of the memory; empty where it has none."""
+        return [self.examples.row(at) for at in self.places(ids)]
+
+    def places(self, ids: Sequence[int]) -> list[int]:
+        """Positions of rows of the memory.
+
+        Raises:
+            InputError: an id is not there.
+        """
+        names = np.asarray(ids, dtype=np.int64)
+        at = self.classifier.memory_.at(names)
+        require(bool((at >= 0).all()), f"id {', '.join(map(str, names[at < 0][:10]))}: not in the memory")
+        return at.tolist()
 
     def given(self, batch: Batch) -> Any:
         """What the classifier takes (B, D), of what was read."""
