@@ -15,9 +15,9 @@ from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
 from attnknn.metrics import scores
-from attnknn.model import Model
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Batch, Pictures, Rows, Vectors
+from attnknn.model.model import Model
 from attnknn.model.picture import explained
 from attnknn.model.teach import decoded, kept_out, read_labels, teach
 from attnknn.model.words import percent, sentence, what_changes

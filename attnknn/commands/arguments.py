@@ -11,7 +11,7 @@ import typer
 from attnknn.errors import InputError, require
 
 if TYPE_CHECKING:
-    from attnknn.model import Model
+    from attnknn.model.model import Model
 
 MODEL: Any = typer.Argument(help="Folder of a model: what `attnknn fit` or `AttnKNNClassifier.save` wrote.")
 INPUTS: Any = typer.Argument(
@@ -32,7 +32,7 @@ def layout_of(separator: str, missing: list[str]) -> dict[str, Any]:
 
 def load(folder: Path) -> "Model":
     """A model, read from its folder."""
-    from attnknn.model import Model
+    from attnknn.model.model import Model
 
     return Model.load(folder)
 

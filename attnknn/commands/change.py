@@ -14,8 +14,8 @@ from attnknn.errors import InputError, require
 if TYPE_CHECKING:
     import numpy as np
 
-    from attnknn.model import Model
     from attnknn.model.inputs import Batch
+    from attnknn.model.model import Model
 
 
 def add(

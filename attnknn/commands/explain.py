@@ -15,8 +15,8 @@ from attnknn.files import new_file
 from attnknn.model.words import percent, sentence, what_changes
 
 if TYPE_CHECKING:
-    from attnknn.model import Model
     from attnknn.model.examples import Examples
+    from attnknn.model.model import Model
 
 _COLUMNS = 24  # of a table that are shown; JSON has all
 

@@ -18,8 +18,8 @@ from attnknn.files import new_file
 if TYPE_CHECKING:
     import numpy as np
 
-    from attnknn.model import Model
     from attnknn.model.inputs import Batch
+    from attnknn.model.model import Model
 
 Row = dict[str, Any]
 FORMATS = (".csv", ".jsonl", ".parquet")
