@@ -20,7 +20,7 @@ from attnknn.model.inputs import Batch, Pictures, Rows, Vectors
 from attnknn.model.model import Model
 from attnknn.model.picture import explained
 from attnknn.model.teach import decoded, kept_out, read_labels, teach
-from attnknn.model.words import percent, sentence, what_changes
+from attnknn.model.words import beside, percent, sentence, what_changes
 from attnknn.table_schema import fit_schema, kinds
 
 FAST = {"weights": "distance", "n_neighbors": 7}
@@ -248,7 +248,7 @@ def test_an_answer_says_what_explain_says(table: tuple[Path, Model, dict]) -> No
         assert answer["prediction"] == found.predictions[i]
         assert answer["confidence"] == pytest.approx(found.probabilities[i].max())
         assert answer["probabilities"][0]["label"] == answer["prediction"]
-        weights = sum(of["weight"] for of in answer["neighbours"]) + answer["rest"]["weight"] + answer["null"]
+        weights = sum(of["weight"] for of in answer["neighbours"]) + answer["rest"]["weight"] + answer["null"]["weight"]
         assert weights == pytest.approx(1)
         assert answer["rest"]["count"] == 4
         assert [of["weight"] for of in answer["neighbours"]] == sorted(found.weights[i], reverse=True)[:3]
@@ -273,11 +273,31 @@ def test_words() -> None:
     answer = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
     assert sentence(answer) == "a (50 %); nine times in ten it is among: a, b"
     assert sentence({**answer, "abstains": True, "set": []}).startswith("abstains; the likeliest is a (50 %)")
-    change = {"turned": True, "forget": [4], "prediction": "b", "confidence": 0.6}
+    parts = {"rest": {"count": 4, "weight": 0.2}, "null": {"of": "class means", "weight": 0.3}}
+    assert beside(parts) == "4 more neighbours weigh 20 %, class means 30 %"
+    assert beside({**parts, "rest": {"count": 0, "weight": 0}}) == "class means 30 %"
+    change = {"how": "forget", "turned": True, "ids": [4], "label": "b", "prediction": "b", "confidence": 0.6}
     assert what_changes(answer, change) == "Without neighbour #4 it would be b (60 %)."
-    assert "its 2 heaviest neighbours for a (#4, #5)" in what_changes(answer, {**change, "forget": [4, 5]})
-    assert "still be b" in what_changes(answer, {**change, "turned": False})
-    assert what_changes(answer, {**change, "forget": [], "turned": False}) == "No neighbour speaks for it."
+    assert "its 2 heaviest neighbours for a (#4, #5)" in what_changes(answer, {**change, "ids": [4, 5]})
+    relabel = {**change, "how": "relabel", "ids": [4, 5]}
+    assert what_changes(answer, relabel) == "If its 2 heaviest neighbours for a (#4, #5) were b, it would be b (60 %)."
+    assert what_changes(answer, {**relabel, "turned": False, "prediction": "a"}).startswith("Even if its 2")
+    assert what_changes(answer, {**change, "ids": [], "turned": False}) == "No neighbour speaks for it."
+
+
+def test_what_changes_is_a_few_to_forget_or_else_labels(table: tuple[Path, Model, dict]) -> None:
+    _, model, _ = table
+    vectors = model.cases.vectors
+    told = model.changes(vectors)
+    assert {of["how"] for of in told} == {"forget", "relabel"}
+    for vector, of in zip(vectors, told, strict=True):
+        (found,) = model.classifier.counterfactual(vector[None], how=of["how"], most=50)
+        assert of["ids"] == found.ids.tolist()
+        assert of["confidence"] == pytest.approx(found.probabilities.max())
+        assert of["turned"] == (of["prediction"] != model.classifier.predict(vector[None])[0])
+        assert len(of["ids"]) <= 10 or of["how"] == "relabel"
+    assert all(of["turned"] for of in told)
+    assert 3 not in model.changes(ids=[3])[0]["ids"]
 
 
 @pytest.mark.parametrize("kind", ["table", "pictures", "vectors"])
@@ -290,7 +310,7 @@ def test_an_explanation_is_drawn(kind: str, request: pytest.FixtureRequest) -> N
         _, model, _ = request.getfixturevalue(kind)
         vectors, asked = model.cases.vectors[:2], model.cases.examples.take(np.arange(2))
     answers = model.answers(model.classifier.explain(vectors), 3)
-    changes = [model.change(found) for found in model.classifier.counterfactual(vectors)]
+    changes = model.changes(vectors)
     names = ["$a_1", "b" * 80]  # no mathematics
     drawn = explained(model, names, asked, answers, changes)
     picture = np.asarray(Image.open(io.BytesIO(drawn)).convert("L"))

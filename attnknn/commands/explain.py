@@ -12,7 +12,7 @@ from attnknn.commands.arguments import AS_JSON, INPUTS, MODEL, check_pipe, load
 from attnknn.commands.shown import show
 from attnknn.errors import InputError, require
 from attnknn.files import new_file
-from attnknn.model.words import percent, sentence, what_changes
+from attnknn.model.words import beside, percent, sentence, what_changes
 
 if TYPE_CHECKING:
     from attnknn.model.examples import Examples
@@ -37,7 +37,7 @@ def explain(
     names, asked, vectors = _first(known, inputs, first)
     c = known.classifier
     answers = known.answers(c.explain(vectors), shown)
-    changes = [known.change(found) for found in c.counterfactual(vectors)]
+    changes = known.changes(vectors)
     if output is not None:
         from attnknn.model.picture import explained
 
@@ -99,7 +99,7 @@ def _listed(model: "Model", answer: dict[str, Any]) -> Table:
         table.add_row(*(escape(str(cell)) for cell in cells))
     rest = answer["rest"]
     table.add_row(f"{rest['count']} more", "", percent(rest["weight"]), "")
-    table.add_row("no neighbour", "", percent(answer["null"]), "")
+    table.add_row(answer["null"]["of"], "", percent(answer["null"]["weight"]), "")
     return table
 
 
@@ -123,9 +123,6 @@ def _side_by_side(model: "Model", asked: dict[str, str | None], answer: dict[str
         table.add_row(escape(column), escape(asked[column] or ""), *cells)
     if len(asked) > _COLUMNS:
         table.add_row(f"and {len(asked) - _COLUMNS} more columns; --json has all")
-    rest = answer["rest"]
-    table.caption = (
-        f"{rest['count']} more neighbours weigh {percent(rest['weight'])}, no neighbour {percent(answer['null'])}"
-    )
+    table.caption = beside(answer)
     table.caption_justify = "left"
     return table

@@ -27,6 +27,7 @@ def fit(
     neighbours: int = typer.Option(50, "--neighbours", "-k", help="Neighbours that answer."),
     weights: str = typer.Option("attention", help="attention, distance or uniform."),
     metric: str = typer.Option("l2", help="l2 or cosine."),
+    prototypes: bool = typer.Option(True, help="Whether class means may vote beside neighbours."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be given again."),
     separator: str = SEPARATOR,
     missing: list[str] = MISSING,
@@ -56,6 +57,7 @@ def fit(
             n_neighbors=neighbours,
             weights=weights,
             metric=metric,
+            prototypes=prototypes,
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None

@@ -13,11 +13,12 @@ import numpy as np
 
 from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
-from attnknn.explanation import Counterfactual, Explanation
+from attnknn.explanation import Explanation
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Batch, Input, Vectors, load_input, save_input
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
+_FEW = 10  # neighbours whose going would change an answer, up to which that is what is told
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ class Model:
         c = self.classifier
         sets = c.sets_of(found.probabilities, alpha)
         plain = c.classes_.tolist()
+        null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         out = []
         for i, top in enumerate(found.probabilities.argmax(1)):
             order = np.argsort(-found.weights[i], kind="stable")
@@ -175,17 +177,34 @@ class Model:
                     "probabilities": [{"label": plain[j], "p": float(found.probabilities[i, j])} for j in ranked],
                     "neighbours": neighbours,
                     "rest": {"count": len(rest), "weight": float(found.weights[i, rest].sum())},
-                    "null": float(found.null[i].sum()),
+                    "null": {"of": null, "weight": float(found.null[i].sum())},
                 }
             )
         return out
 
-    def change(self, found: Counterfactual) -> dict[str, Any]:
-        """What would change an answer, as JSON can hold it."""
-        top = int(found.probabilities.argmax())
-        return {
-            "turned": found.turned,
-            "forget": [int(row) for row in found.ids],
-            "prediction": self.classifier.classes_.tolist()[top],
-            "confidence": float(found.probabilities[top]),
-        }
+    def changes(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """What would change each answer, as JSON can hold it: rows to forget where a few do, else labels to be others.
+
+        Args:
+            vectors: (B, D), or None and `ids` of rows of the memory; see `AttnKNNClassifier.counterfactual`.
+        """
+        c = self.classifier
+        told = []
+        asked = len(vectors) if ids is None else len(ids)
+        for i in range(asked):
+            one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": [ids[i]]}
+            (found,) = c.counterfactual(**one, how="forget", most=_FEW)
+            if not found.turned:
+                (found,) = c.counterfactual(**one, how="relabel")
+            label, prediction = np.array([found.label, found.prediction], dtype=c.classes_.dtype).tolist()
+            told.append(
+                {
+                    "how": found.how,
+                    "ids": [int(row) for row in found.ids],
+                    "label": label,
+                    "turned": found.turned,
+                    "prediction": prediction,
+                    "confidence": float(found.probabilities.max()),
+                }
+            )
+        return told

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnknn.model.examples import Examples
 from attnknn.model.model import Model
-from attnknn.model.words import percent, what_changes
+from attnknn.model.words import beside, percent, what_changes
 from attnknn.plots import INK, SOFT, as_png, new_figure, tidy
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def explained(
 
     Args:
         names: of the queries. asked: what they look like.
-        answers, changes: of `Model.answers` and `Model.change`.
+        answers, changes: of `Model.answers` and `Model.changes`.
     """
     most = max(len(answer["neighbours"]) for answer in answers)
     columns = 0 if asked.table is None else min(_COLUMNS, asked.table.shape[1])
@@ -40,7 +40,8 @@ def explained(
         band.set_facecolor("white")
         said = f"{name}: {answer['prediction']}, {percent(answer['confidence'])}"
         band.suptitle(said, x=0.01, ha="left", size=9.5, color=INK, weight="bold", parse_math=False)
-        band.supxlabel(what_changes(answer, change), x=0.01, ha="left", size=8, color=INK, parse_math=False)
+        said = f"Besides, {beside(answer)}. {what_changes(answer, change)}"
+        band.supxlabel(said, x=0.01, ha="left", size=8, color=INK, parse_math=False)
         if asked.images is not None:
             _pictures(band, model, asked.picture(i), answer)
         elif columns:

@@ -18,18 +18,21 @@ def sentence(answer: dict[str, Any]) -> str:
     return f"{sure}{answer['prediction']} ({percent(answer['confidence'])}); nine times in ten it is among: {within}"
 
 
+def beside(answer: dict[str, Any]) -> str:
+    """What the neighbours that are not shown, and no neighbour, have to say."""
+    rest, null = answer["rest"], answer["null"]
+    others = f"{rest['count']} more neighbours weigh {percent(rest['weight'])}, " if rest["count"] else ""
+    return f"{others}{null['of']} {percent(null['weight'])}"
+
+
 def what_changes(answer: dict[str, Any], change: dict[str, Any]) -> str:
-    """Which neighbours decide."""
-    ids = ", ".join(f"#{row}" for row in change["forget"][:10]) + (", …" if len(change["forget"]) > 10 else "")
-    then = f"{change['prediction']} ({percent(change['confidence'])})"
-    if not change["forget"]:
+    """What would have to be otherwise for another answer; see `Model.changes`."""
+    ids = ", ".join(f"#{row}" for row in change["ids"][:8]) + (", …" if len(change["ids"]) > 8 else "")
+    count, then = len(change["ids"]), f"{change['prediction']} ({percent(change['confidence'])})"
+    which = f"neighbour {ids}" if count == 1 else f"its {count} heaviest neighbours for {answer['prediction']} ({ids})"
+    if not count:
         return "No neighbour speaks for it."
-    if not change["turned"]:
-        return f"Without its {len(change['forget'])} heaviest neighbours for it, it would still be {then}."
-    one = len(change["forget"]) == 1
-    which = (
-        f"neighbour {ids}"
-        if one
-        else f"its {len(change['forget'])} heaviest neighbours for {answer['prediction']} ({ids})"
-    )
-    return f"Without {which} it would be {then}."
+    if change["how"] == "forget":
+        return f"Without {which} it would be {then}."
+    were = f"{which} were {change['label']}"
+    return f"If {were}, it would be {then}." if change["turned"] else f"Even if {were}, it would be {then}."
