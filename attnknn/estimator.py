@@ -63,7 +63,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     metric : {'l2', 'cosine'}, default='l2'
         Euclidean distance, or that between rows scaled to unit length.
     index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
-        How neighbours are searched; `flat` compares all rows, `auto` does so up to some hundred thousand.
+        How neighbours are searched; `flat` compares all rows, `auto` does so up to a hundred thousand.
     calibration : {'vector', 'temperature'} or None, default='temperature'
         Fitted on held-out rows, and left out where it does not lower their log-loss.
     prototypes : bool, default=True
@@ -78,7 +78,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Epochs at most; it ends after ten without a lower log-loss on held-out rows.
     learning_rate : float, default=0.003
     device : str, default='auto'
-        Where the head learns and answers: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
+        Where the head learns and neighbours are searched: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
     n_jobs : int or None, default=None
         Threads; None leaves their number as torch and BLAS have it, -1 takes all.
     random_state : int, RandomState instance or None, default=None
