@@ -26,9 +26,6 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 WITH_README = [*PAGES, ROOT / "README.md"]
 TUTORIALS = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
-# Commands that the pages describe and that are being written. What runs them is skipped until each is there; a name
-# that is neither here nor there is a fault of the page. Empty this once all of them are.
-AWAITED = {"fit", "predict", "explain", "add", "forget", "doctor", "serve"}
 COMMAND: Any = typer.main.get_command(app)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MADE = ("data", "models", "report")  # what the pipeline makes is not there before it ran; dvc.yaml says what it is
@@ -95,12 +92,6 @@ def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monke
                 exec(compile(text, f"{name_of(page)}, block {number}", "exec"), scope)
             printed = out.getvalue()
         elif language == "sh":
-            missing = {command for command, _ in commands_in(text)} - set(COMMAND.commands)
-            if missing and missing <= AWAITED:
-                pytest.skip(
-                    f"{page.name} ran up to block {number} of {len(blocks)}; "
-                    f"the command line has no {', '.join(sorted(missing))} yet"
-                )
             printed = run_shell(text, tmp_path)
         else:
             assert language == "text", f"{page.name}: block {number} is {language!r}; expected python, sh or text"
@@ -182,13 +173,9 @@ def test_modules_that_are_named_are_there(page: Path) -> None:
 
 @every(WITH_README)
 def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
-    awaited = set()
     for code in code_in(page.read_text("utf-8")):
         for name, words in commands_in(code):
             if name.isupper() or name == "…":
-                continue
-            if name in AWAITED and name not in COMMAND.commands:
-                awaited.add(name)
                 continue
             options = re.findall(r"(?<!\S)--?[a-z][a-z-]*", f"{name} {words}")
             of = COMMAND if name.startswith("-") else COMMAND.commands.get(name)
@@ -196,8 +183,6 @@ def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
             known = {option for p in of.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
             known |= {"--install-completion", "--show-completion"} if of is COMMAND else set()
             assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
-    if awaited:
-        pytest.skip(f"the command line has no {', '.join(sorted(awaited))} yet")
 
 
 @every(WITH_README)
