@@ -60,11 +60,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Neighbours that answer; all there are where the memory has fewer. `distance` and `uniform` weights choose among
         fewer as well, by the log-loss of held-out rows.
     weights : {'attention', 'distance', 'uniform'}, default='attention'
+        How votes are weighed: learned, by distance, or all alike.
     metric : {'l2', 'cosine'}, default='l2'
         Euclidean distance, or that between rows scaled to unit length.
     index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
         How neighbours are searched; `flat` compares all rows, `auto` does so up to a hundred thousand.
-    calibration : {'vector', 'temperature'} or None, default='temperature'
+    calibration : {'temperature', 'vector', None}, default='temperature'
         Fitted on held-out rows, and left out where it does not lower their log-loss.
     prototypes : bool, default=True
         Whether `attention` may let the mean of each class in the memory vote beside its neighbours, for as much as
@@ -77,6 +78,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     max_iter : int, default=200
         Epochs at most; it ends after ten without a lower log-loss on held-out rows.
     learning_rate : float, default=0.003
+        Of the head.
     device : str, default='auto'
         Where the head learns and neighbours are searched: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
     n_jobs : int or None, default=None
@@ -87,12 +89,19 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,), where X had column names
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X had some.
     memory_ : LabelledBank
-    head_ : the fitted head
-    calibration_ : (scale, bias) of the calibration softmax(scale·log p + bias), (1, 0) where there is none
-    n_iter_ : int, epochs that the head learned; 1 for `distance` and `uniform`, whose grid is searched once
+        The rows that answer.
+    head_ : Attention, Distance or Uniform
+        What weighs their votes.
+    calibration_ : tuple of two ndarrays of shape (n_classes,)
+        Scale and bias of the calibration softmax(scale·log p + bias); ones and zeros where there is none.
+    n_iter_ : int
+        Epochs that the head learned; 1 for `distance` and `uniform`, whose grid is searched once.
 
     Examples
     --------
