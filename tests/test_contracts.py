@@ -188,6 +188,7 @@ LAYERS = [
     {"server"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 
 
