@@ -183,6 +183,7 @@ LAYERS = [
         "fields",
     },
     {"saved_model"},
+    {"decider"},
     {"estimator"},
     {"report", "model", "doctor"},
     {"server"},
