@@ -26,6 +26,16 @@ from attnknn.errors import InputError
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 # Formats that PIL decodes by itself: some of the others start programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_ORIENTATION = 0x0112  # tag of EXIF: how a camera was held
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
 
@@ -163,7 +173,7 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
 def decode(
     data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0, grey: bool = False
 ) -> np.ndarray:
-    """uint8 (1, H, W) of a grey image, (3, H, W) of any other.
+    """uint8 (1, H, W) of a grey image, (3, H, W) of any other, upright; of several frames the first.
 
     Args:
         data: the file's bytes.
@@ -188,7 +198,11 @@ def decode(
                 raise InputError(f"{given}: too few to say anything; give an image of {least} or more")
             if image.mode[0] in "IF":
                 raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
+            image.load()
+            turn = _TURNS.get(_orientation(image))
             image = image.convert("L" if grey or image.mode in ("1", "L", "LA") else "RGB")
+            if turn is not None:
+                image = image.transpose(Image.Transpose[turn])
             if size:
                 image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     except InputError:
@@ -200,6 +214,13 @@ def decode(
         raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None
     pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _orientation(image: Any) -> int:
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged, and the image is none the worse for it
+        return 1
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
@@ -83,9 +83,9 @@ def row_chunks(
         return made.mask(made.isin([*MISSING, *missing]))
 
     try:
-        with source.open(encoding="utf-8-sig", newline="") if isinstance(source, Path) else nullcontext(source) as file:
+        with source.open(encoding="utf-8") if isinstance(source, Path) else nullcontext(source) as file:
             # Skipped lines stay in as empty ones, so that the reader's line numbers are the file's.
-            lines = ("\n" if comment and line.startswith(comment) else line for line in file)
+            lines = ("\n" if comment and line.startswith(comment) else line for line in _unmarked(file))
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
             empty = True
@@ -116,6 +116,12 @@ def row_chunks(
         raise InputError(f"{name}: no rows; give a file with rows")
     if rows:
         yield frame(rows)
+
+
+def _unmarked(lines: Iterable[str]) -> Iterator[str]:
+    """The same without the mark that Windows puts before UTF-8, in files and in pipes."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix("\ufeff")
 
 
 def _check_unique(file: str, columns: Sequence[str]) -> None:

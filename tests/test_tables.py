@@ -1,9 +1,13 @@
 """CSV files as they are published."""
 
-import pandas as pd
+import io
 
+import pandas as pd
+import pytest
+
+from attnknn.errors import InputError
 from attnknn.table_schema import as_floats
-from attnknn.tables import class_numbers, read_csv, read_rows
+from attnknn.tables import class_numbers, read_csv, read_rows, row_chunks
 
 ADULT = """|1x3 Cross validator
 25, Private, 11th, ? , <=50K.
@@ -56,3 +60,26 @@ def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
     with_target, alone = read_rows(path), read_rows(path, missing=["none"])
     assert list(with_target.columns) == ["a", "y"]
     assert alone["a"].isna().all()
+
+
+def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_start(tmp_path):
+    text = 'a , b\n1,"two\nlines, ""quoted"""\n\n 3 ,4\n'
+    for mark in ("", "\ufeff"):
+        for end in ("\n", "\r\n", "\r"):
+            path = tmp_path / "t.csv"
+            path.write_bytes((mark + text.replace("\n", end)).encode())
+            piped = io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8")
+            ((piped_frame,), frame) = row_chunks(piped), read_rows(path)
+            for of, name in ((frame, "t.csv"), (piped_frame, "standard input")):
+                assert of.to_dict("list") == {"a": ["1", "3"], "b": ['two\nlines, "quoted"', "4"]}
+                assert of.index.tolist() == [f"{name} line 3", f"{name} line 5"]
+
+
+def test_rows_come_in_chunks_of_the_size_that_was_asked_for(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a\n" + "".join(f"{i}\n" for i in range(6)))
+    for size, expected in ((2, [["0", "1"], ["2", "3"], ["4", "5"]]), (4, [["0", "1", "2", "3"], ["4", "5"]])):
+        assert [of["a"].tolist() for of in row_chunks(path, size=size)] == expected
+    path.write_text("a\n")
+    with pytest.raises(InputError, match=r"t\.csv: no rows"):
+        list(row_chunks(path, size=2))
