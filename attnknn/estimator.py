@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import threadpool_limits
 
 from attnknn.artifacts import FIT, VAL
+from attnknn.bank_input import LARGEST
 from attnknn.classify import classify_part
 from attnknn.comparison import tuned_baselines
 from attnknn.conformal import conformal_p
@@ -28,7 +29,7 @@ from attnknn.fitting import fit_head
 from attnknn.held_out import asked_space, fold_parts, held_out_spaces
 from attnknn.labelled_bank import LabelledBank
 from attnknn.neighbourhood import Retrieved, classes_of
-from attnknn.saved_model import AnyHead, Parts, load_parts, packed_head, save_parts, unpacked_head
+from attnknn.saved_model import AnyHead, Parts, load_parts, packed_head, save_parts, unpacked_head, unswapped
 from attnknn.vote_scaling import fitted_scaling
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.
@@ -172,8 +173,18 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 come into the memory; `partial_fit` adds them.
 
         Raises:
-            ValueError: one class alone, values that are not finite, or a parameter that is not allowed.
+            ValueError: one class alone, values that are not finite, or a parameter that is not allowed. The classifier
+                is as it was then, as it is where learning is interrupted.
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y, sample_weight, held_out)
+        except BaseException:  # Ctrl-C too
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None) -> Self:
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -181,14 +192,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         self.classes_, numbers = np.unique(y, return_inverse=True)
         require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
+        few = f"n_samples = {len(X)}: three are needed, so that some can be held out to learn on; or give held_out"
+        require(len(X) > 2 or held_out is not None, few)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._origin, self._unit = self._scaling(X)
         self._usual_weight = float(weight.mean())
         z = self._vectors(X)
         with self._threads():
-            self.memory_ = LabelledBank.build(
-                z, numbers, weight / self._usual_weight, len(self.classes_), kind=self.index
-            )
+            self.memory_ = LabelledBank.build(z, numbers, self._relative(weight), len(self.classes_), kind=self.index)
             args = (self.memory_, z, len(self.classes_), self.n_neighbors)
             if held_out is None:
                 spaces = held_out_spaces(*args, fold_parts(numbers, seed))
@@ -259,15 +270,29 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """What is taken off each column, and what all are divided by: distances keep their order."""
         if self.metric == "cosine":
             return np.zeros(X.shape[1]), 1.0
-        origin = X.mean(0)
-        unit = math.sqrt(float(((X - origin) ** 2).sum(1).mean()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            origin = X.mean(0)
+            away = X - origin
+            largest = float(np.abs(away).max())
+        require(math.isfinite(largest), "X: values too large to be added up; scale them down")
+        power = float(_power(np.array(largest)))
+        unit = power * math.sqrt(float(((away / power) ** 2).sum(1).mean()))
         return origin, unit if unit > 0 else 1.0
 
+    def _relative(self, weight: np.ndarray) -> np.ndarray:
+        """Weights as the memory has them: 1 is usual, and none is too small for float32."""
+        of = weight / self._usual_weight
+        far = f"sample_weight: one is over {LARGEST:g} times the mean of those that were fitted; give smaller ones"
+        require(float(of.max()) <= LARGEST, far)
+        return np.maximum(of, np.finfo(np.float32).tiny)
+
     def _vectors(self, X: np.ndarray) -> np.ndarray:
-        z = (X - self._origin) / self._unit
-        if self.metric == "cosine":
-            z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return np.ascontiguousarray(z, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large for float32 the bank refuses
+            z = (X - self._origin) / self._unit
+            if self.metric == "cosine":
+                z = z / _power(np.abs(z).max(1, keepdims=True))
+                z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+            return np.ascontiguousarray(z, dtype=np.float32)
 
     def _queries(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -373,7 +398,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _own(self, ids: Any) -> list[tuple[int, np.ndarray]]:
         """Rows of the memory by their ids, which are checked."""
         check_is_fitted(self)
-        names = np.atleast_1d(ids).astype(np.int64)
+        names = _row_ids(ids)
+        require(len(names) > 0, "ids: none given")
         at = self.memory_.at(names)
         missing = names[at < 0]
         require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
@@ -401,6 +427,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ids: rows of the memory to ask for in the place of X, each taken as forgotten itself.
         """
         require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
+        require((X is None) != (ids is None), "X and ids: give one of them")
         with self._threads():
             decider = self._decider()
             if ids is None:
@@ -431,7 +458,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self._check_known("y", y)
         if len(X):
             with self._threads():
-                self.memory_.add(self._vectors(X), np.searchsorted(self.classes_, y), weight / self._usual_weight)
+                self.memory_.add(self._vectors(X), np.searchsorted(self.classes_, y), self._relative(weight))
         return self
 
     def forget(self, ids: Any) -> Self:
@@ -441,11 +468,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: an id is not there, or fewer than two rows would be left.
         """
         check_is_fitted(self)
-        given = np.atleast_1d(ids)
-        require(given.dtype.kind in "iu" or not given.size, f"ids: of type {given.dtype}; give integers")
+        given = _row_ids(ids)
         if given.size:
             with self._threads():
-                self.memory_.forget(given.astype(np.int64).ravel())
+                self.memory_.forget(given)
         return self
 
     def save(self, path: str | Path, also: Callable[[Path], None] | None = None) -> None:
@@ -480,7 +506,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: there is none, it is damaged, or of a later format.
         """
-        memory, head, of, about = load_parts(Path(path))
+        memory, head, of, about = unswapped(Path(path), lambda: load_parts(Path(path)))
         try:
             model = cls(**about["params"])
             model.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_dtype"]))
@@ -504,3 +530,15 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if "head_" in state:
             state = {**state, "head_": unpacked_head(*state["head_"])}
         super().__setstate__(state)
+
+
+def _power(largest: np.ndarray) -> np.ndarray:
+    """Powers of two, to divide by before squares are taken, which would leave float64; nothing is rounded by it."""
+    return np.ldexp(1.0, np.frexp(largest)[1] - 1)
+
+
+def _row_ids(ids: Any) -> np.ndarray:
+    """Ids of rows as int64 (M,)."""
+    given = np.atleast_1d(ids)
+    require(given.dtype.kind in "iu" or not given.size, f"ids: of type {given.dtype}; give integers")
+    return given.astype(np.int64).ravel()

@@ -124,8 +124,10 @@ class LabelledBank:
         rows, place = np.unique(np.where(at >= 0, at, self.at(self.ids[:1])), return_inverse=True)
         hidden = np.column_stack([self.ids[rows], np.broadcast_to(gone, (len(rows), len(gone)))])
         wanted = min(SIZES[-1], len(self) - len(gone) - 1)
-        near_ids, near_sims = self.bank.search(self._vectors_of(rows), wanted, exclude=hidden)
-        agreement, density = self._told(rows, near_ids, near_sims)
+        found = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0), np.float32)
+        if wanted > 0:  # else one row is left, which has no other
+            found = self.bank.search(self._vectors_of(rows), wanted, exclude=hidden)
+        agreement, density = self._told(rows, *found)
         return agreement[place.reshape(at.shape)], density[place.reshape(at.shape)]
 
     def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
@@ -149,7 +151,7 @@ class LabelledBank:
         made.y[at] = number
         z, weight, classes = self._vectors_of(at), self.weight[at], len(self.sums)
         made.sums = self.sums - class_sums(z, self.y[at], weight, classes) + class_sums(z, made.y[at], weight, classes)
-        told_of = np.isin(self.near_ids[:, : SIZES[-1]], ids).any(1)
+        told_of = np.any(np.isin(self.near_ids[:, : SIZES[-1]], ids), axis=1)
         told_of[at] = True
         made._tell(np.flatnonzero(told_of))
         return made

@@ -3,9 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,6 +22,7 @@ from attnknn.learned import LearnedHead, make_head
 FORMAT = 1
 _ABOUT, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 _OF_MEMORY = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
+T = TypeVar("T")
 AnyHead = LearnedHead | Distance | Uniform
 _BASELINES = {"distance": Distance, "uniform": Uniform}
 
@@ -82,6 +84,29 @@ def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None =
         write_json(draft / _ABOUT, {**about, "about": parts.about, "sha256": digests})
 
 
+def unswapped(folder: Path, read: Callable[[], T], again: int = 20) -> T:
+    """What `read` makes of a folder; again where another process has saved to it meanwhile, so never of two models."""
+    before = _which(folder)
+    try:
+        made = read()
+        if not again or _which(folder) == before:
+            return made
+    except (InputError, OSError):
+        if not again or (before is not None and _which(folder) == before):
+            raise
+    time.sleep(0.01)
+    # Where none was, the old one may just have gone, and the new one be about to come.
+    return unswapped(folder, read, 0 if before is None else again - 1)
+
+
+def _which(folder: Path) -> tuple[int, int] | None:
+    try:
+        about = folder.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns
+
+
 def load_parts(folder: Path) -> Parts:
     """Read what `save_parts` wrote.
 
@@ -113,7 +138,9 @@ def _about(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder}: no saved model ({_ABOUT} is not there); give the folder that `save` wrote"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); copy it again, or fit and save the model anew") from None
     number = about.get("format") if isinstance(about, dict) else None
     if not isinstance(number, int) or "sha256" not in about:

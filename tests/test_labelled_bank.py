@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from attnknn.artifacts import BANK, Embeddings
 from attnknn.errors import InputError
 from attnknn.evidence import gather_evidence
-from attnknn.labelled_bank import SIZES, LabelledBank
+from attnknn.labelled_bank import SIZES, LabelledBank, class_sums
 from attnknn.memory import memory, search
 
 
@@ -35,6 +35,18 @@ def assert_same(bank: LabelledBank, anew: LabelledBank, queries: np.ndarray) -> 
     np.testing.assert_array_equal(ids, bank.ids[others])
     np.testing.assert_array_equal(near.labels, wanted.labels)
     np.testing.assert_allclose(near.given("agreement"), wanted.given("agreement"), atol=1e-6)
+    if len(bank) > 4:
+        some = np.array([1, len(bank) - 1])
+        for of, expected in zip(bank.classes(bank.ids[some]), anew.classes(some), strict=True):
+            np.testing.assert_allclose(of, expected, atol=1e-6)
+        np.testing.assert_array_equal(
+            bank.around(queries, 2, (), without=bank.ids[some])[0],
+            bank.ids[anew.around(queries, 2, (), without=some)[0]],
+        )
+        for of, expected in zip(
+            bank.relabelled(bank.ids[some], 0).classes(), anew.relabelled(some, 0).classes(), strict=True
+        ):
+            np.testing.assert_allclose(of, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 40, 300])
@@ -84,7 +96,8 @@ def test_a_graph_that_hides_what_it_forgot_serves_as_well() -> None:
 def test_what_is_not_there_cannot_be_forgotten() -> None:
     z, y, weight = rows(20)
     bank = LabelledBank.build(z, y, weight, 3)
-    bank.forget(np.array([4]))
+    bank.forget(np.array([4, 4]))
+    assert_same(bank, built_anew(bank, z, y, weight), z[:5])
     with pytest.raises(InputError, match="ids: 4, 77 not in the memory"):
         bank.forget(np.array([3, 4, 77]))
     with pytest.raises(InputError, match="fewer than two rows would be left"):
@@ -92,3 +105,10 @@ def test_what_is_not_there_cannot_be_forgotten() -> None:
     assert len(bank) == 19
     with pytest.raises(InputError, match="n_samples = 1"):
         LabelledBank.build(z[:1], y[:1], weight[:1], 3)
+
+
+def test_sums_of_classes_are_those_of_a_loop() -> None:
+    z, y, _ = rows(5000)
+    weight = np.random.default_rng(1).uniform(0.5, 3, 5000)
+    expected = [sum(w * row for row, label, w in zip(z, y, weight, strict=True) if label == c) for c in range(3)]
+    np.testing.assert_allclose(class_sums(z, y, weight, 3), expected, rtol=1e-4, atol=1e-3)
