@@ -9,7 +9,9 @@ import shlex
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,9 @@ from test_model import iris_csv, picture_encoder, picture_folders, save_npy
 from typer.testing import CliRunner, Result
 
 from attnknn.cli import app
+from attnknn.commands.arguments import check_pipe
 from attnknn.doctor import examine
+from attnknn.errors import InputError
 from attnknn.model.model import Model
 
 COMMAND = [sys.executable, "-c", "from attnknn.cli import app; app()"]
@@ -133,6 +137,7 @@ def test_many_batches_are_one_answer(made: Path, tmp_path: Path) -> None:
     read = pd.read_csv(io.StringIO(out))
     assert len(read) == 3200
     assert read["label"].tolist()[:80] * 40 == read["label"].tolist()
+    assert read["input"].tolist() == [f"long.npy row {i}" for i in range(3200)]
     lines = ["a,b,c", *(f"{row[0]},{row[1]},{row[2]}" for row in z)]
     again = succeeded("predict", made / "vectors", "-", given="\n".join(lines))
     assert pd.read_csv(io.StringIO(again))["label"].tolist() == read["label"].tolist()
@@ -232,6 +237,11 @@ def test_rows_that_are_added_are_found_and_can_be_forgotten(copied: Path) -> Non
 def test_rows_of_a_table_are_added_by_their_column(copied: Path) -> None:
     frame = pd.read_csv(copied / "iris.csv").head(4)
     frame.to_csv(copied / "new.csv", index=False)
+    hole = frame.assign(target=["setosa", None, "setosa", "setosa"])
+    hole.to_csv(copied / "hole.csv", index=False)
+    assert "hole.csv line 3: no label in column 'target'" in refused(
+        "add", copied / "table", copied / "hole.csv", "--target", "target"
+    )
     succeeded("add", copied / "table", copied / "new.csv", "--target", "target")
     model = Model.load(copied / "table")
     assert model.classifier.classes_[model.classifier.memory_.y[-4:]].tolist() == frame["target"].tolist()
@@ -239,6 +249,148 @@ def test_rows_of_a_table_are_added_by_their_column(copied: Path) -> None:
     succeeded("add", copied / "pictures", picture, "--label", "right")
     shown = Model.load(copied / "pictures").examples.picture(-1)
     np.testing.assert_array_equal(shown, np.asarray(Image.open(picture)))
+
+
+def test_vectors_of_a_csv_are_added_by_a_column_beside_them(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnknn.model.inputs.BATCH", 7)
+    way = ["up", "down", "down"] * 6 + ["up", "down"]
+    z = np.random.default_rng(0).normal(size=(20, 3))
+    pd.DataFrame(z, columns=list("abc")).assign(way=way).to_csv(copied / "new.csv", index=False)
+    succeeded("add", copied / "vectors", copied / "new.csv", "--target", "way")
+    save_npy(copied / "z20.npy", z)
+    save_npy(copied / "way.npy", np.array(way))
+    succeeded("add", copied / "vectors", copied / "z20.npy", "--rows", copied / "way.npy")
+    classifier = Model.load(copied / "vectors").classifier
+    assert classifier.classes_[classifier.memory_.y[-40:]].tolist() == way * 2
+    np.testing.assert_allclose(classifier.memory_.vectors()[-40:-20], classifier.memory_.vectors()[-20:], atol=1e-6)
+
+
+def test_fit_hands_its_options_on(made: Path, tmp_path: Path) -> None:
+    text = (made / "iris.csv").read_text().replace(",", ";").replace("short", "?")
+    (tmp_path / "t.csv").write_text(text)
+    layout = ("--separator", ";", "--missing", "?", "--drop", "sepal width (cm)")
+    flags = ("-k", 4, "--weights", "uniform", "--metric", "cosine", "--no-prototypes", "--seed", 3)
+    succeeded("fit", tmp_path / "t.csv", "-o", tmp_path / "m", "--target", "target", *layout, *flags)
+    model = Model.load(tmp_path / "m")
+    expected = {"n_neighbors": 4, "weights": "uniform", "metric": "cosine", "prototypes": False, "random_state": 3}
+    assert {name: model.classifier.get_params()[name] for name in expected} == expected
+    assert "sepal width (cm)" not in model.input.columns
+    assert model.examples.table["kind"].dropna().unique().tolist() == ["long"]
+    piped = succeeded("predict", tmp_path / "m", "-", given=text)  # it knows the separator
+    labels = pd.read_csv(io.StringIO(piped))["label"].tolist()
+    assert (
+        labels == pd.read_csv(io.StringIO(succeeded("predict", tmp_path / "m", tmp_path / "t.csv")))["label"].tolist()
+    )
+
+
+def test_of_two_who_fit_at_once_the_slower_replaces_nothing(made: Path, tmp_path: Path, monkeypatch) -> None:
+    import shutil
+
+    from attnknn.model import teach
+
+    def slow(*given: Any, **settings: Any) -> Any:
+        shutil.copytree(made / "vectors", tmp_path / "m")
+        return teach_it(*given, **settings)
+
+    teach_it = teach.teach
+    monkeypatch.setattr(teach, "teach", slow)
+    command = ("fit", made / "iris.csv", "--target", "target", "--weights", "uniform", "-o", tmp_path / "m")
+    assert "a model is there already" in refused(*command)
+    assert Model.load(tmp_path / "m").input.kind == "vectors"
+
+
+def test_a_model_is_read_whole_while_another_is_saved_in_its_place(copied: Path, monkeypatch) -> None:
+    from attnknn import saved_model
+
+    other, digest = Model.load(copied / "vectors"), saved_model._digest
+    other.forget([0])
+
+    def slow(path: Path) -> str:
+        monkeypatch.setattr(saved_model, "_digest", digest)
+        other.save(copied / "vectors")
+        return digest(path)
+
+    monkeypatch.setattr(saved_model, "_digest", slow)
+    assert len(Model.load(copied / "vectors").classifier.memory_) == 71
+
+
+def test_what_is_interrupted_while_it_saves_has_changed_nothing(copied: Path, monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnknn.model.examples.Examples.save", interrupted)
+    flags = ("--target", "target", "--weights", "uniform", "--force")
+    for command in (
+        ("forget", copied / "vectors", 3),
+        ("add", copied / "vectors", copied / "z.npy", "--label", "up"),
+        ("fit", copied / "iris.csv", "-o", copied / "vectors", *flags),
+    ):
+        assert attnknn(*command).exit_code == 130
+    assert Model.load(copied / "vectors").rows_of([3])[0]["title"]
+    assert len(Model.load(copied / "vectors").classifier.memory_) == 72
+    assert not [path for path in copied.iterdir() if path.name.endswith((".draft", ".old"))]
+
+
+def test_an_answer_says_that_it_abstains(made: Path, tmp_path: Path) -> None:
+    classifier = Model.load(made / "vectors").classifier
+    classifier.set_params(abstain=0.9).save(tmp_path / "m")
+    rows = list(csv.DictReader(io.StringIO(succeeded("predict", tmp_path / "m", made / "z.npy"))))
+    assert [row["abstains"] for row in rows] == [str(of) for of in classifier.abstains(np.load(made / "z.npy"))]
+    assert {row["abstains"] for row in rows} == {"True", "False"}
+
+
+def test_explain_goes_on_to_the_next_file(made: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(made / "iris.csv", dtype=str)
+    for i, columns in enumerate((list(frame), list(frame)[::-1])):  # in any order
+        frame.iloc[i : i + 1][columns].to_csv(tmp_path / f"{i}.csv", index=False)
+    files = (tmp_path / "0.csv", tmp_path / "1.csv")
+    told = [json.loads(line) for line in succeeded("explain", made / "table", *files, "--json").splitlines()]
+    whole = [
+        json.loads(line) for line in succeeded("explain", made / "table", made / "iris.csv", "--json").splitlines()
+    ]
+    assert [of["input"] for of in told] == ["0.csv line 2", "1.csv line 2"]
+    assert [of["confidence"] for of in told] == pytest.approx([of["confidence"] for of in whole[:2]])
+    assert [of["row"] for of in told] == [of["row"] for of in whole[:2]]
+
+
+def test_keep_going_leaves_out_rows_far_away_and_pictures_that_are_not_there(made: Path, tmp_path: Path) -> None:
+    far = np.zeros((3, 3))
+    far[1] = 1e20
+    done = attnknn("predict", made / "vectors", save_npy(tmp_path / "far.npy", far), "--keep-going")
+    assert done.exit_code == 1
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", "far.npy row 0", "far.npy row 2"]
+    assert "left out: far.npy row 1: values beyond ±1e+15" in done.stderr
+    picture = made / "images/left/0.png"
+    done = attnknn("predict", made / "pictures", tmp_path / "gone.png", picture, "--keep-going")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 2)
+    assert "gone.png: no such file" in done.stderr
+
+
+def test_odd_names_of_pictures(made: Path, tmp_path: Path) -> None:
+    picture = (made / "images/left/0.png").read_bytes()
+    names = [" lead and trail .png", 'comma, "quote".PNG', os.fsdecode(b"\xff.png")]
+    for name in (*names, ".hidden.png", "notes.txt"):
+        (tmp_path / name).write_bytes(picture)
+    rows = list(csv.DictReader(io.StringIO(succeeded("predict", made / "pictures", tmp_path))))
+    assert {Path(row["input"]).name for row in rows} == {*names[:2], "\\xff.png"}
+    piped = succeeded("predict", made / "pictures", "-", given=f"{tmp_path / names[0]}\r\n\n{tmp_path / names[1]}\n")
+    assert [row["input"] for row in csv.DictReader(io.StringIO(piped))] == [str(tmp_path / name) for name in names[:2]]
+
+
+def test_nobody_is_waited_for_at_a_terminal_or_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, message in ((None, "is closed"), (types.SimpleNamespace(isatty=lambda: True), "is a terminal")):
+        monkeypatch.setattr(sys, "stdin", given)
+        with pytest.raises(InputError, match=f"standard input {message}"):
+            check_pipe(["-"])
+        check_pipe(["a.csv"])
+
+
+def test_what_a_machine_cannot_hold_is_said_in_a_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attnknn.commands.predict.load", full)
+    assert "out of memory" in refused("predict", made / "vectors", made / "z.npy")
 
 
 def test_two_who_change_a_model_at_once_lose_nothing(copied: Path) -> None:
@@ -273,6 +425,10 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     Image.new("L", (1, 1)).save(f / "dot.png")
     Image.new("1", (20_000, 10_000)).save(f / "huge.png")
     (f / "nothing").mkdir(exist_ok=True)
+    (f / "folder.csv").mkdir(exist_ok=True)
+    (f / "folder.png").mkdir(exist_ok=True)
+    np.savez(f / "several.npz", np.zeros(80))
+    (f / "several.npz").rename(f / "several.npy")
     v, t, p = f / "vectors", f / "table", f / "pictures"
     return [
         (("predict", f / "none", f / "z.npy"), "no saved model"),
@@ -289,6 +445,14 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", v, f / "z.npy", "-o", f / "a.xls"), "ends with none of .csv, .jsonl, .parquet"),
         (("predict", v, f / "z.npy", "-o", f / "a.csv", "--json"), "--json writes JSON lines"),
         (("predict", v, f / "z.npy", "--alpha", 1.5), "--alpha: 1.5"),
+        (("predict", v, f / "z.npy", "-o", f / "folder.csv"), "folder.csv is a folder; name a file"),
+        (("explain", v, f / "z.npy", "-o", f / "folder.png"), "folder.png is a folder; name a file"),
+        (("predict", v, f / "several.npy"), "several arrays"),
+        (("fit", f / "z.npy", "--rows", f / "several.npy", "-o", f / "m"), "several arrays"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--seed", -1), "seed: -1"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 different ones in 3 rows"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--rows", f / "rows.csv"), "--rows"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--encoder", f / "encoder"), "--encoder"),
         (("predict", t, f / "other.csv"), "no column"),
         (("predict", t, f / "z.npy"), "this model reads a CSV file"),
         (("predict", t, f / "empty.csv"), "empty"),
@@ -308,12 +472,20 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("add", v, f / "z.npy"), "say what they are with --label, --target or --rows"),
         (("add", v, f / "z.npy", "--label", "sideways"), "no class of this model, which knows down, up"),
         (("add", v, f / "nan.npy", "--label", "up"), "NaN"),
+        (("add", v, f / "z.npy", f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
+        (("add", v, f / "z.npy", "--rows", save_npy(f / "y2.npy", np.array(["up", "down"]))), "2 labels for 80 rows"),
+        (("add", v, f / "z.npy", "--rows", save_npy(f / "y99.npy", np.array(["up"] * 99))), "99 labels for 80 rows"),
+        (("add", v, f / "z.npy", "--label", "up", "--target", "way"), "--label and --target given"),
         (("add", v, f / "z.npy", "--rows", f / "words.csv"), "name that of the labels with --target"),
         (("add", v, f / "z.npy", "--target", "way"), "these have no columns"),
         (("add", t, f / "iris.csv", "--target", "species"), "no column 'species'"),
         (("add", p, f / "dot.png", "--label", "left"), "1×1 pixels"),
         (("add", f / "none", f / "z.npy", "--label", "up"), "no saved model"),
         (("forget", v, 999), "id 999: not in the memory"),
+        (("forget", v, 10**30), f"id {10**30}: not in the memory"),
+        (("forget", v, 3, 72), "id 72: not in the memory"),
+        (("forget", v, "-"), "ids: none given"),
+        (("forget", v, "²"), "ids: ²; give whole numbers"),
         (("forget", v, "all"), "ids: all; give whole numbers"),
         (("forget", v, "../x"), "give whole numbers"),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
@@ -328,13 +500,17 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
 
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(copied: Path) -> None:
     calls = bad_calls(copied)
-    before = {path: path.read_bytes() for path in sorted(copied.rglob("*")) if path.is_file()}
+
+    def files() -> dict[Path, bytes]:
+        found = (path for path in copied.rglob("*") if path.is_file() and path.suffix != ".lock")
+        return {path: path.read_bytes() for path in found}
+
+    before = files()
     for call, message in calls:
         line = refused(*call)
         assert message in line, f"{call}: {line}"
         assert "Traceback" not in line
-    after = {path: path.read_bytes() for path in sorted(copied.rglob("*")) if path.is_file()}
-    assert {k: v for k, v in after.items() if k.suffix != ".lock"} == before
+    assert files() == before
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(made: Path) -> None:

@@ -79,6 +79,7 @@ def test_rows_kept_out_are_a_share_of_each_class_and_no_others() -> None:
     assert (kept_out(labels, 0.2, 3) == out).all()
     assert (kept_out(labels, 0.2, 4) != out).any()
     assert not kept_out(labels, 0.0, 3).any()
+    assert kept_out(np.zeros(100, str), 0.29, 3).sum() == 29  # 0.29 times 100 is less in float64
 
 
 def test_scores_are_those_of_cases_that_are_in_no_memory(table: tuple[Path, Model, dict]) -> None:
@@ -151,6 +152,45 @@ def test_pictures_of_another_size_and_colour_become_those_of_the_encoder() -> No
     assert colour.decode(buffer.getvalue(), "grey.png").tolist() == np.full((3, 8, 8), 9).tolist()
 
 
+def encoded(image: Image.Image, kind: str = "PNG", **given: object) -> bytes:
+    image.save(buffer := io.BytesIO(), kind, **given)
+    return buffer.getvalue()
+
+
+def test_pictures_are_upright_as_the_camera_says() -> None:
+    given = Pictures(picture_encoder())
+    pixels = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
+    upright = Image.fromarray(pixels)
+    turned = {  # orientation: what the camera wrote
+        1: pixels, 2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1],
+        5: pixels.T, 6: np.rot90(pixels), 7: pixels[::-1, ::-1].T, 8: np.rot90(pixels, -1),
+    }  # fmt: skip
+    for orientation, stored in turned.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        for kind in ("PNG", "TIFF", "WEBP"):
+            lossless = {"lossless": True} if kind == "WEBP" else {}
+            data = encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **lossless)
+            np.testing.assert_allclose(given.decode(data, kind)[0], pixels, atol=1, err_msg=f"{kind} {orientation}")
+    exif[0x0112] = 99
+    assert (given.decode(encoded(upright, exif=exif), "odd") == pixels).all()
+    assert (given.decode(encoded(upright, exif=b"Exif\0\0damaged"), "damaged") == pixels).all()
+
+
+def test_pictures_of_any_kind_are_what_a_viewer_shows_first() -> None:
+    given = Pictures(picture_encoder())
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
+    grey = Image.fromarray(pixels)
+    for data in (
+        *(encoded(grey.convert(mode)) for mode in ("L", "LA", "P", "RGB", "RGBA")),
+        encoded(grey.convert("P"), "GIF", save_all=True, append_images=[grey.rotate(90).convert("P")]),
+        encoded(grey.convert("CMYK"), "TIFF"),
+    ):
+        np.testing.assert_allclose(given.decode(data, "x")[0], pixels, atol=1)
+    with pytest.raises(InputError, match="I;16 pixels; convert"):
+        given.decode(encoded(Image.fromarray(pixels.astype(np.uint16))), "x")
+
+
 def test_large_pictures_are_kept_small() -> None:
     given = Pictures(picture_encoder())
     kept = given.examples(Batch(["a"], np.zeros((1, 1, 200, 100), np.uint8))).images
@@ -161,6 +201,9 @@ def test_large_pictures_are_kept_small() -> None:
 def test_official_test_folders_are_the_test_cases(tmp_path: Path) -> None:
     picture_folders(tmp_path / "images/train")
     picture_folders(tmp_path / "images/test", 4)
+    picture_folders(tmp_path / "more", 2)
+    (tmp_path / "more/left").rename(tmp_path / "images/test/elsewhere")  # a class that nobody was taught
+    picture_folders(tmp_path / "images/train/.cache", 1)
     picture_encoder().save(tmp_path / "encoder")
     model, about = teach(tmp_path / "images", encoder=tmp_path / "encoder", **FAST)
     assert (about["memory"], about["test"], len(model.examples.images)) == (24, 8, 24)
@@ -187,6 +230,33 @@ def test_of_a_split_the_bank_is_the_memory_and_the_others_teach_or_test(tmp_path
     np.testing.assert_array_equal(model.examples.images, split.x[:60])
 
 
+def test_a_split_of_a_table_is_read_by_its_schema_and_encoder(tmp_path: Path) -> None:
+    iris_csv(tmp_path / "iris.csv")
+    frame = pd.read_csv(tmp_path / "iris.csv", dtype=str)
+    names = frame.pop("target")
+    schema = fit_schema(frame, kinds(frame), np.ones(150, bool))
+    x = schema.encode(frame)
+    classes, y = np.unique(names, return_inverse=True)
+    part = np.resize(np.array([BANK, BANK, FIT, VAL, TEST], np.int8), 150)
+    Split(x, y, part, tuple(classes), schema.features, schema.plain()).save(tmp_path / "split")
+    encoder = Encoder("mlp", (x.shape[1],), 0, [4], embed_dim=2).eval()
+    encoder.save(tmp_path / "encoder")
+    teach(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)[0].save(tmp_path / "model")
+    model = Model.load(tmp_path / "model")
+    (batch,) = model.input.batches([str(tmp_path / "iris.csv")])
+    np.testing.assert_allclose(model.input.vectors(batch), embed(encoder, x)[0], atol=1e-6)
+    assert model.examples.row(0)["kind"] == frame["kind"][0]
+
+
+def test_cases_may_lack_a_class(tmp_path: Path) -> None:
+    z = np.random.default_rng(0).normal(size=(43, 3))
+    y = save_npy(tmp_path / "y.npy", np.array(["b"] * 20 + ["c"] * 20 + ["a"] * 3))
+    model, about = teach(save_npy(tmp_path / "z.npy", z), rows=y, test=0.2, **FAST)
+    assert (about["classes"], about["test"]) == (3, 8)  # too few of a
+    model.save(tmp_path / "m")
+    assert Model.load(tmp_path / "m").cases.labels.tolist() == model.cases.labels.tolist() == ["b"] * 4 + ["c"] * 4
+
+
 @pytest.mark.parametrize("scale", ["standard", "quantile"])
 def test_decoded_columns_are_those_that_were_encoded(tmp_path: Path, scale: str) -> None:
     iris_csv(tmp_path / "iris.csv")
@@ -210,7 +280,7 @@ def test_rows_that_come_and_go_take_their_looks_along(table: tuple[Path, Model, 
     new = batch.take([0, 1])
     ids = model.add(new, model.labels(["setosa", "virginica"]))
     assert ids == [120, 121]
-    model.forget([0, 120, 7])
+    model.forget([0, 120, 7, 7])
     assert model.rows_of([121])[0]["kind"] == new.values["kind"].iloc[1]
     assert model.rows_of([1])[0] == {k: None if v != v else v for k, v in before.iloc[1].items()}
     assert len(model.examples.table) == len(model.classifier.memory_) == 119
@@ -222,6 +292,30 @@ def test_rows_that_come_and_go_take_their_looks_along(table: tuple[Path, Model, 
     again = Model.load(folder / "changed")
     assert again.rows_of([121]) == model.rows_of([121])
     assert again.add(new.take([0]), again.labels(["setosa"])) == [122]
+
+
+def test_looks_are_read_as_they_were_written(tmp_path: Path) -> None:
+    looks = Examples(
+        table=pd.DataFrame({"a": ["None", "1.0", np.nan], "b, c": ['"', "NULL", "two\nlines"]}, dtype=object)
+    )
+    looks.save(tmp_path, "memory")
+    again = Examples.load(tmp_path, "memory", 3)
+    assert [again.row(at) for at in range(3)] == [looks.row(at) for at in range(3)]
+    with pytest.raises(InputError, match="memory are not 4"):
+        Examples.load(tmp_path, "memory", 4)
+    more = looks.joined(Examples(table=pd.DataFrame({"d": ["x"], "a": ["y"]})), 1)
+    assert more.row(3) == {"a": "y", "b, c": None}
+    assert looks.take(np.array([2, 0])).joined(looks, 3).row(1) == looks.row(0)
+
+
+def test_pictures_come_in_batches(pictures: tuple[Path, Model, dict]) -> None:
+    folder, model, _ = pictures
+    batches = list(model.input.batches([str(folder / "images"), str(folder / "images/left/0.png")], size=6))
+    assert [len(of.names) for of in batches] == [6, 6, 6, 6, 1]
+    assert [len(of.values) for of in batches] == [6, 6, 6, 6, 1]
+    names = [name for of in batches for name in of.names]
+    assert names[:24] == sorted(map(str, (folder / "images").rglob("*.png")))
+    np.testing.assert_array_equal(batches[-1].values[0], batches[0].values[0])
 
 
 def test_a_classifier_that_was_saved_alone_is_a_model_of_vectors(tmp_path: Path) -> None:
@@ -264,6 +358,19 @@ def test_a_row_of_the_memory_is_asked_for_as_if_it_were_not_in_it(table: tuple[P
     vector = left.classifier.memory_.vectors()[4:5] * left.classifier._unit + left.classifier._origin
     left.forget([4])
     np.testing.assert_allclose(left.classifier.predict_proba(vector)[0].max(), answer["confidence"], atol=1e-5)
+
+
+def test_what_no_neighbour_says_is_named_for_what_says_it() -> None:
+    X, y = load_iris(return_X_y=True)
+    for settings, expected in (
+        ({"weights": "distance"}, "class shares"),
+        ({"prototypes": False}, "class shares"),
+        ({}, "class means"),
+    ):
+        classifier = AttnKNNClassifier(7, max_iter=1, random_state=0, abstain=0.99, **settings).fit(X, y)
+        answers = Model(classifier, Vectors(4), Examples()).answers(classifier.explain(X[60:90]))
+        assert {answer["null"]["of"] for answer in answers} == {expected}
+        assert [answer["abstains"] for answer in answers] == classifier.abstains(X[60:90]).tolist()
 
 
 def test_words() -> None:
@@ -383,6 +490,8 @@ def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
         "fewer labels": (save("w.npy", np.zeros((19, 3))), {"rows": y}, "20 rows for 19 vectors"),
         "NaN": (save("nan.npy", nan), {"rows": y}, "nan.npy row 4: NaN"),
         "one dimension": (save("flat.npy", np.zeros(20)), {"rows": y}, "of shape \\(20,\\)"),
+        "complex": (save("c.npy", np.zeros((20, 3), complex)), {"rows": y}, "complex128 of shape"),
+        "seed": (z, {"rows": y, "seed": 2**32}, "seed: 4294967296"),
         "objects": (save("o.npy", np.array([["a"]] * 20)), {"rows": y}, "numbers \\(rows, dimensions\\)"),
         "text": (folder / "text.npy", {"rows": y}, "no array that numpy can read"),
         "no encoder": (folder / "pictures", {}, "needs --encoder"),

@@ -40,20 +40,28 @@ def load(folder: Path) -> "Model":
 @contextmanager
 def changed(folder: Path) -> Iterator["Model"]:
     """A model to be changed: written again when the block ends well, while no other process changes it."""
+    require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
+    with alone(folder):
+        model = load(folder)
+        yield model
+        model.save(folder)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """While no other process writes to a model's folder."""
     from filelock import FileLock, Timeout
 
-    require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
-    lock = FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=60)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with lock:
-            model = load(folder)
-            yield model
-            model.save(folder)
+        with FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=60):
+            yield
     except Timeout:
         raise InputError(f"{folder}: another process has been changing it for a minute; try again") from None
 
 
 def check_pipe(inputs: list[str]) -> None:
     """Refuse to wait for what nobody will type."""
-    if "-" in inputs and sys.stdin.isatty():
-        raise InputError("-: standard input is a terminal; put something into the pipe, or name files")
+    if "-" in inputs and (sys.stdin is None or sys.stdin.isatty()):
+        what = "closed" if sys.stdin is None else "a terminal"
+        raise InputError(f"-: standard input is {what}; put something into the pipe, or name files")

@@ -38,7 +38,8 @@ def add(
         labels = _labels(known, batches, label, target, rows)
         at, ids = 0, []
         for batch in batches:
-            ids += known.add(batch, labels[at : at + len(batch.names)])
+            given = batch if target is None or rows is not None else batch.without(target)
+            ids += known.add(given, labels[at : at + len(batch.names)])
             at += len(batch.names)
         left = len(known.classifier.memory_)
     if as_json:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from attnknn.commands.arguments import AS_JSON, INPUTS, MODEL, check_pipe, load
 from attnknn.commands.shown import show
-from attnknn.errors import InputError, require
+from attnknn.errors import require
 from attnknn.files import new_file
 from attnknn.model.words import beside, percent, sentence, what_changes
 
@@ -31,6 +31,7 @@ def explain(
 ) -> None:
     """Say which examples decided, with what weight, and what would change the decision."""
     require(output is None or output.suffix.lower() == ".png", f"--output: {output}; a picture is a .png file")
+    require(output is None or not output.is_dir(), f"--output: {output} is a folder; name a file")
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
     check_pipe(inputs)
     known = load(model)
@@ -69,12 +70,24 @@ def explain(
 
 def _first(model: "Model", inputs: list[str], most: int) -> tuple[list[str], "Examples", Any]:
     """Names, looks and vectors of the first rows."""
-    from attnknn.model.inputs import Batch
+    import numpy as np
+    import pandas as pd
 
+    names: list[str] = []
+    examples: list[Examples] = []
+    vectors: list[Any] = []
     for batch in model.input.batches(inputs):
-        some: Batch = batch.take(list(range(min(most, len(batch.names)))))
-        return some.names, model.input.examples(some), model.given(some)
-    raise InputError(f"{', '.join(inputs)}: nothing to explain")
+        some = batch.take(range(min(most - len(names), len(batch.names))))
+        names += some.names
+        examples.append(model.input.examples(some))
+        vectors.append(model.given(some))
+        if len(names) >= most:
+            break
+    require(bool(names), f"{', '.join(inputs)}: nothing to explain")
+    looks = examples[0]
+    for more, rows in zip(examples[1:], vectors[1:], strict=True):
+        looks = looks.joined(more, len(rows))
+    return names, looks, np.concatenate(vectors) if isinstance(vectors[0], np.ndarray) else pd.concat(vectors)
 
 
 def _own(asked: "Examples", i: int) -> dict[str, Any]:

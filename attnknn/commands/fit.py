@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from attnknn.commands.arguments import AS_JSON, MISSING, SEPARATOR, layout_of
+from attnknn.commands.arguments import AS_JSON, MISSING, SEPARATOR, alone, layout_of
 from attnknn.errors import InputError, require
 
 
@@ -61,7 +61,9 @@ def fit(
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None
-    model.save(output)
+    with alone(output):
+        _check_output(output, force)  # somebody may have been faster
+        model.save(output)
     if as_json:
         typer.echo(json.dumps({"model": str(output), **about}, ensure_ascii=False))
         return

@@ -102,6 +102,7 @@ def told_rows(
 def _kind(output: Path | None, as_json: bool) -> str:
     if output is None:
         return ".jsonl" if as_json else ".csv"
+    require(not output.is_dir(), f"--output: {output} is a folder; name a file")
     kind = output.suffix.lower()
     require(kind in FORMATS, f"--output: {output} ends with none of {', '.join(FORMATS)}; name it so")
     require(not as_json or kind == ".jsonl", f"--json writes JSON lines; name --output so, not {output}")
@@ -115,6 +116,7 @@ def _written(output: Path | None, kind: str) -> Iterator[Callable[[list[Row]], N
     """What writes rows, batch by batch; a file takes its name once it is whole."""
     writer = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}[kind]
     if output is None:
+        require(sys.stdout is not None, "standard output is closed; name a file with --output")
         with writer(sys.stdout.buffer) as write:
             yield write
         return

@@ -1,5 +1,6 @@
 """What people have, as vectors: pictures, rows of a table, or vectors themselves."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ class Batch:
         """Some of them."""
         values = self.values.iloc[rows] if hasattr(self.values, "iloc") else self.values[rows]
         return Batch([self.names[row] for row in rows], values)
+
+    def without(self, column: str) -> "Batch":
+        """All of them, a column of their data frame left out."""
+        return Batch(self.names, self.values.drop(columns=column))
 
 
 @dataclass(frozen=True)
@@ -174,10 +179,10 @@ class Pictures:
         """
         names: list[str] = []
         images: list[np.ndarray] = []
-        for path in picture_files(sources):
+        for path in picture_files(sources, failed):
             try:
                 images.append(self.read(path))
-                names.append(str(path))
+                names.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
             except InputError as error:
                 if failed is None:
                     raise
@@ -260,21 +265,36 @@ def open_vectors(path: Path) -> np.ndarray:
     Raises:
         InputError: it is missing, no such array, or empty.
     """
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; correct the path") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
-    require(isinstance(array, np.ndarray), f"{path}: several arrays; give a .npy file with one")
+    array = open_array(path)
     fits = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu"
     require(fits, f"{path}: {array.dtype} of shape {array.shape}; numbers (rows, dimensions) are needed")
     require(len(array) > 0, f"{path}: no rows; give a file with rows")
     return array
 
 
-def picture_files(sources: Sequence[str]) -> Iterator[Path]:
+def open_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, memory-mapped.
+
+    Raises:
+        InputError: it is missing, or no such file.
+    """
+    try:
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; correct the path") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"{path}: several arrays; give a .npy file with one")
+    return array
+
+
+def picture_files(sources: Sequence[str], failed: Callable[[InputError], None] | None = None) -> Iterator[Path]:
     """Files as named, the pictures under folders in the order of their names, and paths told on standard input.
+
+    Args:
+        failed: told of paths that are not there; None raises.
 
     Raises:
         InputError: a path is not there, or a folder has no picture.
@@ -284,7 +304,12 @@ def picture_files(sources: Sequence[str]) -> Iterator[Path]:
             yield from (Path(line.rstrip("\r\n")) for line in sys.stdin if line.strip())
             continue
         path = Path(source)
-        require(path.exists(), f"{path}: no such file or folder; correct the path")
+        if not path.exists():
+            error = InputError(f"{path}: no such file or folder; correct the path")
+            if failed is None:
+                raise error
+            failed(error)
+            continue
         if not path.is_dir():
             yield path
             continue

@@ -11,11 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from attnknn.bank_input import LARGEST
 from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
 from attnknn.explanation import Explanation
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Batch, Input, Vectors, load_input, save_input
+from attnknn.saved_model import unswapped
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 _FEW = 10  # neighbours whose going would change an answer, up to which that is what is told
@@ -59,6 +61,10 @@ class Model:
         Raises:
             InputError: there is none, or it is damaged.
         """
+        return unswapped(folder, lambda: cls._read(folder))
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
         classifier = AttnKNNClassifier.load(folder)
         inner = folder / _FOLDER
         if not inner.is_dir():
@@ -126,14 +132,23 @@ class Model:
         Raises:
             InputError: an id is not there.
         """
-        names = np.asarray(ids, dtype=np.int64)
-        at = self.classifier.memory_.at(names)
-        require(bool((at >= 0).all()), f"id {', '.join(map(str, names[at < 0][:10]))}: not in the memory")
-        return at.tolist()
+        memory = self.classifier.memory_
+        named = [row if 0 <= row < memory.next_id else -1 for row in ids]  # numpy has no larger ones than int64
+        at = memory.at(np.array(named, dtype=np.int64)).tolist()
+        missing = [str(row) for row, place in zip(ids, at, strict=True) if place < 0]
+        require(not missing, f"id {', '.join(missing[:10])}: not in the memory")
+        return at
 
     def given(self, batch: Batch) -> Any:
-        """What the classifier takes (B, D), of what was read."""
+        """What the classifier takes (B, D), of what was read.
+
+        Raises:
+            InputError: a row does not fit, or has too large values.
+        """
         vectors, names = self.input.vectors(batch), getattr(self.classifier, "feature_names_in_", None)
+        far = np.flatnonzero((np.abs(vectors) > LARGEST).any(1))
+        where = batch.names[far[0]] if len(far) else ""
+        require(not len(far), f"{where}: values beyond ±{LARGEST:g}; leave the row out, or scale it as the others are")
         if names is None:
             return vectors
         import pandas as pd

@@ -8,11 +8,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from attnknn.artifacts import BANK, TEST, Split
-from attnknn.errors import InputError, require
+from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
 from attnknn.metrics import scores
 from attnknn.model.examples import Examples
-from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, open_vectors
+from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, open_array, open_vectors
 from attnknn.model.model import Cases, Model
 
 _CASES = 2000  # test cases that are kept to be looked at
@@ -53,6 +53,7 @@ def teach(
         InputError: something is missing or does not fit.
     """
     require(0 <= test < 1, f"test: {test}; give a share of the rows from 0 to below 1")
+    require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
     if source.is_dir():
         what = "a split" if (source / "meta.json").is_file() else "a folder of pictures"
@@ -72,6 +73,8 @@ def teach(
     require(source.exists(), f"{source}: no such file or folder; correct the path")
     known = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
     require(known, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
+    for name, other in (("--rows", rows), ("--encoder", encoder)):
+        require(other is None, f"{name}: {other} given, but {source} is a table, which takes none; leave it out")
     given, batch, labels, part = _of_table(source, target, layout, drop, test, seed)
     return _fitted(given, given.vectors(batch), labels, part, given.examples(batch), seed, params)
 
@@ -245,12 +248,7 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         InputError: the file or the column is missing, or a label is.
     """
     if path.suffix.lower() == ".npy":
-        try:
-            labels = np.load(path, allow_pickle=False)
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file; correct the path") from None
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
+        labels = open_array(path)
         require(labels.ndim == 1 and labels.dtype.kind in "iuUb", f"{path}: labels are whole numbers or texts (rows,)")
         return labels.astype(str), None
     from attnknn.tables import read_csv, read_rows
