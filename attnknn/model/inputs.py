@@ -95,8 +95,10 @@ class Vectors:
         return values
 
     def examples(self, batch: Batch) -> Examples:
-        """There is nothing to look at."""
-        return Examples()
+        """There is nothing to look at; where the memory has columns beside its vectors, these stay empty."""
+        import pandas as pd
+
+        return Examples(table=pd.DataFrame(index=range(len(batch.values))))
 
     def plain(self) -> dict[str, Any]:
         """What JSON keeps."""

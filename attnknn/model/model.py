@@ -100,8 +100,13 @@ class Model:
 
     def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
         """Add rows to the memory; their ids."""
-        self.classifier.partial_fit(self.given(batch), labels)
-        self.examples = self.examples.joined(self.input.examples(batch))
+        return self.add_vectors(self.input.vectors(batch), self.input.examples(batch), labels)
+
+    def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
+        """Add rows whose vectors (B, D) are known, such as test cases; their ids."""
+        joined = self.examples.joined(examples)
+        self.classifier.partial_fit(self.named(vectors), labels)
+        self.examples = joined
         return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
 
     def forget(self, ids: Sequence[int]) -> None:
@@ -117,7 +122,11 @@ class Model:
 
     def given(self, batch: Batch) -> Any:
         """What the classifier takes (B, D), of what was read."""
-        vectors, names = self.input.vectors(batch), getattr(self.classifier, "feature_names_in_", None)
+        return self.named(self.input.vectors(batch))
+
+    def named(self, vectors: np.ndarray) -> Any:
+        """Vectors (B, D) with the names of their columns, where the classifier was taught names."""
+        names = getattr(self.classifier, "feature_names_in_", None)
         if names is None:
             return vectors
         import pandas as pd
