@@ -34,6 +34,10 @@ class Cases:
     labels: np.ndarray
     examples: Examples
 
+    def take(self, rows: np.ndarray) -> Self:
+        """Those at some positions."""
+        return type(self)(self.vectors[rows], self.labels[rows], self.examples.take(rows))
+
 
 @dataclass
 class Model:

@@ -6,6 +6,7 @@ Every public method may be called by several threads at once.
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -41,6 +42,7 @@ class Explorer:
         self._folder, self._allow_save = folder, allow_save and folder is not None
         self._lock, self._counting = SharedLock(), Lock()
         self._asked = Asked()
+        self._taken: dict[int, int] = {}  # test cases that were added, by their rows
         self._version = 0  # of the memory; it rises with every change
         self._scored: tuple[int, np.ndarray] | None = None
         self._take(model)
@@ -49,6 +51,7 @@ class Explorer:
         """Begin with a model as it was read."""
         self._model, self._looks = model, Looks(model)
         self._first = model.classifier.memory_.ids.copy()
+        self._taken = {}
         self._version += 1
         self._stamp = self._stamped()
         self._before = self._calibrated(self._case_probabilities())
@@ -186,7 +189,14 @@ class Explorer:
             now = self._calibrated(self._case_probabilities())
             state = self._state()
             changed = state["added"] + state["forgotten"] > 0
-            return {"now": now, "before": self._before if changed else None, "state": state}
+            told = {"now": now, "before": self._before if changed else None, "state": state}
+            return told | {"taken": len(self._cases_taken())}
+
+    def _cases_taken(self) -> list[int]:
+        """Test cases that are in the memory now."""
+        return sorted(
+            {case for row, case in self._taken.items() if self._model.classifier.memory_.at(np.array(row)) >= 0}
+        )
 
     def cases(
         self, of: str = "all", label: str = "", start: int = 0, count: int = 50, least: float = 0.8
@@ -233,6 +243,8 @@ class Explorer:
             chosen = self._model.labels([label])
             some = np.array([query.at])
             (row,) = self._model.add_vectors(query.vectors[some], query.examples.take(some), chosen)
+            if name.startswith("case/"):
+                self._taken[row] = query.at
             self._version += 1
             return {"id": row, "state": self._state()}
 
@@ -260,17 +272,19 @@ class Explorer:
             return {"state": self._state()}
 
     def save(self) -> dict[str, Any]:
-        """Write the model back to its folder."""
+        """Write the model back to its folder; test cases that were added to the memory are none any more."""
         if not self._allow_save or self._folder is None:
             raise Refusal(403, "saving is not allowed; start the server with --allow-save")
         with self._lock.writing():
             if self._stamped() != self._stamp:
                 raise Refusal(409, "the model on disk has been changed since it was read; go back to it first")
+            model, taken = self._model, self._cases_taken()
+            if taken:
+                kept = np.setdiff1d(np.arange(len(self._cases().labels)), taken)
+                model = replace(model, cases=self._cases().take(kept) if len(kept) else None)
             try:
-                self._model.save(self._folder)
+                model.save(self._folder)
             except OSError as error:
                 raise Refusal(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None
-            self._first = self._model.classifier.memory_.ids.copy()
-            self._stamp = self._stamped()
-            self._before = self._calibrated(self._case_probabilities())
+            self._take(model)
             return {"state": self._state()}

@@ -2,7 +2,8 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const HUES = ["#3b6fd4", "#e07b1f", "#2f9e5b", "#cf3f4f", "#8a5cc9", "#8a6246", "#d4569f", "#5f7a8c", "#a89a12", "#14a0b0"];
+const HUES = ["#3b6fd4", "#e07b1f", "#2f9e5b", "#cf3f4f", "#8a5cc9", "#8a6246", "#d4569f", "#5f7a8c", "#a89a12",
+  "#14a0b0"];
 const MORE = 24, MOST = 64, FIELDS = 6, PAGE = 48;
 let about = null;        // of the model
 let told = null;         // the answer on the page
@@ -152,7 +153,8 @@ function draw() {
 
 const sendPicture = (file) => attempt(async () => {
   const most = about.limits.image_bytes / 1e6;
-  if (file.size > 1e6 * most) throw new Error(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; at most ${most} are taken`);
+  const has = `${file.name} has ${(file.size / 1e6).toFixed(1)} MB`;
+  if (file.size > 1e6 * most) throw new Error(`${has}; at most ${most} are taken`);
   await send(file, file.type.startsWith("image/") ? file.type : "image/unknown");
 });
 
@@ -190,8 +192,10 @@ async function reset() {
 
 async function save() {
   if (!confirm("Write the changed model to its folder on disk?")) return;
-  about.state = (await api("/api/save", {})).state;
+  await api("/api/save", {});
+  about = await api("/api/model");  // test cases that are in the memory now are test cases no more
   drawChanges();
+  await route();
 }
 
 function drawChanges() {
@@ -222,7 +226,8 @@ function drawTrail() {
     && h("a", { href: `#case/${to}`, className: "button", id: `go ${sign}`, title: words, "aria-label": words }, sign);
   put($("trail"),
     trail.length > 1 && h("a", { href: `#${trail.at(-2)}`, className: "button", id: "back" }, "‹ Back"),
-    steps.flat(), step(Number(which) - 1, "←", "Previous test case"), step(Number(which) + 1, "→", "Next test case"));
+    steps.flat(),
+    step(Number(which) - 1, "←", "Previous test case"), step(Number(which) + 1, "→", "Next test case"));
 }
 
 function verdict() {
@@ -237,7 +242,7 @@ function verdict() {
 
 function setWords() {
   const { set } = told.answer;
-  if (!set.length) return "No class is likely enough to stand in the set that holds the truth nine times in ten.";
+  if (!set.length) return "The set that holds the truth nine times in ten is empty: usually it is surer.";
   if (set.length === about.classes.length) return "The set that holds the truth nine times in ten has every class.";
   const listed = set.slice(0, 12).join(", ") + (set.length > 12 ? `, and ${set.length - 12} more` : "");
   return `Nine times in ten the truth is in {${listed}}.`;
@@ -245,7 +250,8 @@ function setWords() {
 
 function drawBars(answer) {
   const was = (label) => before && before.answer.probabilities.find((of) => of.label === label).p;
-  const row = (name, colour, p, ...mark) => [name, bar(colour, p, ...mark), h("span", { className: "number" }, percent(p))];
+  const row = (name, colour, p, ...mark) =>
+    [name, bar(colour, p, ...mark), h("span", { className: "number" }, percent(p))];
   const rest = answer.probabilities.slice(6);
   return h("div", { className: "bars", id: "bars" },
     answer.probabilities.slice(0, 6).flatMap(({ label, p }) => row(labelled(label), hue(label), p,
@@ -259,7 +265,8 @@ function drawMoved(answer) {
   const was = before.answer;
   const still = was.prediction === answer.prediction && Math.abs(was.confidence - answer.confidence) < 0.0005;
   const words = still ? "The answer stays as it was."
-    : `The answer was ${was.prediction} (${percent(was.confidence)}) and is now ${answer.prediction} (${percent(answer.confidence)}).`;
+    : `The answer was ${was.prediction} (${percent(was.confidence)}) and is now ${answer.prediction} `
+      + `(${percent(answer.confidence)}).`;
   return h("p", { className: "moved", id: "moved" }, before.words, " ", words);
 }
 
@@ -271,11 +278,12 @@ function drawTurn() {
     return h("p", { className: "told", id: "turn" }, n === 0 ? `Nothing here: no neighbour speaks for ${of}.`
       : `Not these alone: without the ${n} that weigh most for ${of} it is still ${then}, as others take their place.`);
   }
-  const listed = turn.forget.slice(0, 12).flatMap((id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))]);
+  const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
   return h("div", { className: "told stack", id: "turn" },
-    h("p", {}, n === 1 ? "Without row " : `Without these ${n} rows: `, listed, n > 12 ? ", …" : "", n === 1 ? " " : ", ",
-      `it would be ${then}. Where they are shown, they are marked.`),
-    h("div", {}, h("button", { onclick: clicked(() => forget(turn.forget)) }, n === 1 ? "Forget it" : `Forget these ${n}`)));
+    h("p", {}, n === 1 ? "Without row " : `Without these ${n} rows: `, turn.forget.slice(0, 12).flatMap(link),
+      n > 12 ? ", …" : "", n === 1 ? " " : ", ", `it would be ${then}. Where they are shown, they are marked.`),
+    h("div", {}, h("button", { id: "forget-these", onclick: clicked(() => forget(turn.forget)) },
+      n === 1 ? "Forget it" : `Forget these ${n}`)));
 }
 
 function drawAnswer() {
@@ -290,13 +298,14 @@ function drawAnswer() {
       h("div", { className: "stack" },
         h("p", { className: "says", id: "says" }, answer.prediction, h("small", {}, `, ${sure(answer.confidence)}`)),
         verdict(),
-        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} the model would rather not answer.`))),
+        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it would rather not say.`))),
     h("p", { id: "set" }, setWords()),
     drawMoved(answer),
     drawBars(answer),
     h("div", { className: "row" },
       h("button", { id: "what-if", onclick: clicked(whatIf) }, "What would change this?"),
-      ours && h("button", { id: "forget", onclick: clicked(() => forget([Number(query.slice(7))])) }, "Forget this row")),
+      ours && h("button", { id: "forget-this", onclick: clicked(() => forget([Number(query.slice(7))])) },
+        "Forget this row")),
     drawTurn(),
     !ours && h("div", { className: "row" },
       h("label", { htmlFor: "add-label" }, "Add to memory as"), choose,
@@ -372,7 +381,8 @@ function strip(example, asked) {
 function drawNeighbours() {
   const { answer: { neighbours, rest, null: held }, example } = told;
   const fields = values(example);
-  const lighter = rest.count && `${many(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""} ${percent(rest.weight)} of the weight. `;
+  const hold = `${many(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""}`;
+  const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
     lighter,
     held > 0.0005 && `${percent(held)} ${lighter ? "" : "of the weight "}is held back for what no neighbour shows. `,
@@ -416,16 +426,17 @@ function drawNeighbour({ id, label, distance, weight, example }, _, all) {
 function drawForm() {
   const chance = about.cases && h("button", { type: "button", id: "chance",
     onclick: () => { location.hash = `#case/${Math.floor(Math.random() * about.cases)}`; } }, "A test case by chance");
-  const words = { images: "Ask for another picture", table: "Change the row and ask", vectors: "Change the vector and ask" };
-  $("other-title").textContent = words[about.kind];
+  const what = about.kind === "table" ? "row" : "vector";
+  $("other-title").textContent = about.kind === "images" ? "Ask for another picture" : `Change the ${what} and ask`;
   if (about.kind === "images") return put($("form"), pictureForm(chance));
   const fields = fielded() ? columnFields() : [];
-  const line = h("textarea", { id: "line", spellcheck: false, "aria-label": "Numbers", placeholder: "0.12, −3.4, …" });
+  const line = h("textarea", { id: "line", spellcheck: false, "aria-label": "Numbers" });
   if (told.example.vector && about.dim <= 256) line.value = told.example.vector.values.join(", ");
   const ask = fields.length ? askFields : () => askLine(line.value);
   const paste = fields.length ? h("details", {}, h("summary", { className: "quiet" }, "Paste a line of a CSV file"),
     h("div", { className: "stack" },
-      h("textarea", { id: "paste", spellcheck: false, "aria-label": "A line of a CSV file", placeholder: "values in the order of the fields" }),
+      h("textarea", { id: "paste", spellcheck: false, "aria-label": "A line of a CSV file",
+        placeholder: "values in the order of the fields" }),
       h("div", {}, h("button", { id: "fill", onclick: clicked(fillFields) }, "Fill the fields")))) : null;
   return put($("form"), h("div", { className: "stack" },
     h("form", { className: "stack", onsubmit: (event) => { event.preventDefault(); attempt(ask); } },
@@ -471,7 +482,8 @@ function toNumber(text, name) {
 
 function askLine(text) {
   const parts = text.trim().replace(/^\[|\]$/g, "").split(/[\s,;]+/).filter(Boolean);
-  if (parts.length !== about.dim) throw new Error(`${many(parts.length, "number")}; this model was taught ${about.dim}`);
+  const given = many(parts.length, "number");
+  if (parts.length !== about.dim) throw new Error(`${given}; this model was taught ${about.dim}`);
   return send({ vector: parts.map((part, i) => toNumber(part, `number ${i + 1}`)) });
 }
 
@@ -480,9 +492,9 @@ const cells = (line) => [...line.matchAll(/(?:^|[,;\t])\s*(?:"((?:[^"]|"")*)"|([
   .map(([, quoted, plain]) => (quoted === undefined ? plain.trim() : quoted.replaceAll('""', '"')));
 
 function fillFields() {
-  const given = cells($("paste").value.trim().split("\n").at(-1));
-  if (given.length !== inputs().length) throw new Error(`${many(given.length, "value")}; the fields are ${inputs().length}`);
-  inputs().forEach((input, i) => { input.value = given[i]; });
+  const given = cells($("paste").value.trim().split("\n").at(-1)), fields = inputs();
+  if (given.length !== fields.length) throw new Error(`${many(given.length, "value")} for ${fields.length} fields`);
+  fields.forEach((input, i) => { input.value = given[i]; });
 }
 
 // Test cases
@@ -495,7 +507,8 @@ async function drawCases(start = 0) {
   if (number !== asking) return;
   if (start === 0) {
     put(place, caseTools(), h("p", { id: "count", className: "quiet" }, countWords(found)),
-      h("div", { className: about.kind === "images" ? "list pictures" : "list", id: "list" }), h("div", { className: "more", id: "cases-more" }));
+      h("div", { className: about.kind === "images" ? "list pictures" : "list", id: "list" }),
+      h("div", { className: "more", id: "cases-more" }));
   }
   $("list").append(...found.cases.map(drawCase));
   const next = start + found.cases.length;
@@ -505,16 +518,17 @@ async function drawCases(start = 0) {
 
 const noCases = (title) => h("div", { className: "card stack" }, h("h2", {}, title),
   h("p", {}, "Rows that were kept out of the memory, with their labels, show where a model is wrong, and whether its ",
-    "probabilities are true. A classifier that was saved by itself has none; ", h("code", {}, "attnknn fit SOURCE -o MODEL --test 0.1"),
+    "probabilities are true. A classifier that was saved by itself has none; ",
+    h("code", {}, "attnknn fit SOURCE -o MODEL --test 0.1"),
     " keeps a tenth of the rows out and stores them with the model."));
 
 function countWords({ total, of, wrong }) {
   const { filter, label, least } = listing;
   const those = label ? ` labelled ${label}` : "";
   const all = `${many(of, "test case")}, ${wrong || "none"} of them wrong`;
-  if (filter === "confident-wrong") return `${all}. Of these${those ? `, those${those}` : ""}, ${total || "none"} with a confidence of ${percent(Number(least))} or more, surest first.`;
-  if (filter === "wrong") return `${all}${label ? `; ${total || "none"}${those}` : ""}.`;
-  return `${all}${label ? `; ${total}${those}` : ""}${filter === "unsure" ? "; least sure first" : ""}.`;
+  const found = `${total || "none"}${those}`;
+  if (filter === "confident-wrong") return `${all}; ${found} ${100 * least} % sure or more, surest first.`;
+  return `${all}${label ? `; ${found}` : ""}${filter === "unsure" ? "; least sure first" : ""}.`;
 }
 
 function caseTools() {
@@ -526,11 +540,12 @@ function caseTools() {
   };
   const select = (id, name, pairs) => h("select", { id, onchange: again(name) },
     pairs.map(([value, text]) => h("option", { value, selected: value === listing[name] }, text)));
+  const radio = ([value, text]) => h("label", {}, h("input", { type: "radio", name: "filter", id: `only-${value}`,
+    value, checked: listing.filter === value, onchange: again("filter") }), h("span", {}, text));
+  const classes = about.classes.map((name) => [name, name]);
   return h("div", { className: "tools" },
-    h("fieldset", { className: "choice", "aria-label": "Which test cases" }, Object.entries(filters).map(([value, text]) =>
-      h("label", {}, h("input", { type: "radio", name: "filter", id: `only-${value}`, value, checked: listing.filter === value, onchange: again("filter") }),
-        h("span", {}, text)))),
-    h("label", { className: "inline" }, "label", select("only", "label", [["", "any"], ...about.classes.map((name) => [name, name])])),
+    h("fieldset", { className: "choice", "aria-label": "Which test cases" }, Object.entries(filters).map(radio)),
+    h("label", { className: "inline" }, "label", select("only", "label", [["", "any"], ...classes])),
     listing.filter === "confident-wrong" && h("label", { className: "inline" }, "confidence from",
       select("least", "least", [50, 70, 80, 90, 95, 99].map((of) => [String(of / 100), `${of} %`]))));
 }
@@ -539,7 +554,8 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
   const line = values(example).slice(0, 8).map(({ name, text }) => `${name} ${text}`).join(" · ");
   return h("a", { className: `card ${right ? "" : "wrong"}`, href: `#case/${which}`, "data-case": which },
     example.picture && picture(example.picture, "", { loading: "lazy" }),
-    h("span", { className: "row" }, labelled(label), !right && [h("span", { className: "bad" }, "taken for"), labelled(prediction)]),
+    h("span", { className: "row" }, labelled(label),
+      ...(right ? [] : [h("span", { className: "bad" }, "taken for"), labelled(prediction)])),
     h("span", { className: "quiet" }, `${about.kind === "images" ? "" : `case ${which} · `}${sure(confidence)}`),
     strip(example),
     line && h("span", { className: "quiet line" }, line));
@@ -550,27 +566,31 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
 async function drawCalibration() {
   const number = ++asking;
   const place = $("calibration");
-  const { now, before: was } = await api("/api/calibration");
+  const { now, before: was, taken } = await api("/api/calibration");
   if (number !== asking) return;
   if (!now) return put(place, noCases("Whether its probabilities are true cannot be seen here"));
   const three = (value) => value.toFixed(3);
   const then = (name, words, otherwise) => (was ? `${words(was[name])} before the changes` : otherwise);
-  const tile = (name, value, small) => h("div", { className: "card" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
+  const tile = (name, value, small) =>
+    h("div", { className: "card" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
+  const between = `between ${percent(now.low)} and ${percent(now.high)}, at 95 %`;
+  const inside = taken === 1 ? "One of these cases is" : `${taken} of these cases are`;
   const heads = ["how sure", "cases", "on average", "right"].map((name) => h("th", { scope: "col" }, name));
   put(place,
     h("dl", { className: "tiles" },
       tile("Test cases", now.rows.toLocaleString("en"), `${now.right.toLocaleString("en")} answered rightly`),
-      tile("Accuracy", percent(now.accuracy), then("accuracy", percent, `between ${percent(now.low)} and ${percent(now.high)}, at 95 %`)),
+      tile("Accuracy", percent(now.accuracy), then("accuracy", percent, between)),
       tile("NLL", three(now.nll), then("nll", three, "mean −log p of the truth; lower is better")),
       tile("ECE", three(now.ece), then("ece", three, "mean gap of confidence and accuracy"))),
     h("div", { className: "two" },
       h("figure", { className: "card" }, diagram(now.bins, was ? was.bins : []),
-        h("figcaption", { className: "quiet" }, "A dot is a bin of answers that were about as sure; on the dashed line they would be ",
-          "right as often as they say. ", was && "Hollow: before the changes.")),
+        h("figcaption", { className: "quiet" }, "A dot is a bin of answers that were about as sure; ",
+          "on the dashed line they would be right as often as they say. ", was && "Hollow: before the changes.")),
       h("div", { className: "card stack" },
         h("h2", {}, "Can its confidence be believed?"),
-        h("p", { id: "calibration-words" }, `Over ${many(now.rows, "test case")} it was ${percent(now.confidence)} sure on average, `,
-          `and right in ${percent(now.accuracy)}: ${gapWords(now)}`),
+        h("p", { id: "calibration-words" }, `Over ${many(now.rows, "test case")} it was `,
+          `${percent(now.confidence)} sure on average, and right in ${percent(now.accuracy)}: ${gapWords(now)}`),
+        taken > 0 && h("p", { className: "moved", id: "taken" }, `${inside} in the memory now: the numbers flatter.`),
         now.rows < 400 && quiet("With so few cases every number here is rough."),
         h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, now.bins.map((of) => h("tr", {},
           h("td", {}, `${Math.round(100 * of.low)} – ${Math.round(100 * of.high)} %`), h("td", {}, of.count),
@@ -598,7 +618,8 @@ function diagram(bins, was) {
     return [
       svg("line", { class: "gap", x1: at.cx, x2: at.cx, y1: y(of.confidence), y2: at.cy }),
       svg("circle", { class: "dot", ...at }, svg("title", {}, words)),
-      svg("rect", { class: "count", x: x(of.low) + 1, width: side * (of.high - of.low) - 2, y: base - high, height: high }, svg("title", {}, words)),
+      svg("rect", { class: "count", x: x(of.low) + 1, width: side * (of.high - of.low) - 2, y: base - high,
+        height: high }, svg("title", {}, words)),
       text(String(of.count), { x: x((of.low + of.high) / 2), y: base - high - 5 })];
   });
   const hollow = was.map((of) => svg("circle", { class: "was", cx: x(of.confidence), cy: y(of.accuracy), r: 6 }));
