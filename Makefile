@@ -5,7 +5,7 @@ BENCH ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: repro test check review results bench clean
+.PHONY: repro test check review results bench docs clean
 
 repro: .venv/ready          ## the whole pipeline; only what changed runs
 	dvc repro
@@ -28,8 +28,11 @@ results: .venv/ready        ## the results tables of README.md and RESULTS.md, f
 bench: .venv/bench          ## ours beside real peers; BENCH='--only search' for a part, BENCH=--help for the rest
 	@python -m benchmarks $(BENCH)
 
-clean:                      ## what the pipeline made in the work tree; DVC's cache stays
-	rm -rf data models report dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
+docs: .venv/docs            ## the documentation as a site: open site/index.html
+	@NO_MKDOCS_2_WARNING=1 mkdocs build   # the theme would announce its successor
+
+clean:                      ## what the pipeline and `make docs` made in the work tree; DVC's cache stays
+	rm -rf data models report site dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,4 +44,8 @@ clean:                      ## what the pipeline made in the work tree; DVC's ca
 .venv/bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' || \
 		echo "warning: not every peer can be installed here; their rows will say so"
+	touch $@
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@

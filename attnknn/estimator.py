@@ -60,12 +60,17 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Neighbours that answer; all there are where the memory has fewer. `distance` and `uniform` weights choose among
         fewer as well, by the log-loss of held-out rows.
     weights : {'attention', 'distance', 'uniform'}, default='attention'
+        How votes are weighed: learned, by distance, or all alike.
     metric : {'l2', 'cosine'}, default='l2'
         Euclidean distance, or that between rows scaled to unit length.
     index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
-        How neighbours are searched; `flat` compares all rows, `auto` does so up to some hundred thousand.
-    calibration : {'vector', 'temperature'} or None, default='temperature'
+        How neighbours are searched; `flat` compares all rows, `auto` does so up to a hundred thousand.
+    calibration : {'temperature', 'vector', None}, default='temperature'
         Fitted on held-out rows, and left out where it does not lower their log-loss.
+    prototypes : bool, default=True
+        Whether `attention` may let the mean of each class in the memory vote beside its neighbours, for as much as
+        held-out rows say. That makes probabilities better where an encoder has drawn classes together, and explanations
+        less whole: `explain` tells how much of an answer is due to means, which may be most of it.
     prior : float or None, default=None
         Mass of the null neighbours, above 0 and below 1; None learns it.
     abstain : float, default=0.0
@@ -73,8 +78,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     max_iter : int, default=200
         Epochs at most; it ends after ten without a lower log-loss on held-out rows.
     learning_rate : float, default=0.003
+        Of the head.
     device : str, default='auto'
-        Where the head learns and answers: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
+        Where the head learns and neighbours are searched: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is one.
     n_jobs : int or None, default=None
         Threads; None leaves their number as torch and BLAS have it, -1 takes all.
     random_state : int, RandomState instance or None, default=None
@@ -83,12 +89,19 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,), where X had column names
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X had some.
     memory_ : LabelledBank
-    head_ : the fitted head
-    calibration_ : (scale, bias) of the calibration softmax(scale·log p + bias), (1, 0) where there is none
-    n_iter_ : int, epochs that the head learned; 1 for `distance` and `uniform`, whose grid is searched once
+        The rows that answer.
+    head_ : Attention, Distance or Uniform
+        What weighs their votes.
+    calibration_ : tuple of two ndarrays of shape (n_classes,)
+        Scale and bias of the calibration softmax(scale·log p + bias); ones and zeros where there is none.
+    n_iter_ : int
+        Epochs that the head learned; 1 for `distance` and `uniform`, whose grid is searched once.
 
     Examples
     --------
@@ -106,6 +119,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         "metric": [StrOptions({"l2", "cosine"})],
         "index": [StrOptions({"auto", "flat", "hnsw", "ivf", "ivfpq"})],
         "calibration": [StrOptions({"vector", "temperature"}), None],
+        "prototypes": ["boolean"],
         "prior": [Interval(Real, 0, 1, closed="neither"), None],
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -123,6 +137,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         metric: Literal["l2", "cosine"] = "l2",
         index: Literal["auto", "flat", "hnsw", "ivf", "ivfpq"] = "auto",
         calibration: Literal["vector", "temperature"] | None = "temperature",
+        prototypes: bool = True,
         prior: float | None = None,
         abstain: float = 0.0,
         max_iter: int = 200,
@@ -136,6 +151,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.metric = metric
         self.index = index
         self.calibration = calibration
+        self.prototypes = prototypes
         self.prior = prior
         self.abstain = abstain
         self.max_iter = max_iter
@@ -199,7 +215,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = 1
         if self.weights == "attention":
             queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
-            parts = {"evidence": EVIDENCE, "prototypes": True, "learned_prior": self.prior is None}
+            parts = {"evidence": EVIDENCE, "prototypes": bool(self.prototypes), "learned_prior": self.prior is None}
             self.head_, history = fit_head(
                 spaces,
                 k_train=k,
@@ -233,8 +249,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.head_, torch.nn.Module):
             self.head_ = cast(AnyHead, self.head_.double().cpu())
 
-    def _calibrated(self, votes: np.ndarray, without: Sequence[int] = ()) -> np.ndarray:
-        shares = self.memory_.classes(without)[0].double().numpy()
+    def _calibrated(
+        self, votes: np.ndarray, without: Sequence[int] = (), memory: LabelledBank | None = None
+    ) -> np.ndarray:
+        shares = (self.memory_ if memory is None else memory).classes(without)[0].double().numpy()
         return (1 - self._doubt) * scaled(votes, *self.calibration_) + self._doubt * shares
 
     def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, float]:
@@ -279,14 +297,15 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.inference_mode()
     def _answers(
-        self, z: np.ndarray, without: Sequence[int] = ()
+        self, z: np.ndarray, without: Sequence[int] = (), memory: LabelledBank | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time."""
         device, head = self._device(), cast(AnyHead, self.head_)
-        k = min(self.n_neighbors, len(self.memory_) - len(without))
+        memory = self.memory_ if memory is None else memory
+        k = min(self.n_neighbors, len(memory) - len(without))
         with self._threads():
             for asked in (z[s : s + _SEARCHED] for s in range(0, len(z), _SEARCHED)):
-                ids, near = self.memory_.around(asked, k, head.needs, device, without)
+                ids, near = memory.around(asked, k, head.needs, device, without)
                 for at in torch.arange(len(asked)).split(_BATCH):
                     some = near.take(at)
                     votes, weights = head(some.to(torch.float64))
@@ -387,36 +406,48 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.classes_[top], shares,
         )  # fmt: skip
 
-    def counterfactual(self, X: Any = None, most: int = 50, *, ids: Any = None) -> list[Counterfactual]:
-        """What would change each answer: its neighbours that would have to be forgotten, heaviest first.
+    def counterfactual(
+        self, X: Any = None, how: Literal["forget", "relabel"] = "forget", most: int = 50, *, ids: Any = None
+    ) -> list[Counterfactual]:
+        """What would change each answer: the neighbours without which it would be another, or with another label.
 
-        Each step takes away the neighbour that weighs most for the answer, and looks who comes in its place. The
-        probabilities are those of `predict_proba` once `forget` has taken these rows; nothing is forgotten here.
+        Each step takes the neighbour that weighs most for the answer, and asks again: `forget` takes it away, and
+        another may come in its place; `relabel` gives it the label of the answer that is second. The probabilities are
+        those of `predict_proba` once that was done; nothing is done here.
 
         Args:
-            most: rows to take away at most.
+            X: (B, D).
+            how: `forget` or `relabel`.
+            most: rows at most.
             ids: rows of the memory to ask for in the place of X, each taken as forgotten itself.
         """
+        require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
         if ids is None:
-            return [self._turned(row[None], most) for row in self._queries(X)]
+            return [self._turned(row[None], how, most) for row in self._queries(X)]
         names = np.atleast_1d(ids)
         asked = zip(names, self._vectors_of(names), strict=True)
-        return [self._turned(row[None], most, [int(name)]) for name, row in asked]
+        return [self._turned(row[None], how, most, [int(name)]) for name, row in asked]
 
-    def _turned(self, z: np.ndarray, most: int, itself: Sequence[int] = ()) -> Counterfactual:
-        gone = list(itself)
-        own, first = len(gone), -1
+    def _turned(self, z: np.ndarray, how: str, most: int, itself: Sequence[int] = ()) -> Counterfactual:
+        taken: list[int] = []
+        first = second = -1
         while True:
-            ((ids, _, weights, votes),) = self._answers(z, gone)
-            probabilities = self._calibrated(votes, gone)[0]
-            top = int(probabilities.argmax())
-            first = top if first < 0 else first
-            turned = top != first
-            for_it = np.where(self.memory_.y[self.memory_.at(ids[0])] == first, weights[0], 0.0)
+            gone = [*itself, *taken] if how == "forget" else itself
+            memory = self.memory_ if how == "forget" or not taken else self.memory_.relabelled(taken, second)
+            ((ids, _, weights, votes),) = self._answers(z, gone, memory)
+            probabilities = self._calibrated(votes, gone, memory)[0]
+            top, next_to_it = np.argsort(-probabilities, kind="stable")[:2]
+            if not taken:
+                first, second = top, next_to_it
+            for_it = np.where(memory.y[memory.at(ids[0])] == first, weights[0], 0.0)
             heaviest = int(for_it.argmax())
-            if turned or len(gone) - own == min(most, len(self.memory_) - own - 2) or for_it[heaviest] <= 0:
-                return Counterfactual(np.array(gone[own:], dtype=np.int64), self.classes_[top], probabilities, turned)
-            gone.append(int(ids[0, heaviest]))
+            can = len(taken) < min(most, len(memory) - len(itself) - 2) and for_it[heaviest] > 0
+            if top != first or not can:
+                made = np.array(taken, dtype=np.int64)
+                return Counterfactual(
+                    how, made, self.classes_[second], self.classes_[top], probabilities, bool(top != first)
+                )
+            taken.append(int(ids[0, heaviest]))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory; nothing is learned anew. On a model that is not fitted it is `fit`.

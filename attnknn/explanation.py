@@ -14,7 +14,8 @@ class Explanation:
         labels: (B, K) their classes.
         distances: (B, K).
         weights: (B, K) their shares in the votes.
-        null: (B, C) what the votes give each class without any neighbour; with `weights` a row sums to 1.
+        null: (B, C) what the votes give each class without any neighbour: by its mean where `prototypes` may vote, else
+            by its share of the memory. With `weights` a row sums to 1.
         votes: (B, C), null plus the weights of each class's neighbours.
         probabilities: (B, C), the votes calibrated, as `predict_proba` gives them.
         predictions: (B,).
@@ -37,13 +38,17 @@ class Counterfactual:
     """What would change an answer.
 
     Attributes:
-        ids: (M,) rows of the memory to forget, heaviest first.
-        prediction: the answer without them.
-        probabilities: (C,) without them.
+        how: `forget` or `relabel`.
+        ids: (M,) rows of the memory to forget, or to give another label, heaviest first.
+        label: the answer that is second, which `relabel` gives them.
+        prediction: the answer once that is done.
+        probabilities: (C,) then.
         turned: whether that is another answer; else none was found within as many rows as were allowed.
     """
 
+    how: str
     ids: np.ndarray
+    label: object
     prediction: object
     probabilities: np.ndarray
     turned: bool

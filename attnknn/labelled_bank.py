@@ -1,5 +1,6 @@
 """A bank whose rows have labels, weights and evidence, which stay true while rows come and go."""
 
+import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -139,6 +140,19 @@ class LabelledBank:
         shares = class_shares(self.y[kept], len(sums), self.weight[kept].astype(np.float64))
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return shares, torch.from_numpy(np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)).float()
+
+    def relabelled(self, ids: Sequence[int], number: int) -> "LabelledBank":
+        """The same rows, some of them of another class; rows and index are shared, so neither may be changed."""
+        at = self.at(np.asarray(ids, dtype=np.int64))
+        made = copy.copy(self)
+        made.y, made.agreement, made.density = self.y.copy(), self.agreement.copy(), self.density.copy()
+        made.y[at] = number
+        z, weight, classes = self._vectors_of(at), self.weight[at], len(self.sums)
+        made.sums = self.sums - class_sums(z, self.y[at], weight, classes) + class_sums(z, made.y[at], weight, classes)
+        told_of = np.isin(self.near_ids[:, : SIZES[-1]], ids).any(1)
+        told_of[at] = True
+        made._tell(np.flatnonzero(told_of))
+        return made
 
     def _vectors_of(self, at: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
         """Of the rows at some positions."""

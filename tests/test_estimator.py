@@ -173,32 +173,66 @@ def test_what_explains_an_answer_adds_up_to_it(weights: str) -> None:
     assert (found.shares.sum(1) < 1).all()
 
 
-@pytest.mark.parametrize("index", ["flat", "hnsw"])
+@pytest.mark.parametrize("how", ["forget", "relabel"])
 @pytest.mark.parametrize("weights", ["attention", "distance"])
-def test_a_counterfactual_is_what_forgetting_brings(weights: str, index: str) -> None:
+def test_a_counterfactual_is_what_doing_it_brings(weights: str, how: str) -> None:
     X, y = blobs(150)
-    model = AttnKNNClassifier(12, weights=weights, index=index, **FAST).fit(X, y, sample_weight=1 + y)
+    weight = 1.0 + y
+    model = AttnKNNClassifier(12, weights=weights, **FAST).fit(X, y, sample_weight=weight)
     asked = X[:20] + 0.3
     answers, turned = model.predict(asked), 0
-    for row, answer, found in zip(asked, answers, model.counterfactual(asked), strict=True):
+
+    def done(ids: np.ndarray, label: int) -> AttnKNNClassifier:
+        real = copy.deepcopy(model)
+        if how == "forget":
+            return real.forget(ids)
+        changed = y.copy()
+        changed[ids] = label
+        old = real.memory_
+        real.memory_ = LabelledBank.build(old.vectors(), changed, old.weight, 3)
+        return real
+
+    for row, answer, found in zip(asked, answers, model.counterfactual(asked, how), strict=True):
         heaviest = model.explain(row[None])
         mine = np.where(heaviest.labels[0] == answer, heaviest.weights[0], 0)
         assert found.ids[0] == heaviest.ids[0, mine.argmax()]
+        assert found.label == model.classes_[np.argsort(-heaviest.probabilities[0])[1]]
         assert len(set(found.ids)) == len(found.ids)
         assert found.turned == (found.prediction != answer)
         turned += found.turned
-        steps = [len(found.ids) - 1, len(found.ids)]
-        for step in steps:  # one row fewer would not have been enough
-            real = copy.deepcopy(model) if index == "flat" else pickle.loads(pickle.dumps(model))
-            real.forget(found.ids[:step])
-            if step == steps[-1]:
-                np.testing.assert_allclose(real.predict_proba(row[None])[0], found.probabilities, atol=1e-6)
-                assert real.predict(row[None])[0] == found.prediction
-            elif found.turned:
-                assert real.predict(row[None])[0] == answer
+        probabilities = done(found.ids, found.label).predict_proba(row[None])[0]
+        np.testing.assert_allclose(probabilities, found.probabilities, atol=1e-6)
+        assert model.classes_[probabilities.argmax()] == found.prediction
+        if found.turned and len(found.ids) > 1:  # one row fewer would not have been enough
+            assert done(found.ids[:-1], found.label).predict(row[None])[0] == answer
     assert turned >= 15
     np.testing.assert_array_equal(model.predict(asked), answers)
-    assert not any(found.turned for found in model.counterfactual(X[:3], most=0))
+    assert not any(found.turned for found in model.counterfactual(X[:3], how, most=0))
+
+
+def test_without_prototypes_neighbours_alone_decide() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    X = np.c_[6 * y, np.zeros(300)] + rng.normal(size=(300, 2)) * [0.3, 6]  # means tell more than neighbours do
+    null = {}
+    for prototypes in (True, False):
+        model = AttnKNNClassifier(5, prototypes=prototypes, max_iter=60, random_state=0).fit(X, y)
+        found = model.explain(X[:50] + 0.01)
+        null[prototypes] = found.null.sum(1).mean()
+        assert any("prototype" in name for name, _ in model.head_.named_parameters()) == prototypes
+    assert null[False] < null[True]
+
+
+def test_a_counterfactual_for_a_row_of_the_memory_is_without_it() -> None:
+    X, y = blobs(80)
+    model = AttnKNNClassifier(8, index="hnsw", weights="distance", **FAST).fit(X, y)
+    real = pickle.loads(pickle.dumps(model)).forget([7])
+    for how in ("forget", "relabel"):
+        (own,), (other,) = model.counterfactual(ids=[7], how=how), real.counterfactual(X[7:8], how)
+        np.testing.assert_array_equal(own.ids, other.ids)
+        np.testing.assert_allclose(own.probabilities, other.probabilities, atol=1e-6)
+    with pytest.raises(ValueError, match="ids: 80 not in the memory"):
+        model.counterfactual(ids=[80])
 
 
 def test_held_out_rows_teach_in_the_place_of_folds_that_an_encoder_has_seen() -> None:

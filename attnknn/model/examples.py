@@ -26,13 +26,14 @@ class Examples:
         table = None if self.table is None else self.table.iloc[rows].reset_index(drop=True)
         return type(self)(table, None if self.images is None else self.images[rows])
 
-    def joined(self, more: Self) -> Self:
-        """These, then more of the same kind."""
+    def joined(self, more: Self, count: int) -> Self:
+        """These, then so many more."""
         import pandas as pd
 
         table = self.table
         if table is not None:  # columns that the new rows lack stay empty
-            table = pd.concat([table, more.table.reindex(columns=table.columns)], ignore_index=True)
+            new = pd.DataFrame(index=range(count)) if more.table is None else more.table
+            table = pd.concat([table, new.reindex(columns=table.columns)], ignore_index=True)
         images = self.images
         if images is not None:
             assert more.images is not None

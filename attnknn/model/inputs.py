@@ -95,10 +95,8 @@ class Vectors:
         return values
 
     def examples(self, batch: Batch) -> Examples:
-        """There is nothing to look at; where the memory has columns beside its vectors, these stay empty."""
-        import pandas as pd
-
-        return Examples(table=pd.DataFrame(index=range(len(batch.values))))
+        """There is nothing to look at."""
+        return Examples()
 
     def plain(self) -> dict[str, Any]:
         """What JSON keeps."""
@@ -268,12 +266,10 @@ def open_vectors(path: Path) -> np.ndarray:
         raise InputError(f"{path}: no such file; correct the path") from None
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
-    shape = getattr(array, "shape", ())
-    fits = len(shape) == 2 and shape[1] > 0 and array.dtype.kind in "fiu"
-    require(
-        fits, f"{path}: shape {shape} of {getattr(array, 'dtype', 'several arrays')}; numbers (rows, dimensions) needed"
-    )
-    require(shape[0] > 0, f"{path}: no rows; give a file with rows")
+    require(isinstance(array, np.ndarray), f"{path}: several arrays; give a .npy file with one")
+    fits = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu"
+    require(fits, f"{path}: {array.dtype} of shape {array.shape}; numbers (rows, dimensions) are needed")
+    require(len(array) > 0, f"{path}: no rows; give a file with rows")
     return array
 
 

@@ -13,11 +13,19 @@ import numpy as np
 
 from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
-from attnknn.explanation import Counterfactual, Explanation
+from attnknn.explanation import Explanation
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Batch, Input, Vectors, load_input, save_input
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
+_FEW = 10  # neighbours whose going would change an answer, up to which that is what is told
+
+
+def lock_of(folder: Path, wait: float) -> Any:
+    """A lock beside a model's folder, which every process holds that changes the model; so many seconds are waited."""
+    from filelock import FileLock
+
+    return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=wait)
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ class Model:
 
     def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
         """Add rows whose vectors (B, D) are known, such as test cases; their ids."""
-        joined = self.examples.joined(examples)
+        joined = self.examples.joined(examples, len(labels))
         self.classifier.partial_fit(self.named(vectors), labels)
         self.examples = joined
         return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
@@ -119,10 +127,25 @@ class Model:
         Raises:
             InputError: an id is not there, or fewer than two rows would be left.
         """
-        at = self.classifier.memory_.at(np.asarray(ids, dtype=np.int64))
+        at = self.places(ids)
         self.classifier.forget(list(ids))
         kept = np.setdiff1d(np.arange(len(self.classifier.memory_) + len(np.unique(at))), at)
         self.examples = self.examples.take(kept)
+
+    def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
+        """The columns of rows of the memory; empty where it has none."""
+        return [self.examples.row(at) for at in self.places(ids)]
+
+    def places(self, ids: Sequence[int]) -> list[int]:
+        """Positions of rows of the memory.
+
+        Raises:
+            InputError: an id is not there.
+        """
+        names = np.asarray(ids, dtype=np.int64)
+        at = self.classifier.memory_.at(names)
+        require(bool((at >= 0).all()), f"id {', '.join(map(str, names[at < 0][:10]))}: not in the memory")
+        return at.tolist()
 
     def given(self, batch: Batch) -> Any:
         """What the classifier takes (B, D), of what was read."""
@@ -148,6 +171,7 @@ class Model:
         c = self.classifier
         sets = c.sets_of(found.probabilities, alpha)
         plain = c.classes_.tolist()
+        null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         out = []
         for i, top in enumerate(found.probabilities.argmax(1)):
             order = np.argsort(-found.weights[i], kind="stable")
@@ -173,17 +197,34 @@ class Model:
                     "probabilities": [{"label": plain[j], "p": float(found.probabilities[i, j])} for j in ranked],
                     "neighbours": neighbours,
                     "rest": {"count": len(rest), "weight": float(found.weights[i, rest].sum())},
-                    "null": float(found.null[i].sum()),
+                    "null": {"of": null, "weight": float(found.null[i].sum())},
                 }
             )
         return out
 
-    def change(self, found: Counterfactual) -> dict[str, Any]:
-        """What would change an answer, as JSON can hold it."""
-        top = int(found.probabilities.argmax())
-        return {
-            "turned": found.turned,
-            "forget": [int(row) for row in found.ids],
-            "prediction": self.classifier.classes_.tolist()[top],
-            "confidence": float(found.probabilities[top]),
-        }
+    def changes(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """What would change each answer, as JSON can hold it: rows to forget where a few do, else labels to be others.
+
+        Args:
+            vectors: (B, D), or None and `ids` of rows of the memory; see `AttnKNNClassifier.counterfactual`.
+        """
+        c = self.classifier
+        told = []
+        asked = len(vectors) if ids is None else len(ids)
+        for i in range(asked):
+            one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": [ids[i]]}
+            (found,) = c.counterfactual(**one, how="forget", most=_FEW)
+            if not found.turned:
+                (found,) = c.counterfactual(**one, how="relabel")
+            label, prediction = np.array([found.label, found.prediction], dtype=c.classes_.dtype).tolist()
+            told.append(
+                {
+                    "how": found.how,
+                    "ids": [int(row) for row in found.ids],
+                    "label": label,
+                    "turned": found.turned,
+                    "prediction": prediction,
+                    "confidence": float(found.probabilities.max()),
+                }
+            )
+        return told

@@ -159,9 +159,8 @@ def _of_folders(folder: Path, encoder: Path, test: float, seed: int) -> tuple[Pi
     in_test: list[bool] = []
     for top in parts.values() if official else [folder]:
         classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-        require(
-            len(classes) > 1, f"{top}: {len(classes)} folders; give a folder of pictures for each class, two or more"
-        )
+        few = f"{top}: {len(classes)} class folders in it; two or more are needed, with pictures of a class each"
+        require(len(classes) > 1, few)
         for path in classes:
             for batch in given.batches([str(path)]):
                 images.append(batch.values)

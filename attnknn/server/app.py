@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from attnknn import __version__
 from attnknn.errors import InputError, require
-from attnknn.model import Model
+from attnknn.model.model import Model
 from attnknn.server.explorer import SHOWN, Explorer
 from attnknn.server.safety import (
     IMAGE_BYTES,

@@ -4,8 +4,8 @@ Every public method may be called by several threads at once.
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -15,8 +15,8 @@ import numpy as np
 
 from attnknn.errors import InputError, require
 from attnknn.explanation import Explanation
-from attnknn.model import Cases, Model
 from attnknn.model.inputs import Batch, Pictures
+from attnknn.model.model import Cases, Model, lock_of
 from attnknn.server.cases import calibrated, chosen
 from attnknn.server.given import batch_of_row, batch_of_vector
 from attnknn.server.lock import SharedLock
@@ -45,15 +45,15 @@ class Explorer:
         self._taken: dict[int, int] = {}  # test cases that were added, by their rows
         self._version = 0  # of the memory; it rises with every change
         self._scored: tuple[int, np.ndarray] | None = None
-        self._take(model)
+        self._take(model, self._stamped())
 
-    def _take(self, model: Model) -> None:
-        """Begin with a model as it was read."""
+    def _take(self, model: Model, stamp: tuple[int, int] | None) -> None:
+        """Begin with a model as it was read, or written."""
         self._model, self._looks = model, Looks(model)
         self._first = model.classifier.memory_.ids.copy()
         self._taken = {}
         self._version += 1
-        self._stamp = self._stamped()
+        self._stamp = stamp
         self._before = self._calibrated(self._case_probabilities())
 
     def _stamped(self) -> tuple[int, int] | None:
@@ -145,17 +145,14 @@ class Explorer:
         return self._model.classifier.explain(self._model.named(query.vectors[query.at : query.at + 1]))
 
     def change(self, name: str) -> dict[str, Any]:
-        """Which neighbours would have to be forgotten for another answer."""
+        """Which neighbours would have to be forgotten, or to have another label, for another answer."""
         with self._lock.reading():
-            query, c = self._query(name), self._model.classifier
+            query = self._query(name)
             if query.row is not None:
-                (found,) = c.counterfactual(ids=[query.row])
+                (told,) = self._model.changes(ids=[query.row])
             else:
-                (found,) = c.counterfactual(self._model.named(query.vectors[query.at : query.at + 1]))
-            told = self._model.change(found)
-            at = c.memory_.at(found.ids)
-            labels = [str(label) for label in c.classes_[c.memory_.y[at]]]
-            return {**told, "prediction": str(told["prediction"]), "labels": labels, "query": name}
+                (told,) = self._model.changes(self._model.named(query.vectors[query.at : query.at + 1]))
+            return {**told, "prediction": str(told["prediction"]), "label": str(told["label"]), "query": name}
 
     def picture(self, name: str) -> bytes:
         """A PNG file of a query."""
@@ -262,29 +259,41 @@ class Explorer:
         """Go back to what is on disk."""
         if self._folder is None:
             raise Refusal(409, "this model was not read from a folder, so there is nothing to go back to")
+        stamp = self._stamped()
         try:
             model = Model.load(self._folder)
         except InputError as error:
             log.error("reset: %s", error)  # it names paths
             raise Refusal(409, "the model on disk cannot be read any more; the server's terminal says why") from None
         with self._lock.writing():
-            self._take(model)
+            self._take(model, stamp)
             return {"state": self._state()}
 
     def save(self) -> dict[str, Any]:
         """Write the model back to its folder; test cases that were added to the memory are none any more."""
         if not self._allow_save or self._folder is None:
             raise Refusal(403, "saving is not allowed; start the server with --allow-save")
-        with self._lock.writing():
+        with self._lock.writing(), _alone(self._folder):
             if self._stamped() != self._stamp:
                 raise Refusal(409, "the model on disk has been changed since it was read; go back to it first")
             model, taken = self._model, self._cases_taken()
             if taken:
                 kept = np.setdiff1d(np.arange(len(self._cases().labels)), taken)
                 model = replace(model, cases=self._cases().take(kept) if len(kept) else None)
-            try:
-                model.save(self._folder)
-            except OSError as error:
-                raise Refusal(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None
-            self._take(model)
+            model.save(self._folder)
+            self._take(model, self._stamped())
             return {"state": self._state()}
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no other process changes the model."""
+    from filelock import Timeout
+
+    try:
+        with lock_of(folder, wait=5):
+            yield
+    except Timeout:
+        raise Refusal(409, "another process is changing the model on disk; try again") from None
+    except OSError as error:
+        raise Refusal(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.model import Model
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Pictures, Rows
+from attnknn.model.model import Model
 
 _DIMENSIONS = 256  # of a vector that are shown
 _SCALED_BY = 10_000  # rows of the memory at most, from which the spread of a vector's dimensions is taken

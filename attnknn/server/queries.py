@@ -8,8 +8,8 @@ from threading import Lock
 
 import numpy as np
 
-from attnknn.model import Model
 from attnknn.model.examples import Examples
+from attnknn.model.model import Model
 from attnknn.server.safety import Refusal
 
 KEPT = 64

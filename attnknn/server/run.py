@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnknn.errors import InputError, require
-from attnknn.model import Model
+from attnknn.model.model import Model
 from attnknn.server.app import create_app
 
 CONNECTIONS = 500  # open at once; more are answered with 503

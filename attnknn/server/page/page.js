@@ -272,18 +272,21 @@ function drawMoved(answer) {
 
 function drawTurn() {
   if (!turn) return null;
-  const n = turn.forget.length, of = told.answer.prediction;
+  const n = turn.ids.length, of = told.answer.prediction, one = n === 1;
   const then = `${turn.prediction} (${percent(turn.confidence)})`;
   if (!turn.turned) {
     return h("p", { className: "told", id: "turn" }, n === 0 ? `Nothing here: no neighbour speaks for ${of}.`
-      : `Not these alone: without the ${n} that weigh most for ${of} it is still ${then}, as others take their place.`);
+      : `Not these alone: were the ${n} that weigh most for ${of} labelled ${turn.label}, it would still be ${then}.`);
   }
   const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
+  const rows = [turn.ids.slice(0, 12).flatMap(link), n > 12 ? ", …" : ""].flat();
+  const forgets = turn.how === "forget";
   return h("div", { className: "told stack", id: "turn" },
-    h("p", {}, n === 1 ? "Without row " : `Without these ${n} rows: `, turn.forget.slice(0, 12).flatMap(link),
-      n > 12 ? ", …" : "", n === 1 ? " " : ", ", `it would be ${then}. Where they are shown, they are marked.`),
-    h("div", {}, h("button", { id: "forget-these", onclick: clicked(() => forget(turn.forget)) },
-      n === 1 ? "Forget it" : `Forget these ${n}`)));
+    h("p", {}, forgets ? (one ? "Without row " : `Without these ${n} rows: `) : (one ? "Were row " : `Were these ${n} rows: `),
+      rows, one && forgets ? " " : ", ", forgets ? "" : `labelled ${turn.label}, `,
+      `it would be ${then}. Where they are shown, they are marked.`),
+    forgets && h("div", {}, h("button", { id: "forget-these", onclick: clicked(() => forget(turn.ids)) },
+      one ? "Forget it" : `Forget these ${n}`)));
 }
 
 function drawAnswer() {
@@ -385,7 +388,7 @@ function drawNeighbours() {
   const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
     lighter,
-    held > 0.0005 && `${percent(held)} ${lighter ? "" : "of the weight "}is held back for what no neighbour shows. `,
+    held.weight > 0.0005 && `${percent(held.weight)} ${lighter ? "" : "of the weight "}comes from ${held.of}. `,
     fields.length && "In small is what the query has; bold is far from it. ",
     example.vector && "Bars are standard deviations from the memory's mean, and ticks the query's.",
   ];
@@ -406,7 +409,7 @@ function drawNeighbours() {
 
 function drawNeighbour({ id, label, distance, weight, example }, _, all) {
   const agrees = label === told.answer.prediction;
-  const marked = turn && turn.turned && turn.forget.includes(id);
+  const marked = turn && turn.turned && turn.ids.includes(id);
   return h("article", { className: `card one ${agrees ? "" : "other"} ${marked ? "marked" : ""}`, "data-id": id },
     h("a", { href: `#memory/${id}`, id: `near-${id}`, title: `Ask for row ${id}` },
       example.picture && picture(example.picture, `Row ${id}`),
