@@ -38,7 +38,8 @@ class Looks:
         """A row that was asked, or a test case; vectors (B, D), of which it is number `at`."""
         shown = self._shown(examples, at, name)
         if self._bare:
-            shown["vector"] = self._vector(self._model.classifier._vectors(np.asarray(vectors)[at : at + 1])[0])
+            given = np.asarray(vectors)[at : at + 1]
+            shown["vector"] = self._vector(self._model.classifier._vectors(given)[0], given[0])
         return shown
 
     def _shown(self, examples: Examples, at: int, name: str) -> dict[str, Any]:
@@ -49,13 +50,15 @@ class Looks:
             shown["columns"] = examples.row(at)
         return shown
 
-    def _vector(self, z: np.ndarray) -> dict[str, Any]:
+    def _vector(self, z: np.ndarray, given: np.ndarray | None = None) -> dict[str, Any]:
         """Values as they were given, and by how many standard deviations each is off the memory's mean."""
-        first = z[:_DIMENSIONS].astype(np.float64)
-        classifier = self._model.classifier
-        values = first * classifier._unit + classifier._origin[:_DIMENSIONS]
+        first, c = z[:_DIMENSIONS].astype(np.float64), self._model.classifier
+        if given is None:  # back from what is compared, where a 0 has become a few billionths
+            given = first * c._unit + c._origin[:_DIMENSIONS]
+            given = np.where(np.abs(given) < 1e-6 * c._unit, 0.0, given)
         off = ((first - self._mean) / self._spread).clip(-9, 9)
-        return {"values": [float(f"{value:.5g}") for value in values], "off": [round(float(v), 2) for v in off]}
+        values = [float(f"{value:.5g}") for value in given[:_DIMENSIONS]]
+        return {"values": values, "off": [round(float(v), 2) for v in off]}
 
     def about(self) -> dict[str, Any]:
         """What the model reads, for a form that asks for it."""

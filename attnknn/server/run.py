@@ -14,7 +14,7 @@ from attnknn.errors import InputError, require
 from attnknn.model.model import Model
 from attnknn.server.app import create_app
 
-CONNECTIONS = 500  # open at once; more are answered with 503
+CONNECTIONS = 1500  # open at once, most of them idle; more are answered with 503
 IDLE = 5  # seconds
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -52,7 +52,6 @@ def settings(app: object, **more: object) -> uvicorn.Config:
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=2,
-        backlog=1024,
         **more,  # type: ignore[arg-type]
     )
 
@@ -71,7 +70,7 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
     """
     model = Model.load(folder)
     name = folder.resolve().name
-    with _bound(host, port) as listening:
+    with bound(host, port) as listening:
         app = create_app(model, name=name, folder=folder, allow_save=allow_save, host=host)
         number = listening.getsockname()[1]
         shown = {"": "localhost", "0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
@@ -94,7 +93,7 @@ def _open(server: uvicorn.Server, address: str) -> None:
     webbrowser.open(address)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
     try:
@@ -109,6 +108,7 @@ def _bound(host: str, port: int) -> socket.socket:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+        listening.listen(1024)
     except OSError as error:
         listening.close()
         raise InputError(f"{host}:{port}: {error.strerror}; give another --host or --port") from None
