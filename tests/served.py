@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import uvicorn
 from PIL import Image
 
 from attnknn import AttnKNNClassifier
@@ -19,6 +21,7 @@ from attnknn.encoders import Encoder
 from attnknn.model.inputs import Batch, Pictures
 from attnknn.model.model import Cases, Model
 from attnknn.model.teach import teach
+from attnknn.server.run import bound, settings
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 FAST = {"max_iter": 3, "n_neighbors": 12}
@@ -105,3 +108,19 @@ def serving(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen]
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def running(app: object) -> Iterator[int]:
+    """An application served by a thread of this process; its port."""
+    listening = bound("127.0.0.1", 0)
+    server = uvicorn.Server(settings(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+    assert not thread.is_alive()

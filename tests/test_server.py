@@ -27,13 +27,13 @@ from attnknn.errors import InputError
 from attnknn.metrics import scores
 from attnknn.model.inputs import Batch
 from attnknn.model.model import Model, lock_of
-from attnknn.server import run
+from attnknn.server import explorer, run
 from attnknn.server.app import create_app
 from attnknn.server.given import batch_of_row
 from attnknn.server.lock import SharedLock
 from attnknn.server.queries import KEPT
 from attnknn.server.safety import AT_ONCE, BODIES, IMAGE_BYTES, JSON_BYTES, Hosts
-from served import HOSTILE, picture_model, pictures, png, serving, table_model, vector_model
+from served import HOSTILE, picture_model, pictures, png, running, serving, table_model, vector_model
 
 HERE = "http://127.0.0.1:8000"
 ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
@@ -55,17 +55,17 @@ def client_of(path: Path, **options: Any) -> TestClient:
     return TestClient(app, base_url=HERE, raise_server_exceptions=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def table(made: dict[str, Path]) -> TestClient:
     return client_of(made["table"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images(made: dict[str, Path]) -> TestClient:
     return client_of(made["images"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def vectors(made: dict[str, Path]) -> TestClient:
     return client_of(made["vectors"])
 
@@ -272,8 +272,8 @@ def test_what_would_change_an_answer(made: dict[str, Path], table: TestClient) -
 # Changing
 
 
-def test_adding_and_forgetting_are_partial_fit_and_forget(made: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(made["table"])
+def test_adding_and_forgetting_are_partial_fit_and_forget(made: dict[str, Path]) -> None:
+    table, model = client_of(made["table"]), Model.load(made["table"])
     asked = table.post("/api/ask", json={"row": ROW}).json()
     done = table.post("/api/add", json={"query": asked["query"], "label": HOSTILE}).json()
     batch = batch_of_row(model.input, ROW)
@@ -300,8 +300,8 @@ def test_adding_and_forgetting_are_partial_fit_and_forget(made: dict[str, Path],
     refused(table.get(f"/api/memory/{gone[0]}"), 404, "not in the memory")
 
 
-def test_test_cases_and_pictures_are_added(made: dict[str, Path], images: TestClient) -> None:
-    model = Model.load(made["images"])
+def test_test_cases_and_pictures_are_added(made: dict[str, Path]) -> None:
+    images, model = client_of(made["images"]), Model.load(made["images"])
     assert model.cases is not None
     done = images.post("/api/add", json={"query": "case/5", "label": "left"}).json()
     classifier = model.classifier.partial_fit(model.cases.vectors[5:6], np.array(["left"]))
@@ -370,7 +370,8 @@ def test_changes_are_taken_back_and_saved(copied: Path) -> None:
     assert again.get("/api/calibration").json() == client.get("/api/calibration").json()
 
 
-def test_what_another_process_changed_is_not_written_over(copied: Path) -> None:
+def test_what_another_process_changed_is_not_written_over(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorer, "WAIT", 0.1)
     client = client_of(copied, allow_save=True)
     client.post("/api/forget", json={"ids": [1]})
     with lock_of(copied, wait=0):
@@ -657,7 +658,7 @@ def test_many_ask_while_one_changes(made: dict[str, Path]) -> None:
     faults: list[str] = []
 
     def ask() -> None:
-        for i in range(25):
+        for i in range(15):
             reply = client.get(f"/api/case/{i}")
             if reply.status_code != 200:
                 faults.append(reply.text)
@@ -665,7 +666,7 @@ def test_many_ask_while_one_changes(made: dict[str, Path]) -> None:
     readers = [threading.Thread(target=ask) for _ in range(4)]
     for reader in readers:
         reader.start()
-    for i in range(20):
+    for i in range(12):
         assert client.post("/api/forget", json={"ids": [i]}).status_code == 200
         client.post("/api/add", json={"query": f"case/{i}", "label": "apple"})
     for reader in readers:
@@ -698,7 +699,7 @@ async def asked(port: int, head: str, body: bytes = b"") -> int:
 
 def test_a_thousand_at_once(made: dict[str, Path]) -> None:
     """Each is answered or told to come again, memory stays what it was, and the service goes on."""
-    noise = png(np.random.default_rng(0).integers(0, 255, (500, 500), dtype=np.uint8))  # 250 kB
+    noise = png(np.random.default_rng(0).integers(0, 255, (300, 300), dtype=np.uint8))  # 90 kB
     ask = "POST /api/ask HTTP/1.1\r\nContent-Type: image/png"
     with serving(made["images"]) as (port, process):
         watched = psutil.Process(process.pid)
@@ -735,24 +736,15 @@ def test_a_thousand_at_once(made: dict[str, Path]) -> None:
 
 def test_silent_connections_are_closed(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "IDLE", 0.3)
-    import uvicorn
-
-    listening = run.bound("127.0.0.1", 0)
-    port = listening.getsockname()[1]
-    server = uvicorn.Server(run.settings(create_app(Model.load(made["vectors"]))))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    silent, half = (socket.create_connection(("127.0.0.1", port)) for _ in range(2))
-    half.sendall(b"GET /api/mod")
-    for connection in (silent, half):
-        connection.settimeout(5)
-        assert connection.recv(10) == b""
-        connection.close()
-    assert asyncio.run(asked(port, "GET /api/model HTTP/1.1")) == 200
-    assert asyncio.run(asked(port, "NONSENSE")) == 400
-    server.should_exit = True
-    thread.join(10)
-    assert not thread.is_alive()
+    with running(create_app(Model.load(made["vectors"]))) as port:
+        silent, half = (socket.create_connection(("127.0.0.1", port)) for _ in range(2))
+        half.sendall(b"GET /api/mod")
+        for connection in (silent, half):
+            connection.settimeout(5)
+            assert connection.recv(10) == b""
+            connection.close()
+        assert asyncio.run(asked(port, "GET /api/model HTTP/1.1")) == 200
+        assert asyncio.run(asked(port, "NONSENSE")) == 400
 
 
 def test_an_address_that_cannot_be_had_is_one_line(made: dict[str, Path]) -> None:

@@ -127,7 +127,8 @@ class _Views:
         if not file.endswith(".png"):
             raise Refusal(404, "a picture is named ….png")
         name = f"{kind}/{file.removesuffix('.png')}"
-        return Response(await self._done(self.explorer.picture, name), media_type="image/png")
+        kept = {"Cache-Control": "private, max-age=3600"}
+        return Response(await self._done(self.explorer.picture, name), media_type="image/png", headers=kept)
 
     async def answer(self, request: Request) -> Response:
         name = f"{request.path_params['kind']}/{request.path_params['which']}"

@@ -26,6 +26,7 @@ from attnknn.server.safety import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, Refusal
 
 SHOWN, MOST_SHOWN, MOST_CASES, MOST_FORGOTTEN = 8, 64, 100, 1000
 FILTERS = ("all", "wrong", "confident-wrong", "unsure")
+WAIT = 5.0  # seconds, for another process that changes the model
 _ABOUT = "model.json"
 log = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ def _alone(folder: Path) -> Iterator[None]:
     from filelock import Timeout
 
     try:
-        with lock_of(folder, wait=5):
+        with lock_of(folder, WAIT):
             yield
     except Timeout:
         raise Refusal(409, "another process is changing the model on disk; try again") from None

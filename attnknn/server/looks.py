@@ -1,6 +1,7 @@
 """What rows look like on the page: columns, a link to a picture, or the numbers of a vector."""
 
 import io
+import secrets
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ class Looks:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._mark = secrets.token_hex(4)  # browsers keep pictures, and another model's have the same names
         bank = model.classifier.memory_.bank
         z = bank.z[bank.ids >= 0]
         some = z[:: -(-len(z) // _SCALED_BY), :_DIMENSIONS].astype(np.float64)
@@ -45,7 +47,7 @@ class Looks:
     def _shown(self, examples: Examples, at: int, name: str) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         if examples.images is not None:
-            shown["picture"] = f"/api/picture/{name}.png"
+            shown["picture"] = f"/api/picture/{name}.png?{self._mark}"
         if examples.table is not None:
             shown["columns"] = examples.row(at)
         return shown

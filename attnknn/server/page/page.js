@@ -75,7 +75,7 @@ const bar = (colour, part, ...more) =>
 function called(query) {
   const [kind, which] = query.split("/");
   if (kind === "case") return `Test case ${which}`;
-  return kind === "memory" ? `Row ${which}` : `Your ${about.kind === "table" ? "row" : about.kind.slice(0, -1)}`;
+  return kind === "memory" ? `Row ${which}` : { images: "Your picture", table: "Your row" }[about.kind] || "Your vector";
 }
 
 // The server
@@ -153,8 +153,8 @@ function draw() {
 
 const sendPicture = (file) => attempt(async () => {
   const most = about.limits.image_bytes / 1e6;
-  const has = `${file.name} has ${(file.size / 1e6).toFixed(1)} MB`;
-  if (file.size > 1e6 * most) throw new Error(`${has}; at most ${most} are taken`);
+  const has = (file.size / 1e6).toFixed(1);
+  if (file.size > 1e6 * most) throw new Error(`the file has ${has} MB; at most ${most} are taken`);
   await send(file, file.type.startsWith("image/") ? file.type : "image/unknown");
 });
 
