@@ -79,12 +79,14 @@ def answer(page: Any) -> str:
 
 
 def fits(page: Any) -> bool:
-    """Whether nothing is wider than the window, on a desk and on a phone."""
+    """Whether nothing is wider than the window or its card, on a phone and on a desk."""
     over = []
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         over.append(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
-    return over == [0, 0]
+        wide = "[...document.querySelectorAll('.card')].filter((of) => of.scrollWidth > of.clientWidth).length"
+        over.append(page.evaluate(wide))
+    return over == [0, 0, 0, 0]
 
 
 def test_it_opens_with_an_answer(opened: Callable[..., Any], models: dict[str, Path]) -> None:
@@ -178,7 +180,7 @@ def test_changes_are_saved_where_that_is_allowed(
     before = len(Model.load(copied).classifier.memory_)
     page.locator("#save").click()
     expect(page.locator("#changes")).to_be_hidden()
-    expect(page.locator("#about")).to_contain_text(f"{before - 1} examples in memory")
+    expect(page.locator("#about")).to_contain_text(f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
     assert len(Model.load(copied).classifier.memory_) == before - 1
 
 
@@ -223,6 +225,9 @@ def test_data_is_shown_as_text(opened: Callable[..., Any], models: dict[str, Pat
     page.locator("#to-cases").click()
     page.locator("#only").select_option(HOSTILE)
     expect(page.locator("#count")).to_contain_text(HOSTILE)
+    page.locator("#list a").first.click()
+    expect(page.locator("#verdict")).to_contain_text(HOSTILE)
+    assert fits(page)
     assert page.locator('img[src="x"]').count() == 0
     assert page.locator("main b:not(.bar > b)").count() == 0
     assert page.title() == "my table · Attn-KNN"

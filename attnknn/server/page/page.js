@@ -75,7 +75,8 @@ const bar = (colour, part, ...more) =>
 function called(query) {
   const [kind, which] = query.split("/");
   if (kind === "case") return `Test case ${which}`;
-  return kind === "memory" ? `Row ${which}` : { images: "Your picture", table: "Your row" }[about.kind] || "Your vector";
+  if (kind === "memory") return `Row ${which}`;
+  return { images: "Your picture", table: "Your row", vectors: "Your vector" }[about.kind];
 }
 
 // The server
@@ -213,7 +214,8 @@ function drawChanges() {
     vectors: () => `vectors of ${many(about.dim, "number")}`,
   }[about.kind]();
   const classes = many(about.classes.length, "class", "classes");
-  $("about").textContent = `${many(memory, "example")} in memory · ${reads} · ${classes}`;
+  const words = [`${many(memory, "example")} in memory`, reads, classes];
+  $("about").textContent = words.map((of) => of.replaceAll(" ", "\u00a0")).join(" · ");
 }
 
 // The answer
@@ -279,12 +281,11 @@ function drawTurn() {
       : `Not these alone: were the ${n} that weigh most for ${of} labelled ${turn.label}, it would still be ${then}.`);
   }
   const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
-  const rows = [turn.ids.slice(0, 12).flatMap(link), n > 12 ? ", …" : ""].flat();
-  const forgets = turn.how === "forget";
+  const forgets = turn.how === "forget", rows = one ? ["row ", link(turn.ids[0], 0)[1]] : [`these ${n} rows`];
+  const list = one ? [] : [": ", ...turn.ids.slice(0, 12).flatMap(link), n > 12 ? ` and ${n - 12} more` : ""];
   return h("div", { className: "told stack", id: "turn" },
-    h("p", {}, forgets ? (one ? "Without row " : `Without these ${n} rows: `) : (one ? "Were row " : `Were these ${n} rows: `),
-      rows, one && forgets ? " " : ", ", forgets ? "" : `labelled ${turn.label}, `,
-      `it would be ${then}. Where they are shown, they are marked.`),
+    h("p", {}, forgets ? "Without " : "Were ", rows, forgets ? " " : ` labelled ${turn.label}, `, `it would be ${then}`,
+      list, ". Where they are shown they are marked."),
     forgets && h("div", {}, h("button", { id: "forget-these", onclick: clicked(() => forget(turn.ids)) },
       one ? "Forget it" : `Forget these ${n}`)));
 }
