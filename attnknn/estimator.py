@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -21,6 +21,7 @@ from attnknn.artifacts import FIT, VAL
 from attnknn.classify import classify_part
 from attnknn.comparison import tuned_baselines
 from attnknn.conformal import conformal_p
+from attnknn.decider import Decider
 from attnknn.errors import InputError, require
 from attnknn.explanation import Counterfactual, Explanation
 from attnknn.fitting import fit_head
@@ -28,14 +29,13 @@ from attnknn.held_out import asked_space, fold_parts, held_out_spaces
 from attnknn.labelled_bank import LabelledBank
 from attnknn.neighbourhood import Retrieved, classes_of
 from attnknn.saved_model import AnyHead, Parts, load_parts, packed_head, save_parts, unpacked_head
-from attnknn.vote_scaling import fitted_scaling, scaled
+from attnknn.vote_scaling import fitted_scaling
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
 PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
 EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
-_SEARCHED, _BATCH = 16_384, 1024  # queries searched for, and answered, at once
 _FITTED = ("n_features_in_", "n_iter_", "_unit", "_usual_weight", "_doubt")  # plain values that `save` keeps
 
 
@@ -245,15 +245,15 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         # Laplace's rule of succession: so many rows cannot vouch for more confidence than that.
         self._doubt = 1 / (len(y_val) + 1)
         self.calibration_ = fitted_scaling(self.calibration, fit, y_fit, val, y_val)
-        self._held_out = self._calibrated(val), y_val
         if isinstance(self.head_, torch.nn.Module):
             self.head_ = cast(AnyHead, self.head_.double().cpu())
+        self._held_out = self._decider().calibrated(val), y_val
 
-    def _calibrated(
-        self, votes: np.ndarray, without: Sequence[int] = (), memory: LabelledBank | None = None
-    ) -> np.ndarray:
-        shares = (self.memory_ if memory is None else memory).classes(without)[0].double().numpy()
-        return (1 - self._doubt) * scaled(votes, *self.calibration_) + self._doubt * shares
+    def _decider(self) -> Decider:
+        check_is_fitted(self)
+        return Decider(
+            self.memory_, cast(AnyHead, self.head_), *self.calibration_, self._doubt, self.n_neighbors, self._device()
+        )
 
     def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, float]:
         """What is taken off each column, and what all are divided by: distances keep their order."""
@@ -295,26 +295,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         finally:
             torch.set_num_threads(before)
 
-    @torch.inference_mode()
-    def _answers(
-        self, z: np.ndarray, without: Sequence[int] = (), memory: LabelledBank | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time."""
-        device, head = self._device(), cast(AnyHead, self.head_)
-        memory = self.memory_ if memory is None else memory
-        k = min(self.n_neighbors, len(memory) - len(without))
-        with self._threads():
-            for asked in (z[s : s + _SEARCHED] for s in range(0, len(z), _SEARCHED)):
-                ids, near = memory.around(asked, k, head.needs, device, without)
-                for at in torch.arange(len(asked)).split(_BATCH):
-                    some = near.take(at)
-                    votes, weights = head(some.to(torch.float64))
-                    yield ids[at.numpy()], some.sims.numpy(), weights.numpy(), votes.numpy()
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), columns in the order of `classes_`; float64, rows sum to 1."""
         z = self._queries(X)
-        return self._calibrated(np.concatenate([votes for *_, votes in self._answers(z)]))
+        with self._threads():
+            return self._decider().probabilities(z)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row (B,)."""
@@ -364,7 +349,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         found: list[np.ndarray] = [self._distances(sims)] if return_distance else []
         found.append(ids)
         if return_weights:
-            weights = np.concatenate([weights for _, _, weights, _ in self._answers(z)])
+            with self._threads():
+                weights = np.concatenate([weights for _, _, weights, _ in self._decider().parts(z)])
             found.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
         return tuple(found) if len(found) > 1 else found[0]
 
@@ -381,30 +367,23 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: an id is not there.
         """
-        check_is_fitted(self)
-        ids = np.atleast_1d(ids)
-        z = self._vectors_of(ids)
-        each = [self._explained(row[None], [int(name)]) for name, row in zip(ids, z, strict=True)]
+        each = [self._explained(row[None], [name]) for name, row in self._own(ids)]
         return Explanation(*(np.concatenate([getattr(of, f.name) for of in each]) for f in fields(Explanation)))
 
-    def _vectors_of(self, ids: np.ndarray) -> np.ndarray:
-        at = self.memory_.at(ids)
-        missing = ids[at < 0]
+    def _own(self, ids: Any) -> list[tuple[int, np.ndarray]]:
+        """Rows of the memory by their ids, which are checked."""
+        check_is_fitted(self)
+        names = np.atleast_1d(ids).astype(np.int64)
+        at = self.memory_.at(names)
+        missing = names[at < 0]
         require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
-        return self.memory_.vectors()[at]
+        return list(zip(names.tolist(), self.memory_.vectors()[at], strict=True))
 
     def _explained(self, z: np.ndarray, without: Sequence[int] = ()) -> Explanation:
-        ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self._answers(z, without), strict=True))
-        numbers = self.memory_.y[self.memory_.at(ids)]
-        null = votes.copy()
-        np.subtract.at(null, (np.arange(len(z))[:, None], numbers), weights)
-        probabilities = self._calibrated(votes, without)
-        top = probabilities.argmax(1)
-        shares = np.where(numbers == top[:, None], weights, 0) / votes[np.arange(len(z)), top][:, None]
-        return Explanation(
-            ids, self.classes_[numbers], self._distances(sims), weights, null.clip(0), votes, probabilities,
-            self.classes_[top], shares,
-        )  # fmt: skip
+        with self._threads():
+            found = self._decider().explained(z, without)
+        labels, predictions = self.classes_[found.labels], self.classes_[found.predictions]
+        return replace(found, labels=labels, predictions=predictions, distances=self._distances(found.distances))
 
     def counterfactual(
         self, X: Any = None, how: Literal["forget", "relabel"] = "forget", most: int = 50, *, ids: Any = None
@@ -422,32 +401,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ids: rows of the memory to ask for in the place of X, each taken as forgotten itself.
         """
         require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
-        if ids is None:
-            return [self._turned(row[None], how, most) for row in self._queries(X)]
-        names = np.atleast_1d(ids)
-        asked = zip(names, self._vectors_of(names), strict=True)
-        return [self._turned(row[None], how, most, [int(name)]) for name, row in asked]
-
-    def _turned(self, z: np.ndarray, how: str, most: int, itself: Sequence[int] = ()) -> Counterfactual:
-        taken: list[int] = []
-        first = second = -1
-        while True:
-            gone = [*itself, *taken] if how == "forget" else itself
-            memory = self.memory_ if how == "forget" or not taken else self.memory_.relabelled(taken, second)
-            ((ids, _, weights, votes),) = self._answers(z, gone, memory)
-            probabilities = self._calibrated(votes, gone, memory)[0]
-            top, next_to_it = np.argsort(-probabilities, kind="stable")[:2]
-            if not taken:
-                first, second = top, next_to_it
-            for_it = np.where(memory.y[memory.at(ids[0])] == first, weights[0], 0.0)
-            heaviest = int(for_it.argmax())
-            can = len(taken) < min(most, len(memory) - len(itself) - 2) and for_it[heaviest] > 0
-            if top != first or not can:
-                made = np.array(taken, dtype=np.int64)
-                return Counterfactual(
-                    how, made, self.classes_[second], self.classes_[top], probabilities, bool(top != first)
-                )
-            taken.append(int(ids[0, heaviest]))
+        with self._threads():
+            decider = self._decider()
+            if ids is None:
+                found = [decider.counterfactual(row[None], how, most) for row in self._queries(X)]
+            else:
+                found = [decider.counterfactual(row[None], how, most, [name]) for name, row in self._own(ids)]
+        named = self.classes_
+        return [replace(of, label=named[of.label], prediction=named[of.prediction]) for of in found]
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory; nothing is learned anew. On a model that is not fitted it is `fit`.

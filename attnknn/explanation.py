@@ -1,6 +1,7 @@
 """Why a classifier answers as it does."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Counterfactual:
 
     how: str
     ids: np.ndarray
-    label: object
-    prediction: object
+    label: Any
+    prediction: Any
     probabilities: np.ndarray
     turned: bool

@@ -183,11 +183,13 @@ LAYERS = [
         "fields",
     },
     {"saved_model"},
+    {"decider"},
     {"estimator"},
     {"report", "model", "doctor"},
     {"server"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 
 

@@ -100,7 +100,8 @@ def main() -> None:
     runs, beside = found()
     made = claims(everywhere(runs, "paired"), everywhere(runs, "validation"))
     resamples = params["evaluate"]["resamples"]
-    answer = [*headline(made, params["k_eval"]), *out_of_reach(made, resamples), beyond(made)]
+    answer = [*headline(made, params["k_eval"]), *out_of_reach(made, resamples)]
+    in_full = "\n".join(f"- {line}" for line in (*answer, beyond(made)))
     versions = ", ".join(f"{name} {version}" for name, version in environment().items())
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)
@@ -118,7 +119,7 @@ def main() -> None:
     parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples, beside=beside)]
     table = as_markdown(claim_rows(made, digits))
     with new_file(Path("RESULTS.md")) as draft:
-        whole = [HEAD, "## Claims", "", " ".join(answer), "", table, *parts, f"Made with {versions}.", ""]
+        whole = [HEAD, "## Claims", "", in_full, "", table, *parts, f"Made with {versions}.", ""]
         draft.write_text("\n".join(whole), "utf-8")
 
 

@@ -1,6 +1,7 @@
 """Why answers are as they are, as a picture."""
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,15 +33,17 @@ def explained(
     """
     most = max(len(answer["neighbours"]) for answer in answers)
     columns = 0 if asked.table is None else min(_COLUMNS, asked.table.shape[1])
-    height = 1.95 if asked.images is not None else 1.35 + 0.2 * columns if columns else 0.9 + 0.2 * (most + 1)
+    height = 2.2 if asked.images is not None else 1.6 + 0.2 * columns if columns else 1.2 + 0.2 * (most + 1)
     width = 1.15 * (most + 1) + 0.4 if asked.images is not None or columns else 7.0
-    figure = new_figure(max(6.4, width), height * len(answers) + 0.1)
+    width = max(6.4, width)
+    figure = new_figure(width, height * len(answers) + 0.1)
     bands = figure.subfigures(len(answers), 1, squeeze=False)[:, 0]
     for i, (band, name, answer, change) in enumerate(zip(bands, names, answers, changes, strict=True)):
         band.set_facecolor("white")
         said = f"{name}: {answer['prediction']}, {percent(answer['confidence'])}"
         band.suptitle(said, x=0.01, ha="left", size=9.5, color=INK, weight="bold", parse_math=False)
-        said = f"Besides, {beside(answer)}. {what_changes(answer, change)}"
+        said = f"Besides, {beside(answer)}.\n{what_changes(answer, change)}"
+        said = "\n".join(fill(line, int(15 * width)) for line in said.splitlines())
         band.supxlabel(said, x=0.01, ha="left", size=8, color=INK, parse_math=False)
         if asked.images is not None:
             _pictures(band, model, asked.picture(i), answer)

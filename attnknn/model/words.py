@@ -35,4 +35,4 @@ def what_changes(answer: dict[str, Any], change: dict[str, Any]) -> str:
     if change["how"] == "forget":
         return f"Without {which} it would be {then}."
     were = f"{which} were {change['label']}"
-    return f"If {were}, it would be {then}." if change["turned"] else f"Even if {were}, it would be {then}."
+    return f"If {were}, it would be {then}." if change["turned"] else f"Even if {were}, it would still be {then}."
