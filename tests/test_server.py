@@ -685,9 +685,7 @@ async def asked(port: int, head: str, body: bytes = b"") -> int:
     except OSError:
         return 0
     try:
-        writer.write(
-            f"{head}\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
-        )
+        writer.write(f"{head}\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         writer.write(body)
         answer = await reader.read(64)
         return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
