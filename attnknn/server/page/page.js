@@ -346,13 +346,15 @@ function values(example) {
       return { name, value, text: value === null ? "–" : value, off };
     });
   }
-  const { values: numbers, off } = example.vector || { values: [] };
+  if (!example.vector || (about.dim > 64 && !about.named)) return [];  // many numbers without names say nothing
+  const { values: numbers, off } = example.vector;
   return numbers.map((value, i) => ({ name: about.names[i], value: String(value), text: near(value), off: off[i] }));
 }
 
 // Of a neighbour, those first that are furthest from the query's; the query's stand beside them.
 function drawValues(example) {
-  const asked = new Map(values(told.example).map((of) => [of.name, of]));
+  const beside = about.kind === "vectors" && example.columns;  // what stands beside a vector is only shown
+  const asked = new Map(beside ? [] : values(told.example).map((of) => [of.name, of]));
   const all = values(example).map((of) => {
     const mine = asked.get(of.name);
     const differs = mine !== undefined && mine.value !== of.value;
@@ -390,7 +392,7 @@ function drawNeighbours() {
   const words = [
     lighter,
     held.weight > 0.0005 && `${percent(held.weight)} ${lighter ? "" : "of the weight "}comes from ${held.of}. `,
-    fields.length && "In small is what the query has; bold is far from it. ",
+    fields.length && !(about.kind === "vectors" && example.columns) && "In small is what the query has; bold is far from it. ",
     example.vector && "Bars are standard deviations from the memory's mean, and ticks the query's.",
   ];
   put($("near-head"),
