@@ -66,7 +66,7 @@ def test_params_are_the_keys_read(stage: str) -> None:
 
 
 def test_what_is_read_as_package_data_is_a_dep_too() -> None:
-    data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "attnknn").rglob("*.html")}
+    data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "attnknn/report").rglob("*.html")}
     assert data
     assert data <= set(STAGES["report"]["deps"])
 

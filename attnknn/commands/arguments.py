@@ -50,11 +50,13 @@ def changed(folder: Path) -> Iterator["Model"]:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """While no other process writes to a model's folder."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
+
+    from attnknn.model.model import lock_of
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=60):
+        with lock_of(folder, wait=60):
             yield
     except Timeout:
         raise InputError(f"{folder}: another process has been changing it for a minute; try again") from None

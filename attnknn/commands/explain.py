@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -38,7 +39,8 @@ def explain(
     names, asked, vectors = _first(known, inputs, first)
     c = known.classifier
     answers = known.answers(c.explain(vectors), shown)
-    changes = known.changes(vectors)
+    with Console(stderr=True).status("looking for what would change it …"):
+        changes = known.changes(vectors)
     if output is not None:
         from attnknn.model.picture import explained
 

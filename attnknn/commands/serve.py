@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from attnknn.commands.arguments import MODEL
+from attnknn.errors import InputError
 
 
 def serve(
@@ -15,6 +16,9 @@ def serve(
     allow_save: bool = typer.Option(False, help="Let the page write what was added and forgotten to MODEL."),
 ) -> None:
     """Open a local page to explore a model: ask it, see its neighbours, add and forget examples."""
-    from attnknn.server import serve as run
-
-    run(model, host=host, port=port, open_browser=open_page, allow_save=allow_save)
+    try:
+        from attnknn.server.run import serve as run
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise InputError(f"serve needs {missing}: pip install 'attnknn[serve]'") from None
+    run(model, host, port, open_page, allow_save)

@@ -139,7 +139,7 @@ class Rows:
     def vectors(self, batch: Batch) -> np.ndarray:
         """Of data frames of strings: (B, D)."""
         x = self.schema.encode(batch.values)
-        return x if self.encoder is None else _embedded(self.encoder, x, False)
+        return x if self.encoder is None else embedded(self.encoder, x, False)
 
     def examples(self, batch: Batch) -> Examples:
         """The columns that are read."""
@@ -212,7 +212,7 @@ class Pictures:
 
     def vectors(self, batch: Batch) -> np.ndarray:
         """Of images: (B, D)."""
-        return _embedded(self.encoder, batch.values, self.bf16)
+        return embedded(self.encoder, batch.values, self.bf16)
 
     def examples(self, batch: Batch) -> Examples:
         """The images, every second or third pixel of them where they are large."""
@@ -332,7 +332,15 @@ def _csv(source: str, layout: dict[str, Any]) -> Iterator[Any]:
     yield from row_chunks(Path(source), **layout, size=BATCH)
 
 
-def _embedded(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:
+def embedded(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:
+    """Embeddings float32 (N, D) of rows x, with a bar once it takes two seconds."""
+    from tqdm import tqdm
+
     from attnknn.encoders import embed
 
-    return embed(encoder, x, bf16=bf16)[0]
+    z = np.empty((len(x), encoder.dim), dtype=np.float32)
+    with tqdm(desc="embed", total=len(x), unit=" rows", delay=2, disable=None) as bar:
+        for s in range(0, len(x), BATCH):
+            z[s : s + BATCH] = embed(encoder, x[s : s + BATCH], bf16=bf16)[0]
+            bar.update(len(x[s : s + BATCH]))
+    return z

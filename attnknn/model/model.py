@@ -23,6 +23,13 @@ _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 _FEW = 10  # neighbours whose going would change an answer, up to which that is what is told
 
 
+def lock_of(folder: Path, wait: float) -> Any:
+    """A lock beside a model's folder, which every process holds that changes the model; so many seconds are waited."""
+    from filelock import FileLock
+
+    return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=wait)
+
+
 @dataclass(frozen=True)
 class Cases:
     """Rows that neither the memory nor what was learned knows, with their labels.
@@ -36,6 +43,10 @@ class Cases:
     vectors: np.ndarray
     labels: np.ndarray
     examples: Examples
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Those at some positions."""
+        return type(self)(self.vectors[rows], self.labels[rows], self.examples.take(rows))
 
 
 @dataclass
@@ -107,8 +118,13 @@ class Model:
 
     def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
         """Add rows to the memory; their ids."""
-        self.classifier.partial_fit(self.given(batch), labels)
-        self.examples = self.examples.joined(self.input.examples(batch), len(labels))
+        return self.add_vectors(self._vectors(batch), self.input.examples(batch), labels)
+
+    def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
+        """Add rows whose vectors (B, D) are known, such as test cases; their ids."""
+        joined = self.examples.joined(examples, len(labels))
+        self.classifier.partial_fit(self.named(vectors), labels)
+        self.examples = joined
         return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
 
     def forget(self, ids: Sequence[int]) -> None:
@@ -145,10 +161,18 @@ class Model:
         Raises:
             InputError: a row does not fit, or has too large values.
         """
-        vectors, names = self.input.vectors(batch), getattr(self.classifier, "feature_names_in_", None)
+        return self.named(self._vectors(batch))
+
+    def _vectors(self, batch: Batch) -> np.ndarray:
+        vectors = self.input.vectors(batch)
         far = np.flatnonzero((np.abs(vectors) > LARGEST).any(1))
         where = batch.names[far[0]] if len(far) else ""
         require(not len(far), f"{where}: values beyond ±{LARGEST:g}; leave the row out, or scale it as the others are")
+        return vectors
+
+    def named(self, vectors: np.ndarray) -> Any:
+        """Vectors (B, D) with the names of their columns, where the classifier was taught names."""
+        names = getattr(self.classifier, "feature_names_in_", None)
         if names is None:
             return vectors
         import pandas as pd

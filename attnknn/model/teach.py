@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from scipy.special import ndtr
+from tqdm import tqdm
 
 from attnknn.artifacts import BANK, TEST, Split
 from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
 from attnknn.metrics import scores
 from attnknn.model.examples import Examples
-from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, open_array, open_vectors
+from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, embedded, open_array, open_vectors
 from attnknn.model.model import Cases, Model
 
 _CASES = 2000  # test cases that are kept to be looked at
@@ -112,7 +114,9 @@ def _fitted(
     )
     model = AttnKNNClassifier(random_state=seed, **params)
     learned_on = None if held_out is None else (X[held_out], labels[held_out])
-    model.fit(X[known], labels[known], held_out=learned_on)
+    # A spinner, where somebody looks on: how many epochs it takes is not known.
+    with Console(stderr=True).status("learning how much neighbours count …"):
+        model.fit(X[known], labels[known], held_out=learned_on)
     test = np.flatnonzero(part & np.isin(labels, classes))
     about: dict[str, Any] = {"memory": int(known.sum()), "classes": len(classes), "test": len(test)}
     cases = None
@@ -154,25 +158,28 @@ def _vectors(path: Path, count: int, rows: Path | None) -> Batch:
 
 def _of_folders(folder: Path, encoder: Path, test: float, seed: int) -> tuple[Pictures, Batch, np.ndarray, np.ndarray]:
     given = _picture_input(encoder)
-    parts = {name: folder / name for name in ("train", "test")}
-    official = all(path.is_dir() for path in parts.values())
-    images: list[np.ndarray] = []
-    labels: list[str] = []
-    found: list[str] = []
-    in_test: list[bool] = []
-    for top in parts.values() if official else [folder]:
+    tops = [folder / name for name in ("train", "test")]
+    official = all(path.is_dir() for path in tops)
+    of: list[tuple[Path, bool]] = []
+    for top in tops if official else [folder]:
         classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
         few = f"{top}: {len(classes)} class folders in it; two or more are needed, with pictures of a class each"
         require(len(classes) > 1, few)
-        for path in classes:
+        of += [(path, official and top.name == "test") for path in classes]
+    batches: list[Batch] = []
+    labels: list[str] = []
+    in_test: list[bool] = []
+    with tqdm(desc="read", unit=" pictures", delay=2, disable=None) as bar:
+        for path, tests in of:
             for batch in given.batches([str(path)]):
-                images.append(batch.values)
-                found += batch.names
+                batches.append(batch)
                 labels += [path.name] * len(batch.names)
-                in_test += [top.name == "test" and official] * len(batch.names)
+                in_test += [tests] * len(batch.names)
+                bar.update(len(batch.names))
     names = np.array(labels)
     part = np.array(in_test) if official else kept_out(names, test, seed)
-    return given, Batch(found, np.concatenate(images)), names, part
+    found = [name for batch in batches for name in batch.names]
+    return given, Batch(found, np.concatenate([batch.values for batch in batches])), names, part
 
 
 def _picture_input(folder: Path) -> Pictures:
@@ -187,7 +194,7 @@ def _of_split(
     split: Split, folder: Path, layout: dict[str, Any], seed: int, params: dict[str, Any]
 ) -> tuple[Model, dict[str, Any]]:
     """The bank becomes the memory; the head learns on fit and val rows, which the encoder was not trained on."""
-    from attnknn.encoders import Encoder, embed
+    from attnknn.encoders import Encoder
     from attnknn.table_schema import Schema
 
     encoder, about = Encoder.load(folder)
@@ -204,7 +211,7 @@ def _of_split(
         examples = Examples(table=decoded(schema, np.asarray(split.x)))
     test, taught = part == TEST, (part != TEST) & (part != BANK)
     require(taught.sum() > 1, "split: no fit and val rows to learn on; set prepare.fit and prepare.val above 0")
-    z = embed(encoder, split.x, bf16=about.get("bf16", False))[0]
+    z = embedded(encoder, np.asarray(split.x), bool(about.get("bf16", False)))
     return _fitted(given, z, labels, test, examples, seed, params, taught)
 
 
