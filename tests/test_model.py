@@ -441,7 +441,9 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
     assert beside["title"].tolist() == ["x", "y"]
     with pytest.raises(InputError, match="columns class, title; name that of the labels with --target"):
         read_labels(tmp_path / "two.csv", None, {})
-    (tmp_path / "hole.csv").write_text("class\na\n''\n\nb\n")
+    (tmp_path / "hole.csv").write_text("class\na\nNA\nb\n")
+    with pytest.raises(InputError, match="hole.csv line 3: no label"):
+        read_labels(tmp_path / "hole.csv", None, {})
     with pytest.raises(InputError, match="whole numbers or texts"):
         read_labels(save_npy(tmp_path / "f.npy", np.zeros(3)), None, {})
 
@@ -451,10 +453,10 @@ def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
     z = rng.normal(size=(60, 3))
     pd.DataFrame({"y": ["a", "b"] * 30, "title": [f"t{i}" for i in range(60)]}).to_csv(tmp_path / "r.csv", index=False)
     model, about = teach(
-        save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.1, metric="cosine", **FAST
+        save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.1, seed=5, metric="cosine", **FAST
     )
     assert about["test"] == 6
-    out = kept_out(np.array(["a", "b"] * 30), 0.1, 0)
+    out = kept_out(np.array(["a", "b"] * 30), 0.1, 5)
     assert model.examples.table["title"].tolist() == [f"t{i}" for i in np.flatnonzero(~out)]
     assert model.classifier.metric == "cosine"
     ids = model.add(Batch(["new"], z[:1]), model.labels(["a"]))
