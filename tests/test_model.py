@@ -14,6 +14,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoders import Encoder, embed
 from attnknn.errors import InputError
+from attnknn.image_folder import decode
 from attnknn.metrics import scores
 from attnknn.model.examples import Examples
 from attnknn.model.inputs import Batch, Pictures, Rows, Vectors
@@ -189,6 +190,21 @@ def test_pictures_of_any_kind_are_what_a_viewer_shows_first() -> None:
         np.testing.assert_allclose(given.decode(data, "x")[0], pixels, atol=1)
     with pytest.raises(InputError, match="I;16 pixels; convert"):
         given.decode(encoded(Image.fromarray(pixels.astype(np.uint16))), "x")
+
+
+def test_axes_of_a_picture_are_channel_height_width() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
+    data = encoded(Image.fromarray(pixels))
+    np.testing.assert_array_equal(decode(data, "x"), pixels.transpose(2, 0, 1))
+    assert decode(data, "x", size=(10, 3)).shape == (3, 10, 3)
+    grey = Image.fromarray(pixels[:, :, 0])
+    for mode in ("L", "LA", "1"):
+        assert decode(encoded(grey.convert(mode)), "x").shape == (1, 5, 7)
+    for mode in ("I", "F"):
+        with pytest.raises(InputError, match=f"{mode} pixels; convert the images to 8 bits a channel"):
+            decode(encoded(grey.convert(mode), "TIFF"), "x")
+    with pytest.raises(InputError, match="no readable image"):
+        decode(encoded(grey, "ICO"), "x")  # no format of pictures that are taken
 
 
 def test_large_pictures_are_kept_small() -> None:
@@ -442,7 +458,7 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="columns class, title; name that of the labels with --target"):
         read_labels(tmp_path / "two.csv", None, {})
     (tmp_path / "hole.csv").write_text("class\na\nNA\nb\n")
-    with pytest.raises(InputError, match="hole.csv line 3: no label"):
+    with pytest.raises(InputError, match=r"hole\.csv line 3: no label"):
         read_labels(tmp_path / "hole.csv", None, {})
     with pytest.raises(InputError, match="whole numbers or texts"):
         read_labels(save_npy(tmp_path / "f.npy", np.zeros(3)), None, {})

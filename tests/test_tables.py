@@ -63,7 +63,7 @@ def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
 
 
 def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_start(tmp_path):
-    text = 'a , b\n1,"two\nlines, ""quoted"""\n\n 3 ,4\n'
+    text = 'a , b\n1, "two\nlines, ""quoted"""\n\n 3 ,4\n'
     for mark in ("", "\ufeff"):
         for end in ("\n", "\r\n", "\r"):
             path = tmp_path / "t.csv"
