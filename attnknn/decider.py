@@ -79,16 +79,17 @@ class Decider:
         """See `AttnKNNClassifier.counterfactual`; `itself` are ids of rows taken as forgotten from the first."""
         taken: list[int] = []
         first = second = -1
+        near = np.empty(0, dtype=np.int64)  # neighbours, which other labels do not change
         while True:
             gone = [*itself, *taken] if how == "forget" else itself
             changed = self
             if how == "relabel" and taken:
-                changed = replace(self, memory=self.memory.relabelled(taken, second))
+                changed = replace(self, memory=self.memory.relabelled(taken, second, near))
             ((ids, _, weights, votes),) = changed.parts(z, gone)
             probabilities = changed.calibrated(votes, gone)[0]
             top, next_to_it = (int(c) for c in np.argsort(-probabilities, kind="stable")[:2])
             if not taken:
-                first, second = top, next_to_it
+                first, second, near = top, next_to_it, ids[0]
             for_it = np.where(changed.memory.y[self.memory.at(ids[0])] == first, weights[0], 0.0)
             heaviest = int(for_it.argmax())
             can = len(taken) < min(most, len(self.memory) - len(itself) - 2) and for_it[heaviest] > 0

@@ -53,7 +53,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     one scale, as for any nearest neighbours: put a `StandardScaler` in front, or give embeddings.
 
     It passes scikit-learn's `check_estimator` but for `check_sample_weight_equivalence_on_dense_data`: a row of weight
-    2 weighs what two of weight 1 do at its place, but is one of the `n_neighbors`, and one row of a fold.
+    2 weighs what two of weight 1 do at its place, but is one of the `n_neighbors`, and one row of a fold. Weights are
+    those of the memory alone: learning, calibration and prediction sets count every row that was held out alike, so a
+    row whose label is not believed is better left out, by a weight of 0. (`check_array_api_input` is skipped by
+    scikit-learn itself.) Rows that were copied, to balance classes or otherwise, are in the memory when their copies
+    are held out, which makes it too sure: give `sample_weight` instead.
 
     Parameters
     ----------
@@ -170,7 +174,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: (N,) how much each row counts as a neighbour; rows of 0 are left out.
             held_out: (X, y) of rows to learn on in the place of folds of X, for an X that comes from an encoder trained
                 on these very rows and their labels: their neighbourhoods are purer than those of new rows. They do not
-                come into the memory; `partial_fit` adds them.
+                come into the memory; `partial_fit` adds them. A `Pipeline` does not transform them: give them as the
+                classifier is to see them.
 
         Raises:
             ValueError: one class alone, values that are not finite, or a parameter that is not allowed. The classifier
@@ -204,8 +209,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             if held_out is None:
                 spaces = held_out_spaces(*args, fold_parts(numbers, seed))
             else:
+                pair = isinstance(held_out, tuple | list) and len(held_out) == 2
+                require(pair, "held_out: give a pair (X, y) of rows and their labels")
                 spaces = [asked_space(*args, *self._held_out_rows(*held_out), seed)]
-            self._learn(spaces, seed)
+            with torch.random.fork_rng():  # the caller's random numbers stay as they are
+                self._learn(spaces, seed)
         return self
 
     def _held_out_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -338,14 +346,17 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, alpha: float = 0.1) -> np.ndarray:
         """Classes (B, C), bool, that hold the true one with probability 1 − alpha or more: split conformal sets.
 
-        Calibrated on held-out rows, which have also stopped the training, so it holds nearly. A set may be empty.
+        That is a mean over rows like those that were fitted, in any order, and it holds nearly, since the held-out rows
+        that it is calibrated on have also stopped the training. The likeliest class is always in. Rows that are added
+        or forgotten change the answers, but not this calibration.
         """
         return self.sets_of(self.predict_proba(X), alpha)
 
     def sets_of(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
         """What `predict_set` gives for rows of these probabilities (B, C)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
-        return conformal_p(*self._held_out, probabilities, "split") > alpha
+        likeliest = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
+        return likeliest | (conformal_p(*self._held_out, probabilities, "split") > alpha)
 
     def kneighbors(
         self,
@@ -481,16 +492,18 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             also: puts more files into the new folder, which `load` then checks too.
 
         Raises:
-            ValueError: labels that JSON cannot tell.
+            ValueError: labels that JSON cannot tell, or something that is no model is at `path`.
         """
         check_is_fitted(self)
         labels = self.classes_.tolist()
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
         (scale, bias), (probs, y) = self.calibration_, self._held_out
-        state = self.random_state if isinstance(self.random_state, int) else None
+        # A search over parameters hands numpy's numbers over, which JSON does not know.
+        params = {name: of.item() if isinstance(of, np.generic) else of for name, of in self.get_params().items()}
+        state = params["random_state"] if isinstance(params["random_state"], int) else None
         about = {
-            "params": {**self.get_params(), "random_state": state},
+            "params": {**params, "random_state": state},
             "classes": labels,
             "classes_dtype": self.classes_.dtype.str,
             "feature_names": list(getattr(self, "feature_names_in_", [])),

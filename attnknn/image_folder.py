@@ -208,7 +208,7 @@ def decode(
     except InputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        limit = most or Image.MAX_IMAGE_PIXELS
+        limit = most or Image.MAX_IMAGE_PIXELS or 0
         raise InputError(
             f"{where}: refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
         ) from None

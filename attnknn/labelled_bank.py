@@ -143,18 +143,25 @@ class LabelledBank:
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return shares, torch.from_numpy(np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)).float()
 
-    def relabelled(self, ids: Sequence[int], number: int) -> "LabelledBank":
-        """The same rows, some of them of another class; rows and index are shared, so neither may be changed."""
+    def relabelled(self, ids: Sequence[int], number: int, among: np.ndarray) -> "LabelledBank":
+        """The same rows, some of them of another class; rows and index are shared, so neither may be changed.
+
+        Args:
+            among: ids of the rows whose evidence is to be true then; that of the others is as it was.
+        """
         at = self.at(np.asarray(ids, dtype=np.int64))
         made = copy.copy(self)
         made.y, made.agreement, made.density = self.y.copy(), self.agreement.copy(), self.density.copy()
         made.y[at] = number
         z, weight, classes = self._vectors_of(at), self.weight[at], len(self.sums)
         made.sums = self.sums - class_sums(z, self.y[at], weight, classes) + class_sums(z, made.y[at], weight, classes)
-        told_of = np.any(np.isin(self.near_ids[:, : SIZES[-1]], ids), axis=1)
-        told_of[at] = True
-        made._tell(np.flatnonzero(told_of))
+        made._tell(self.at(among[among >= 0]))
         return made
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the room that a bank keeps for rows to come, in which forgotten ones may still stand."""
+        bank = Bank(self.bank.z.copy(), self.bank.ids.copy(), self.bank.metric, self.bank.index)
+        return {**vars(self), "bank": bank}
 
     def _vectors_of(self, at: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
         """Of the rows at some positions."""

@@ -20,6 +20,7 @@ from attnknn.labelled_bank import LabelledBank
 from attnknn.learned import LearnedHead, make_head
 
 FORMAT = 1
+_DAMAGED = "{}: damaged (its SHA-256 is another); copy it again, or fit and save the model anew"
 _ABOUT, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 _OF_MEMORY = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
 T = TypeVar("T")
@@ -65,9 +66,15 @@ class Parts(NamedTuple):
 
 
 def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None = None) -> None:
-    """Write to `folder`, in one step; `also` may put more into the new folder, which is then checked with the rest."""
+    """Write to `folder`, in one step; `also` may put more into the new folder, which is then checked with the rest.
+
+    Raises:
+        InputError: something that is no model is there.
+    """
     from attnknn import __version__
 
+    folder = folder.resolve()  # a link stays one
+    check_free(folder)
     config, weights = packed_head(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, name) for name in _OF_MEMORY}
     arrays |= {f"head.{name}": of for name, of in weights.items()}
@@ -81,7 +88,18 @@ def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None =
             path.relative_to(draft).as_posix(): _digest(path) for path in sorted(draft.rglob("*")) if path.is_file()
         }
         about = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
-        write_json(draft / _ABOUT, {**about, "about": parts.about, "sha256": digests})
+        about = {**about, "about": parts.about, "sha256": digests}
+        write_json(draft / _ABOUT, {**about, "own_sha256": _digest_of(about)})
+
+
+def check_free(folder: Path) -> None:
+    """Refuse to write a model where something is that is none.
+
+    Raises:
+        InputError: a file, or a folder of something else.
+    """
+    free = not folder.exists() or (folder.is_dir() and ((folder / _ABOUT).is_file() or not any(folder.iterdir())))
+    require(free, f"{folder}: there already, and no model; name another folder")
 
 
 def unswapped(folder: Path, read: Callable[[], T], again: int = 20) -> T:
@@ -117,15 +135,18 @@ def load_parts(folder: Path) -> Parts:
     for name, digest in about["sha256"].items():
         path = folder / name
         require(path.is_file(), f"{path}: missing; copy the whole folder again, or fit and save the model anew")
-        whole = _digest(path) == digest
-        require(whole, f"{path}: damaged (its SHA-256 is another); copy it again, or fit and save the model anew")
+        require(_digest(path) == digest, _DAMAGED.format(path))
     try:
         arrays = load_file(folder / _ARRAYS)
         of = {name: arrays[f"memory.{name}"] for name in _OF_MEMORY}
-        memory = LabelledBank(bank=Bank.load(folder / _BANK), next_id=about["next_id"], **of)
+        bank = Bank.load(folder / _BANK)
+        rows = np.sort(bank.ids[bank.ids >= 0])
+        fit = np.array_equal(rows, of["ids"]) and all(len(of[name]) == len(rows) for name in _OF_MEMORY[:-1])
+        require(fit, "rows of the index and of the memory differ")
+        memory = LabelledBank(bank=bank, next_id=about["next_id"], **of)
         head = unpacked_head(about["head"], _with_prefix(arrays, "head."))
         return Parts(memory, head, _with_prefix(arrays, "own."), about["about"])
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{folder}: not a whole model ({reason}); fit and save it anew") from None
 
@@ -140,14 +161,22 @@ def _about(folder: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}); copy it again, or fit and save the model anew") from None
     number = about.get("format") if isinstance(about, dict) else None
-    if not isinstance(number, int) or "sha256" not in about:
+    if type(number) is not int or number < 1 or "sha256" not in about:
         raise InputError(f"{path}: no model of Attn-KNN; give a folder that `save` wrote")
     written = f"{folder}: format {number}, written by attnknn {about.get('attnknn')}"
     require(number <= FORMAT, f"{written}; this one reads up to {FORMAT}: upgrade")
+    own = about.pop("own_sha256", None)
+    whole = own == _digest_of(about) and isinstance(about["sha256"], dict)
+    whole = whole and not any(".." in Path(name).parts or Path(name).is_absolute() for name in about["sha256"])
+    require(whole, _DAMAGED.format(path))
     return about
+
+
+def _digest_of(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

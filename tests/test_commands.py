@@ -467,6 +467,8 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", p, f / "z.npy"), "no readable image"),
         (("explain", p, f / "text.jpg"), "no readable image"),
         (("explain", v, f / "wide.npy"), "4 dimensions"),
+        (("explain", t, f / "other.csv"), "no column"),
+        (("explain", t, f / "other.csv", "--json"), "no column"),
         (("explain", v, f / "z.npy", "-o", f / "why.pdf"), "a picture is a .png file"),
         (("explain", v, f / "z.npy", "--shown", 0), "give 1 or more"),
         (("add", v, f / "z.npy"), "say what they are with --label, --target or --rows"),
@@ -581,3 +583,14 @@ def test_the_doctor_names_what_is_missing_and_the_mend(monkeypatch: pytest.Monke
     assert done.exit_code == 1
     assert "crepes: pip install 'crepes>=0.9'" in done.stdout
     assert "scipy: pip install 'scipy>=1.11'" in done.stdout
+
+
+def test_columns_that_are_left_out_are_told_and_can_be_taken_in(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"second": np.arange(60), "x": np.arange(60) % 7, "y": np.repeat(["a", "b"], 30)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    flags = ("fit", tmp_path / "t.csv", "--target", "y", "--weights", "uniform", "-k", 3, "-o")
+    assert "left out as ids: second (--categories or --numeric takes one in)" in succeeded(*flags, tmp_path / "m")
+    told = json.loads(succeeded(*flags, tmp_path / "n", "--numeric", "second", "--json"))
+    assert told["left_out"] == []
+    assert told["accuracy"] > 0.9
+    assert Model.load(tmp_path / "n").input.columns == ("second", "x")

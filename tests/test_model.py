@@ -517,7 +517,7 @@ def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
         "text as image": (folder / "broken", e, "x.jpg: no readable image"),
         "encoder of tables": (folder / "broken", {"encoder": folder / "mlp"}, "an encoder of tables"),
         "split of another": (folder / "split", {"encoder": folder / "mlp"}, "reads rows of shape \\(3,\\)"),
-        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "no such file"),
+        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "no encoder"),
         "test": (z, {"rows": y, "test": 1.0}, "test: 1.0"),
     }  # fmt: skip
 

@@ -81,8 +81,8 @@ def _first(model: "Model", inputs: list[str], most: int) -> tuple[list[str], "Ex
     for batch in model.input.batches(inputs):
         some = batch.take(range(min(most - len(names), len(batch.names))))
         names += some.names
+        vectors.append(model.given(some))  # checks them
         examples.append(model.input.examples(some))
-        vectors.append(model.given(some))
         if len(names) >= most:
             break
     require(bool(names), f"{', '.join(inputs)}: nothing to explain")

@@ -29,6 +29,8 @@ def fit(
     metric: str = typer.Option("l2", help="l2 or cosine."),
     prototypes: bool = typer.Option(True, help="Whether class means may vote beside neighbours."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be given again."),
+    numeric: list[str] = typer.Option([], help="A column of numbers that looks like something else; likewise."),
+    categories: list[str] = typer.Option([], help="A column of categories that looks like something else."),
     separator: str = SEPARATOR,
     missing: list[str] = MISSING,
     seed: int = typer.Option(0, help="Draws the rows that are kept out, and the folds."),
@@ -52,6 +54,7 @@ def fit(
             encoder=encoder,
             layout=layout_of(separator, missing),
             drop=drop,
+            kinds_given={"numeric": numeric, "categories": categories},
             test=test,
             seed=seed,
             n_neighbors=neighbours,
@@ -68,6 +71,8 @@ def fit(
         typer.echo(json.dumps({"model": str(output), **about}, ensure_ascii=False))
         return
     typer.echo(f"{output}: {about['memory']:,} rows of {about['classes']} classes in memory")
+    if about["left_out"]:
+        typer.echo(f"left out as ids: {', '.join(about['left_out'])} (--categories or --numeric takes one in)")
     if about["test"]:
         typer.echo(f"on {about['test']:,} rows kept out: {_scores(about)}")
 
@@ -78,11 +83,8 @@ def _scores(about: dict[str, Any]) -> str:
 
 def _check_output(output: Path, force: bool) -> None:
     """Before any work: nothing is lost, and nothing of another kind is ever replaced."""
-    if not output.exists():
-        return
-    ours = (output / "model.json").is_file()
-    require(
-        ours or (output.is_dir() and not any(output.iterdir())),
-        f"{output}: there already, and no model; name another folder",
-    )
-    require(force or not ours, f"{output}: a model is there already; name another folder, or add --force")
+    from attnknn.saved_model import check_free
+
+    check_free(output)
+    there = (output / "model.json").is_file()
+    require(force or not there, f"{output}: a model is there already; name another folder, or add --force")

@@ -197,6 +197,8 @@ class Pictures:
         """A file as uint8 (C, H, W)."""
         try:
             data = path.read_bytes()
+        except ValueError:
+            raise InputError("a path holds a NUL; correct it") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from None
         return self.decode(data, str(path))

@@ -1,7 +1,8 @@
 """Models from what people have: a table, embeddings, folders of pictures, or a split of the pipeline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def teach(
     encoder: Path | None = None,
     layout: dict[str, Any] | None = None,
     drop: Sequence[str] = (),
+    kinds_given: Mapping[str, Sequence[str]] = MappingProxyType({}),
     test: float = 0.1,
     seed: int = 0,
     **params: Any,
@@ -43,13 +45,14 @@ def teach(
         encoder: folder of an `Encoder`.
         layout: of CSV files: keyword arguments of `tables.row_chunks`.
         drop: columns to leave out.
+        kinds_given: columns that are `numeric` or `categories`, whatever they look like; see `table_schema.kinds`.
         test: share of the rows that are kept out, of each class; a split, and a folder test/, say themselves.
         seed: draws these rows, and is the classifier's.
         params: of `AttnKNNClassifier`.
 
     Returns:
-        The model, and rows in the memory (`memory`), rows kept out (`test`) and, if there are any, the `metrics.scores`
-        on these.
+        The model; and rows in the memory (`memory`), `classes`, rows kept out (`test`), columns left out as ids
+        (`left_out`) and, if rows were kept out, the `metrics.scores` on them.
 
     Raises:
         InputError: something is missing or does not fit.
@@ -62,6 +65,10 @@ def teach(
         lacks = f"{source}: {what} needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
         require(encoder is not None, f"{lacks}; the pipeline trains one")
         assert encoder is not None
+        require(
+            (encoder / "config.json").is_file(),
+            f"{encoder}: no encoder; give the folder of one, as the pipeline trains",
+        )
         if what == "a split":
             return _of_split(Split.load(source), encoder, layout, seed, params)
         given, batch, labels, part = _of_folders(source, encoder, test, seed)
@@ -77,8 +84,9 @@ def teach(
     require(known, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
     for name, other in (("--rows", rows), ("--encoder", encoder)):
         require(other is None, f"{name}: {other} given, but {source} is a table, which takes none; leave it out")
-    given, batch, labels, part = _of_table(source, target, layout, drop, test, seed)
-    return _fitted(given, given.vectors(batch), labels, part, given.examples(batch), seed, params)
+    given, batch, labels, part = _of_table(source, target, layout, drop, kinds_given, test, seed)
+    model, about = _fitted(given, given.vectors(batch), labels, part, given.examples(batch), seed, params)
+    return model, {**about, "left_out": list(given.schema.ids)}
 
 
 def kept_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -118,7 +126,7 @@ def _fitted(
     with Console(stderr=True).status("learning how much neighbours count …"):
         model.fit(X[known], labels[known], held_out=learned_on)
     test = np.flatnonzero(part & np.isin(labels, classes))
-    about: dict[str, Any] = {"memory": int(known.sum()), "classes": len(classes), "test": len(test)}
+    about: dict[str, Any] = {"memory": int(known.sum()), "classes": len(classes), "test": len(test), "left_out": []}
     cases = None
     if len(test):
         probs = model.predict_proba(X[test])
@@ -129,7 +137,13 @@ def _fitted(
 
 
 def _of_table(
-    path: Path, target: str | None, layout: dict[str, Any], drop: Sequence[str], test: float, seed: int
+    path: Path,
+    target: str | None,
+    layout: dict[str, Any],
+    drop: Sequence[str],
+    given: Mapping[str, Sequence[str]],
+    test: float,
+    seed: int,
 ) -> tuple[Rows, Batch, np.ndarray, np.ndarray]:
     from attnknn.table_schema import fit_schema, kinds
     from attnknn.tables import read_csv
@@ -138,7 +152,7 @@ def _of_table(
     frame, found = read_csv(path, str(target), drop=drop, **layout)
     labels = found.to_numpy(str)
     part = kept_out(labels, test, seed)
-    schema = fit_schema(frame, kinds(frame), ~part)
+    schema = fit_schema(frame, kinds(frame, **given), ~part)
     return Rows(schema, layout), Batch(list(frame.index), frame), labels, part
 
 
