@@ -207,8 +207,11 @@ def decode(
                 image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     except InputError:
         raise
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise InputError(f"{where}: refused as too large ({error}); make the image smaller") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        limit = most or Image.MAX_IMAGE_PIXELS
+        raise InputError(
+            f"{where}: refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
+        ) from None
     except Exception as error:  # a decoder may raise anything on damaged bytes
         reason = "" if isinstance(error, Image.UnidentifiedImageError) else f" ({error})"
         raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None

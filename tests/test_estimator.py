@@ -2,10 +2,8 @@
 
 import copy
 import pickle
-import re
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -611,14 +609,3 @@ def test_input_that_cannot_be_is_named() -> None:
         model.partial_fit(X[:, :3], y)
     with pytest.raises(ValueError, match="ids: of type"):
         model.forget(["a"])
-
-
-def test_the_readme_s_lines_run(tmp_path, monkeypatch) -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "AttnKNNClassifier" in block)
-    monkeypatch.chdir(tmp_path)
-    scope: dict = {}
-    exec(code, scope)
-    assert scope["model"].score(scope["X"][1600:], scope["y"][1600:]) > 0.9
-    assert scope["why"].ids.shape == (1, 50)
-    assert AttnKNNClassifier.load("digits-model").predict(scope["X"][:1]).shape == (1,)

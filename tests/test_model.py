@@ -394,8 +394,8 @@ def test_words() -> None:
         "0 %", "< 0.1 %", "0.4 %", "50 %", "99.6 %", "> 99.9 %", "100 %",
     ]  # fmt: skip
     answer = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
-    assert sentence(answer) == "a (50 %); nine times in ten it is among: a, b"
-    assert sentence({**answer, "abstains": True, "set": []}).startswith("abstains; the likeliest is a (50 %)")
+    assert sentence(answer) == "a (50 %); 90 % set: {a, b}"
+    assert sentence({**answer, "abstains": True, "set": []}) == "abstains; the likeliest is a (50 %); 90 % set: {}"
     parts = {"rest": {"count": 4, "weight": 0.2}, "null": {"of": "class means", "weight": 0.3}}
     assert beside(parts) == "4 more neighbours weigh 20 %, class means 30 %"
     assert beside({**parts, "rest": {"count": 0, "weight": 0}}) == "class means 30 %"

@@ -13,9 +13,9 @@ def percent(share: float) -> str:
 
 def sentence(answer: dict[str, Any]) -> str:
     """The answer, and how sure it is."""
-    within = ", ".join(map(str, answer["set"])) or "none of the classes"
+    within = ", ".join(map(str, answer["set"]))
     sure = "abstains; the likeliest is " if answer["abstains"] else ""
-    return f"{sure}{answer['prediction']} ({percent(answer['confidence'])}); nine times in ten it is among: {within}"
+    return f"{sure}{answer['prediction']} ({percent(answer['confidence'])}); 90 % set: {{{within}}}"
 
 
 def beside(answer: dict[str, Any]) -> str:
