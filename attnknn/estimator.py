@@ -479,10 +479,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: an id is not there, or fewer than two rows would be left.
         """
         check_is_fitted(self)
-        given = _row_ids(ids)
-        if given.size:
-            with self._threads():
-                self.memory_.forget(given)
+        with self._threads():
+            self.memory_.forget(_row_ids(ids))
         return self
 
     def save(self, path: str | Path, also: Callable[[Path], None] | None = None) -> None:

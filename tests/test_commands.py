@@ -373,8 +373,10 @@ def test_odd_names_of_pictures(made: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(picture)
     rows = list(csv.DictReader(io.StringIO(succeeded("predict", made / "pictures", tmp_path))))
     assert {Path(row["input"]).name for row in rows} == {*names[:2], "\\xff.png"}
-    piped = succeeded("predict", made / "pictures", "-", given=f"{tmp_path / names[0]}\r\n\n{tmp_path / names[1]}\n")
-    assert [row["input"] for row in csv.DictReader(io.StringIO(piped))] == [str(tmp_path / name) for name in names[:2]]
+    told = [str(tmp_path / name) for name in (names[0], names[1], "ends in a blank.png ")]
+    Path(told[2]).write_bytes(picture)
+    piped = succeeded("predict", made / "pictures", "-", given="\r\n\n".join(told) + "\n")
+    assert [row["input"] for row in csv.DictReader(io.StringIO(piped))] == told
 
 
 def test_nobody_is_waited_for_at_a_terminal_or_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

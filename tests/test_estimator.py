@@ -129,11 +129,12 @@ def test_neighbours_without_the_rows_held_out_are_those_of_a_memory_without_them
     z = np.ascontiguousarray(X, dtype=np.float32)
     weight = 1.0 + y
     memory = LabelledBank.build(z, y, weight, 3)
-    part = np.where(np.arange(150) < 70, BANK, np.where(np.arange(150) % 2 > 0, FIT, VAL)).astype(np.int8)
+    part = np.where(np.arange(150) % 15 < 7, BANK, np.where(np.arange(150) % 2 > 0, FIT, VAL)).astype(np.int8)
+    left = np.flatnonzero(part == BANK)
     (space,) = held_out_spaces(memory, z, 3, 10, [part])
-    squares = ((X[:, None] - X[None, :70]) ** 2).sum(2)
-    squares[np.arange(70), np.arange(70)] = np.inf  # none is its own
-    np.testing.assert_array_equal(space.neighbours.ids, np.argsort(squares, axis=1)[:, :64])
+    squares = ((X[:, None] - X[left]) ** 2).sum(2)
+    squares[left, np.arange(len(left))] = np.inf  # none is its own
+    np.testing.assert_array_equal(space.neighbours.ids, left[np.argsort(squares, axis=1)[:, :64]])
     np.testing.assert_allclose(space.neighbours.sims, -np.sort(squares, axis=1)[:, :64], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(np.exp(space.log_weight), weight)
 
@@ -350,6 +351,8 @@ def test_held_out_rows_teach_in_the_place_of_folds_that_an_encoder_has_seen() ->
         kept.fit(X[seen], y[seen], held_out=(X[new], np.full(200, 7)))
     with pytest.raises(ValueError, match="features"):
         kept.fit(X[seen], y[seen], held_out=(X[new, :2], y[new]))
+    with pytest.raises(ValueError, match="minimum of 2"):
+        kept.fit(X[seen], y[seen], held_out=(X[:1], y[:1]))
 
 
 def test_sets_are_calibrated_by_answers_to_rows_that_did_not_fit_the_head() -> None:

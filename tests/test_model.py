@@ -464,6 +464,17 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
         read_labels(save_npy(tmp_path / "f.npy", np.zeros(3)), None, {})
 
 
+def test_of_many_cases_some_are_kept_with_what_belongs_to_them(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("attnknn.model.teach._CASES", 3)
+    z, names = np.random.default_rng(0).normal(size=(60, 3)), [f"t{i}" for i in range(60)]
+    pd.DataFrame({"y": ["a", "b"] * 30, "title": names}).to_csv(tmp_path / "r.csv", index=False)
+    model, about = teach(save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.5, **FAST)
+    rows = [names.index(title) for title in model.cases.examples.table["title"]]
+    assert (about["test"], len(rows)) == (30, 3)
+    np.testing.assert_allclose(model.cases.vectors, z[rows])
+    assert model.cases.labels.tolist() == [["a", "b"][row % 2] for row in rows]
+
+
 def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(60, 3))
