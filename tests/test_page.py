@@ -157,6 +157,9 @@ def test_adding_and_forgetting_are_seen(opened: Callable[..., Any], models: dict
     page.locator("#to-ask").click()
     page.locator("#reset").click()
     expect(page.locator("#changes")).to_be_hidden()
+    expect(page.locator("#trail")).to_contain_text("Test case 0")  # it starts anew
+    page.goto(page.url.partition("#")[0] + "#case/1")
+    expect(page.locator("#trail")).to_contain_text("Test case 1")
     expect(page.locator("#says")).to_have_text(first)
 
 
@@ -182,6 +185,71 @@ def test_changes_are_saved_where_that_is_allowed(
     expect(page.locator("#changes")).to_be_hidden()
     expect(page.locator("#about")).to_contain_text(f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
     assert len(Model.load(copied).classifier.memory_) == before - 1
+
+
+def test_the_page_starts_anew_when_test_cases_have_other_numbers(
+    opened: Callable[..., Any], models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Path(shutil.copytree(models["table"], tmp_path / "model"))
+    monkeypatch.setitem(models, "table", copied)
+    page = opened("table", "#case/2", allow_save=True)
+    other = page.context.new_page()
+    other.goto(page.url)
+    page.locator("#add").click()
+    expect(page.locator("#moved")).to_contain_text("Added as")
+    page.locator("#to-calibration").click()
+    expect(page.locator("#taken")).to_be_visible()
+    page.locator("#save").click()
+    expect(page.locator("#trail")).to_have_text("Test case 0→")
+    expect(page.locator("#moved")).to_have_count(0)
+    assert "#" not in page.url
+    # Whoever else looks at it begins anew too.
+    expect(other.locator("#trail")).to_contain_text("Test case 2")
+    other.locator('[id="go →"]').click()
+    expect(other.locator("#trail")).to_have_text("Test case 0→")
+
+
+def test_another_model_on_disk_is_another_page(
+    opened: Callable[..., Any], models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Path(shutil.copytree(models["table"], tmp_path / "model"))
+    monkeypatch.setitem(models, "table", copied)
+    page = opened("table", "#case/1")
+    page.locator("#ask-it").click()
+    expect(page.locator("#trail")).to_contain_text("Your row")
+    page.locator("#add").click()
+    expect(page.locator("#moved")).to_contain_text("Added as")
+    shutil.rmtree(copied)
+    shutil.copytree(models["vectors"], copied)
+    page.locator("#reset").click()
+    expect(page.locator("#trail")).to_have_text("Row 0")
+    expect(page.locator("#moved")).to_have_count(0)
+    expect(page.locator("#add-label option")).to_have_count(0)  # a row of the memory is not added
+    expect(page.locator("#field-4")).to_be_visible()
+    expect(page.locator("#about")).to_contain_text("vectors")
+
+
+def test_what_somebody_else_changed_is_not_taken_for_ones_own(opened: Callable[..., Any]) -> None:
+    page = opened("table", "#case/1")
+    expect(page.locator("#near article").first).to_be_visible()
+    home = page.url.partition("#")[0]
+    rows = [of.get_attribute("data-id") for of in page.locator("#near article").all()]
+    page.request.post(f"{home}api/forget", data={"ids": [int(rows[0]), int(rows[1])]})
+    page.locator(f'[data-id="{rows[2]}"] button').click()
+    expect(page.locator("#moved")).to_contain_text("changed by somebody else in between")
+    expect(page.locator("#bars b")).to_have_count(0)
+    row = page.locator("#near article").first.get_attribute("data-id")
+    page.locator(f'[data-id="{row}"] button').click()
+    expect(page.locator("#moved")).to_contain_text(re.compile(f"Row {row} forgotten. The answer (was|stays)"))
+    # A neighbour that is gone, and the address.
+    row = page.locator("#near article").first.get_attribute("data-id")
+    page.request.post(f"{home}api/forget", data={"ids": [int(row)]})
+    page.locator(f'[data-id="{row}"] a').click()
+    expect(page.locator("#notice")).to_contain_text("is not in the memory")
+    expect(page.locator(f'[data-id="{row}"]')).to_have_count(0)
+    assert page.url.endswith("#case/1")
+    expect(page.locator("#changes")).to_contain_text("5 changes")
+    page.expected_faults.clear()
 
 
 def test_confident_and_wrong(opened: Callable[..., Any], models: dict[str, Path]) -> None:

@@ -132,7 +132,9 @@ class _Views:
 
     async def answer(self, request: Request) -> Response:
         name = f"{request.path_params['kind']}/{request.path_params['which']}"
-        return Json(await self._done(self.explorer.answer, name, _shown(request)))
+        row = request.query_params.get("row")
+        also = None if row is None else _whole(row)
+        return Json(await self._done(self.explorer.answer, name, _shown(request), also))
 
     async def ask(self, request: Request) -> Response:
         kind, shown = media_type(request), _shown(request)

@@ -117,8 +117,22 @@ const fewest = () => (about.kind === "images" ? 10 : 9);  // whole rows of cards
 
 async function show(query) {
   const number = ++asking;
-  const found = await api(`/api/${query}?shown=${shown}`);
-  if (number === asking) answered(found);
+  const added = before && before.row !== undefined ? `&row=${before.row}` : "";
+  const found = await api(`/api/${query}?shown=${shown}${added}`);
+  if (number === asking) await answered(found);
+}
+
+// Another model: its test cases, fields and colours are others, so nothing of this page stays.
+function anew() {
+  asking += 1;
+  history.replaceState(null, "", location.pathname);
+  location.reload();
+  return new Promise(() => {});
+}
+
+async function heed(state) {
+  if (state.model !== about.state.model) await anew();
+  about.state = state;
 }
 
 async function send(sent, type) {
@@ -127,14 +141,14 @@ async function send(sent, type) {
   const found = await api(`/api/ask?shown=${shown}`, sent, type);
   if (number !== asking) return;
   before = turn = null;
-  answered(found);
+  await answered(found);
   history.pushState(null, "", `#${found.query}`);
   view("ask");
 }
 
-function answered(found) {
+async function answered(found) {
+  await heed(found.state);
   told = found;
-  about.state = found.state;
   if (trail.includes(found.query)) trail.length = trail.indexOf(found.query);
   trail = [...trail, found.query].slice(-12);
   $("to-ask").href = `#${found.query}`;
@@ -165,7 +179,7 @@ async function changed(work, words) {
   const done = await work();
   const gone = (done.ids || []).map((id) => `memory/${id}`);
   turn = null;
-  about.state = done.state;
+  await heed(done.state);
   trail = trail.filter((name) => !gone.includes(name));
   if (gone.includes(was.query)) {
     before = null;
@@ -173,7 +187,7 @@ async function changed(work, words) {
     location.hash = `#${trail.at(-1) || firstQuery()}`;
     return;
   }
-  before = { answer: was.answer, words: words(done) };
+  before = { answer: was.answer, words: words(done), version: was.state.version, row: done.id, label: done.label };
   await show(was.query);
 }
 
@@ -185,18 +199,14 @@ const forget = (ids) => changed(() => api("/api/forget", { ids }),
 
 async function reset() {
   if (!confirm("Go back to the model on disk? The changes that are not saved are lost.")) return;
-  about.state = (await api("/api/reset", {})).state;
-  before = turn = null;
-  drawChanges();
-  await route();
+  await api("/api/reset", {});
+  await anew();
 }
 
 async function save() {
   if (!confirm("Write the changed model to its folder on disk?")) return;
   await api("/api/save", {});
-  about = await api("/api/model");  // test cases that are in the memory now are test cases no more
-  drawChanges();
-  await route();
+  await anew();  // test cases that are in the memory now are test cases no more, and the others have other numbers
 }
 
 function drawChanges() {
@@ -250,14 +260,18 @@ function setWords() {
   return `Nine times in ten the truth is in {${listed}}.`;
 }
 
+// Whether the last change alone lies between the answer before and this one.
+const alone = () => before !== null && told.state.version === before.version + 1;
+
 function drawBars(answer) {
-  const was = (label) => before && before.answer.probabilities.find((of) => of.label === label).p;
+  const compared = alone();
+  const was = (label) => compared && before.answer.probabilities.find((of) => of.label === label).p;
   const row = (name, colour, p, ...mark) =>
     [name, bar(colour, p, ...mark), h("span", { className: "number" }, percent(p))];
   const rest = answer.probabilities.slice(6);
   return h("div", { className: "bars", id: "bars" },
     answer.probabilities.slice(0, 6).flatMap(({ label, p }) => row(labelled(label), hue(label), p,
-      before && h("b", { "--was": `calc(${100 * was(label)}% - 1px)`, title: `before: ${percent(was(label))}` }))),
+      compared && h("b", { "--was": `calc(${100 * was(label)}% - 1px)`, title: `before: ${percent(was(label))}` }))),
     rest.length ? row(h("span", { className: "quiet" }, many(rest.length, "other")), "var(--quiet)",
       rest.reduce((sum, of) => sum + of.p, 0)) : null);
 }
@@ -265,6 +279,10 @@ function drawBars(answer) {
 function drawMoved(answer) {
   if (!before) return null;
   const was = before.answer;
+  if (!alone()) {
+    return h("p", { className: "moved", id: "moved" }, before.words,
+      " The memory was changed by somebody else in between, so the answers before and after are not compared.");
+  }
   const still = was.prediction === answer.prediction && Math.abs(was.confidence - answer.confidence) < 0.0005;
   const words = still ? "The answer stays as it was."
     : `The answer was ${was.prediction} (${percent(was.confidence)}) and is now ${answer.prediction} `
@@ -511,6 +529,7 @@ async function drawCases(start = 0) {
   if (!about.cases) return put(place, noCases("This model has no test cases"));
   const found = await api(`/api/cases?${new URLSearchParams({ ...listing, start, count: PAGE })}`);
   if (number !== asking) return;
+  await heed(found.state);
   if (start === 0) {
     put(place, caseTools(), h("p", { id: "count", className: "quiet" }, countWords(found)),
       h("div", { className: about.kind === "images" ? "list pictures" : "list", id: "list" }),
@@ -572,8 +591,10 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
 async function drawCalibration() {
   const number = ++asking;
   const place = $("calibration");
-  const { now, before: was, taken } = await api("/api/calibration");
+  const { now, before: was, taken, state } = await api("/api/calibration");
   if (number !== asking) return;
+  await heed(state);
+  drawChanges();
   if (!now) return put(place, noCases("Whether its probabilities are true cannot be seen here"));
   const three = (value) => value.toFixed(3);
   const then = (name, words, otherwise) => (was ? `${words(was[name])} before the changes` : otherwise);
@@ -660,11 +681,21 @@ async function route() {
   try {
     await show(query);
   } catch (error) {
-    if (!told && query !== firstQuery()) await show(firstQuery());
+    await stay(query).catch(() => {});
     throw error;
   } finally {
     view("ask");
   }
+}
+
+// What was asked is not there (any more): back to what is shown, as it is now, or to the first.
+async function stay(query) {
+  const { state } = await api("/api/model");
+  await heed(state);
+  drawChanges();
+  const back = told && told.query !== query ? told.query : firstQuery();
+  history.replaceState(null, "", `#${back}`);
+  if (back !== query) await show(back);
 }
 
 function listen() {
