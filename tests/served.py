@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-import uvicorn
 from PIL import Image
 
 from attnknn import AttnKNNClassifier
@@ -21,7 +20,7 @@ from attnknn.encoders import Encoder
 from attnknn.model.inputs import Batch, Pictures
 from attnknn.model.model import Cases, Model
 from attnknn.model.teach import teach
-from attnknn.server.run import bound, settings
+from attnknn.server.run import Server, bound, settings
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 FAST = {"max_iter": 3, "n_neighbors": 12}
@@ -89,9 +88,11 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 @contextmanager
-def serving(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen]]:
-    """`attnknn serve` as a process; its port."""
+def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tuple[int, subprocess.Popen]]:
+    """`attnknn serve` as a process, which may open so many files; its port."""
     command = [sys.executable, "-c", "from attnknn.cli import app; app()", "serve", str(model), "--port", "0", *options]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -114,7 +115,7 @@ def serving(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen]
 def running(app: object) -> Iterator[int]:
     """An application served by a thread of this process; its port."""
     listening = bound("127.0.0.1", 0)
-    server = uvicorn.Server(settings(app))
+    server = Server(settings(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
