@@ -81,6 +81,19 @@ def vector_model(folder: Path, named: bool = False) -> Path:
     return folder / "model"
 
 
+def beside_model(folder: Path, dim: int, rows: int = 90) -> Path:
+    """Vectors without names, and columns beside them that are not read."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "x.npy", 2 * np.eye(2, dim)[y] + rng.normal(size=(rows, dim)))
+    beside = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
+    pd.DataFrame(beside).to_csv(folder / "rows.csv", index=False)
+    model, _ = teach(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
+    model.save(folder / "model")
+    return folder / "model"
+
+
 def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")

@@ -35,7 +35,7 @@ from attnknn.server.given import batch_of_row
 from attnknn.server.lock import SharedLock
 from attnknn.server.queries import KEPT
 from attnknn.server.safety import AT_ONCE, BODIES, IMAGE_BYTES, JSON_BYTES, PICTURES, Hosts
-from served import HOSTILE, picture_model, pictures, png, running, serving, table_model, vector_model
+from served import HOSTILE, beside_model, picture_model, pictures, png, running, serving, table_model, vector_model
 
 HERE = "http://127.0.0.1:8000"
 ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
@@ -200,6 +200,27 @@ def test_rows_vectors_and_pictures_are_asked_for(
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(seen.content))), image[0])
     large = np.asarray(Image.fromarray(image[0]).resize((300, 500)).convert("RGB"))
     assert image_post(images, png(large), "image/unknown").status_code == 200
+
+
+def test_vectors_are_sent_though_columns_stand_beside_them(tmp_path: Path) -> None:
+    path = beside_model(tmp_path, 300)
+    client, model = client_of(path), Model.load(path)
+    assert model.cases is not None
+    for name in ("case/3", "memory/5"):
+        told = client.get(f"/api/{name}").json()
+        sent, columns = told["example"]["vector"], told["example"]["columns"]
+        assert (len(sent["values"]), len(sent["off"])) == (300, 256)
+        assert columns["name"].startswith("thing")
+        near = told["answer"]["neighbours"][0]["example"]
+        assert len(near["vector"]["values"]) == 256
+        assert near["columns"]["name"].startswith("thing")
+    np.testing.assert_allclose(client.get("/api/case/3").json()["example"]["vector"]["values"],
+                               model.cases.vectors[3], rtol=1e-4)  # fmt: skip
+    again = client.post("/api/ask", json={"vector": client.get("/api/case/3").json()["example"]["vector"]["values"]})
+    first = client.get("/api/case/3").json()["answer"]
+    assert again.json()["answer"]["confidence"] == pytest.approx(first["confidence"], abs=1e-3)
+    done = client.post("/api/add", json={"query": again.json()["query"], "label": "yes"}).json()
+    assert client.get(f"/api/memory/{done['id']}").status_code == 200
 
 
 def test_named_vectors_are_asked_for_by_name_too(tmp_path: Path) -> None:

@@ -148,9 +148,9 @@ class Explorer:
         for near in answer["neighbours"]:
             near["example"] = self._looks.of_memory(near["id"])
         if query.row is not None:
-            example = self._looks.of_memory(query.row)
+            example = self._looks.of_memory(query.row, whole=True)
         else:
-            example = self._looks.of_query(query.vectors, query.examples, query.at, query.name)
+            example = self._looks.of_query(query.vectors, query.examples, query.at, query.name, whole=True)
         told = {"query": query.name, "label": query.label, "example": example, "state": self._state()}
         return told | {"answer": as_texts(answer)}
 
