@@ -452,7 +452,7 @@ function drawNeighbours() {
     quiet(...words.filter(Boolean)),
     h("details", { id: "weights", className: "quiet", open: hints,
       ontoggle: (event) => { hints = event.target.open; } }, h("summary", {}, "What is a weight?"),
-      "How far a row decides, near as it may be. That depends on labels too: a row whose own neighbours carry other ",
+      "How far a row decides. That depends on its distance, and on labels too: a row whose own neighbours carry other ",
       "labels counts for little, as it looks wrongly labelled. Class means may hold most of an answer."));
   const more = () => {
     shown = Math.min(MOST, shown + MORE);
