@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-import uvicorn
 from PIL import Image
 
 from attnknn import AttnKNNClassifier
@@ -21,7 +20,7 @@ from attnknn.encoders import Encoder
 from attnknn.model.inputs import Batch, Pictures
 from attnknn.model.model import Cases, Model
 from attnknn.model.teach import teach
-from attnknn.server.run import bound, settings
+from attnknn.server.run import Server, bound, settings
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 FAST = {"max_iter": 3, "n_neighbors": 12}
@@ -82,6 +81,19 @@ def vector_model(folder: Path, named: bool = False) -> Path:
     return folder / "model"
 
 
+def beside_model(folder: Path, dim: int, rows: int = 90) -> Path:
+    """Vectors without names, and columns beside them that are not read."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "x.npy", 2 * np.eye(2, dim)[y] + rng.normal(size=(rows, dim)))
+    beside = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
+    pd.DataFrame(beside).to_csv(folder / "rows.csv", index=False)
+    model, _ = teach(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
+    model.save(folder / "model")
+    return folder / "model"
+
+
 def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
@@ -89,9 +101,11 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 @contextmanager
-def serving(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen]]:
-    """`attnknn serve` as a process; its port."""
+def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tuple[int, subprocess.Popen]]:
+    """`attnknn serve` as a process, which may open so many files; its port."""
     command = [sys.executable, "-c", "from attnknn.cli import app; app()", "serve", str(model), "--port", "0", *options]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -114,7 +128,7 @@ def serving(model: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen]
 def running(app: object) -> Iterator[int]:
     """An application served by a thread of this process; its port."""
     listening = bound("127.0.0.1", 0)
-    server = uvicorn.Server(settings(app))
+    server = Server(settings(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

@@ -28,13 +28,14 @@ from attnknn.errors import InputError
 from attnknn.metrics import scores
 from attnknn.model.inputs import Batch
 from attnknn.model.model import Model, lock_of
-from attnknn.server import explorer, run
+from attnknn.server import app as server_app
+from attnknn.server import explorer, run, safety
 from attnknn.server.app import create_app
 from attnknn.server.given import batch_of_row
 from attnknn.server.lock import SharedLock
 from attnknn.server.queries import KEPT
-from attnknn.server.safety import AT_ONCE, BODIES, IMAGE_BYTES, JSON_BYTES, Hosts
-from served import HOSTILE, picture_model, pictures, png, running, serving, table_model, vector_model
+from attnknn.server.safety import AT_ONCE, BODIES, IMAGE_BYTES, JSON_BYTES, PICTURES, Hosts
+from served import HOSTILE, beside_model, picture_model, pictures, png, running, serving, table_model, vector_model
 
 HERE = "http://127.0.0.1:8000"
 ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
@@ -105,13 +106,30 @@ def test_the_page_and_its_files(table: TestClient) -> None:
         reply = table.get(path)
         assert reply.status_code == 200
         assert reply.headers["content-type"].startswith(kind)
-        assert "default-src 'self'" in reply.headers["content-security-policy"]
-        assert reply.headers["x-content-type-options"] == "nosniff"
     page = table.get("/").text
     assert "://" not in page, "nothing is loaded from elsewhere"
     assert "<script>" not in page
     assert " style=" not in page
     assert " onclick=" not in page
+
+
+def test_every_answer_has_the_headers_that_guard_it(table: TestClient) -> None:
+    refusal = table.get("/", headers={"Host": "evil.example"})
+    for reply in (table.get("/"), table.get("/api/model"), table.get("/api/nothing"), refusal):
+        sent = dict(reply.headers)
+        policy = dict(part.split(" ", 1) for part in sent.pop("content-security-policy").split("; "))
+        assert policy == {
+            "default-src": "'self'", "img-src": "'self' data: blob:", "object-src": "'none'", "base-uri": "'none'",
+            "form-action": "'none'", "frame-ancestors": "'none'",
+        }  # fmt: skip
+        assert {name: value for name, value in sent.items() if not name.startswith("content-")} == {
+            "x-content-type-options": "nosniff",
+            "x-frame-options": "DENY",
+            "referrer-policy": "no-referrer",
+            "cross-origin-resource-policy": "same-origin",
+            "cross-origin-opener-policy": "same-origin",
+            "cache-control": "no-store",
+        }
 
 
 def test_about_the_model(table: TestClient, images: TestClient, vectors: TestClient) -> None:
@@ -182,6 +200,27 @@ def test_rows_vectors_and_pictures_are_asked_for(
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(seen.content))), image[0])
     large = np.asarray(Image.fromarray(image[0]).resize((300, 500)).convert("RGB"))
     assert image_post(images, png(large), "image/unknown").status_code == 200
+
+
+def test_vectors_are_sent_though_columns_stand_beside_them(tmp_path: Path) -> None:
+    path = beside_model(tmp_path, 300)
+    client, model = client_of(path), Model.load(path)
+    assert model.cases is not None
+    for name in ("case/3", "memory/5"):
+        told = client.get(f"/api/{name}").json()
+        sent, columns = told["example"]["vector"], told["example"]["columns"]
+        assert (len(sent["values"]), len(sent["off"])) == (300, 256)
+        assert columns["name"].startswith("thing")
+        near = told["answer"]["neighbours"][0]["example"]
+        assert len(near["vector"]["values"]) == 256
+        assert near["columns"]["name"].startswith("thing")
+    np.testing.assert_allclose(client.get("/api/case/3").json()["example"]["vector"]["values"],
+                               model.cases.vectors[3], rtol=1e-4)  # fmt: skip
+    again = client.post("/api/ask", json={"vector": client.get("/api/case/3").json()["example"]["vector"]["values"]})
+    first = client.get("/api/case/3").json()["answer"]
+    assert again.json()["answer"]["confidence"] == pytest.approx(first["confidence"], abs=1e-3)
+    done = client.post("/api/add", json={"query": again.json()["query"], "label": "yes"}).json()
+    assert client.get(f"/api/memory/{done['id']}").status_code == 200
 
 
 def test_named_vectors_are_asked_for_by_name_too(tmp_path: Path) -> None:
@@ -281,9 +320,8 @@ def test_adding_and_forgetting_are_partial_fit_and_forget(made: dict[str, Path])
     classifier = copy.deepcopy(model.classifier)
     classifier.partial_fit(model.input.vectors(batch), np.array([HOSTILE], dtype=classifier.classes_.dtype))
     assert done["id"] == classifier.memory_.ids[-1]
-    assert done["state"] | {"first": 0} == {
-        "memory": len(classifier.memory_), "added": 1, "forgotten": 0, "first": 0,
-    }  # fmt: skip
+    changed = {"memory": len(classifier.memory_), "added": 1, "version": asked["state"]["version"] + 1}
+    assert done["state"] == asked["state"] | changed
     after = table.get(f"/api/{asked['query']}?shown=12").json()
     expected = classifier.predict_proba(model.input.vectors(batch))[0]
     np.testing.assert_array_equal(probabilities(after, model), expected)
@@ -353,8 +391,11 @@ def test_changes_are_taken_back_and_saved(copied: Path) -> None:
     first = client.get("/api/case/1").json()
     client.post("/api/forget", json={"ids": [near["id"] for near in first["answer"]["neighbours"]]})
     assert client.get("/api/case/1").json()["answer"] != first["answer"]
-    assert client.post("/api/reset", json={}).json()["state"] == first["state"]
-    assert client.get("/api/case/1").json() == first
+    state = client.post("/api/reset", json={}).json()["state"]
+    assert state == first["state"] | {"version": 3, "model": 2}
+    again = client.get("/api/case/1").json()
+    assert again["answer"] == first["answer"]
+    assert again["example"] == first["example"]
 
     row = client.post("/api/add", json={"query": "case/0", "label": "melon"}).json()["id"]
     client.post("/api/forget", json={"ids": [4]})
@@ -368,7 +409,36 @@ def test_changes_are_taken_back_and_saved(copied: Path) -> None:
     np.testing.assert_array_equal(saved.cases.vectors, model.cases.vectors[1:], "a case in memory is no test case")
     again = client_of(copied)
     assert again.get("/api/memory/8").json()["answer"] == before
-    assert again.get("/api/calibration").json() == client.get("/api/calibration").json()
+    assert again.get("/api/calibration").json()["now"] == client.get("/api/calibration").json()["now"]
+
+
+def test_another_model_answers_nothing_that_was_asked_of_the_one_before(copied: Path, made: dict[str, Path]) -> None:
+    client = client_of(copied, allow_save=True)
+    asked = client.post("/api/ask", json={"row": ROW}).json()["query"]
+    client.post("/api/add", json={"query": asked, "label": "apple"})
+    assert client.get(f"/api/{asked}").status_code == 200
+    client.post("/api/save", json={})
+    refused(client.get(f"/api/{asked}"), 404, "ask it again")
+    asked = client.post("/api/ask", json={"row": ROW}).json()["query"]
+    shutil.rmtree(copied)
+    shutil.copytree(made["images"], copied)
+    assert client.post("/api/reset", json={}).json()["state"]["model"] == 3
+    for path in (f"/api/{asked}", f"/api/picture/{asked}.png", f"/api/change?query={asked}"):
+        refused(client.get(path), 404, "ask it again")
+    refused(client.post("/api/add", json={"query": asked, "label": "left"}), 404, "ask it again")
+
+
+def test_a_row_is_shown_though_it_weighs_little(table: TestClient) -> None:
+    every = table.get("/api/case/3?shown=64").json()["answer"]
+    last = every["neighbours"][-1]
+    some = table.get(f"/api/case/3?shown=2&row={last['id']}").json()["answer"]
+    assert some["neighbours"] == [*every["neighbours"][:2], last]
+    assert some["rest"]["count"] == len(every["neighbours"]) - 3
+    assert some["rest"]["weight"] == pytest.approx(sum(near["weight"] for near in every["neighbours"][2:-1]), abs=1e-6)
+    plain = table.get("/api/case/3?shown=2").json()["answer"]
+    for row in (every["neighbours"][0]["id"], 99999):  # shown already, or no neighbour
+        assert table.get(f"/api/case/3?shown=2&row={row}").json()["answer"] == plain
+    refused(table.get("/api/case/3?row=x"), 400, "no whole number")
 
 
 def test_what_another_process_changed_is_not_written_over(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,7 +467,26 @@ def test_a_model_without_a_folder_is_neither_reset_nor_saved(made: dict[str, Pat
 # Who may ask
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "",
+        "[::",
+        "0.0.0.0",
+        "user@127.0.0.1",
+        "127.0.0.1:80@evil.example",
+        "127.0.0.1\\",
+        "127.0.0.1#evil",
+        "127.0.0.1/x",
+        "127.0.0.1?x",
+        "127.0.0.1:port",
+        "127.0.0.1:123456",
+        "[::1",
+    ],
+)
 def test_only_its_own_names_are_answered(table: TestClient, host: str) -> None:
     for path in ("/", "/api/model", "/api/picture/memory/1.png"):
         refused(table.get(path, headers={"Host": host}), 403, "not asked under that name")
@@ -746,6 +835,117 @@ def test_silent_connections_are_closed(made: dict[str, Path], monkeypatch: pytes
         assert asyncio.run(asked(port, "NONSENSE")) == 400
 
 
+def until(true: Callable[[], bool], seconds: float = 8) -> bool:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_who_drips_the_head_of_a_request_is_cut_off(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "IDLE", 0.5)
+    with running(create_app(Model.load(made["vectors"]))) as port:
+        for first in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port)) as dripping:
+                dripping.settimeout(5)
+                if first:
+                    dripping.sendall(first)
+                    held = b""
+                    while b"</html>" not in held:
+                        held += dripping.recv(65536)
+                dripping.sendall(b"GET /api/model HTTP/1.1\r\nX: ")
+                began = time.monotonic()
+
+                def gone(of: socket.socket = dripping) -> bool:
+                    try:
+                        of.sendall(b"x")
+                    except OSError:
+                        return True
+                    return False
+
+                assert until(gone, 4)
+                assert time.monotonic() - began < 3
+
+
+def test_who_does_not_read_is_cut_off(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "READ", 1.5)
+    monkeypatch.setattr(safety, "AT_ONCE", 3)
+    get = b"GET /static/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with running(create_app(Model.load(made["vectors"]))) as port:
+        deaf = [socket.socket() for _ in range(3)]
+        for connection in deaf:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(get * 400)
+        assert until(lambda: asyncio.run(asked(port, "GET / HTTP/1.1")) == 503), "they hold every place"
+        assert until(lambda: asyncio.run(asked(port, "GET / HTTP/1.1")) == 200), "and not for ever"
+        for connection in deaf:
+            connection.close()
+
+
+def test_a_body_that_does_not_arrive_is_told(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < safety._WAIT <= 30
+    assert 0 < safety._READ <= 60
+    monkeypatch.setattr(safety, "_READ", 0.3)
+    monkeypatch.setattr(safety, "_WAIT", 0.3)
+    monkeypatch.setattr(server_app, "PICTURES", 1)
+    with running(create_app(Model.load(made["images"]))) as port:
+        head = (
+            f"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 99\r\nContent-Type: image/png\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.settimeout(5)
+            slow.sendall(head.encode() + b"\x89PNG")
+            assert slow.recv(12) == b"HTTP/1.1 408"
+        monkeypatch.setattr(safety, "_READ", 30)
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.sendall(head.encode() + b"\x89PNG")
+            time.sleep(0.2)
+            picture = png(np.zeros((8, 8), np.uint8))
+            image, plain = (
+                "POST /api/ask HTTP/1.1\r\nContent-Type: " + kind for kind in ("image/png", "application/json")
+            )
+            assert asyncio.run(asked(port, image, picture)) == 503, "the one place for pictures is held"
+            assert asyncio.run(asked(port, plain, b"{}")) == 400, "JSON has its own"
+
+
+def test_few_files_are_few_connections_and_no_faults(made: dict[str, Path]) -> None:
+    pytest.importorskip("resource")
+    with serving(made["vectors"], files=256) as (port, process):
+
+        async def storm() -> list[int]:
+            return await asyncio.gather(*(asked(port, "GET /api/memory/3 HTTP/1.1") for _ in range(600)))
+
+        statuses = Counter(asyncio.run(storm()))
+        assert set(statuses) <= {200, 503}, statuses
+        assert until(lambda: asyncio.run(asked(port, "GET /api/memory/3 HTTP/1.1")) == 200)
+        process.send_signal(signal.SIGINT)
+        told, _ = process.communicate(timeout=10)
+        assert told.strip() == "", "no tracebacks"
+
+
+def test_as_many_files_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    now = {"limits": (256, 4096)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: now["limits"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: now.update(limits=limits))
+    assert run.connections() == run.CONNECTIONS
+    assert now["limits"] == (run.CONNECTIONS + run.SPARE, 4096)
+    now["limits"] = (256, 512)
+    assert run.connections() == 512 - run.SPARE
+
+    def refuse(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    now["limits"] = (256, 4096)
+    assert run.connections() == 256 - run.SPARE
+    now["limits"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert run.connections() == run.CONNECTIONS
+
+
 def test_an_address_that_cannot_be_had_is_one_line(made: dict[str, Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -771,5 +971,5 @@ def test_without_the_extra_one_line_says_what_to_install(
 
 def test_limits_hold_little_memory() -> None:
     """What clients can make the server hold at once: bodies, and pictures while they are decoded."""
-    assert BODIES * max(IMAGE_BYTES, JSON_BYTES) <= 150e6
+    assert PICTURES * IMAGE_BYTES + BODIES * JSON_BYTES <= 150e6
     assert AT_ONCE < run.CONNECTIONS

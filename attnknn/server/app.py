@@ -23,6 +23,7 @@ from attnknn.server.explorer import SHOWN, Explorer
 from attnknn.server.safety import (
     IMAGE_BYTES,
     JSON_BYTES,
+    PICTURES,
     Bodies,
     Guard,
     Json,
@@ -93,7 +94,7 @@ class _Views:
 
     def __init__(self, explorer: Explorer, name: str) -> None:
         self.explorer, self.name = explorer, name
-        self.bodies = Bodies()
+        self.pictures, self.bodies = Bodies(PICTURES), Bodies()
         self.threads, self.decoding = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODING)
 
     async def _done(self, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -132,12 +133,14 @@ class _Views:
 
     async def answer(self, request: Request) -> Response:
         name = f"{request.path_params['kind']}/{request.path_params['which']}"
-        return Json(await self._done(self.explorer.answer, name, _shown(request)))
+        row = request.query_params.get("row")
+        also = None if row is None else _whole(row)
+        return Json(await self._done(self.explorer.answer, name, _shown(request), also))
 
     async def ask(self, request: Request) -> Response:
         kind, shown = media_type(request), _shown(request)
         if kind.startswith("image/"):
-            async with self.bodies.read(request, IMAGE_BYTES) as data:
+            async with self.pictures.read(request, IMAGE_BYTES) as data:
                 asked = partial(self.explorer.ask_picture, data, shown)
                 return Json(await run_sync(asked, limiter=self.decoding))
         async with self._json(request) as sent:

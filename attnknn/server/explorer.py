@@ -43,6 +43,7 @@ class Explorer:
         self._folder, self._allow_save = folder, allow_save and folder is not None
         self._lock, self._counting = SharedLock(), Lock()
         self._asked = Asked()
+        self._models = 0  # that were taken: addresses of one's queries and test cases are not another's
         self._taken: dict[int, int] = {}  # test cases that were added, by their rows
         self._version = 0  # of the memory; it rises with every change
         self._scored: tuple[int, np.ndarray] | None = None
@@ -53,6 +54,8 @@ class Explorer:
         self._model, self._looks = model, Looks(model)
         self._first = model.classifier.memory_.ids.copy()
         self._taken = {}
+        self._asked.forget()
+        self._models += 1
         self._version += 1
         self._stamp = stamp
         self._before = self._calibrated(self._case_probabilities())
@@ -88,7 +91,8 @@ class Explorer:
         ids = self._model.classifier.memory_.ids
         kept = int(np.isin(self._first, ids).sum())
         added, forgotten = len(ids) - kept, len(self._first) - kept
-        return {"memory": len(ids), "added": added, "forgotten": forgotten, "first": int(ids[0])}
+        told = {"memory": len(ids), "added": added, "forgotten": forgotten, "first": int(ids[0])}
+        return told | {"version": self._version, "model": self._models}
 
     # Asking
 
@@ -110,27 +114,45 @@ class Explorer:
         return self._ask(batch_of_vector(self._model.input, vector), shown)
 
     def _ask(self, batch: Batch, shown: int) -> dict[str, Any]:
-        given = self._model.input
-        return self.answer(self._asked.keep(given.vectors(batch), given.examples(batch)), shown)
+        model, models = self._model, self._models
+        vectors, examples = model.input.vectors(batch), model.input.examples(batch)
+        with self._lock.reading():
+            if self._models != models:
+                raise Refusal(409, "the model was read anew meanwhile; ask again")
+            query = self._asked.keep(vectors, examples)
+            return self._told(query, shown)
 
-    def answer(self, asked: Query | str, shown: int = SHOWN) -> dict[str, Any]:
+    def answer(self, name: str, shown: int = SHOWN, row: int | None = None) -> dict[str, Any]:
         """The answer for `case/3`, `memory/12` or `asked/…`.
+
+        Args:
+            row: a neighbour that is shown too, last, where it is not among the heaviest.
 
         Raises:
             Refusal: there is none of that name.
         """
-        require(1 <= shown <= MOST_SHOWN, f"shown: {shown}; give 1 … {MOST_SHOWN}")
         with self._lock.reading():
-            query = self._query(asked) if isinstance(asked, str) else asked
-            (answer,) = self._model.answers(self._explained(query), shown)
-            for near in answer["neighbours"]:
-                near["example"] = self._looks.of_memory(near["id"])
-            if query.row is not None:
-                example = self._looks.of_memory(query.row)
-            else:
-                example = self._looks.of_query(query.vectors, query.examples, query.at, query.name)
-            told = {"query": query.name, "label": query.label, "example": example, "state": self._state()}
-            return told | {"answer": as_texts(answer)}
+            return self._told(self._query(name), shown, row)
+
+    def _told(self, query: Query, shown: int, row: int | None = None) -> dict[str, Any]:
+        require(1 <= shown <= MOST_SHOWN, f"shown: {shown}; give 1 … {MOST_SHOWN}")
+        found = self._explained(query)
+        (answer,) = self._model.answers(found, shown)
+        if row is not None and row not in [near["id"] for near in answer["neighbours"]]:
+            (every,) = self._model.answers(found, found.ids.shape[1])
+            for near in every["neighbours"]:
+                if near["id"] == row:
+                    answer["neighbours"].append(near)
+                    rest = answer["rest"]
+                    answer["rest"] = {"count": rest["count"] - 1, "weight": max(rest["weight"] - near["weight"], 0.0)}
+        for near in answer["neighbours"]:
+            near["example"] = self._looks.of_memory(near["id"])
+        if query.row is not None:
+            example = self._looks.of_memory(query.row, whole=True)
+        else:
+            example = self._looks.of_query(query.vectors, query.examples, query.at, query.name, whole=True)
+        told = {"query": query.name, "label": query.label, "example": example, "state": self._state()}
+        return told | {"answer": as_texts(answer)}
 
     def _query(self, name: str) -> Query:
         return named(name, self._model, self._asked)
@@ -228,7 +250,8 @@ class Explorer:
                 }
                 for i in rows[start : start + count]
             ]
-            return {"total": len(rows), "of": len(hit), "wrong": int((~hit).sum()), "start": start, "cases": listed}
+            found = {"total": len(rows), "of": len(hit), "wrong": int((~hit).sum()), "start": start, "cases": listed}
+            return found | {"state": self._state()}
 
     # Changing
 

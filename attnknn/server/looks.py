@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.model.examples import Examples
-from attnknn.model.inputs import Pictures, Rows
+from attnknn.model.inputs import Pictures, Rows, Vectors
 from attnknn.model.model import Model
 
 _DIMENSIONS = 256  # of a vector that are shown
@@ -25,23 +25,26 @@ class Looks:
         z = bank.z[bank.ids >= 0]
         some = z[:: -(-len(z) // _SCALED_BY), :_DIMENSIONS].astype(np.float64)
         self._mean, self._spread = some.mean(0), np.maximum(some.std(0), 1e-12)
-        self._bare = model.examples.table is None and model.examples.images is None
+        bare = model.examples.table is None and model.examples.images is None
+        self._numbers = bare or isinstance(model.input, Vectors)
 
-    def of_memory(self, row: int) -> dict[str, Any]:
-        """A row of the memory."""
+    def of_memory(self, row: int, whole: bool = False) -> dict[str, Any]:
+        """A row of the memory; of a long vector the first numbers, or the whole, to be asked again."""
         memory = self._model.classifier.memory_
         at = int(memory.at(np.array([row]))[0])
         shown = self._shown(self._model.examples, at, f"memory/{row}")
-        if self._bare:
-            shown["vector"] = self._vector(memory.bank.z[np.flatnonzero(memory.bank.ids == row)[0]])
+        if self._numbers:
+            shown["vector"] = self._vector(memory.bank.z[np.flatnonzero(memory.bank.ids == row)[0]], None, whole)
         return shown
 
-    def of_query(self, vectors: np.ndarray, examples: Examples, at: int, name: str) -> dict[str, Any]:
+    def of_query(
+        self, vectors: np.ndarray, examples: Examples, at: int, name: str, whole: bool = False
+    ) -> dict[str, Any]:
         """A row that was asked, or a test case; vectors (B, D), of which it is number `at`."""
         shown = self._shown(examples, at, name)
-        if self._bare:
+        if self._numbers:
             given = np.asarray(vectors)[at : at + 1]
-            shown["vector"] = self._vector(self._model.classifier._vectors(given)[0], given[0])
+            shown["vector"] = self._vector(self._model.classifier._vectors(given)[0], given[0], whole)
         return shown
 
     def _shown(self, examples: Examples, at: int, name: str) -> dict[str, Any]:
@@ -52,14 +55,15 @@ class Looks:
             shown["columns"] = examples.row(at)
         return shown
 
-    def _vector(self, z: np.ndarray, given: np.ndarray | None = None) -> dict[str, Any]:
+    def _vector(self, z: np.ndarray, given: np.ndarray | None, whole: bool) -> dict[str, Any]:
         """Values as they were given, and by how many standard deviations each is off the memory's mean."""
         first, c = z[:_DIMENSIONS].astype(np.float64), self._model.classifier
+        most = None if whole else _DIMENSIONS
         if given is None:  # back from what is compared, where a 0 has become a few billionths
-            given = first * c._unit + c._origin[:_DIMENSIONS]
+            given = z[:most].astype(np.float64) * c._unit + c._origin[:most]
             given = np.where(np.abs(given) < 1e-6 * c._unit, 0.0, given)
         off = ((first - self._mean) / self._spread).clip(-9, 9)
-        values = [float(f"{value:.5g}") for value in given[:_DIMENSIONS]]
+        values = [float(f"{value:.5g}") for value in given[:most]]
         return {"values": values, "off": [round(float(v), 2) for v in off]}
 
     def about(self) -> dict[str, Any]:

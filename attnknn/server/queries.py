@@ -51,6 +51,11 @@ class Asked:
                 self._kept.popitem(last=False)
         return query
 
+    def forget(self) -> None:
+        """Keep none of them: what one model reads, another may not."""
+        with self._lock:
+            self._kept.clear()
+
     def get(self, name: str) -> Query:
         """What was given that name."""
         with self._lock:

@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import json
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +28,7 @@ IMAGE_BYTES = 8_000_000
 JSON_BYTES = 1_000_000
 IMAGE_PIXELS = 25_000_000
 AT_ONCE = 200  # requests in work; more are told to come again
-BODIES = 16  # held in memory at once
+PICTURES, BODIES = 16, 16  # held in memory at once: pictures, and JSON, which need not wait for them
 _WAIT, _READ = 10.0, 20.0  # seconds: for a place among these, and for a body to arrive
 _LONGEST = 600  # characters of an error
 _HEADERS = {
@@ -95,6 +96,8 @@ class Hosts:
     def know(self, header: str) -> bool:
         """Whether a Host header names this server."""
         try:
+            if re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?", header) is None:
+                return False
             name = urlsplit(f"//{header}").hostname or ""
             if name in self.names:
                 return True

@@ -11,6 +11,8 @@ let before = null;       // the answer before the last change, and what was done
 let turn = null;         // what would change the answer
 let shown = 0;           // neighbours
 let allColumns = false;
+let hints = false;       // whether it is told what weights are
+let picked = null;       // the label that a person chose for what is asked
 let trail = [];          // names of the queries that led here
 let asking = 0;          // answers that come late are dropped
 const listing = { filter: "all", label: "", least: "0.8" };
@@ -117,8 +119,22 @@ const fewest = () => (about.kind === "images" ? 10 : 9);  // whole rows of cards
 
 async function show(query) {
   const number = ++asking;
-  const found = await api(`/api/${query}?shown=${shown}`);
-  if (number === asking) answered(found);
+  const added = before && before.row !== undefined ? `&row=${before.row}` : "";
+  const found = await api(`/api/${query}?shown=${shown}${added}`);
+  if (number === asking) await answered(found);
+}
+
+// Another model: its test cases, fields and colours are others, so nothing of this page stays.
+function anew() {
+  asking += 1;
+  history.replaceState(null, "", location.pathname);
+  location.reload();
+  return new Promise(() => {});
+}
+
+async function heed(state) {
+  if (state.model !== about.state.model) await anew();
+  about.state = state;
 }
 
 async function send(sent, type) {
@@ -127,14 +143,14 @@ async function send(sent, type) {
   const found = await api(`/api/ask?shown=${shown}`, sent, type);
   if (number !== asking) return;
   before = turn = null;
-  answered(found);
+  await answered(found);
   history.pushState(null, "", `#${found.query}`);
   view("ask");
 }
 
-function answered(found) {
+async function answered(found) {
+  await heed(found.state);
   told = found;
-  about.state = found.state;
   if (trail.includes(found.query)) trail.length = trail.indexOf(found.query);
   trail = [...trail, found.query].slice(-12);
   $("to-ask").href = `#${found.query}`;
@@ -165,7 +181,7 @@ async function changed(work, words) {
   const done = await work();
   const gone = (done.ids || []).map((id) => `memory/${id}`);
   turn = null;
-  about.state = done.state;
+  await heed(done.state);
   trail = trail.filter((name) => !gone.includes(name));
   if (gone.includes(was.query)) {
     before = null;
@@ -173,7 +189,7 @@ async function changed(work, words) {
     location.hash = `#${trail.at(-1) || firstQuery()}`;
     return;
   }
-  before = { answer: was.answer, words: words(done) };
+  before = { answer: was.answer, words: words(done), version: was.state.version, row: done.id, label: done.label };
   await show(was.query);
 }
 
@@ -185,18 +201,14 @@ const forget = (ids) => changed(() => api("/api/forget", { ids }),
 
 async function reset() {
   if (!confirm("Go back to the model on disk? The changes that are not saved are lost.")) return;
-  about.state = (await api("/api/reset", {})).state;
-  before = turn = null;
-  drawChanges();
-  await route();
+  await api("/api/reset", {});
+  await anew();
 }
 
 async function save() {
   if (!confirm("Write the changed model to its folder on disk?")) return;
   await api("/api/save", {});
-  about = await api("/api/model");  // test cases that are in the memory now are test cases no more
-  drawChanges();
-  await route();
+  await anew();  // test cases that are in the memory now are test cases no more, and the others have other numbers
 }
 
 function drawChanges() {
@@ -243,21 +255,45 @@ function verdict() {
 }
 
 function setWords() {
-  const { set } = told.answer;
-  if (!set.length) return "The set that holds the truth nine times in ten is empty: usually it is surer.";
-  if (set.length === about.classes.length) return "The set that holds the truth nine times in ten has every class.";
+  const { set } = told.answer, { added, forgotten } = about.state;
   const listed = set.slice(0, 12).join(", ") + (set.length > 12 ? `, and ${set.length - 12} more` : "");
-  return `Nine times in ten the truth is in {${listed}}.`;
+  const words = !set.length ? "empty: usually it is surer" : set.length === about.classes.length ? "every class"
+    : `{${listed}}`;
+  const made = added || forgotten ? " (made before the changes)" : "";
+  return [`90 % set: ${words}${made}`, " ",
+    h("span", { className: "quiet" }, "Sets made so held the truth nine times in ten, on rows that were held out.")];
 }
 
+// Columns beside a vector, which are not read.
+const drawBeside = (example) => h("dl", { className: "values scroll", id: "beside" },
+  values(example).flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
+
+// A row that was just added may weigh next to nothing.
+function drawAdded({ neighbours }) {
+  if (!before || before.row === undefined) return null;
+  const of = neighbours.find((one) => one.id === before.row);
+  if (!of || of.weight >= 0.001) return null;
+  const others = neighbours.filter((one) => one.id !== of.id && one.label !== of.label).length;
+  return h("p", { className: "told", id: "added-weighs" }, `Row ${of.id} is in memory, and it weighs `,
+    of.weight < 0.0001 ? "less than 0.01 %" : `${near(100 * of.weight, 1)} %`, 2 * others >= neighbours.length - 1 ? ": the rows around it carry other labels." : ".",
+    " It is among the cards, where it can be forgotten.");
+}
+
+// Whether the last change alone lies between the answer before and this one.
+const alone = () => before !== null && told.state.version === before.version + 1;
+
 function drawBars(answer) {
-  const was = (label) => before && before.answer.probabilities.find((of) => of.label === label).p;
+  const compared = alone();
+  const was = (label) => compared && before.answer.probabilities.find((of) => of.label === label).p;
   const row = (name, colour, p, ...mark) =>
     [name, bar(colour, p, ...mark), h("span", { className: "number" }, percent(p))];
-  const rest = answer.probabilities.slice(6);
+  // Those that say nothing are told together, though not where there is but one.
+  const spoken = answer.probabilities.filter((of, i) => i === 0 || of.p >= 0.001).slice(0, 6);
+  const heads = spoken.length + 1 === answer.probabilities.length ? answer.probabilities.slice(0, 6) : spoken;
+  const rest = answer.probabilities.slice(heads.length);
   return h("div", { className: "bars", id: "bars" },
-    answer.probabilities.slice(0, 6).flatMap(({ label, p }) => row(labelled(label), hue(label), p,
-      before && h("b", { "--was": `calc(${100 * was(label)}% - 1px)`, title: `before: ${percent(was(label))}` }))),
+    heads.flatMap(({ label, p }) => row(labelled(label), hue(label), p,
+      compared && h("b", { "--was": `calc(${100 * was(label)}% - 1px)`, title: `before: ${percent(was(label))}` }))),
     rest.length ? row(h("span", { className: "quiet" }, many(rest.length, "other")), "var(--quiet)",
       rest.reduce((sum, of) => sum + of.p, 0)) : null);
 }
@@ -265,6 +301,10 @@ function drawBars(answer) {
 function drawMoved(answer) {
   if (!before) return null;
   const was = before.answer;
+  if (!alone()) {
+    return h("p", { className: "moved", id: "moved" }, before.words,
+      " The memory was changed by somebody else in between, so the answers before and after are not compared.");
+  }
   const still = was.prediction === answer.prediction && Math.abs(was.confidence - answer.confidence) < 0.0005;
   const words = still ? "The answer stays as it was."
     : `The answer was ${was.prediction} (${percent(was.confidence)}) and is now ${answer.prediction} `
@@ -293,9 +333,10 @@ function drawTurn() {
 function drawAnswer() {
   const { answer, example, query, label } = told;
   const ours = query.startsWith("memory/");
-  const choose = h("select", { id: "add-label", "aria-label": "Label" },
+  const choose = h("select", { id: "add-label", "aria-label": "Label",
+    onchange: () => { picked = { query, label: choose.value }; } },
     about.classes.map((name) => h("option", { value: name }, name)));
-  choose.value = label || answer.prediction;
+  choose.value = picked && picked.query === query ? picked.label : label || answer.prediction;
   put($("answer"), h("div", { className: "stack" },
     h("div", { className: "asked" },
       example.picture && picture(example.picture, called(query)),
@@ -303,8 +344,11 @@ function drawAnswer() {
         h("p", { className: "says", id: "says" }, answer.prediction, h("small", {}, `, ${sure(answer.confidence)}`)),
         verdict(),
         answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it would rather not say.`))),
-    h("p", { id: "set" }, setWords()),
+    about.kind === "vectors" && example.columns && drawBeside(example),
+    h("p", { id: "set", title: "Sets made so held the truth nine times in ten, on rows that were held out." },
+      setWords()),
     drawMoved(answer),
+    drawAdded(answer),
     drawBars(answer),
     h("div", { className: "row" },
       h("button", { id: "what-if", onclick: clicked(whatIf) }, "What would change this?"),
@@ -335,7 +379,7 @@ function picture(address, words, given) {
   return h("img", { src: address, alt: words, className: small ? "picture crisp" : "picture", ...given });
 }
 
-const fielded = () => about.kind === "table" || (about.kind === "vectors" && about.dim <= 64);
+const fielded = () => about.kind === "table" || (about.kind === "vectors" && about.dim <= (about.named ? 64 : 12));
 
 // Values of an example by name; `off` is where it stands in units of the column's spread.
 function values(example) {
@@ -346,9 +390,13 @@ function values(example) {
       return { name, value, text: value === null ? "–" : value, off };
     });
   }
+  return dimensions(example);
+}
+
+function dimensions(example) {
   if (!example.vector || (about.dim > 64 && !about.named)) return [];  // many numbers without names say nothing
   const { values: numbers, off } = example.vector;
-  return numbers.map((value, i) => ({ name: about.names[i], value: String(value), text: near(value), off: off[i] }));
+  return numbers.slice(0, off.length).map((value, i) => ({ name: about.names[i], value: String(value), text: near(value), off: off[i] }));
 }
 
 // Of a neighbour, those first that are furthest from the query's; the query's stand beside them.
@@ -387,6 +435,7 @@ function strip(example, asked) {
 function drawNeighbours() {
   const { answer: { neighbours, rest, null: held }, example } = told;
   const fields = values(example);
+  const few = neighbours.length > shown;  // with a row that was added and is light
   const hold = `${many(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""}`;
   const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
@@ -396,11 +445,15 @@ function drawNeighbours() {
     example.vector && "Bars are standard deviations from the memory's mean, and ticks the query's.",
   ];
   put($("near-head"),
-    h("h2", {}, rest.count ? `The ${neighbours.length} heaviest of ${neighbours.length + rest.count} neighbours`
+    h("h2", {}, rest.count ? `${few ? "" : "The "}${neighbours.length}${few ? "" : " heaviest"} of ${neighbours.length + rest.count} neighbours`
       : many(neighbours.length, "neighbour")),
     fields.length > FIELDS && h("label", { className: "row quiet" }, h("input", { type: "checkbox", id: "all-columns",
       checked: allColumns, onchange: (event) => { allColumns = event.target.checked; draw(); } }), "all columns"),
-    quiet(...words.filter(Boolean)));
+    quiet(...words.filter(Boolean)),
+    h("details", { id: "weights", className: "quiet", open: hints,
+      ontoggle: (event) => { hints = event.target.open; } }, h("summary", {}, "What is a weight?"),
+      "How far a row decides. That depends on its distance, and on labels too: a row whose own neighbours carry other ",
+      "labels counts for little, as it looks wrongly labelled. Class means may hold most of an answer."));
   const more = () => {
     shown = Math.min(MOST, shown + MORE);
     return show(told.query);
@@ -437,7 +490,7 @@ function drawForm() {
   if (about.kind === "images") return put($("form"), pictureForm(chance));
   const fields = fielded() ? columnFields() : [];
   const line = h("textarea", { id: "line", spellcheck: false, "aria-label": "Numbers" });
-  if (told.example.vector && about.dim <= 256) line.value = told.example.vector.values.join(", ");
+  if (told.example.vector) line.value = told.example.vector.values.join(", ");
   const ask = fields.length ? askFields : () => askLine(line.value);
   const paste = fields.length ? h("details", {}, h("summary", { className: "quiet" }, "Paste a line of a CSV file"),
     h("div", { className: "stack" },
@@ -467,7 +520,8 @@ function pictureForm(chance) {
 
 function columnFields() {
   const columns = about.columns || about.names.map((name) => ({ name, kind: "number" }));
-  const now = new Map(values(told.example).map((of) => [of.name, of.value]));
+  const given = about.kind === "vectors" ? dimensions : values;
+  const now = new Map(given(told.example).map((of) => [of.name, of.value]));
   return columns.map(({ name, kind, values: offered }, i) => h("label", { title: name }, h("span", {}, name),
     h("input", { name, id: `field-${i}`, value: now.get(name) ?? "", autocomplete: "off", placeholder: "missing",
       ...(kind === "number" ? { inputMode: "decimal" } : { list: `values-${i}` }) }),
@@ -511,6 +565,7 @@ async function drawCases(start = 0) {
   if (!about.cases) return put(place, noCases("This model has no test cases"));
   const found = await api(`/api/cases?${new URLSearchParams({ ...listing, start, count: PAGE })}`);
   if (number !== asking) return;
+  await heed(found.state);
   if (start === 0) {
     put(place, caseTools(), h("p", { id: "count", className: "quiet" }, countWords(found)),
       h("div", { className: about.kind === "images" ? "list pictures" : "list", id: "list" }),
@@ -572,15 +627,18 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
 async function drawCalibration() {
   const number = ++asking;
   const place = $("calibration");
-  const { now, before: was, taken } = await api("/api/calibration");
+  const { now, before: was, taken, state } = await api("/api/calibration");
   if (number !== asking) return;
+  await heed(state);
+  drawChanges();
   if (!now) return put(place, noCases("Whether its probabilities are true cannot be seen here"));
   const three = (value) => value.toFixed(3);
   const then = (name, words, otherwise) => (was ? `${words(was[name])} before the changes` : otherwise);
   const tile = (name, value, small) =>
     h("div", { className: "card" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
   const between = `between ${percent(now.low)} and ${percent(now.high)}, at 95 %`;
-  const inside = taken === 1 ? "One of these cases is" : `${taken} of these cases are`;
+  const inside = taken === 1 ? "One of these cases is in the memory now, and may answer itself"
+    : `${taken} of these cases are in the memory now, and may answer themselves`;
   const heads = ["how sure", "cases", "on average", "right"].map((name) => h("th", { scope: "col" }, name));
   put(place,
     h("dl", { className: "tiles" },
@@ -596,7 +654,7 @@ async function drawCalibration() {
         h("h2", {}, "Can its confidence be believed?"),
         h("p", { id: "calibration-words" }, `Over ${many(now.rows, "test case")} it was `,
           `${percent(now.confidence)} sure on average, and right in ${percent(now.accuracy)}: ${gapWords(now)}`),
-        taken > 0 && h("p", { className: "moved", id: "taken" }, `${inside} in the memory now: the numbers flatter.`),
+        taken > 0 && h("p", { className: "moved", id: "taken" }, `${inside}: the numbers may flatter.`),
         now.rows < 400 && quiet("With so few cases every number here is rough."),
         h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, now.bins.map((of) => h("tr", {},
           h("td", {}, `${Math.round(100 * of.low)} – ${Math.round(100 * of.high)} %`), h("td", {}, of.count),
@@ -660,11 +718,21 @@ async function route() {
   try {
     await show(query);
   } catch (error) {
-    if (!told && query !== firstQuery()) await show(firstQuery());
+    await stay(query).catch(() => {});
     throw error;
   } finally {
     view("ask");
   }
+}
+
+// What was asked is not there (any more): back to what is shown, as it is now, or to the first.
+async function stay(query) {
+  const { state } = await api("/api/model");
+  await heed(state);
+  drawChanges();
+  const back = told && told.query !== query ? told.query : firstQuery();
+  history.replaceState(null, "", `#${back}`);
+  if (back !== query) await show(back);
 }
 
 function listen() {
