@@ -205,7 +205,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         z = self._vectors(X)
         with self._threads():
             self.memory_ = LabelledBank.build(z, numbers, self._relative(weight), len(self.classes_), kind=self.index)
-            args = (self.memory_, z, len(self.classes_), self.n_neighbors)
+            args = (self.memory_, z, len(self.classes_), int(self.n_neighbors))
             if held_out is None:
                 spaces = held_out_spaces(*args, fold_parts(numbers, seed))
             else:
@@ -228,7 +228,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         require(len(unknown) == 0, f"{name}: {new} are new classes; this model knows {known}; fit it anew")
 
     def _learn(self, spaces: list[Retrieved], seed: int) -> None:
-        k = min(self.n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces))
+        k = int(min(self.n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces)))
         device = self._device()
         priors = PRIORS if self.prior is None else (self.prior,)
         self.n_iter_ = 1
@@ -271,7 +271,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _decider(self) -> Decider:
         check_is_fitted(self)
         return Decider(
-            self.memory_, cast(AnyHead, self.head_), *self.calibration_, self._doubt, self.n_neighbors, self._device()
+            self.memory_,
+            cast(AnyHead, self.head_),
+            *self.calibration_,
+            self._doubt,
+            int(self.n_neighbors),
+            self._device(),
         )
 
     def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, float]:

@@ -44,7 +44,9 @@ def assert_same(bank: LabelledBank, anew: LabelledBank, queries: np.ndarray) -> 
             bank.ids[anew.around(queries, 2, (), without=some)[0]],
         )
         for of, expected in zip(
-            bank.relabelled(bank.ids[some], 0, bank.ids).classes(), anew.relabelled(some, 0, anew.ids).classes(), strict=True
+            bank.relabelled(bank.ids[some], 0, bank.ids).classes(),
+            anew.relabelled(some, 0, anew.ids).classes(),
+            strict=True,
         ):
             np.testing.assert_allclose(of, expected, atol=1e-6)
 
