@@ -1,10 +1,10 @@
 """`AttnKNNClassifier` beside scikit-learn's nearest neighbours, plain and calibrated: scores on the same splits.
 
 Everybody gets the same standardised columns. `tuned` are distance-weighted neighbours with the number of lowest NLL by
-5-fold cross-validation within the training rows, as ours chooses within them too; the others have their defaults. Means ±
-standard deviation over splits of three quarters to one; of `noisy labels`, which are made up, 30 % of the labels are
-drawn anew. NLL counts a probability of 0 as 2.2e-16, as scikit-learn's `log_loss` does. `lower NLL` is in how many splits
-that of AttnKNNClassifier() is lower than this method's.
+5-fold cross-validation within the training rows, as ours chooses within them too; the others have their defaults. Means
+± standard deviation over splits of three quarters to one; of `noisy labels`, which are made up, 30 % of the labels are
+drawn anew. NLL counts a probability of 0 as 2.2e-16, as scikit-learn's `log_loss` does. `lower NLL` is in how many
+splits that of AttnKNNClassifier() is lower than this method's.
 """
 
 from collections.abc import Mapping
