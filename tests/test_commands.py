@@ -252,7 +252,7 @@ def test_rows_of_a_table_are_added_by_their_column(copied: Path) -> None:
 
 
 def test_vectors_of_a_csv_are_added_by_a_column_beside_them(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnknn.model.inputs.BATCH", 7)
+    monkeypatch.setattr("attnknn.model.reading.BATCH", 7)
     way = ["up", "down", "down"] * 6 + ["up", "down"]
     z = np.random.default_rng(0).normal(size=(20, 3))
     pd.DataFrame(z, columns=list("abc")).assign(way=way).to_csv(copied / "new.csv", index=False)

@@ -1,7 +1,6 @@
 """What people have, as vectors: pictures, rows of a table, or vectors themselves."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,8 @@ import numpy as np
 from attnknn.errors import InputError, require
 from attnknn.files import read_json, write_json
 from attnknn.model.examples import Examples
+from attnknn.model.reading import BATCH, csv_chunks, open_vectors, picture_files
 
-BATCH = 1024
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
-STDIN = "-"
 _LEAST = 16  # one in so many pixels of what the encoder reads is the least that a picture must have
 _SIDE = 96  # of the pictures that are kept to be looked at
 _FILE = "input.json"
@@ -61,7 +58,7 @@ class Vectors:
         """Rows of .npy and CSV files, a batch at a time."""
         for source in sources:
             if not source.lower().endswith(".npy"):
-                yield from (Batch(list(frame.index), frame) for frame in _csv(source, {}))
+                yield from (Batch(list(frame.index), frame) for frame in csv_chunks(source, {}))
                 continue
             array = open_vectors(Path(source))
             given = f"{source}: {array.shape[1]} dimensions; this model was taught {self.dim}"
@@ -133,7 +130,7 @@ class Rows:
         """Rows of CSV files, a batch at a time."""
         for source in sources:
             require(Path(source).suffix.lower() != ".npy", f"{source}: this model reads {self.takes}")
-            for frame in _csv(source, self.layout):
+            for frame in csv_chunks(source, self.layout):
                 yield Batch(list(frame.index), frame)
 
     def vectors(self, batch: Batch) -> np.ndarray:
@@ -259,79 +256,6 @@ def load_input(folder: Path) -> Input:
         return Pictures(encoder, about["bf16"])
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / _FILE}: damaged ({error}); copy the model again, or fit it anew") from None
-
-
-def open_vectors(path: Path) -> np.ndarray:
-    """Vectors (N, D) of a .npy file, memory-mapped.
-
-    Raises:
-        InputError: it is missing, no such array, or empty.
-    """
-    array = open_array(path)
-    fits = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu"
-    require(fits, f"{path}: {array.dtype} of shape {array.shape}; numbers (rows, dimensions) are needed")
-    require(len(array) > 0, f"{path}: no rows; give a file with rows")
-    return array
-
-
-def open_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, memory-mapped.
-
-    Raises:
-        InputError: it is missing, or no such file.
-    """
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; correct the path") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{path}: several arrays; give a .npy file with one")
-    return array
-
-
-def picture_files(sources: Sequence[str], failed: Callable[[InputError], None] | None = None) -> Iterator[Path]:
-    """Files as named, the pictures under folders in the order of their names, and paths told on standard input.
-
-    Args:
-        failed: told of paths that are not there; None raises.
-
-    Raises:
-        InputError: a path is not there, or a folder has no picture.
-    """
-    for source in sources:
-        if source == STDIN:
-            yield from (Path(line.rstrip("\r\n")) for line in sys.stdin if line.strip())
-            continue
-        path = Path(source)
-        if not path.exists():
-            error = InputError(f"{path}: no such file or folder; correct the path")
-            if failed is None:
-                raise error
-            failed(error)
-            continue
-        if not path.is_dir():
-            yield path
-            continue
-        empty = True
-        for found in sorted(path.rglob("*")):
-            hidden = any(part.startswith(".") for part in found.relative_to(path).parts)
-            if found.suffix.lower() in SUFFIXES and not hidden and found.is_file():
-                empty = False
-                yield found
-        require(not empty, f"{path}: no picture in it ({', '.join(SUFFIXES)})")
-
-
-def _csv(source: str, layout: dict[str, Any]) -> Iterator[Any]:
-    from attnknn.tables import row_chunks
-
-    if source == STDIN:
-        yield from row_chunks(sys.stdin, **layout, size=BATCH)
-        return
-    require(Path(source).is_file(), f"{source}: no such file; correct the path")
-    yield from row_chunks(Path(source), **layout, size=BATCH)
 
 
 def embedded(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:

@@ -15,8 +15,9 @@ from attnknn.errors import require
 from attnknn.estimator import AttnKNNClassifier
 from attnknn.metrics import scores
 from attnknn.model.examples import Examples
-from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, embedded, open_array, open_vectors
+from attnknn.model.inputs import Batch, Input, Pictures, Rows, Vectors, embedded
 from attnknn.model.model import Cases, Model
+from attnknn.model.reading import open_array, open_vectors
 
 _CASES = 2000  # test cases that are kept to be looked at
 
