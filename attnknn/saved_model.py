@@ -93,13 +93,22 @@ def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None =
 
 
 def check_free(folder: Path) -> None:
-    """Refuse to write a model where something is that is none.
+    """Refuse to write a model where something is that is none, or that holds files of others.
 
     Raises:
-        InputError: a file, or a folder of something else.
+        InputError: a file, a folder of something else, or a model with more in its folder.
     """
-    free = not folder.exists() or (folder.is_dir() and ((folder / _ABOUT).is_file() or not any(folder.iterdir())))
-    require(free, f"{folder}: there already, and no model; name another folder")
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        about = json.loads((folder / _ABOUT).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        about = {}
+    ours = isinstance(about, dict) and isinstance(about.get("sha256"), dict) and "format" in about
+    require(ours, f"{folder}: there already, and no model; name another folder")
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    others = sorted(there - {*about["sha256"], _ABOUT})
+    require(not others, f"{folder}: holds {', '.join(others[:3])} beside a model, which would be lost; move it away")
 
 
 def unswapped(folder: Path, read: Callable[[], T], again: int = 20) -> T:

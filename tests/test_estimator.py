@@ -626,11 +626,18 @@ def test_models_are_written_over_nothing_else(tmp_path: Path) -> None:
             model.save(tmp_path / name)
     assert (tmp_path / "mine/thesis.txt").read_text() == "years"
     assert (tmp_path / "file").read_text() == "a file"
+    (tmp_path / "mine/model.json").write_text("{}")  # somebody else's
+    with pytest.raises(ValueError, match="there already, and no model"):
+        model.save(tmp_path / "mine")
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     for _ in range(2):  # an empty folder, then a model, both by a link that stays one
         model.save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
+    (tmp_path / "empty/notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds notes\.txt beside a model"):
+        model.save(tmp_path / "empty")
+    assert (tmp_path / "empty/notes.txt").read_text() == "mine"
     assert AttnKNNClassifier.load(tmp_path / "empty").predict(X[:1]) == model.predict(X[:1])
 
 

@@ -257,8 +257,7 @@ function verdict() {
 function setWords() {
   const { set } = told.answer, { added, forgotten } = about.state;
   const listed = set.slice(0, 12).join(", ") + (set.length > 12 ? `, and ${set.length - 12} more` : "");
-  const words = !set.length ? "empty: usually it is surer" : set.length === about.classes.length ? "every class"
-    : `{${listed}}`;
+  const words = set.length === about.classes.length ? "every class" : `{${listed}}`;
   const made = added || forgotten ? " (made before the changes)" : "";
   return [`90 % set: ${words}${made}`, " ",
     h("span", { className: "quiet" }, "Sets made so held the truth nine times in ten, on rows that were held out.")];
