@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnknn.estimator import AttnKNNClassifier
+    from attnknn.classifier.estimator import AttnKNNClassifier
 
 __version__ = "0.4.0"
 __all__ = ["AttnKNNClassifier", "__version__"]
@@ -12,7 +12,7 @@ __all__ = ["AttnKNNClassifier", "__version__"]
 def __getattr__(name: str) -> Any:
     """The classifier, imported when it is first asked for: it needs torch, which takes a second."""
     if name == "AttnKNNClassifier":
-        from attnknn.estimator import AttnKNNClassifier
+        from attnknn.classifier.estimator import AttnKNNClassifier
 
         return AttnKNNClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

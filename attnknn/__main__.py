@@ -1,6 +1,6 @@
 """`python -m attnknn` is `attnknn`."""
 
-from attnknn.cli import app
+from attnknn.app.cli import app
 
 if __name__ == "__main__":
     app(prog_name="attnknn")

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from attnknn.errors import InputError, require
-from attnknn.files import new_file, read_json, write_json
-from attnknn.index_profile import machine
-from attnknn.indexes import set_threads
+from attnknn.core.errors import InputError, require
+from attnknn.core.files import new_file, read_json, write_json
+from attnknn.experiments.profile import machine
+from attnknn.index.faiss_index import set_threads
 from attnknn.report.section import Table, as_markdown
 from benchmarks.compared import Row
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from attnknn.ablation import HISTORIC, NOTHING
-from attnknn.artifacts import TEST
-from attnknn.classify import classify
-from attnknn.heads import Attention, Distance, Head
-from attnknn.retrieval import Retrieval
+from attnknn.core.artifacts import TEST
+from attnknn.experiments.ablation import HISTORIC, NOTHING
+from attnknn.heads.attention import Attention, Distance, Head
+from attnknn.heads.classify import classify
+from attnknn.heads.tabr import Retrieval
 from benchmarks.compared import Row, compared, in_rounds, one_by_one
 from benchmarks.made_up import CLASSES, retrieved
 

@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from attnknn import AttnKNNClassifier
-from attnknn.labelled_bank import LabelledBank
+from attnknn.classifier.memory import LabelledBank
 from benchmarks.compared import Row, compared
 from benchmarks.made_up import clustered
 

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from attnknn import AttnKNNClassifier
-from attnknn.metrics import scores
+from attnknn.evaluation.metrics import scores
 from benchmarks.compared import Row
 
 SIZES: dict[str, dict[str, Any]] = {

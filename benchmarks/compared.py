@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.index_profile import milliseconds, rounds
+from attnknn.experiments.profile import milliseconds, rounds
 
 Row = dict[str, Any]
 Measured = Mapping[str, Sequence[float] | None]  # a number a round of each that takes part; None: not installed

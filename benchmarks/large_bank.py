@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.bank import Bank, build
-from attnknn.index_profile import milliseconds, recall
-from attnknn.indexes import set_threads
+from attnknn.experiments.profile import milliseconds, recall
+from attnknn.index.bank import Bank, build
+from attnknn.index.faiss_index import set_threads
 from benchmarks.made_up import clustered
 
 SIZES = {

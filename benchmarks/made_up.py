@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from attnknn.artifacts import BANK, TEST, Embeddings, Evidence, Neighbours
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import BANK, TEST, Embeddings, Evidence, Neighbours
+from attnknn.neighbours.space import Retrieved
 
 CLASSES = 10
 _RANK, _WITHIN, _NOISE = 16, 0.5, 0.15  # of the spread within a class: dimensions, size; and size of what has no form

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnknn.artifacts import TEST
-from attnknn.classify import classify
-from attnknn.heads import Distance
-from attnknn.metrics import METRICS, bootstrap, reliability, scores
-from attnknn.neighbourhood import Retrieved
-from attnknn.torchvision_import import torchvision  # noqa: F401  before torchmetrics, which imports it too
+from attnknn.core.artifacts import TEST
+from attnknn.core.torchvision_shim import torchvision  # noqa: F401  before torchmetrics, which imports it too
+from attnknn.evaluation.metrics import METRICS, bootstrap, reliability, scores
+from attnknn.heads.attention import Distance
+from attnknn.heads.classify import classify
+from attnknn.neighbours.space import Retrieved
 from benchmarks.compared import Row, compared, in_rounds, peer
 from benchmarks.made_up import retrieved
 from benchmarks.votes import PRIOR, TEMPERATURE, by_numpy

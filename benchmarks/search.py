@@ -14,10 +14,10 @@ import faiss
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
-from attnknn.artifacts import BANK, TEST, Embeddings
-from attnknn.bank import build
-from attnknn.index_profile import recall
-from attnknn.indexes import similarities
+from attnknn.core.artifacts import BANK, TEST, Embeddings
+from attnknn.experiments.profile import recall
+from attnknn.index.bank import build
+from attnknn.index.faiss_index import similarities
 from benchmarks.compared import Row, compared, in_rounds, one_by_one, peer
 from benchmarks.made_up import clustered
 

@@ -20,14 +20,14 @@ import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
-from attnknn.artifacts import BANK, TEST, VAL, Split
-from attnknn.device import compiled, use_device
-from attnknn.encoders import Encoder, embed
-from attnknn.errors import require
-from attnknn.images import augment
-from attnknn.index_profile import rounds
-from attnknn.plots import as_png, method_colour, name_ends, new_figure, tidy
-from attnknn.torchvision_import import torchvision
+from attnknn.core.artifacts import BANK, TEST, VAL, Split
+from attnknn.core.device import compiled, use_device
+from attnknn.core.errors import require
+from attnknn.core.torchvision_shim import torchvision
+from attnknn.encoder.encoder import Encoder, embed
+from attnknn.experiments.profile import rounds
+from attnknn.nn.augment import augment
+from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, tidy
 from benchmarks.compared import Row, compared
 from stages.params import read_params
 from stages.schema import TrainEmbedder

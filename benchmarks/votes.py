@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from attnknn.artifacts import TEST
-from attnknn.classify import classify
-from attnknn.heads import Distance
-from attnknn.neighbourhood import Retrieved
-from attnknn.votes import distance_weights, vote
+from attnknn.core.artifacts import TEST
+from attnknn.heads.attention import Distance
+from attnknn.heads.classify import classify
+from attnknn.neighbours.space import Retrieved
+from attnknn.nn.votes import distance_weights, vote
 from benchmarks.compared import Row, compared, in_rounds, one_by_one
 from benchmarks.made_up import retrieved
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from attnknn.ablation import ablate
-from attnknn.device import processes, use_device
-from attnknn.files import write_csv
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.device import processes, use_device
+from attnknn.core.files import write_csv
+from attnknn.experiments.ablation import ablate
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings
-from attnknn.indexes import set_threads
-from attnknn.memory import memory
+from attnknn.core.artifacts import Embeddings
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import memory
 from stages.params import read_params, run
 
 

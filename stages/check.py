@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnknn.files import new_file
+from attnknn.core.files import new_file
 from stages.params import read_params, run
 
 
@@ -10,7 +10,7 @@ def main(out: Path) -> None:
     """Write OUT, whose content never changes, so that a change of params reruns nothing by way of it."""
     p = read_params(None, "device", "threads")
     if p.device.startswith("cuda"):
-        from attnknn.device import use_device
+        from attnknn.core.device import use_device
 
         use_device(p.device, p.threads)
     with new_file(out) as draft:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-from attnknn.artifacts import Embeddings, Split
-from attnknn.crossfit import fold_splits
-from attnknn.device import use_device
-from attnknn.encoders import embed
-from attnknn.files import new_folder
-from attnknn.gather import retrieve
-from attnknn.indexes import set_threads
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder
+from attnknn.encoder.crossfit import fold_splits
+from attnknn.encoder.encoder import embed
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import retrieve
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 from stages.train_embedder import train
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from attnknn.sources import download
+from attnknn.data.download import download
 from stages.params import read_params, run
 
 

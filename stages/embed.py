@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Split
-from attnknn.device import use_device
-from attnknn.encoders import Encoder, embed_split
+from attnknn.core.artifacts import Split
+from attnknn.core.device import use_device
+from attnknn.encoder.encoder import Encoder, embed_split
 from stages.params import read_params, run
 
 

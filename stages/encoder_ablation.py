@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.device import use_device
-from attnknn.files import read_json, write_csv
-from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import BESIDE, side_by_side
-from attnknn.study import fit_and_compare
+from attnknn.core.device import use_device
+from attnknn.core.files import read_json, write_csv
+from attnknn.evaluation.paired_tests import BESIDE, side_by_side
+from attnknn.experiments.refit import fit_and_compare
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 METHODS = ("distance", "distance_vector", "attention", "linear_temperature")

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.device import use_device
-from attnknn.ensemble import compare_variants
-from attnknn.files import write_csv, write_json
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.experiments.ensemble import compare_variants
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Predictions
-from attnknn.files import write_csv, write_json
-from attnknn.scorecard import BESIDE
-from attnknn.seeds_ensemble import seeds_ensemble, why_no_seeds_ensemble
+from attnknn.core.artifacts import Predictions
+from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.paired_tests import BESIDE
+from attnknn.experiments.repeats import seeds_ensemble, why_no_seeds_ensemble
 from stages.params import read_params, run
 
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings, Predictions
-from attnknn.calibration import KINDS
-from attnknn.comparison import classifier, compare, headroom, together
-from attnknn.device import use_device
-from attnknn.files import new_folder, read_json, write_csv, write_json
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import BASE, intervals_and_tests, pairs, reliability, scores, values
+from attnknn.core.artifacts import Embeddings, Predictions
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder, read_json, write_csv, write_json
+from attnknn.evaluation.calibration import KINDS
+from attnknn.evaluation.evaluate import classifier, compare, headroom, together
+from attnknn.evaluation.paired_tests import BASE, intervals_and_tests, pairs, reliability, scores, values
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings, Neighbours
-from attnknn.evidence import gather_evidence
+from attnknn.core.artifacts import Embeddings, Neighbours
+from attnknn.neighbours.statistics import gather_evidence
 from stages.params import read_params, run
 
 

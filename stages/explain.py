@@ -4,15 +4,15 @@ from pathlib import Path
 
 from PIL import Image
 
-from attnknn.artifacts import Predictions, Split
-from attnknn.confusion import confusion, confusion_tests, shared_errors
-from attnknn.device import use_device
-from attnknn.explain import gallery
-from attnknn.files import new_folder, read_json, write_csv, write_json
-from attnknn.heads import Distance
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.tsne import tsne_table
+from attnknn.core.artifacts import Predictions, Split
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder, read_json, write_csv, write_json
+from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
+from attnknn.experiments.gallery import gallery
+from attnknn.experiments.tsne import tsne_table
+from attnknn.heads.attention import Distance
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 COMPARED = ("attention", "distance_vector", "linear_temperature")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from attnknn.errors import require
-from attnknn.files import new_folder, read_json, write_json
+from attnknn.core.errors import require
+from attnknn.core.files import new_folder, read_json, write_json
 from stages.params import read_params, run
 
 
@@ -22,11 +22,11 @@ def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
         import torch
 
-        from attnknn.artifacts import Split
-        from attnknn.device import use_device
-        from attnknn.fields.encoding import latents_of
-        from attnknn.fields.latents import MODES, Latents, known_points
-        from attnknn.fields.perceiver import Field
+        from attnknn.core.artifacts import Split
+        from attnknn.core.device import use_device
+        from attnknn.experiments.fields.encoding import latents_of
+        from attnknn.experiments.fields.latents import MODES, Latents, known_points
+        from attnknn.experiments.fields.perceiver import Field
 
         data, device = Split.load(split), use_device(p.device, p.threads)
         pixels = data.x.shape[2] * data.x.shape[3]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnknn.files import new_folder, read_json, write_csv, write_json
+from attnknn.core.files import new_folder, read_json, write_csv, write_json
 from stages.params import read_params, run
 
 PSNR = ("mode", "source", "baseline", "value", "low", "high")
@@ -15,11 +15,11 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
     item, quality, places, training, strip = f"{dataset}-{seed}", [], [], [], None
     if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
-        from attnknn.artifacts import Split
-        from attnknn.device import processes, use_device
-        from attnknn.encoders import Encoder
-        from attnknn.fields.fidelity import psnr_table, reconstructions, strips
-        from attnknn.fields.maps import maps
+        from attnknn.core.artifacts import Split
+        from attnknn.core.device import processes, use_device
+        from attnknn.encoder.encoder import Encoder
+        from attnknn.experiments.fields.fidelity import psnr_table, reconstructions, strips
+        from attnknn.experiments.fields.maps import maps
 
         data, device = Split.load(split), use_device(p.device, p.threads)
         known = {"share": about["share"], "least": about["least"], "seed": seed}

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from attnknn.comparison import compare
-from attnknn.device import use_device
-from attnknn.files import write_csv
-from attnknn.gather import grown
-from attnknn.indexes import set_threads
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import BESIDE, side_by_side
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv
+from attnknn.evaluation.evaluate import compare
+from attnknn.evaluation.paired_tests import BESIDE, side_by_side
+from attnknn.heads.registry import load_head
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import grown
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 METHODS = ("uniform", "distance", "distance_vector", "attention", "prototypes")

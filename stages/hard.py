@@ -4,11 +4,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from attnknn.artifacts import TEST
-from attnknn.device import processes, use_device
-from attnknn.files import write_csv, write_json
-from attnknn.hard import by_subset, compare_weighting, disagreement, shares
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import TEST
+from attnknn.core.device import processes, use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.experiments.hard_queries import by_subset, compare_weighting, disagreement, shares
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -3,10 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from attnknn.conditions import with_imbalance
-from attnknn.corrupt import imbalance_conditions
-from attnknn.device import use_device
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.device import use_device
+from attnknn.experiments.corruption import imbalance_conditions, with_imbalance
+from attnknn.neighbours.space import Retrieved
 from stages.noise import study
 from stages.params import read_params, run
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings
-from attnknn.corrupt import imbalance_conditions
-from attnknn.corrupted import NETWORK
-from attnknn.files import write_csv, write_json
-from attnknn.neighbourhood import Retrieved
-from attnknn.trained_on import as_scores, under_imbalance
+from attnknn.core.artifacts import Embeddings
+from attnknn.core.files import write_csv, write_json
+from attnknn.experiments.corruption import NETWORK, imbalance_conditions
+from attnknn.experiments.trained_on_corruption import as_scores, under_imbalance
+from attnknn.neighbours.space import Retrieved
 from stages.noise_trained import PAIRED, SCORES, settings
 from stages.params import read_params, run
 

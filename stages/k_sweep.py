@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from attnknn.artifacts import BANK
-from attnknn.device import processes, use_device
-from attnknn.files import write_csv, write_json
-from attnknn.k_sweep import root, sweep, swept_ks
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import BANK
+from attnknn.core.device import processes, use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.experiments.k_sweep import root, sweep, swept_ks
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

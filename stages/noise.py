@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 from tqdm import tqdm
 
-from attnknn.conditions import with_noise
-from attnknn.corrupt import noise_conditions
-from attnknn.device import processes, use_device
-from attnknn.files import write_csv, write_json
-from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import BASE
-from attnknn.study import Make, under_conditions
+from attnknn.core.device import processes, use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.paired_tests import BASE
+from attnknn.experiments.corruption import noise_conditions, with_noise
+from attnknn.experiments.refit import Make, under_conditions
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnknn.artifacts import Embeddings
-from attnknn.corrupt import noise_conditions
-from attnknn.device import use_device
-from attnknn.files import read_json, write_csv, write_json
-from attnknn.neighbourhood import Retrieved
-from attnknn.trained_on import NETWORKS, as_scores, under_noise
+from attnknn.core.artifacts import Embeddings
+from attnknn.core.device import use_device
+from attnknn.core.files import read_json, write_csv, write_json
+from attnknn.experiments.corruption import noise_conditions
+from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, under_noise
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 AT = ("condition", "rate")

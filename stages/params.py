@@ -16,7 +16,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from attnknn.errors import InputError, require
+from attnknn.core.errors import InputError, require
 from stages.schema import Params, Preset
 
 PARAMS, PRESETS = Path("params.yaml"), Path("presets")
@@ -169,7 +169,7 @@ def read_params(dataset: str | None, *keys: str) -> SimpleNamespace:
         else:
             values[key] = getattr(params, key)
     if dataset is not None and "sources" in keys:
-        # Only what the file says: what a source leaves out is decided where it is read, in attnknn/datasets.py.
+        # Only what the file says: what a source leaves out is decided where it is read, in attnknn/data/split.py.
         values["sources"] = params.sources[dataset].model_dump(exclude_unset=True)
     return SimpleNamespace(**values)
 

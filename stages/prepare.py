@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import PARTS
-from attnknn.datasets import prepare
-from attnknn.files import write_json
+from attnknn.core.artifacts import PARTS
+from attnknn.core.files import write_json
+from attnknn.data.split import prepare
 from stages.params import read_params, run
 
 

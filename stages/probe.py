@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnknn.files import read_json, write_csv, write_json
+from attnknn.core.files import read_json, write_csv, write_json
 from stages.params import read_params, run
 
 SCORES = ("mode", "representation", "readout", "metric", "value", "low", "high")
@@ -21,11 +21,11 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
     means, scored, paired, agreed = {}, [], [], []
     if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
-        from attnknn.artifacts import Split
-        from attnknn.device import processes, use_device
-        from attnknn.encoders import Encoder
-        from attnknn.fields.comparison import compare, tables
-        from attnknn.indexes import set_threads
+        from attnknn.core.artifacts import Split
+        from attnknn.core.device import processes, use_device
+        from attnknn.encoder.encoder import Encoder
+        from attnknn.experiments.fields.comparison import compare, tables
+        from attnknn.index.faiss_index import set_threads
 
         set_threads(p.threads)
         device, net = use_device(p.device, p.threads), p.probe.transformers[about["size"]]

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import BANK, TEST
-from attnknn.comparison import tuned_baselines
-from attnknn.device import use_device
-from attnknn.files import write_csv
-from attnknn.index_profile import accuracy_lost, machine, profile_heads, profile_indexes
-from attnknn.indexes import set_threads
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.tuning import choices_of_k
+from attnknn.core.artifacts import BANK, TEST
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv
+from attnknn.evaluation.evaluate import tuned_baselines
+from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes
+from attnknn.heads.baselines import choices_of_k
+from attnknn.heads.registry import load_head
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

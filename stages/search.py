@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings
-from attnknn.bank import Bank
-from attnknn.device import use_device
-from attnknn.indexes import set_threads
-from attnknn.memory import search
+from attnknn.core.artifacts import Embeddings
+from attnknn.core.device import use_device
+from attnknn.index.bank import Bank
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import search
 from stages.params import read_params, run
 
 

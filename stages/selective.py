@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Predictions
-from attnknn.conformal import conformal
-from attnknn.files import write_csv, write_json
-from attnknn.selective import abstention, summary
+from attnknn.core.artifacts import Predictions
+from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.conformal import conformal
+from attnknn.evaluation.selective import abstention, summary
 from stages.params import read_params, run
 
 

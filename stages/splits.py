@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 from tqdm import tqdm
 
-from attnknn.artifacts import Predictions
-from attnknn.files import read_json, write_csv
-from attnknn.splits import COLUMNS, PAIRED, over_splits
+from attnknn.core.artifacts import Predictions
+from attnknn.core.files import read_json, write_csv
+from attnknn.experiments.repeats import COLUMNS, PAIRED, over_splits
 from stages.params import read_params, run
 
 
 def one(folder: Path, seed: int, p: SimpleNamespace, device: str) -> Predictions:
     """What every method says of the test rows of the split in FOLDER."""
     # What needs torch is imported here and below: where nothing was split anew, the stage takes no time.
-    from attnknn.comparison import together
-    from attnknn.neighbourhood import Retrieved
-    from attnknn.study import fit_and_compare
+    from attnknn.evaluation.evaluate import together
+    from attnknn.experiments.refit import fit_and_compare
+    from attnknn.neighbours.space import Retrieved
 
     spaces = [Retrieved.load_whole(folder / "space"), *Retrieved.load_folds(folder / "folds")]
     asked = {"memory": Retrieved.load_whole(folder / "asked"), "members": Retrieved.load_folds(folder / "members")}
@@ -32,8 +32,8 @@ def main(dataset: str, splits: Path, plots: Path) -> None:
     p = read_params(dataset, "train_attention", "tune", "evaluate", "k_eval", "k_train", "device", "threads")
     about, table, paired = read_json(splits / "splits.json"), [], []
     if about["seeds"]:
-        from attnknn.device import processes, use_device
-        from attnknn.parallel import in_order
+        from attnknn.core.device import processes, use_device
+        from attnknn.core.parallel import in_order
 
         device = use_device(p.device, p.threads)
         calls = [partial(one, splits / str(seed), seed, p, device) for seed in about["seeds"]]

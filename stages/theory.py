@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from attnknn import theory
-from attnknn.artifacts import BANK, TEST, Predictions
-from attnknn.device import use_device
-from attnknn.files import write_csv, write_json
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import BANK, TEST, Predictions
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.experiments import theory
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnknn.artifacts import Split
-from attnknn.device import use_device
-from attnknn.encoders import embed_split
-from attnknn.files import new_folder, write_json
-from attnknn.gather import retrieve
-from attnknn.indexes import set_threads
+from attnknn.core.artifacts import Split
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder, write_json
+from attnknn.encoder.encoder import embed_split
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import retrieve
 from stages.params import merge, read_params, run
 from stages.schema import TrainEmbedder
 from stages.train_embedder import train

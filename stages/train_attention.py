@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from attnknn.device import use_device
-from attnknn.files import new_folder, write_csv, write_json
-from attnknn.fitting import fit_head
-from attnknn.learned import save_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.prototypes import fit_prototypes
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder, write_csv, write_json
+from attnknn.heads.fit import fit_head
+from attnknn.heads.prototypes import fit_prototypes
+from attnknn.heads.registry import save_head
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 
 

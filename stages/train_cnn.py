@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Embeddings, Split
-from attnknn.device import use_device
-from attnknn.encoders import Encoder, embed_split
-from attnknn.files import write_csv, write_json
-from attnknn.indexes import set_threads
-from attnknn.training import judged_by_logits, summary
+from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.encoder.encoder import Encoder, embed_split
+from attnknn.encoder.train import judged_by_logits, summary
+from attnknn.index.faiss_index import set_threads
 from stages.params import read_params, run
 from stages.schema import Losses, TrainEmbedder
 from stages.train_embedder import train

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import torch
 
-from attnknn.artifacts import BANK, Split
-from attnknn.device import use_device
-from attnknn.encoders import Encoder
-from attnknn.files import write_csv, write_json
-from attnknn.indexes import set_threads
-from attnknn.losses import EncoderLoss
-from attnknn.neighbour_loss import NeighbourLoss
-from attnknn.numeric import fit_numeric
-from attnknn.progress import epochs_shown
-from attnknn.training import best_epoch, summary, train_encoder
+from attnknn.core.artifacts import BANK, Split
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.core.progress import epochs_shown
+from attnknn.encoder.encoder import Encoder
+from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.neighbour_loss import NeighbourLoss
+from attnknn.encoder.numeric_embeddings import fit_numeric
+from attnknn.encoder.train import best_epoch, summary, train_encoder
+from attnknn.index.faiss_index import set_threads
 from stages.params import read_params, run
 from stages.schema import TrainEmbedder
 

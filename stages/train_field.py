@@ -3,9 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from attnknn.artifacts import BANK, VAL, Split
-from attnknn.errors import require
-from attnknn.files import new_folder, write_json
+from attnknn.core.artifacts import BANK, VAL, Split
+from attnknn.core.errors import require
+from attnknn.core.files import new_folder, write_json
 from stages.params import read_params, run
 
 FROM_SCRATCH = ("full", "sparse", "full_nce")  # sparse_nce goes on from sparse: stages/finetune_field.py
@@ -24,10 +24,10 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
         # What needs torch is imported here: with nothing to train, as for tables, the stage takes no time.
         import torch
 
-        from attnknn.device import use_device
-        from attnknn.fields.perceiver import Field, FieldConfig
-        from attnknn.fields.training import train_field
-        from attnknn.progress import epochs_shown
+        from attnknn.core.device import use_device
+        from attnknn.core.progress import epochs_shown
+        from attnknn.experiments.fields.perceiver import Field, FieldConfig
+        from attnknn.experiments.fields.training import train_field
 
         device, size, pixels = use_device(p.device, p.threads), t.sizes[t.size], data.x.shape
         loop = size.model_dump(exclude=SHAPE) | t.model_dump(include=LOOP) | {"augment": t.augment.model_dump()}

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from attnknn.artifacts import Split
-from attnknn.corrupted import NETWORK, with_rare_classes
-from attnknn.device import use_device
-from attnknn.files import new_folder
-from attnknn.gather import retrieve
-from attnknn.indexes import set_threads
+from attnknn.core.artifacts import Split
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder
+from attnknn.experiments.corruption import NETWORK, with_rare_classes
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import retrieve
 from stages.params import read_params, run
 from stages.train_cnn import trained
 

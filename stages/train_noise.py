@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from attnknn.artifacts import BANK, Split
-from attnknn.cleaning import clean_in_rounds, quality
-from attnknn.corrupted import NETWORK, with_wrong_labels
-from attnknn.device import use_device
-from attnknn.files import new_folder, write_json
-from attnknn.gather import retrieve
-from attnknn.indexes import set_threads
-from attnknn.neighbourhood import Retrieved
+from attnknn.core.artifacts import BANK, Split
+from attnknn.core.device import use_device
+from attnknn.core.files import new_folder, write_json
+from attnknn.experiments.corruption import NETWORK, with_wrong_labels
+from attnknn.experiments.label_cleaning import clean_in_rounds, quality
+from attnknn.index.faiss_index import set_threads
+from attnknn.neighbours.search import retrieve
+from attnknn.neighbours.space import Retrieved
 from stages.params import read_params, run
 from stages.train_cnn import best_network, trained
 

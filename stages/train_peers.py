@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from attnknn.artifacts import Split
-from attnknn.files import new_folder, write_json
-from attnknn.peers import answers
+from attnknn.core.artifacts import Split
+from attnknn.core.files import new_folder, write_json
+from attnknn.experiments.peers import answers
 from stages.params import read_params, run
 
 

@@ -7,19 +7,19 @@ from types import SimpleNamespace
 
 from tqdm import tqdm
 
-from attnknn.artifacts import Split
-from attnknn.datasets import repeated
-from attnknn.files import new_folder, write_json
+from attnknn.core.artifacts import Split
+from attnknn.core.files import new_folder, write_json
+from attnknn.data.split import repeated
 from stages.params import read_params, run
 
 
 def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> None:
     """What the methods need of one split, to OUT: its space, folds, both as the test rows ask them, peers' answers."""
-    from attnknn.encoders import embed_split
-    from attnknn.gather import grown, retrieve
-    from attnknn.indexes import set_threads
-    from attnknn.neighbourhood import Retrieved
-    from attnknn.peers import answers
+    from attnknn.encoder.encoder import embed_split
+    from attnknn.experiments.peers import answers
+    from attnknn.index.faiss_index import set_threads
+    from attnknn.neighbours.search import grown, retrieve
+    from attnknn.neighbours.space import Retrieved
     from stages.crossfit import folds
     from stages.train_embedder import train
 
@@ -47,8 +47,8 @@ def main(dataset: str, raw: Path, out: Path) -> None:
         rows = max((len(of.y) for of in data.values()), default=0)
         write_json(draft / "splits.json", {"seeds": list(data), "rows": rows})
         if data:
-            from attnknn.device import processes, use_device
-            from attnknn.parallel import in_order
+            from attnknn.core.device import processes, use_device
+            from attnknn.core.parallel import in_order
 
             device = use_device(p.device, p.threads)
             calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in data.items()]

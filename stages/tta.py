@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from attnknn.device import use_device
-from attnknn.files import write_csv, write_json
-from attnknn.learned import load_head
-from attnknn.neighbourhood import Retrieved
-from attnknn.scorecard import BASE
-from attnknn.tta import COLUMNS, answer_views, score_views
-from attnknn.views import load_views
+from attnknn.core.device import use_device
+from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.paired_tests import BASE
+from attnknn.experiments.tta import COLUMNS, answer_views, score_views
+from attnknn.heads.registry import load_head
+from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.views import load_views
 from stages.params import read_params, run
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from attnknn.artifacts import Split
-from attnknn.views import View, held_out, save_views
+from attnknn.core.artifacts import Split
+from attnknn.neighbours.views import View, held_out, save_views
 from stages.params import read_params, run
 
 
@@ -19,11 +19,11 @@ def seen(
     import torch
     from tqdm import tqdm
 
-    from attnknn.bank import Bank
-    from attnknn.device import use_device
-    from attnknn.encoders import Encoder
-    from attnknn.indexes import set_threads
-    from attnknn.view_images import images_of, see
+    from attnknn.core.device import use_device
+    from attnknn.encoder.encoder import Encoder
+    from attnknn.experiments.image_views import images_of, see
+    from attnknn.index.bank import Bank
+    from attnknn.index.faiss_index import set_threads
 
     dataset, seed = item
     device = use_device(p.device, p.threads)

@@ -11,5 +11,8 @@ ROOT = Path(__file__).parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(ROOT))
 # Not the whole package: beartype would also check what a test passes wrongly on purpose.
-_CHECKED = ("images", "losses", "votes", "neighbourhood", "heads", "retrieval", "classify", "encoders", "objectives")
+_CHECKED = (
+    "nn.augment", "nn.objectives", "nn.votes", "encoder.encoder", "encoder.losses", "neighbours.space",
+    "heads.attention", "heads.classify", "heads.tabr",
+)  # fmt: skip
 install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")

@@ -6,14 +6,14 @@ from pathlib import Path
 import typer
 import yaml
 
-from attnknn.errors import InputError
-from attnknn.files import new_file
+from attnknn.core.errors import InputError
+from attnknn.core.files import new_file
 from attnknn.report.answers import beyond, headline, out_of_reach
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
-from attnknn.report.experiments.evaluate import claim_rows
 from attnknn.report.results import CLEAN, OF_SPLITS, Run, everywhere, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown, said_markdown
+from attnknn.report.sections.evaluate import claim_rows
 from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
 
 SCORES = ("accuracy", "nll", "ece")

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 import yaml
 
-from attnknn.errors import InputError
+from attnknn.core.errors import InputError
 from stages.params import PARAMS, PRESETS, merge, with_preset
 
 ROWS = 40

@@ -1,0 +1,1 @@
+"""The report, from metrics and tables."""

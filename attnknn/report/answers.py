@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from attnknn.metrics import NORMAL_FROM
-from attnknn.plots import method_name
+from attnknn.evaluation.metrics import NORMAL_FROM
 from attnknn.report.claims import FEWEST_ERRORS, NAMES, Claim, Setting, Verdict, smallest_p
+from attnknn.report.plots import method_name
 from attnknn.report.tables import fixed, p_value
 
 _DECIDES = ("nll", "accuracy")  # metrics in which a loss is a "no"

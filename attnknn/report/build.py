@@ -14,13 +14,16 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from attnknn import plots as pictures
-from attnknn.files import new_folder
-from attnknn.metrics import NORMAL_FROM
-from attnknn.parallel import in_order
+from attnknn.core.files import new_folder
+from attnknn.core.parallel import in_order
+from attnknn.evaluation.metrics import NORMAL_FROM
 from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
-from attnknn.report.experiments import (
+from attnknn.report import plots as pictures
+from attnknn.report.gains import Level
+from attnknn.report.results import Run, everywhere, read_runs
+from attnknn.report.section import Section, as_frame, as_markdown, as_tex, section_markdown
+from attnknn.report.sections import (
     ablation,
     calibration,
     encoder_ablation,
@@ -44,9 +47,6 @@ from attnknn.report.experiments import (
     training,
     tta,
 )
-from attnknn.report.gains import Level
-from attnknn.report.results import Run, everywhere, read_runs
-from attnknn.report.section import Section, as_frame, as_markdown, as_tex, section_markdown
 from attnknn.report.tables import digits_of
 
 # Experiments whose stages may not have run, in the order of the page.

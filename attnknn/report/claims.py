@@ -28,10 +28,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from attnknn.errors import InputError, require
-from attnknn.plots import HIGHER_IS_BETTER
+from attnknn.core.errors import InputError, require
+from attnknn.evaluation.paired_tests import PEERS
+from attnknn.report.plots import HIGHER_IS_BETTER
 from attnknn.report.results import CLEAN
-from attnknn.scorecard import PEERS
 
 Verdict = Literal["yes", "no", "undecided"]
 Setting = tuple[str, str]
@@ -101,7 +101,7 @@ def combined_p(p: Sequence[float]) -> float:
 
 def smallest_p(runs: int, resamples: int) -> float:
     """The smallest p, combined over runs, that counting leaves below `NORMAL_FROM` errors: 2/(resamples + 1), once or
-    twice (see `attnknn.metrics.paired_p`)."""
+    twice (see `attnknn.evaluation.metrics.paired_p`)."""
     return combined_p([2 / (resamples + 1)] * runs)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.metrics import NORMAL_FROM
+from attnknn.evaluation.metrics import NORMAL_FROM
 from attnknn.report.claims import combined_p, holm, smallest_p, verdict
 from attnknn.report.gains import Level, few
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from attnknn.metrics import NORMAL_FROM
-from attnknn.plots import HIGHER_IS_BETTER
+from attnknn.evaluation.metrics import NORMAL_FROM
 from attnknn.report.claims import FEWEST_ERRORS, combined_p, smallest_p, verdict
+from attnknn.report.plots import HIGHER_IS_BETTER
 from attnknn.report.results import Run, joined
 from attnknn.report.tables import fixed, p_value
 

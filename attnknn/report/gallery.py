@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnknn import plots
-from attnknn.errors import InputError
-from attnknn.files import read_json
+from attnknn.core.errors import InputError
+from attnknn.core.files import read_json
+from attnknn.report import plots
 from attnknn.report.section import Cell, Table
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.errors import InputError
-from attnknn.files import read_json
+from attnknn.core.errors import InputError
+from attnknn.core.files import read_json
 
 _METRICS = {
     "prepare": "prepare",

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.plots import CALIBRATIONS, METRICS, method_name
 from attnknn.report.claims import OURS
 from attnknn.report.gains import (
     MARGIN,
@@ -31,6 +30,7 @@ from attnknn.report.gains import (
     wide,
 )
 from attnknn.report.historic import METHODS
+from attnknn.report.plots import CALIBRATIONS, METRICS, method_name
 from attnknn.report.results import UNCHANGED, Run, joined
 from attnknn.report.tables import fixed
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from attnknn.plots import HIGHER_IS_BETTER, METHODS, METRICS, method_name
+from attnknn.report.plots import HIGHER_IS_BETTER, METHODS, METRICS, method_name
 from attnknn.report.results import Run
 from attnknn.report.section import Cell, Part, Table
 

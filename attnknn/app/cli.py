@@ -1,0 +1,65 @@
+"""The `attnknn` command line. What the user can mend ends in one line on standard error and exit code 2."""
+
+import errno
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from attnknn import __version__
+from attnknn.app.commands.change import add, forget
+from attnknn.app.commands.datasets import datasets
+from attnknn.app.commands.doctor import doctor
+from attnknn.app.commands.explain import explain
+from attnknn.app.commands.fit import fit
+from attnknn.app.commands.predict import predict
+from attnknn.app.commands.serve import serve
+from attnknn.core.errors import InputError
+
+
+class _OneLineErrors(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            reason = str(error)
+        except MemoryError:
+            reason = "out of memory; give fewer rows at once, or a smaller model"
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader of the pipe has seen enough
+                raise
+            reason = f"{error.filename or 'a file'}: {error.strerror or error}"
+        typer.echo(f"error: {' '.join(reason.split())}", err=True)
+        raise typer.Exit(2)
+
+
+app = typer.Typer(cls=_OneLineErrors, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnknn {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Attention-weighted k-nearest-neighbour classification.
+
+    Exit codes: 0 done; 1 done, but something was left out or found wanting; 2 not done, and one line says why.
+    """
+
+
+for command, example in (
+    (fit, "attnknn fit wine.csv --target quality --separator ';' -o wine-model"),
+    (predict, "attnknn predict digits-model scans/ -o answers.csv"),
+    (explain, "attnknn explain digits-model scan.png -o why.png"),
+    (add, "attnknn add digits-model scan.png --label 7"),
+    (forget, "attnknn forget digits-model 12 90"),
+    (serve, "attnknn serve digits-model"),
+    (datasets, "attnknn datasets --json | python -m json.tool"),
+    (doctor, "attnknn doctor"),
+):
+    app.command(epilog=f"Example: {example}")(command)

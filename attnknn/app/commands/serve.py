@@ -1,0 +1,24 @@
+"""`attnknn serve`."""
+
+from pathlib import Path
+
+import typer
+
+from attnknn.app.commands.arguments import MODEL
+from attnknn.core.errors import InputError
+
+
+def serve(
+    model: Path = MODEL,
+    host: str = typer.Option("127.0.0.1", help="Address to listen at; others than this machine can reach 0.0.0.0."),
+    port: int = typer.Option(8000, help="0 takes a free one."),
+    open_page: bool = typer.Option(False, "--open", help="Open the page in a browser."),
+    allow_save: bool = typer.Option(False, help="Let the page write what was added and forgotten to MODEL."),
+) -> None:
+    """Open a local page to explore a model: ask it, see its neighbours, add and forget examples."""
+    try:
+        from attnknn.app.server.serve import serve as run
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise InputError(f"serve needs {missing}: pip install 'attnknn[serve]'") from None
+    run(model, host, port, open_page, allow_save)

@@ -1,0 +1,273 @@
+"""Typed artifacts that stages exchange: checked when made, saved and loaded; on disk whole or not at all.
+
+An artifact is a folder: one `.npy` file an array, opened memory-mapped, and `meta.json` for the rest.
+Row ids are positions in the dataset's `Split` and mean the same row in every artifact of that dataset and seed.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from attnknn.core.errors import InputError, require
+from attnknn.core.files import new_folder, read_json, write_json
+
+PARTS = ("bank", "fit", "val", "test")
+BANK, FIT, VAL, TEST = range(4)
+
+
+_CHECKED = 2**22  # values looked at in one go, so that a check holds megabytes beside an array of gigabytes
+
+
+def _slices(value: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that together are all of them, of some millions of values each."""
+    step = max(1, _CHECKED * len(value) // max(1, value.size))
+    return (slice(s, s + step) for s in range(0, len(value), step))
+
+
+def finite(value: np.ndarray) -> bool:
+    """Whether no value of an array is NaN or infinite."""
+    return all(bool(np.isfinite(value[rows]).all()) for rows in _slices(value))
+
+
+def _check_array(name: str, value: np.ndarray, dtypes: tuple[str, ...], ndim: tuple[int, ...]) -> None:
+    require(value.dtype.name in dtypes, f"{name}: dtype {value.dtype.name}; expected {' or '.join(dtypes)}")
+    require(value.ndim in ndim, f"{name}: shape {value.shape}; expected {' or '.join(map(str, ndim))} dimensions")
+    if value.dtype.kind == "f":
+        require(finite(value), f"{name}: NaN or infinite values in an array of shape {value.shape}")
+
+
+class Artifact:
+    """A frozen dataclass of arrays and plain values that saves to, and loads from, a folder."""
+
+    def save(self, folder: Path) -> None:
+        """Write the artifact to `folder`, in one step; an earlier one there is replaced only by a whole one."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        with new_folder(folder) as draft:
+            for name, value in fields.items():
+                if isinstance(value, np.ndarray):
+                    np.save(draft / f"{name}.npy", value, allow_pickle=False)
+            plain = {name: value for name, value in fields.items() if not isinstance(value, np.ndarray | None)}
+            write_json(draft / "meta.json", {"artifact": type(self).__name__, **plain})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Open the artifact in `folder`, its arrays memory-mapped read-only.
+
+        Raises:
+            InputError: the folder is missing, damaged, or holds another kind of artifact.
+        """
+        folder = Path(folder)
+        meta = read_json(folder / "meta.json")
+        kind = meta.pop("artifact", None)
+        require(
+            kind == cls.__name__,
+            f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro` to make it again",
+        )
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta.items()}
+        for path in sorted(folder.glob("*.npy")):
+            try:
+                values[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+            except (ValueError, OSError) as error:
+                raise InputError(f"{path}: damaged ({error}); delete {folder} and run `dvc repro`") from None
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise InputError(f"{folder}: not a whole {cls.__name__} ({error}); run `dvc repro`") from None
+        except InputError as error:
+            raise InputError(f"{folder}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Split(Artifact):
+    """A dataset whose every row has one role.
+
+    Attributes:
+        x: uint8 (N, C, H, W) images, or float32 (N, F) tables.
+        y: int64 (N,), class numbers 0 … C−1.
+        part: int8 (N,), positions in `PARTS`.
+        classes: the C class names.
+        features: the F feature names of a table; empty for images.
+        schema: how the columns of a table became x, as `table_schema.Schema.plain` says it; empty for images.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    part: np.ndarray
+    classes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    schema: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        image = self.x.dtype == np.uint8
+        _check_array("x", self.x, ("uint8", "float32"), (4,) if image else (2,))
+        _check_labels(self.y, self.part, len(self.x), len(self.classes))
+        if not image:
+            require(
+                len(self.features) == self.x.shape[1],
+                f"features: {len(self.features)} names for {self.x.shape[1]} columns",
+            )
+        counts = np.bincount(self.part, minlength=4)
+        empty = [name for name, count in zip(PARTS, counts, strict=True) if count == 0]
+        require(not empty, f"part: no rows in {', '.join(empty)}; give more data or other shares")
+        missing = np.setdiff1d(np.arange(len(self.classes)), self.y[self.part == BANK])
+        names = ", ".join(self.classes[c] for c in missing)
+        require(len(missing) == 0, f"part: the bank holds no row of class {names}; give more rows of it")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether x holds images."""
+        return self.x.dtype == np.uint8
+
+    def rows(self, part: int) -> np.ndarray:
+        """Row ids of a part, ascending: int64 (M,)."""
+        return np.flatnonzero(self.part == part)
+
+
+def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> None:
+    _check_array("y", y, ("int64",), (1,))
+    _check_array("part", part, ("int8",), (1,))
+    require(len(y) == n and len(part) == n, f"rows: {n} in x, {len(y)} in y, {len(part)} in part; they must agree")
+    require(n > 0, "rows: none")
+    require(n_classes >= 2, f"classes: {n_classes}; a classifier needs at least two")
+    low, high = int(y.min()), int(y.max())
+    require(low >= 0 and high < n_classes, f"y: values {low} … {high}; expected 0 … {n_classes - 1}")
+    require(bool(np.isin(part, range(4)).all()), "part: values outside 0 … 3 (bank, fit, val, test)")
+
+
+@dataclass(frozen=True)
+class Embeddings(Artifact):
+    """What the encoder makes of every row of a `Split`.
+
+    Attributes:
+        z: float32 (N, D).
+        y: int64 (N,).
+        part: int8 (N,).
+        classes: the C class names.
+        logits: float32 (N, C) of the encoder's own linear head, or None where it has none.
+    """
+
+    z: np.ndarray
+    y: np.ndarray
+    part: np.ndarray
+    classes: tuple[str, ...]
+    logits: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        _check_array("z", self.z, ("float32",), (2,))
+        _check_labels(self.y, self.part, len(self.z), len(self.classes))
+        if self.logits is not None:
+            _check_array("logits", self.logits, ("float32",), (2,))
+            expected = (len(self.z), len(self.classes))
+            require(self.logits.shape == expected, f"logits: shape {self.logits.shape}; expected {expected}")
+
+    def rows(self, part: int) -> np.ndarray:
+        """Row ids of a part, ascending: int64 (M,)."""
+        return np.flatnonzero(self.part == part)
+
+
+@dataclass(frozen=True)
+class Neighbours(Artifact):
+    """The K nearest bank rows of each query row, nearest first; a smaller k is a slice `[:, :k]`.
+
+    Attributes:
+        rows: int32 (M,), the query rows, ascending.
+        ids: int32 (M, K), bank rows; −1 where an approximate index found fewer than K.
+        sims: float32 (M, K), −‖q − k‖² (or q·k under inner product), descending; −inf where ids is −1.
+        metric: `l2` or `ip`.
+    """
+
+    rows: np.ndarray
+    ids: np.ndarray
+    sims: np.ndarray
+    metric: str
+
+    def __post_init__(self) -> None:
+        _check_array("rows", self.rows, ("int32",), (1,))
+        _check_array("ids", self.ids, ("int32",), (2,))
+        require(self.sims.dtype == np.float32, f"sims: dtype {self.sims.dtype}; expected float32")
+        require(self.metric in ("l2", "ip"), f"metric: {self.metric}; expected l2 or ip")
+        require(
+            self.ids.shape == self.sims.shape and len(self.ids) == len(self.rows),
+            f"shapes: rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape} do not agree",
+        )
+        for rows in _slices(self.ids):
+            agree = np.isfinite(self.sims[rows]) == (self.ids[rows] >= 0)
+            require(bool(agree.all()), "sims: must be finite exactly where ids is not −1")
+        require(bool((self.ids[:, :1] >= 0).all()), "ids: a query has no neighbour at all")
+        require(bool((np.diff(self.rows) > 0).all()), "rows: must ascend")
+
+    def of(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and sims (B, k) of the given query rows.
+
+        Raises:
+            InputError: k is above the K stored, or a row was never searched for.
+        """
+        stored = self.ids.shape[1]
+        require(1 <= k <= stored, f"k: {k} neighbours asked for; {stored} are stored (raise k_max, or lower k)")
+        at = np.searchsorted(self.rows, rows)
+        known = (at < len(self.rows)) & (self.rows[np.minimum(at, len(self.rows) - 1)] == rows)
+        require(bool(known.all()), f"rows: {int((~known).sum())} rows have no stored neighbours")
+        return self.ids[at, :k], self.sims[at, :k]
+
+
+@dataclass(frozen=True)
+class Evidence(Artifact):
+    """What is known of each bank row, and of each class, beyond distance; computed once per bank and label set.
+
+    Attributes:
+        agreement: float32 (N, S), the share of a bank row's own `sizes[s]` nearest other bank rows that carry its
+            label; 0 for rows outside the bank, which are nobody's neighbour.
+        density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; 0 outside.
+        prototypes: float32 (C, D), mean embedding of each class's bank rows, at unit length.
+        sizes: the S neighbourhood sizes, ascending.
+    """
+
+    agreement: np.ndarray
+    density: np.ndarray
+    prototypes: np.ndarray
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_array("agreement", self.agreement, ("float32",), (2,))
+        _check_array("density", self.density, ("float32",), (1,))
+        _check_array("prototypes", self.prototypes, ("float32",), (2,))
+        expected = (len(self.density), len(self.sizes))
+        require(self.agreement.shape == expected, f"agreement: shape {self.agreement.shape}; expected {expected}")
+        low, high = float(self.agreement.min()), float(self.agreement.max())
+        require(low >= 0 and high <= 1, f"agreement: values {low:.3g} … {high:.3g}; expected shares")
+
+
+@dataclass(frozen=True)
+class Predictions(Artifact):
+    """Class probabilities of every method on the same rows.
+
+    Attributes:
+        rows: int32 (N,).
+        y: int64 (N,), the true classes.
+        probs: float32 (M, N, C), rows sum to 1.
+        methods: the M method names.
+        classes: the C class names.
+    """
+
+    rows: np.ndarray
+    y: np.ndarray
+    probs: np.ndarray
+    methods: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_array("rows", self.rows, ("int32",), (1,))
+        _check_array("y", self.y, ("int64",), (1,))
+        _check_array("probs", self.probs, ("float32",), (3,))
+        expected = (len(self.methods), len(self.rows), len(self.classes))
+        require(self.probs.shape == expected, f"probs: shape {self.probs.shape}; expected {expected}")
+        require(len(self.y) == len(self.rows), f"y: {len(self.y)} labels for {len(self.rows)} rows")
+        off = float(np.abs(self.probs.sum(-1) - 1).max())
+        require(
+            off < 1e-4 and float(self.probs.min()) >= 0,
+            f"probs: rows must be ≥ 0 and sum to 1; off by {off:.2g}",
+        )

@@ -1,0 +1,107 @@
+"""Files and folders that are on disk whole or not at all, and the formats of small ones."""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attnknn.core.errors import InputError
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `folder` when the block ends well, and vanishes otherwise."""
+    folder = Path(folder)
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        if folder.exists():
+            old = folder.with_name(f".{folder.name}.old")
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+            draft.rename(folder)
+            shutil.rmtree(old)
+        else:
+            draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; it takes the place of `path` when the block ends well, and vanishes otherwise."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON, keys in their order; NaN and infinity are refused."""
+    with new_file(path) as draft:
+        draft.write_text(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write rows of one shape as CSV; None and NaN become empty cells.
+
+    Args:
+        columns: the header where there may be no row, as of a stage that has nothing to do for a dataset.
+    """
+    with new_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]) if rows else columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows({k: "" if v != v else v for k, v in row.items()} for row in rows)
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run the stage that makes it with `dvc repro`") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: no valid JSON ({error}); delete it and run `dvc repro`") from None
+
+
+def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) -> None:
+    """Write a module's tensors as `weights.safetensors` with `config.json` beside them, in one step."""
+    from safetensors.torch import save_file
+
+    with new_folder(folder) as draft:
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()},
+            draft / "weights.safetensors",
+        )
+        write_json(draft / "config.json", config)
+
+
+def load_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what `save_weights` wrote: (tensors, config).
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    config = read_json(Path(folder) / "config.json")
+    path = Path(folder) / "weights.safetensors"
+    try:
+        return load_file(path), config
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: damaged or missing ({error}); delete {folder} and run `dvc repro`") from None

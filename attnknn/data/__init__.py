@@ -1,0 +1,1 @@
+"""Download, read and split data sets."""

@@ -1,0 +1,74 @@
+"""Sources → raw files, as they are published."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn.core.errors import InputError
+from attnknn.core.files import new_folder, write_json
+from attnknn.data.fetch import base_name, fetch
+from attnknn.data.image_folder import ARCHIVES, pack_folder
+from attnknn.data.torchvision_datasets import official_files
+
+
+def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
+    """Put the raw files of a source into `folder`, in one step: whole and checked, or not at all.
+
+    Args:
+        source: a source as params.yaml describes it; `kind` is sklearn, torchvision, image_folder or csv.
+        folder: takes the place of an earlier one.
+        mirror: a directory or base address that is looked in first; empty for none.
+
+    Raises:
+        InputError: a file is nowhere to be had, or is not the one that was expected.
+    """
+    with new_folder(folder) as draft:
+        if source["kind"] == "sklearn":
+            _save_bundled(source["loader"], draft)
+        elif source["kind"] == "torchvision":
+            name = source["name"]
+            for url, file, md5 in official_files(name, source.get("md5")):
+                # MNIST and Fashion-MNIST give their files the same names.
+                fetch(url, draft / file, mirror, md5=md5, mirror_folder=name)
+        elif source["kind"] == "image_folder":
+            _save_image_folder(source["path"], draft, mirror, source.get("sha256", ""))
+        else:
+            for file in csv_files(source):
+                fetch(file["path"], draft / base_name(file["path"]), mirror, sha256=file.get("sha256", ""))
+
+
+def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
+    """The `train` file of a csv source, and its `test` file where it has one.
+
+    Raises:
+        InputError: both have one file name.
+    """
+    files = [source["train"], *([source["test"]] if source.get("test") else [])]
+    names = {base_name(file["path"]) for file in files}
+    if len(names) < len(files):
+        raise InputError(f"test.path: {files[1]['path']} has the file name of train.path; rename one of the files")
+    return files
+
+
+def _save_bundled(loader: str, folder: Path) -> None:
+    """One of scikit-learn's own data sets: x.npy, y.npy and names.json."""
+    from sklearn import datasets
+
+    data = getattr(datasets, f"load_{loader}")()
+    np.save(folder / "x.npy", data.images if "images" in data else data.data)
+    np.save(folder / "y.npy", data.target)
+    names = {"features": list(map(str, data.feature_names)), "classes": list(map(str, data.target_names))}
+    write_json(folder / "names.json", names)
+
+
+def _save_image_folder(path: str, folder: Path, mirror: str, sha256: str) -> None:
+    """The archive, or the directory packed into one: DVC tracks one file faster than 60,000."""
+    local = Path(path).expanduser()
+    if local.is_dir():
+        name = local.resolve().name
+        pack_folder(local, folder / f"{name}.tar")
+    elif path.lower().endswith(ARCHIVES):
+        fetch(path, folder / base_name(path), mirror, sha256=sha256)
+    else:
+        raise InputError(f"path: {path!r} is no directory and no archive ({', '.join(ARCHIVES)}); correct the path")

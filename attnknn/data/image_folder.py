@@ -1,0 +1,275 @@
+"""Images in class folders: packed into one archive, and decoded straight from it.
+
+An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, either inside one more folder or not.
+Nothing is ever extracted to disk, so no member can write anywhere. Hidden files and `__MACOSX` are ignored.
+"""
+
+import lzma
+import os
+import stat
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from attnknn.core.errors import InputError
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
+# Formats that PIL decodes by itself: some of the others start programs.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_ORIENTATION = 0x0112  # tag of EXIF: how a camera was held
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
+
+
+def pack_folder(folder: Path, out: Path) -> None:
+    """Write `folder` as a plain tar whose bytes depend on names and contents only.
+
+    Raises:
+        InputError: something in it is neither a file nor a folder, or cannot be read.
+    """
+    paths = []
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror or error}); correct or remove it")
+
+    for top, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        if any(Path(top).resolve() == parent.resolve() for parent in Path(top).parents):
+            raise InputError(f"{top}: a link to a folder above it; remove it")
+        folders[:] = [name for name in folders if not _ignored(PurePosixPath(name))]
+        paths += [Path(top, name) for name in (*folders, *files) if not _ignored(PurePosixPath(name))]
+    with tarfile.open(out, "w") as tar:
+        for path in tqdm(sorted(paths), desc=f"packing {folder.name}", unit="file", delay=2, disable=None):
+            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            try:
+                if path.is_dir():
+                    member.type, member.mode = tarfile.DIRTYPE, 0o755
+                    tar.addfile(member)
+                    continue
+                if not path.is_file():
+                    raise InputError(f"{path}: neither a file nor a folder; remove it")
+                with path.open("rb") as file:
+                    member.size = os.fstat(file.fileno()).st_size
+                    tar.addfile(member, file)
+            except OSError as error:
+                raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct or remove it") from None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of an archive, training rows first, each part sorted by class and name.
+
+    Attributes:
+        names: the N member names.
+        y: int64 (N,), positions in `classes`.
+        classes: the class folders, sorted.
+        test: bool (N,), the rows under test/; None where the archive has no such part.
+    """
+
+    names: tuple[str, ...]
+    y: np.ndarray
+    classes: tuple[str, ...]
+    test: np.ndarray | None
+
+
+def list_images(archive: Path) -> Listing:
+    """The image names and labels of an archive; no image is decoded.
+
+    Raises:
+        InputError: the archive is damaged or laid out otherwise, or has one class, an empty one, or an unsafe member.
+    """
+    files, folders = set(), set()
+    with _whole(archive):
+        for path, read in _members(archive):
+            (folders if read is None else files).add(path)
+    if not files:
+        raise InputError(f"{archive.name}: holds no files; {LAYOUT}")
+    skip = 0
+    if len({path.parts[0] for path in files}) == 1 and min(len(path.parts) for path in files) > 2:
+        skip = 1
+    tops = {path.parts[skip] for path in files if len(path.parts) > skip + 1}
+    official = tops == {"train", "test"}
+    depth = skip + (3 if official else 2)
+    for path in sorted(files):
+        if len(path.parts) != depth:
+            raise InputError(f"{archive.name}: {path} is out of place; {LAYOUT}")
+    filled = {path.parent for path in files}
+    for path in sorted(folders):
+        if len(path.parts) == depth - 1 and path.parts[:skip] == min(files).parts[:skip] and path not in filled:
+            raise InputError(f"{archive.name}: class folder {path} is empty; put images into it, or remove it")
+    ordered = sorted(files, key=lambda path: (official and path.parts[skip] == "test", path.parts))
+    labels = np.array([path.parts[-2] for path in ordered])
+    test = np.array([path.parts[skip] == "test" for path in ordered]) if official else None
+    classes, y = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(f"{archive.name}: one class, {classes[0]}; give at least two class folders")
+    if test is not None:
+        untaught = np.setdiff1d(labels[test], labels[~test])
+        if len(untaught):
+            raise InputError(
+                f"{archive.name}: test/{untaught[0]} has images and train/{untaught[0]} has none; add some"
+            )
+    names = tuple(str(path) for path in ordered)
+    return Listing(names, y.astype(np.int64), tuple(str(name) for name in classes), test)
+
+
+def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndarray:
+    """Decode the named members: uint8 (N, C, H, W), C = 1 where all of them are grey, else 3 (RGB).
+
+    Args:
+        archive: what `list_images` listed.
+        names: members, in the order of the rows.
+        size: height and width to which every image is resized (bilinear, antialiased); 0 keeps them.
+
+    Raises:
+        InputError: the archive is damaged, a member is no image, or their sizes differ and `size` is 0.
+    """
+    rows = {name: row for row, name in enumerate(names)}
+    images: Any = None
+    first = ""
+    with (
+        _whole(archive),
+        tqdm(desc=f"decoding {archive.name}", total=len(names), delay=2, disable=None) as bar,
+    ):
+        for path, read in _members(archive):
+            name = str(path)
+            if read is None or name not in rows:
+                continue
+            pixels = decode(read(), f"{archive.name}: {name}", (size, size) if size else None)  # (C, H, W)
+            if images is None:
+                images, first = np.zeros((len(names), *pixels.shape), np.uint8), name
+            if pixels.shape[1:] != images.shape[2:]:
+                (_, h, w), (_, _, h0, w0) = pixels.shape, images.shape
+                raise InputError(
+                    f"{archive.name}: {name} is {w}×{h} and {first} is {w0}×{h0}; "
+                    f"give the source a size to resize all images to, such as `size: 32`"
+                )
+            if len(pixels) > images.shape[1]:
+                images = images.repeat(3, axis=1)
+            images[rows[name]] = pixels  # a grey image fills all three channels
+            bar.update()
+    if images is None:
+        raise InputError(f"{archive.name}: holds none of the {len(names)} images asked for; run `dvc repro`")
+    return images
+
+
+def decode(
+    data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0, grey: bool = False
+) -> np.ndarray:
+    """uint8 (1, H, W) of a grey image, (3, H, W) of any other, upright; of several frames the first.
+
+    Args:
+        data: the file's bytes.
+        where: its name, for errors.
+        size: height and width to resize to (bilinear, antialiased); None keeps them.
+        most, least: pixels that it may and must have, seen before anything is decoded; 0 leaves the upper limit to PIL.
+        grey: whether colours are to become grey.
+
+    Raises:
+        InputError: no readable image, or too large or small a one.
+    """
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(BytesIO(data), formats=FORMATS)
+            given = f"{where}: {image.width}×{image.height} pixels"
+            if most and image.width * image.height > most:
+                raise InputError(f"{given}; at most {most / 1e6:g} million are taken, so make the image smaller")
+            if image.width * image.height < least:
+                raise InputError(f"{given}: too few to say anything; give an image of {least} or more")
+            if image.mode[0] in "IF":
+                raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
+            image.load()
+            turn = _TURNS.get(_orientation(image))
+            image = image.convert("L" if grey or image.mode in ("1", "L", "LA") else "RGB")
+            if turn is not None:
+                image = image.transpose(Image.Transpose[turn])
+            if size:
+                image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    except InputError:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        limit = most or Image.MAX_IMAGE_PIXELS or 0
+        raise InputError(
+            f"{where}: refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
+        ) from None
+    except Exception as error:  # a decoder may raise anything on damaged bytes
+        reason = "" if isinstance(error, Image.UnidentifiedImageError) else f" ({error})"
+        raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _orientation(image: Any) -> int:
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged, and the image is none the worse for it
+        return 1
+
+
+@contextmanager
+def _whole(archive: Path) -> Iterator[None]:
+    """Tell damage to the archive, which shows at any read, in one line."""
+    damage = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError)
+    try:
+        yield
+    except (*damage, RuntimeError) as error:  # RuntimeError: an encrypted or unknown kind of zip
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{archive.name}: no whole archive ({reason}); get the file again, and give the source its sha256"
+        ) from None
+
+
+def _ignored(path: PurePosixPath) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+
+
+def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes] | None]]:
+    """Yield path and reader of every file, path and None of every folder, in the order of the archive."""
+    for name, kind, read in _zip_members(archive) if archive.suffix.lower() == ".zip" else _tar_members(archive):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise InputError(f"{archive.name}: member {name} points outside it; refused, pack it again")
+        if kind == "other":
+            raise InputError(f"{archive.name}: member {name} is a link or a device; refused, pack the file")
+        if path.parts and not _ignored(path):
+            yield path, read if kind == "file" else None
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+    with archive.open("rb") as file:
+        # Compressed archives tell that they are cut; a plain tar cut between members only lacks its two zero blocks.
+        plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
+        if plain and (file.seek(-1024, os.SEEK_END), file.read())[1].strip(b"\0"):
+            raise tarfile.ReadError("unexpected end of data")
+    with tarfile.open(archive, "r:*") as tar:
+        for member in tar:
+            kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
+            yield member.name, kind, lambda member=member: tar.extractfile(member).read()  # type: ignore[union-attr]
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist():
+            mode = stat.S_IFMT(member.external_attr >> 16)
+            kind = "folder" if member.is_dir() else "file" if mode in (0, stat.S_IFREG) else "other"
+            yield member.filename, kind, lambda member=member: file.read(member)

@@ -1,0 +1,178 @@
+"""CSV files → columns of strings, and class numbers."""
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import numpy as np
+import pandas as pd
+
+from attnknn.core.errors import InputError
+from attnknn.data.schema import as_floats
+
+MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+
+
+def read_csv(
+    path: Path, target: str, *, target_strip: str = "", drop: Sequence[str] = (), **layout: Any
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Features and raw labels of a CSV file, as `read_rows` gives them.
+
+    Args:
+        path: the file.
+        target: the column of the labels.
+        target_strip: characters to strip from both ends of a label.
+        drop: columns to leave out.
+        layout: of `read_rows`.
+
+    Raises:
+        InputError: the file is missing or malformed, or a column or label is.
+    """
+    frame = read_rows(path, **layout, strip={target: target_strip})
+    _check_columns(path.name, list(frame.columns), target, drop)
+    labels = frame.pop(target)
+    if labels.isna().any():
+        where = labels.index[labels.isna()][0]
+        raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
+    return frame.drop(columns=list(drop)), labels
+
+
+def read_rows(path: Path, **layout: Any) -> Any:
+    """A data frame of all rows of a CSV file; see `row_chunks`."""
+    (frame,) = row_chunks(path, **layout)
+    return frame
+
+
+def row_chunks(
+    source: Path | TextIO,
+    *,
+    columns: Sequence[str] | None = None,
+    separator: str = ",",
+    comment: str = "",
+    missing: Sequence[str] = (),
+    strip: Mapping[str, str] = MappingProxyType({}),
+    size: int = sys.maxsize,
+) -> Iterator[Any]:
+    """Data frames of the rows of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
+
+    Args:
+        source: a file in UTF-8, or an open one.
+        columns: names of all columns, where the file has no header line.
+        separator: one character.
+        comment: lines that start with it are skipped; empty for none.
+        missing: what stands for a missing value, besides `MISSING`.
+        strip: characters to strip from both ends of a column's values.
+        size: rows at once, read as they are asked for.
+
+    Raises:
+        InputError: the file is missing or malformed.
+    """
+    name = source.name if isinstance(source, Path) else "standard input"
+
+    def frame(rows: list[tuple[int, list[str]]]) -> Any:
+        index = [f"{name} line {line}" for line, _ in rows]
+        made: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object)
+        made = made.apply(lambda column: column.str.strip())
+        for column in strip:
+            if column in made.columns:
+                made[column] = made[column].str.strip(strip[column] + " ")
+        return made.mask(made.isin([*MISSING, *missing]))
+
+    try:
+        with source.open(encoding="utf-8") if isinstance(source, Path) else nullcontext(source) as file:
+            # Skipped lines stay in as empty ones, so that the reader's line numbers are the file's.
+            lines = ("\n" if comment and line.startswith(comment) else line for line in _unmarked(file))
+            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+            rows: list[tuple[int, list[str]]] = []
+            empty = True
+            for row in reader:
+                if not row:
+                    continue
+                if columns is None:
+                    columns = [column.strip() for column in row]
+                    _check_unique(name, columns)
+                    continue
+                if len(row) != len(columns):
+                    raise InputError(
+                        f"{name} line {reader.line_num}: {len(row)} values for {len(columns)} columns; "
+                        f"correct the line, `columns` or the separator {separator!r}"
+                    )
+                rows.append((reader.line_num, row))
+                if len(rows) == size:
+                    yield frame(rows)
+                    empty, rows = False, []
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
+    except (csv.Error, UnicodeDecodeError, TypeError) as error:
+        raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
+    if columns is None:
+        raise InputError(f"{name}: empty; give a file with a header line and rows")
+    _check_unique(name, columns)
+    if empty and not rows:
+        raise InputError(f"{name}: no rows; give a file with rows")
+    if rows:
+        yield frame(rows)
+
+
+def _unmarked(lines: Iterable[str]) -> Iterator[str]:
+    """The same without the mark that Windows puts before UTF-8, in files and in pipes."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix("\ufeff")
+
+
+def _check_unique(file: str, columns: Sequence[str]) -> None:
+    for name in columns:
+        if list(columns).count(name) > 1:
+            raise InputError(f"{file}: column {name!r} appears twice; rename one")
+
+
+def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
+    given = ", ".join(columns)
+    if target not in columns:
+        raise InputError(f"{file}: no target column {target!r}; correct `target` or `separator` (columns are {given})")
+    for name in drop:
+        if name not in columns or name == target:
+            raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})")
+    if len(set(columns) - {target, *drop}) == 0:
+        raise InputError(f"{file}: no column beside the target {target!r}; give some features")
+
+
+def class_numbers(
+    labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Number the labels: int64 (N,), and the class names.
+
+    Args:
+        labels: a series of raw labels, indexed by where they stand, named for their file and column.
+        threshold: two classes, `< threshold` and `≥ threshold`.
+        mapping: raw label to class name; classes come in its order.
+
+    Raises:
+        InputError: a label is no number or unmapped, or all rows have one class.
+    """
+    numbers = as_floats(labels)
+    if threshold is not None:
+        if numbers.isna().any():
+            where = labels.index[numbers.isna()][0]
+            raise InputError(f"{where}: label {labels[where]!r} is no number; correct it, or the threshold")
+        classes = (f"< {threshold:g}", f"≥ {threshold:g}")
+        y = (numbers >= threshold).to_numpy(np.int64)
+    else:
+        if mapping is not None:
+            named = labels.map(mapping)
+            if named.isna().any():
+                where = labels.index[named.isna()][0]
+                raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
+            classes, labels = tuple(dict.fromkeys(mapping.values())), named
+        else:
+            # Numbers in their own order, so that 10 comes after 9.
+            classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
+        y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
+    if len(np.unique(y)) < 2:
+        only = classes[y[0]]
+        raise InputError(f"{labels.name}: every row has class {only!r}; give rows of two classes or more")
+    return y, classes

@@ -1,0 +1,230 @@
+"""Raw files → `Split`: labels first, then the parts, then the values of the rows that are kept."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.errors import InputError
+from attnknn.core.files import read_json
+
+
+def prepare(
+    source: dict[str, Any],
+    raw: Path,
+    seed: int,
+    *,
+    test: float,
+    val: float,
+    fit: float,
+    subset: int = 0,
+    numeric: str = "standard",
+) -> Split:
+    """Make the `Split` of a source from its raw files.
+
+    Args:
+        source: a source as params.yaml describes it.
+        raw: the folder that `download` filled.
+        seed: draws the parts.
+        test: share of all rows, where the source has no official test set; an official one is kept.
+        val: share of the training rows.
+        fit: share of the training rows; what is left is the bank.
+        subset: at most this many rows in all, the same ones for every seed; 0 keeps every row.
+        numeric: how a table's numbers are scaled; see `table_schema.fit_schema`.
+
+    Raises:
+        InputError: a file is missing or malformed, or a class has too few rows.
+    """
+    read = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
+    data = read[source["kind"]](source, Path(raw))
+    rows = subset_rows(data.y, data.test, subset)
+    y, official = data.y[rows], None if data.test is None else data.test[rows]
+    try:
+        part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official)
+    except InputError as error:
+        hint = f" (subset: {subset} keeps {len(rows)} of {len(data.y)} rows)" if subset else ""
+        raise InputError(f"{data.where}: {error}{hint}") from None
+    if data.images is not None:
+        return Split(data.images(rows), y, part, data.classes)
+    from attnknn.data.schema import fit_schema  # imports pandas
+
+    schema = fit_schema(data.table.iloc[rows], data.kinds, part == BANK, numeric)
+    return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.plain())
+
+
+def repeated(
+    source: dict[str, Any], raw: Path, seeds: Sequence[int], largest: int, **settings: Any
+) -> dict[int, Split]:
+    """What `prepare` makes of a table by each seed: test rows drawn anew every time.
+
+    Nothing of images, of more rows than `largest`, and of an official test set, which no seed would change.
+
+    Args:
+        settings: of `prepare`.
+    """
+    if source["kind"] not in ("csv", "sklearn") or source.get("test") or not seeds:
+        return {}
+    first = prepare(source, raw, seeds[0], **settings)
+    if first.is_image or len(first.y) > largest:
+        return {}
+    return {seeds[0]: first} | {seed: prepare(source, raw, seed, **settings) for seed in seeds[1:]}
+
+
+def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
+    """Rows of a class of n that go to (bank, fit, val, test): shares rounded down, but at least one row each.
+
+    test is a share of n, or 0 where the test rows are given; val and fit are shares of the others; the rest is
+    the bank.
+    """
+
+    def share(of: int, part: float) -> int:
+        return max(1, int(of * part + 1e-9)) if part else 0  # 1e-9: 0.29 · 100 is a little below 29
+
+    n_test = share(n, test)
+    n_val, n_fit = share(n - n_test, val), share(n - n_test, fit)
+    return n - n_test - n_val - n_fit, n_fit, n_val, n_test
+
+
+def assign_parts(
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    seed: int,
+    *,
+    test: float,
+    val: float,
+    fit: float,
+    official: np.ndarray | None = None,
+) -> np.ndarray:
+    """Draw the part of every row, class by class: int8 (N,).
+
+    Args:
+        y: int64 (N,).
+        classes: the C class names.
+        seed: other seeds give other parts; rows of an official test set never move.
+        test: share of all rows, unused where `official` is given.
+        val: share of the training rows.
+        fit: share of the training rows.
+        official: bool (N,), the official test rows.
+
+    Raises:
+        InputError: a class has too few rows for one in each part.
+    """
+    if official is None:
+        official = np.zeros(len(y), bool)
+    else:
+        test = 0.0
+    part = np.full(len(y), BANK, np.int8)
+    part[official] = TEST
+    shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
+    for number, name in enumerate(classes):
+        rows = shuffled[y[shuffled] == number]
+        n = len(rows)
+        bank, n_fit, n_val, n_test = part_counts(n, test=test, val=val, fit=fit)
+        if bank < 1:
+            least = next(m for m in count(n + 1) if part_counts(m, test=test, val=val, fit=fit)[0] >= 1)
+            kind = "training rows" if official.any() else "rows"
+            raise InputError(
+                f"class {name!r} has {n} {kind}; its parts need at least {least}; give more rows of it, or leave it out"
+            )
+        # Test rows come first, so that they do not depend on the other shares.
+        part[rows[:n_test]] = TEST
+        part[rows[n_test : n_test + n_val]] = VAL
+        part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
+    return part
+
+
+def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.ndarray:
+    """Rows to keep, ascending: at most `subset`, each class and an official test set in proportion.
+
+    The draw is a fixed one, so that every seed works on the same rows.
+    """
+    if not 0 < subset < len(y):
+        return np.arange(len(y))
+    stratum = y if official is None else y + official * (y.max() + 1)
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    # The running total is rounded down: each stratum is within one row of its share, and the sum is exact.
+    ends = np.cumsum(np.bincount(stratum))
+    kept = np.diff(ends * subset // len(y), prepend=0)
+    starts = np.concatenate([[0], ends[:-1]])
+    return np.sort(np.concatenate([order[at : at + n] for at, n in zip(starts, kept, strict=True)]))
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """What is known of a source before the parts are drawn: labels, and images to read or a table with its columns."""
+
+    where: str
+    y: np.ndarray
+    classes: tuple[str, ...]
+    test: np.ndarray | None = None
+    images: Callable[[np.ndarray], np.ndarray] | None = None
+    table: Any = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+
+def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
+    import pandas as pd
+
+    names = read_json(raw / "names.json")
+    try:
+        x, y = (np.load(raw / f"{name}.npy", allow_pickle=False) for name in "xy")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{raw}: damaged ({error}); download it again") from None
+    known: dict[str, Any] = {"where": source["loader"], "y": y.astype(np.int64), "classes": tuple(names["classes"])}
+    if x.ndim == 3:  # digits: 0 … 16
+        pixels = np.rint(x * (255 / 16)).astype(np.uint8)[:, None]
+        return _Labelled(**known, images=lambda rows: pixels[rows])
+    table = pd.DataFrame(x, columns=names["features"])
+    return _Labelled(**known, table=table, kinds=dict.fromkeys(names["features"], "number"))
+
+
+def _official(source: dict[str, Any], raw: Path) -> _Labelled:
+    from attnknn.data.torchvision_datasets import read_official
+
+    images, y, classes, test = read_official(source["name"], raw)
+    return _Labelled(source["name"], y, classes, test, lambda rows: np.ascontiguousarray(images[rows]))
+
+
+def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
+    from attnknn.data.image_folder import list_images, read_images
+
+    archives = sorted(path for path in raw.glob("*") if not path.name.startswith("."))
+    if len(archives) != 1:
+        raise InputError(f"{raw}: {len(archives)} files; expected one archive; download it again")
+    listing = list_images(archives[0])
+
+    def images(rows: np.ndarray) -> np.ndarray:
+        return read_images(archives[0], tuple(listing.names[row] for row in rows), source.get("size", 0))
+
+    return _Labelled(archives[0].name, listing.y, listing.classes, listing.test, images)
+
+
+def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
+    import pandas as pd
+
+    from attnknn.data.download import csv_files
+    from attnknn.data.fetch import base_name
+    from attnknn.data.read_csv import class_numbers, read_csv
+    from attnknn.data.schema import kinds
+
+    keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
+    layout = {key: source[key] for key in keys if key in source}
+    files = [raw / base_name(file["path"]) for file in csv_files(source)]
+    tables = [read_csv(path, source["target"], **layout) for path in files]
+    for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
+        if list(frame.columns) != list(tables[0][0].columns):
+            raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
+    frame = pd.concat([frame for frame, _ in tables])
+    # By the first file alone: both may number their rows from 1.
+    kind_of = kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
+    rule = source.get("rule", {})
+    labels = pd.concat([labels for _, labels in tables])
+    where = f"{files[0].name}, column {source['target']}"
+    y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
+    test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
+    return _Labelled(where, y, classes, test, table=frame, kinds=kind_of)

@@ -1,0 +1,1 @@
+"""Encoders: networks, losses, training."""

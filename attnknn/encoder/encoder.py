@@ -1,0 +1,223 @@
+"""Encoders: from rows of a `Split` to unit vectors.
+
+x → normalise → backbone → features (B, F) → projection → e (B, D) → z = e / ‖e‖, and logits = classifier(e).
+The classifier reads the very vector that is compared, so kNN and the linear head judge one representation.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from pickle import UnpicklingError
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Num
+from torch import Tensor, nn
+
+from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.errors import InputError, require
+from attnknn.core.files import load_weights, save_weights
+from attnknn.encoder.convnet import HEAD_SCALE, WHITENED, ConvNet
+from attnknn.encoder.numeric_embeddings import NumericEmbedding
+
+_COUNTED = 2000  # images whose values are counted at once
+
+
+class MLP(nn.Sequential):
+    """[linear, layer norm, GELU, dropout] a width, for tables; before it embeddings of numeric columns, if any.
+
+    Of no width, it is these embeddings, or the columns as they are.
+    """
+
+    def __init__(self, features: int, widths: Sequence[int], dropout: float, numeric: Mapping[str, Any]) -> None:
+        layers: list[nn.Module] = []
+        if numeric:
+            layers.append(NumericEmbedding(features, **numeric))
+            features = layers[0].out_dim  # type: ignore[assignment]
+        for before, width in pairwise([features, *widths]):
+            layers += [nn.Linear(before, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
+        super().__init__(*layers)
+        self.out_dim = widths[-1] if widths else features
+
+
+def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
+    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, as fits 32×32; ImageNet weights past it."""
+    from attnknn.core.torchvision_shim import torchvision
+
+    models = torchvision.models
+    net = getattr(models, kind)(weights=None)
+    if pretrained:
+        weights = models.get_model_weights(kind).IMAGENET1K_V1  # type: ignore[attr-defined]
+        file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+        try:
+            net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
+        except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"pretrained: the ImageNet weights of {kind} cannot be had ({reason}); "
+                f"put {weights.url} at {file}, or set pretrained: false"
+            ) from None
+    net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+    net.maxpool = nn.Identity()
+    net.out_dim = net.fc.in_features
+    net.fc = nn.Identity()
+    return net
+
+
+class Encoder(nn.Module):
+    """A backbone with its normalisation, projection head and, where it is trained, a linear classifier.
+
+    Args:
+        kind: convnet, mlp, resnet18 or resnet50.
+        shape: of one row: (C, H, W) of an image, (F,) of a table.
+        n_classes: outputs of the classifier; 0 for none.
+        widths: of the ConvNet's groups or the MLP's layers.
+        embed_dim: D of the projection; 0 for the backbone's own features.
+        depth: convolutions in each of the ConvNet's groups.
+        dropout: in the MLP and the projection.
+        pretrained: ImageNet weights for a ResNet.
+        flip_average: once trained, e is the mean of an image's and of its mirror image's.
+        numeric: keyword arguments of `numeric.NumericEmbedding` for an MLP; empty for none.
+
+    Raises:
+        InputError: the kind does not fit the shape, or weights are not at hand.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        shape: Sequence[int],
+        n_classes: int,
+        widths: Sequence[int],
+        embed_dim: int,
+        depth: int = 2,
+        dropout: float = 0.0,
+        pretrained: bool = False,
+        flip_average: bool = False,
+        numeric: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__()
+        image = len(shape) == 3
+        require(
+            kind in (("convnet", "resnet18", "resnet50") if image else ("mlp",)),
+            f"encoder: {kind} does not fit rows of shape {tuple(shape)}; "
+            f"take {'convnet, resnet18 or resnet50 for images' if image else 'mlp for tables'}",
+        )
+        self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
+        self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
+        self.config["numeric"] = dict(numeric)
+        channels = (shape[0], 1, 1) if image else (shape[0],)
+        self.flip_average = flip_average and image
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+        if kind == "convnet":
+            self.backbone: nn.Module = ConvNet(shape, widths, depth)
+        elif kind == "mlp":
+            self.backbone = MLP(shape[0], widths, dropout, numeric)
+        else:
+            self.backbone = _resnet(kind, shape[0], pretrained)
+        hidden = int(self.backbone.out_dim)  # type: ignore[arg-type]
+        self.projection = (
+            nn.Sequential(
+                nn.Linear(hidden, hidden),
+                nn.LayerNorm(hidden),
+                nn.GELU(),
+                nn.Dropout(dropout),
+                nn.Linear(hidden, embed_dim),
+            )
+            if embed_dim
+            else nn.Identity()
+        )
+        self.dim = embed_dim or hidden
+        self.classifier = nn.Linear(self.dim, n_classes) if n_classes else None
+        self.head_scale = HEAD_SCALE if kind == "convnet" and not embed_dim else 1.0
+
+    def fit_normalisation(self, x: np.ndarray) -> None:
+        """Set mean and standard deviation per channel from the images x (N, C, H, W), and what whitens their patches.
+
+        Tables come standardised.
+        """
+        if x.ndim == 4:
+            # Counts of uint8: the sums are exact, and there is no copy of more than a part of the data.
+            n, levels = x.size // x.shape[1], np.zeros((x.shape[1], 256), dtype=np.int64)
+            for s in range(0, len(x), _COUNTED):
+                levels += [np.bincount(x[s : s + _COUNTED, c].ravel(), minlength=256) for c in range(x.shape[1])]
+            mean = levels @ np.arange(256) / n
+            variance = levels @ np.arange(256) ** 2 / n - mean**2
+            std = np.sqrt(np.maximum(variance, 1.0))
+            self.mean.copy_(torch.from_numpy(mean)[:, None, None])
+            self.std.copy_(torch.from_numpy(std)[:, None, None])
+            if isinstance(self.backbone, ConvNet):
+                some = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
+                self.backbone.whiten((some.float() - self.mean) / self.std)
+
+    def _embed(self, x: Num[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
+        x = (x.float() - self.mean) / self.std
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return self.projection(self.backbone(x))
+
+    def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:
+        """Unit embeddings z and the linear head's logits (None without one) of rows as a `Split` holds them."""
+        e = self._embed(x)
+        if self.flip_average and not self.training:
+            e = (e + self._embed(x.flip(-1))) / 2
+        with torch.autocast(e.device.type, enabled=False):  # in bfloat16 logits of two classes would often be the same
+            e = e.float()
+            logits = None if self.classifier is None else self.head_scale * self.classifier(e)
+            return F.normalize(e, dim=1), logits
+
+    def save(self, folder: Path, **about: Any) -> None:
+        """Write weights and configuration to `folder`, in one step."""
+        save_weights(folder, self.state_dict(), {"encoder": self.config, **about})
+
+    @classmethod
+    def load(cls, folder: Path) -> "tuple[Encoder, dict[str, Any]]":
+        """Read what `save` wrote: the encoder in evaluation mode, and the rest of its configuration.
+
+        Raises:
+            InputError: files are missing, damaged, or do not fit each other.
+        """
+        state, config = load_weights(folder)
+        try:
+            encoder = cls(**config.pop("encoder"))
+            encoder.load_state_dict(state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
+        return encoder.eval(), config
+
+
+@torch.inference_mode()
+def embed(
+    encoder: Encoder, x: np.ndarray, device: str = "cpu", bf16: bool = False, batch_size: int | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Embeddings float32 (N, D) and logits float32 (N, C) or None of all rows x, in evaluation mode.
+
+    Args:
+        batch_size: rows at once; None takes what suits the device.
+    """
+    # A processor is twice as fast with what its cache holds.
+    batch_size = batch_size or (250 if device == "cpu" else 2000)
+    training = encoder.training
+    encoder.eval().to(device)
+    z, logits = [], []
+    for start in range(0, len(x), batch_size):
+        rows = torch.from_numpy(np.array(x[start : start + batch_size])).to(device)
+        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+            z_rows, logit_rows = encoder(rows)
+        z.append(z_rows.float().cpu())
+        logits.append(None if logit_rows is None else logit_rows.float().cpu())
+    encoder.train(training)
+    return torch.cat(z).numpy(), None if logits[0] is None else torch.cat(logits).numpy()
+
+
+def embed_split(encoder: Encoder, split: Split, device: str = "cpu", bf16: bool = False) -> Embeddings:
+    """Every row of a split as the encoder sees it."""
+    z, logits = embed(encoder, split.x, device, bf16)
+    return Embeddings(z, split.y, split.part, split.classes, logits)

@@ -1,0 +1,111 @@
+"""Conformal sets: classes enough to hold the true one as often as asked, calibrated on validation rows."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation import metrics
+from attnknn.evaluation.paired_tests import Table
+from attnknn.evaluation.selective import OURS, doubt, paired_tests, percent, resampled, strongest
+
+KINDS = ("split", "class_conditional")
+
+
+def p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Conformal p values (#{calibration ≥ score} + 1)/(V + 1), not smoothed, by `crepes` (Boström 2022).
+
+    Args:
+        calibration: (V,) non-conformity of calibration rows to their own class; with V = 0 every p is 1.
+        scores: any shape, non-conformity of new rows to a class.
+    """
+    from crepes import ConformalClassifier
+
+    # crepes takes scores one at a time. p only changes at a calibration score, so those alone are asked for.
+    steps = np.append(np.unique(calibration), np.inf)
+    found = ConformalClassifier().fit(calibration).predict_p(steps, smoothing=False)
+    return found[np.searchsorted(steps, scores)]
+
+
+def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str) -> np.ndarray:
+    """The conformal p value of every class for every row, (N, C); the set at level α is the classes with p > α.
+
+    Non-conformity is 1 − p_y (Sadinle et al. 2019), of which only the order matters, so its `doubt` does. `split`
+    calibrates on all rows and covers P(y ∈ set) ≥ 1 − α; `class_conditional` calibrates each class on its own rows and
+    covers each class so (Vovk et al. 2005, Mondrian), and a class of fewer than 1/α − 1 rows is in every set.
+
+    Args:
+        val: (V, C) probabilities of the calibration rows, y_val their classes (V,).
+        probs: (N, C).
+        kind: one of `KINDS`.
+
+    Raises:
+        InputError: no such kind.
+    """
+    require(kind in KINDS, f"conformal: {kind} is no kind; there are {', '.join(KINDS)}")
+    own, scores = doubt(val)[np.arange(len(y_val)), y_val], doubt(probs)
+    if kind == "split":
+        return p_values(own, scores)
+    return np.stack([p_values(own[y_val == c], scores[:, c]) for c in range(probs.shape[1])], 1)
+
+
+def _conformal_row(p: np.ndarray, y: np.ndarray, alpha: float, always: int, confidence: float) -> dict[str, float]:
+    sets = p > alpha  # (N, C)
+    held, size = sets[np.arange(len(y)), y], sets.sum(1)
+    low, high = metrics.wilson(held, confidence)
+    return {
+        "alpha": alpha,
+        "coverage": float(held.mean()),
+        "low": low,
+        "high": high,
+        "size": float(size.mean()),
+        "empty": float((size == 0).mean()),
+        "single": float((size == 1).mean()),
+        "worst_class": min(float(held[y == c].mean()) for c in np.unique(y)),
+        "always": always,
+    }
+
+
+def _means(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means of values (N, W) over resamples (N, R): (R, W)."""
+    return counts.T @ values / len(values)
+
+
+def conformal(
+    test: Predictions, val: Predictions, alphas: Sequence[float], resamples: int, confidence: float, seed: int
+) -> tuple[Table, Table]:
+    """Conformal sets of the test rows, calibrated on the val rows, for the forms that `strongest` gives.
+
+    Val rows have also tuned the methods, so they are not exactly exchangeable with test rows: coverage is measured.
+
+    Returns:
+        Rows of method, kind, alpha, coverage (with Wilson's low and high), size (mean classes in a set), empty and
+        single (shares of sets), worst_class (lowest coverage of a class), always (classes of too few val rows, in every
+        set). And tests of attention's set size, split at confidence c %, against the others', metric `size_at_c`, as
+        `scorecard`'s `paired`, where `errors` counts the rows that either gives no or several classes.
+
+    Raises:
+        InputError: attention is missing on test or val.
+    """
+    y, y_val = np.asarray(test.y), np.asarray(val.y)
+    per_class = np.bincount(y_val, minlength=len(test.classes))
+    table: Table = []
+    sizes: dict[str, np.ndarray] = {}
+    forms = strongest(test, val)
+    for method in forms.values():
+        on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
+        for kind in KINDS:
+            p = conformal_p(on_val, y_val, on_test, kind)
+            rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class
+            for alpha in alphas:
+                always = int((1 / (rows + 1) > alpha).sum())
+                table.append({"method": method, "kind": kind} | _conformal_row(p, y, alpha, always, confidence))
+            if kind == "split":
+                sizes[method] = np.stack([(p > alpha).sum(1) for alpha in alphas], 1).astype(np.float64)  # (N, A)
+    point = {method: size.mean(0) for method, size in sizes.items()}
+    drawn = resampled({method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed)
+    names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
+    telling = {method: (size != 1).any(1) for method, size in sizes.items()}
+    return table, paired_tests(names, forms[OURS], point, drawn, telling, confidence)

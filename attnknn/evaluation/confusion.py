@@ -1,0 +1,73 @@
+"""Which classes are taken for which: confusion matrices, and tests of single mistakes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation.metrics import mcnemar
+from attnknn.evaluation.paired_tests import Table
+
+
+def answers(predictions: Predictions, method: str) -> np.ndarray:
+    """The class a method gives each row, (N,).
+
+    Raises:
+        InputError: no such method.
+    """
+    require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
+    return np.asarray(predictions.probs[predictions.methods.index(method)]).argmax(1)
+
+
+def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
+    """How often each class was taken for each, where it was: method, actual, predicted, count, classes in order."""
+    from sklearn.metrics import confusion_matrix
+
+    names, table = predictions.classes, []
+    for method in methods:
+        counts = confusion_matrix(predictions.y, answers(predictions, method), labels=range(len(names)))
+        table += [
+            {"method": method, "actual": names[a], "predicted": names[b], "count": int(counts[a, b])}
+            for a, b in np.argwhere(counts)
+        ]
+    return table
+
+
+def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Table:
+    """Each mistake, a class taken for another, of a method beside a baseline's, the most frequent first.
+
+    McNemar's exact test asks whether one of them makes it more often; it is not adjusted for the number of mistakes.
+
+    Returns:
+        Rows of actual, predicted, rows (of the actual class), method, count, baseline, baseline_count, both, p.
+    """
+    y, names = np.asarray(predictions.y), predictions.classes
+    a, b = answers(predictions, method), answers(predictions, baseline)
+    table = []
+    for actual, predicted in {(int(t), int(p)) for of in (a, b) for t, p in zip(y, of, strict=True) if t != p}:
+        ours, theirs = ((y == actual) & (of == predicted) for of in (a, b))
+        table.append(
+            {
+                "actual": names[actual],
+                "predicted": names[predicted],
+                "rows": int((y == actual).sum()),
+                "method": method,
+                "count": int(ours.sum()),
+                "baseline": baseline,
+                "baseline_count": int(theirs.sum()),
+                "both": int((ours & theirs).sum()),
+                "p": mcnemar(ours, theirs),
+            }
+        )
+    return sorted(table, key=lambda row: (-row["count"], -row["baseline_count"], row["actual"], row["predicted"]))
+
+
+def shared_errors(predictions: Predictions, methods: Sequence[str], of: str = "attention") -> dict[str, dict[str, int]]:
+    """Wrong answers of each method, and how many of them `of` gives for the same rows, the same wrong class."""
+    y, ours = np.asarray(predictions.y), answers(predictions, of)
+    found = {name: answers(predictions, name) for name in methods}
+    return {
+        name: {"errors": int((at != y).sum()), "shared": int(((at != y) & (at == ours)).sum())}
+        for name, at in found.items()
+    }

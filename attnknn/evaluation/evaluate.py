@@ -1,0 +1,183 @@
+"""Every method on the same rows: tuned on val, fitted on fit, read once on test."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import softmax
+
+from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation.calibration import calibrate
+from attnknn.evaluation.metrics import oracle
+from attnknn.evaluation.paired_tests import FOLDS
+from attnknn.heads.attention import Distance, Head, Uniform
+from attnknn.heads.baselines import Tuned, choices_of_k, tune_distance, tune_uniform
+from attnknn.heads.classify import classify_part
+from attnknn.neighbours.space import Retrieved, classes_of, pooled, voters
+
+Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What every method answers on the test rows and on the val rows, and what was tuned or fitted for it."""
+
+    test: Predictions
+    val: Predictions
+    tuned: dict[str, Tuned]
+
+
+def tuned_baselines(
+    spaces: Sequence[Retrieved],
+    ks: Sequence[int],
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+) -> tuple[dict[str, Head], dict[str, Tuned]]:
+    """`uniform` and `distance` with the k, τ and ε of lowest NLL on val, as heads and as values.
+
+    Raises:
+        InputError: a k is above the neighbours stored.
+    """
+    on_val = *voters(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares, ks
+    tuned: dict[str, Tuned] = {
+        "uniform": tune_uniform(*on_val, priors),
+        "distance": tune_distance(*on_val, temperatures, priors),
+    }
+    heads = {"uniform": Uniform(**tuned["uniform"]), "distance": Distance(**tuned["distance"])}  # type: ignore[arg-type]
+    return heads, tuned
+
+
+def linear_probs(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
+    """Probabilities float32 (M, C) of the encoder's linear head for the rows of a part, in the order of `pooled`."""
+    logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(spaces, part)])  # type: ignore[index]
+    return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
+
+
+def answers(
+    spaces: Sequence[Retrieved],
+    heads: Mapping[str, Head],
+    k: int,
+    device: str = "cpu",
+    memory: Retrieved | None = None,
+) -> Answers:
+    """What each head says of the fit, val and test rows by its k nearest; `linear` too, where there are logits.
+
+    Fit and val rows are those of all spaces, test rows of the first alone, or of `memory`.
+    """
+    asked = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
+    probs: Answers = {}
+    for name, head in heads.items():
+        fit, val, test = (classify_part(head, of, part, k, device) for of, part in asked)
+        probs[name] = fit, val, test
+    if spaces[0].embeddings.logits is not None:
+        fit, val, test = (linear_probs(of, part) for of, part in asked)
+        probs["linear"] = fit, val, test
+    return probs
+
+
+def calibrated(
+    probs: Answers,
+    spaces: Sequence[Retrieved],
+    ridges: Sequence[float],
+    calibrations: Sequence[str],
+) -> tuple[Predictions, Predictions, dict[str, Tuned]]:
+    """Every method as it is and with each calibration, as `<method>_<calibration>`, fitted on fit rows.
+
+    Returns:
+        Predictions of the test rows and of the val rows, and what was fitted.
+    """
+    y_fit, y_val, y_test = classes_of(spaces, FIT), classes_of(spaces, VAL), classes_of(spaces[:1], TEST)
+    on_val, on_test = ({name: of[i] for name, of in probs.items()} for i in (1, 2))
+    tuned: dict[str, Tuned] = {}
+    for name, (fit, val, test) in probs.items():
+        for kind in calibrations:
+            made = calibrate(kind, fit, y_fit, val, y_val, test, ridges, spaces[0].shares.numpy())
+            on_val[f"{name}_{kind}"], on_test[f"{name}_{kind}"] = made.val, made.test
+            tuned[f"{name}_{kind}"] = made.settings
+
+    def predictions(of: Sequence[Retrieved], part: int, y: np.ndarray, found: dict[str, np.ndarray]) -> Predictions:
+        rows = np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32)
+        return Predictions(rows, y, np.stack(list(found.values())), tuple(found), tuple(of[0].embeddings.classes))
+
+    return predictions(spaces[:1], TEST, y_test, on_test), predictions(spaces, VAL, y_val, on_val), tuned
+
+
+def compare(
+    spaces: Sequence[Retrieved],
+    heads: Mapping[str, Head],
+    k_eval: int,
+    ks: Sequence[int],
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+    ridges: Sequence[float],
+    calibrations: Sequence[str],
+    device: str = "cpu",
+    memory: Retrieved | None = None,
+    members: Sequence[Retrieved] = (),
+) -> Compared:
+    """Probabilities of every method, and what was tuned.
+
+    Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
+    `linear` where the encoder has a linear head; and each of these with each calibration, as
+    `<method>_<calibration>`, fitted on fit rows.
+
+    Args:
+        spaces: embeddings whose val rows tune baselines and whose fit rows fit calibration: first the main ones, whose
+            test rows are answered, then those of the folds of a cross-fit, if any.
+        k_eval: the most neighbours any method may use.
+        ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
+        calibrations: kinds of `calibration.calibrate`.
+        memory: the main space with another memory (see `gather.grown`), for test rows alone; nothing is tuned on it.
+        members: the same rows by other encoders, for test rows alone: `distance` and `attention` answer in each of
+            these spaces as well, and the mean over them and the main one is the method `<name>-folds`.
+
+    Raises:
+        InputError: k_eval is above the neighbours stored.
+    """
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
+    baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
+    probs = answers(spaces, {**baselines, **heads}, k_eval, device, memory)
+    of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
+    if members:
+        asked = {f"{name}-folds": head for name, head in {**baselines, **heads}.items() if f"{name}-folds" in FOLDS}
+        each = [memory or spaces[0], *members]
+        means = [
+            np.mean([classify_part(head, [one], TEST, k_eval, device) for one in each], 0) for head in asked.values()
+        ]
+        mean = dataclasses.replace(of_test, probs=np.stack(means), methods=tuple(asked))
+        of_test = together(of_test, mean)
+    return Compared(of_test, of_val, tuned | fitted)
+
+
+def classifier(network: Embeddings, like: Retrieved, ridges: Sequence[float], calibrations: Sequence[str]) -> Compared:
+    """A plain classifier by its logits, as the method `cnn`, bare and with each calibration.
+
+    Args:
+        network: of the same rows as `like`, whose own embeddings it takes the place of.
+    """
+    space = [dataclasses.replace(like, embeddings=network)]
+    return Compared(*calibrated({"cnn": answers(space, {}, 1)["linear"]}, space, ridges, calibrations))
+
+
+def together(first: Predictions, *others: Predictions) -> Predictions:
+    """The methods of all of them, on the same rows.
+
+    Raises:
+        InputError: their rows differ.
+    """
+    for other in others:
+        same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
+        require(same, "predictions: of other rows; run `dvc repro`")
+    probs = np.concatenate([made.probs for made in (first, *others)])
+    methods = tuple(name for made in (first, *others) for name in made.methods)
+    return dataclasses.replace(first, probs=probs, methods=methods)
+
+
+def headroom(space: Retrieved, k: int) -> dict[str, float]:
+    """Share of test rows whose class is among their nearest 1, 5 and k, which no votes of these exceed; and k."""
+    labels, y = voters([space], TEST, k)[1], classes_of([space], TEST)
+    at = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}
+    return {name: oracle(labels, y, nearest) for name, nearest in at.items()} | {"k": k}

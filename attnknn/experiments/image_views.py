@@ -1,0 +1,45 @@
+"""The views of images: made, embedded and searched."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Num
+from torch import Tensor
+
+from attnknn.encoder.encoder import Encoder, embed
+from attnknn.index.bank import Bank
+from attnknn.neighbours.views import View
+from attnknn.nn.augment import random_crop
+
+
+def images_of(
+    x: Num[Tensor, "B C H W"], flip: bool, crops: int, padding: int, seed: int
+) -> Iterator[tuple[str, Num[Tensor, "B C H W"]]]:
+    """The views of images besides the images themselves, one after the other, by name: `flip`, `crop_1`, `crop_2`, …
+
+    A crop shifts each image by up to `padding` pixels both ways, one draw an image. More crops leave the first as
+    they are.
+
+    Args:
+        x: images with values 0 … 255.
+        flip: whether there is a mirror image, left to right.
+        crops: their number; 0 for none.
+    """
+    if flip:
+        yield "flip", x.flip(-1)
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(1, crops + 1):
+        yield f"crop_{i}", random_crop(x, padding, generator)
+
+
+def see(
+    encoder: Encoder, x: np.ndarray, rows: np.ndarray, bank: Bank, k_max: int, device: str = "cpu", bf16: bool = False
+) -> View:
+    """Embed one view x (M, C, H, W) of some rows (M,), and find the k_max nearest bank rows, or all other ones.
+
+    A row never finds itself, by its id. A bank row with the same image is a neighbour as any other, as in `search`.
+    """
+    z, logits = embed(encoder, x, device, bf16)
+    ids, sims = bank.search(z, min(k_max, len(bank) - 1), exclude=rows, device=device)
+    return View(rows, z, ids, sims, bank.metric, logits)

@@ -1,0 +1,129 @@
+"""Scores over repeated splits of one dataset, and differences that allow for the rows that the splits share."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation.paired_tests import BASE, BESIDE, FOLDS, TESTED, Table, scores, side_by_side
+
+COLUMNS = ("method", "metric", "splits", "value", "sd", "low", "high")
+PAIRED = ("method", "baseline", "metric", "splits", "difference", "sd", "low", "high", "p")
+OURS = ("attention", "attention-folds")
+_METHODS = (*BASE[:4], *FOLDS, *BASE[4:])  # after those that vote
+
+
+class Mean(NamedTuple):
+    """A mean over splits, its standard deviation, interval, and p against 0."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    p: float
+
+
+def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float) -> Mean:
+    """The corrected resampled t-test (Nadeau & Bengio 2003): t = x̄ / √((1/J + n_test/n_train)·s²), J − 1 degrees.
+
+    The splits share most of their rows, so their mean is less certain than s/√J says.
+
+    Args:
+        values: J ≥ 2, one a split.
+        test_to_train: rows tested over rows trained on, of one split.
+    """
+    from scipy import stats  # takes a second
+
+    x = np.asarray(values, dtype=np.float64)
+    mean, sd = float(x.mean()), float(x.std(ddof=1))
+    error = sd * math.sqrt(1 / len(x) + test_to_train)
+    if error < 1e-12:
+        return Mean(mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+    half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 1)) * error
+    return Mean(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
+
+
+def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
+    """Every method's scores over the splits, and attention, of one encoder and of all, less each other method.
+
+    Args:
+        of: predictions of the test rows, by split.
+        rows: of the dataset, those tested among them.
+        bins: of the ECE.
+
+    Returns:
+        Rows of `COLUMNS` and of `PAIRED`, for the methods of `BASE` and `FOLDS` that every split has.
+
+    Raises:
+        InputError: fewer than two splits.
+    """
+    require(len(of) > 1, f"splits: {len(of)}; give two or more, or 0 for none")
+    found = [scores(made, bins) for made in of.values()]
+    tests = float(np.mean([len(made.y) for made in of.values()]))
+    settings = tests / (rows - tests), confidence
+    names = [name for name in _METHODS if all(name in one for one in found)]
+    each = {(name, metric): np.array([one[name][metric] for one in found]) for name in names for metric in TESTED}
+    table: Table = [
+        dict(zip(COLUMNS, (name, metric, len(of), *resampled(values, *settings)[:4]), strict=True))
+        for (name, metric), values in each.items()
+    ]
+    paired: Table = []
+    for own, (name, metric), values in ((own, *one) for own in OURS if own in names for one in each.items()):
+        if name != own:
+            moved = resampled(each[own, metric] - values, *settings)
+            paired.append(dict(zip(PAIRED, (own, name, metric, len(of), *moved), strict=True)))
+    return table, paired
+
+
+def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:
+    """Why the predictions of these seeds cannot be averaged, in one line; empty where they can be."""
+    if len(of) < 2:
+        return "there is one seed; name more under seeds"
+    first, *others = of.values()
+    for other in others:
+        if first.classes != other.classes or first.methods != other.methods:
+            return "the seeds have different classes or methods; run `dvc repro` for all of them"
+        if not (np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)):
+            return "the seeds have different test rows, since each splits anew where there is no official test set"
+    return ""
+
+
+def seeds_ensemble(
+    of: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
+) -> tuple[dict[str, dict[str, dict[str, float]]], Table]:
+    """The mean of the probabilities over seeds, beside and against each seed's own.
+
+    Args:
+        of: predictions by seed, on the same test rows.
+        scoring: bins, resamples, confidence; the bootstrap takes the first seed.
+        methods: those of them that are there.
+
+    Returns:
+        {source: {method: {metric: value}}} and rows of `scorecard.BESIDE`. Sources are `ensemble`, `seed <s>` and
+        `mean of seeds`, which has no interval; a difference is ensemble − source, and the ensemble itself has none.
+
+    Raises:
+        InputError: the seeds have not the same test rows, classes and methods.
+    """
+    reason = why_no_seeds_ensemble(of)
+    require(not reason, f"ensemble_seeds: {reason}")
+    first = next(iter(of.values()))
+    names = [name for name in first.methods if name in methods]
+    mean = dataclasses.replace(first, probs=np.mean([made.probs for made in of.values()], axis=0))
+    sources = {"ensemble": mean, **{f"seed {seed}": made for seed, made in of.items()}}
+    table = side_by_side(sources, names, scoring, next(iter(of)))
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    for row in table:
+        means.setdefault(row["source"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
+    for name in names:
+        for metric in TESTED:
+            value = float(np.mean([means[source][name][metric] for source in sources if source != "ensemble"]))
+            means.setdefault("mean of seeds", {}).setdefault(name, {})[metric] = value
+            row = {"source": "mean of seeds", "method": name, "metric": metric, "value": value}
+            row["difference"] = means["ensemble"][name][metric] - value
+            table.append({column: row.get(column) for column in BESIDE})
+    return means, table

@@ -1,0 +1,1 @@
+"""Heads: how much each neighbour counts."""

@@ -1,0 +1,79 @@
+"""Baselines get their due: k, temperature and prior mass searched on validation rows by NLL.
+
+Searching costs one table of votes for each (k, temperature); the prior mass then only mixes it with the class shares.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from attnknn.nn.votes import distance_weights, uniform_weights, vote
+
+Tuned = dict[str, int | float]
+
+
+def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
+    """The values of the grid below k_eval, and k_eval itself."""
+    return sorted({k for k in grid if k < k_eval} | {k_eval})
+
+
+def spread(sims: np.ndarray) -> float:
+    """Median over queries of the nearest neighbour's similarity less the furthest one's: the natural unit of τ."""
+    furthest = np.where(np.isfinite(sims), sims, np.inf).min(1)
+    median = float(np.median(sims[:, 0] - furthest))
+    return median if median > 0 else 1.0
+
+
+def _nll_by_prior(table: torch.Tensor, y: np.ndarray, shares: torch.Tensor, priors: Sequence[float]) -> np.ndarray:
+    """Mean NLL of (1 − ε)·votes + ε·shares for each ε, from the votes (B, C) without prior mass."""
+    voted, share = table[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
+    epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
+    return -((1 - epsilon) * voted + epsilon * share).log().mean(1).numpy()
+
+
+def tune_uniform(
+    sims: np.ndarray,
+    labels: np.ndarray,
+    y: np.ndarray,
+    shares: torch.Tensor,
+    ks: Sequence[int],
+    priors: Sequence[float],
+) -> Tuned:
+    """The k and prior mass of lowest NLL for uniform kNN; ties go to the earlier values.
+
+    Args:
+        sims, labels: (B, K) of the validation rows' neighbours.
+        y: (B,) the validation rows' classes.
+        shares: (C,) class shares of the bank.
+    """
+    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
+    nll = np.stack([_nll_by_prior(vote(*uniform_weights(s, k, 0.0), v, shares), y, shares, priors) for k in ks])
+    i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
+    return {"k": ks[i], "prior": priors[j]}
+
+
+def tune_distance(
+    sims: np.ndarray,
+    labels: np.ndarray,
+    y: np.ndarray,
+    shares: torch.Tensor,
+    ks: Sequence[int],
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+) -> Tuned:
+    """The k, temperature and prior mass of lowest NLL for distance-weighted kNN; ties go to the earlier values.
+
+    Args:
+        temperatures: in units of `spread(sims)`.
+        others: as for `tune_uniform`.
+
+    Returns:
+        k, prior, and the temperature in the units of sims.
+    """
+    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
+    unit = spread(sims)
+    tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
+    nll = np.array([[_nll_by_prior(table, y, shares, priors) for table in row] for row in tables])
+    h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
+    return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}

@@ -1,0 +1,174 @@
+"""The head's training loop, read top to bottom: on queries that the encoder never saw, stopped by validation NLL."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnknn.core.artifacts import FIT, VAL
+from attnknn.core.errors import require
+from attnknn.heads.attention import Attention
+from attnknn.heads.baselines import spread, tune_distance
+from attnknn.heads.classify import classify_part
+from attnknn.heads.registry import LearnedHead, learns_space, make_head
+from attnknn.neighbours.space import NEEDS, Retrieved, classes_of, pooled, voters
+from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
+from attnknn.nn.optim import AdamW
+
+Row = dict[str, float]
+VAL_BATCH = 1024
+
+
+def fit_head(
+    spaces: Sequence[Retrieved],
+    *,
+    k_train: int,
+    kind: str,
+    parts: Mapping[str, Any],
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    weight_decay: float,
+    patience: int,
+    restarts: int,
+    label_smoothing: float,
+    hard_weight: float,
+    entropy_weight: float,
+    calibration_weight: float,
+    temperatures: Sequence[float],
+    priors: Sequence[float],
+    seed: int,
+    device: str = "cpu",
+    progress: Callable[[Row], None] | None = None,
+) -> tuple[LearnedHead, list[Row]]:
+    """Fit the attention head on fit rows, which their encoder never trained on; stop by the NLL on val rows.
+
+    The head starts as the distance weighting of k_train neighbours whose τ and ε are best on val, and never ends with
+    a higher validation NLL than that. Of several restarts the one of lowest validation NLL is kept.
+
+        L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
+
+    Args:
+        spaces: embeddings whose fit rows are learned from and whose val rows stop it: the main ones first, then those
+            of the folds of a cross-fit, if any.
+        kind, parts: what the head is made of, see `learned.make_head`.
+        hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 weighs all queries alike.
+        weight_decay: of the projections, the prototypes' moves and the evidence network's matrices.
+        patience: epochs without a lower validation NLL before it stops.
+        temperatures, priors: grids for the start, see `tuning.tune_distance`.
+
+    Returns:
+        The head in evaluation mode, and a row an epoch: restart, epoch (0 is the start), fit_loss, val_nll.
+    """
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    require(
+        k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
+    )
+    require(
+        len(spaces) == 1 or not learns_space(kind, parts),
+        "train_attention.parts: what it learns of one embedding space means nothing in another; with crossfit.folds "
+        "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
+    )
+    fit_rows = [one.embeddings.rows(FIT) for one in spaces]
+    n_queries = sum(map(len, fit_rows))
+    require(n_queries > 0, "fit: no rows to fit the head on")
+    y_val = classes_of(spaces, VAL)
+    sims, labels = voters(spaces, VAL, k_train)
+    start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
+
+    def batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+        """Places of all fit rows in random order, in batches of one embedding space each."""
+        made = []
+        for i, rows in enumerate(fit_rows):
+            at = rng.permutation(len(rows))
+            made += [(i, at[s : s + batch_size]) for s in range(0, len(at), batch_size)]
+        return [made[i] for i in rng.permutation(len(made))]
+
+    # Gathered once where that is small: without the neighbours' embeddings.
+    small = [name for name in NEEDS if name != "keys"]
+    on_fit = [one.around(rows, k_train, small).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
+    on_val = [
+        one.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
+        for one, rows in pooled(spaces, VAL)
+        for s in range(0, len(rows), VAL_BATCH)
+    ]
+
+    def objective(head: LearnedHead, i: int, at: np.ndarray) -> Tensor:
+        rows = fit_rows[i][at]
+        if "keys" in head.needs:
+            near = spaces[i].around(rows, k_train, head.needs).to(device)
+        else:
+            near = on_fit[i].take(torch.from_numpy(at).to(device))
+        target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
+        probs, weights = head(near)
+        weight = hard_weights(hardness(near.labels, target), hard_weight) if hard_weight != 1 else None
+        loss = nll(probs, target, label_smoothing, weight)
+        if entropy_weight:
+            loss = loss - entropy_weight * entropy(weights)
+        if calibration_weight:
+            loss = loss + calibration_weight * soft_ece(probs, target)
+        return loss
+
+    @torch.inference_mode()
+    def validate(head: LearnedHead) -> float:
+        head.eval()
+        if "keys" in head.needs:
+            probs = classify_part(head, spaces, VAL, k_train, device)
+        else:
+            probs = np.concatenate([head(near)[0].cpu().numpy() for near in on_val])
+        return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
+
+    best, best_state, history = math.inf, None, []
+    for restart in range(restarts):
+        torch.manual_seed(seed * 1009 + restart)  # the head's first weights and its dropout
+        rng = np.random.default_rng([seed, restart])
+        head = make_head(
+            kind,
+            parts,
+            dim=spaces[0].embeddings.z.shape[1],
+            n_classes=len(spaces[0].embeddings.classes),
+            n_sizes=len(spaces[0].evidence.sizes),
+            temperature=start["temperature"],
+            prior=start["prior"],
+            metric=spaces[0].neighbours.metric,
+            unit=spread(sims),
+        ).to(device)
+        if isinstance(head, Attention) and "keys" not in head.needs:
+            on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
+        learned = [p for p in head.parameters() if p.requires_grad]
+        matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
+        optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
+        stalled, lowest = 0, math.inf
+        for epoch in range(epochs + 1):
+            training = epoch > 0  # epoch 0 only measures the start
+            head.train(training)
+            total = 0.0
+            for i, at in batches(rng):
+                with torch.set_grad_enabled(training):
+                    loss = objective(head, i, at)
+                if training:
+                    optimiser.zero_grad()
+                    loss.backward()
+                    optimiser.step()
+                total += float(loss.detach()) * len(at)
+            require(
+                math.isfinite(total),
+                f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",
+            )
+            row = {"restart": restart, "epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
+            history.append(row)
+            if progress is not None:
+                progress(row)
+            stalled = 0 if row["val_nll"] < lowest else stalled + 1
+            lowest = min(lowest, row["val_nll"])
+            if row["val_nll"] < best:
+                best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
+            if stalled >= patience:
+                break
+    assert best_state is not None, "the start itself has a validation NLL"
+    head.load_state_dict(best_state)
+    return head.eval(), history

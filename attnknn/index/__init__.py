@@ -1,0 +1,1 @@
+"""Exact and approximate nearest-neighbour search; the only faiss imports."""

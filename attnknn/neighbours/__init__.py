@@ -1,0 +1,1 @@
+"""Embedding spaces with stored neighbours and neighbour statistics."""

@@ -1,0 +1,1 @@
+"""Votes, objectives, augmentation, optimisers, checkpoints."""

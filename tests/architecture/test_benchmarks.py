@@ -1,0 +1,191 @@
+"""The benchmarks' arithmetic and plain peers; that they run, at sizes that measure nothing."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.core.artifacts import TEST
+from attnknn.core.errors import InputError
+from attnknn.core.files import read_json
+from attnknn.evaluation.metrics import METRICS, scores
+from attnknn.heads.attention import Distance
+from attnknn.heads.classify import classify
+from attnknn.index import faiss_index
+from benchmarks import large_bank, metrics, training, votes
+from benchmarks.__main__ import main, markdown
+from benchmarks.compared import compared
+from benchmarks.made_up import clustered, retrieved
+from stages.params import read_params
+
+
+@pytest.fixture
+def threads_kept() -> Iterator[None]:
+    """`main` sets the threads of everything; what is tested after it is to have its own again."""
+    torches = torch.get_num_threads()
+    yield
+    torch.set_num_threads(torches)
+    faiss_index.set_threads(torches)
+
+
+def test_a_ratio_is_taken_within_a_round() -> None:
+    """Of the medians it would be 3/2; round by round it is 3/1, 2/4 and 8/2, so 3."""
+    (row,) = compared("w", "s", {"ours": [1.0, 4.0, 2.0], "peer": [3.0, 2.0, 8.0]}, "ours")
+    assert row["ratio"] == {"value": 3.0, "low": 0.5, "high": 4.0}
+    assert row["ours"] == {"name": "ours", "value": 2.0, "low": 1.0, "high": 4.0}
+    assert row["peer"] == {"name": "peer", "value": 3.0, "low": 2.0, "high": 8.0}
+
+
+def test_above_one_is_better_for_what_should_be_high_too() -> None:
+    (row,) = compared("w", "images a second", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=True)
+    assert row["ratio"]["value"] == 3.0
+    (row,) = compared("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours")
+    assert row["ratio"]["value"] == 1 / 3
+
+
+def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
+    here, gone = compared(
+        "w", "s", {"ours": [1.0], "a": [2.0], "b": None}, "ours", recalls={"a": 0.5}, notes={"a": "n"}
+    )
+    assert (here["note"], here["peer"]["recall"], here["ratio"]["value"]) == ("n", 0.5, 2.0)
+    assert gone["peer"] == {"name": "b"}
+    assert (gone["note"], gone["ratio"]) == ("not installed", None)
+    table = markdown("x", {"about": {"says": "What it is.", "cores": 2}, "rows": [here, gone]})
+    assert "| w | ours: 1 s | a: 2 s | 2 (2 … 2) |  / 0.5000 | n |" in table
+    assert "| w | ours: 1 s | b |  |  | not installed |" in table
+
+
+def test_rows_without_a_peer_are_shown_as_they_are() -> None:
+    table = markdown("x", {"about": {"says": "S."}, "rows": [{"index": "flat", "build_s": 0.01234, "bytes": 1e6}]})
+    assert "| index | build_s | bytes |\n| --- | --- | --- |\n| flat | 0.0123 | 1,000,000 |" in table
+
+
+def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
+    """Two take no tenth of .12 longer than one; four take .06 longer, so .02 each. .01 of .03 is lost, and five fit.
+
+    What takes .4 minutes longer is enough for any budget.
+    """
+    taken = {1: 0.03, 2: 0.035, 4: 0.09}
+    assert training.fitted_length(taken.__getitem__, 0.12, "ours") == 5
+    with pytest.raises(InputError, match=r"0\.024 minutes are too few for ours"):
+        training.fitted_length(taken.__getitem__, 0.024, "ours")
+    taken = {1: 0.6, 2: 1.1}
+    assert training.fitted_length(taken.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
+
+
+def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
+    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
+    split = training.pictures(16, 8)
+    one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
+    assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
+    z, logits = training.plain_outputs(one, split.x, "cpu")
+    assert (z.shape, logits.shape) == ((46, 512), (46, 10))
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
+    assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
+
+
+def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch of noise of which every class is a tenth: what is reached is a share of 10 test rows."""
+    monkeypatch.setattr(training, "fitted_length", lambda taken, budget, name: 2)
+    monkeypatch.setattr(training, "SPLITS", tmp_path)
+    training.pictures(32, 8).save(tmp_path / "noise" / "3")
+    changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
+    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update=changes)
+    rows = training.accuracy(t, "cpu", 0.5, "noise", 3)
+    ends, way = rows[:2], rows[2:]
+    assert [row["what"] for row in ends] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
+    assert {row["unit"] for row in way} <= {"val accuracy"}
+    drawn = training.picture([*ends, *({**ends[0], "minutes": [i, i + 0.1]} for i in range(3))])
+    assert drawn.startswith(b"\x89PNG")
+    for row in rows:
+        assert {round(10 * row[side]["value"], 6) % 1 for side in ("ours", "peer")} == {0}
+    for row in ends:
+        assert row["note"].startswith("ours 2 epochs in 0.0")
+        assert row["note"].endswith("seed 3")
+
+
+def test_ours_is_shown_no_later_than_the_peer() -> None:
+    mine, theirs = [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)], [(0.5, 0.5), (1.9, 0.6), (2.98, 0.7)]
+    assert training.side_by_side(mine, theirs) == [(mine[0], theirs[1]), (mine[2], theirs[2])]
+
+
+def test_the_plain_peers_give_the_same_answers() -> None:
+    data = retrieved(300, 200, 8, 7, (5,))
+    at = data.embeddings.rows(TEST)
+    y, ours = data.embeddings.y[at], classify(Distance(5, votes.TEMPERATURE, votes.PRIOR), data, at, 5)
+    np.testing.assert_allclose(votes.by_numpy(data, at, 5), ours, atol=1e-6)
+    assert (ours.argmax(1) == y).mean() > 0.6, "most neighbours are of the query's class"
+    found, plain = scores(ours, y), metrics.plain_scores(metrics.summing_to_one(ours), y)
+    assert tuple(plain) == METRICS
+    for name in set(METRICS) - {"ece_adaptive"}:
+        assert plain[name] == pytest.approx(found[name], abs=1e-6), name
+    assert metrics.ece(ours, y) == pytest.approx(found["ece"], abs=1e-9)
+    task = data, at, y, 5
+    both = metrics.ours_in_all(*task, 100), metrics.plain_in_all(*task, 100)
+    same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
+    spread = both[0][1:].std(0)
+    np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
+
+
+def test_made_up_embeddings_lie_in_clusters_of_unit_vectors() -> None:
+    z, y = clustered(500, 24)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
+    assert z.dtype == np.float32
+    sims = z @ z.T - 2 * np.eye(len(z), dtype=np.float32)
+    nearest = sims.argmax(1)
+    assert (y[nearest] == y).mean() > 0.9
+    assert sims.max(1).mean() < 0.999, "and are not one point a class"
+    np.testing.assert_array_equal(clustered(500, 24)[0], z)
+
+
+def test_a_large_bank_is_built_saved_opened_and_searched_by_every_index(tmp_path: Path, threads_kept: None) -> None:
+    z, _ = clustered(640, 16)
+    np.save(tmp_path / "z.npy", z[:600])
+    np.save(tmp_path / "queries.npy", z[600:])
+    for kind in large_bank.KINDS:
+        row = large_bank.built(tmp_path, kind, 1)
+        files = sum(path.stat().st_size for path in (tmp_path / kind).iterdir())
+        assert row["disk_gib"] == files / 2**30
+        row |= large_bank.searched(tmp_path, kind, threads=1, repeats=2, k=5, singles=3)
+        assert row["recall"] == 1 if kind == "flat" else row["recall"] > 0.9
+        assert 0 < row["single_p50_ms"] <= row["single_p99_ms"]
+        assert row["open_mib"] < 1024 * row["search_peak_gib"]
+    np.save(tmp_path / "truth.npy", np.zeros((40, 5)))
+    assert large_bank.searched(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
+
+
+def test_it_runs_and_what_is_not_measured_again_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads_kept: None
+) -> None:
+    for name in ("hnswlib", "usearch", "usearch.index"):
+        monkeypatch.setitem(sys.modules, name, None)
+    quick = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)]
+    main([*quick, "--only", "search,votes,metrics,attention_cost"])
+    found = read_json(tmp_path / "results.json")
+    assert list(found) == ["search", "votes", "metrics", "attention_cost"]
+    for suite in found.values():
+        about = suite["about"]
+        assert {"date", "revision", "processor", "cores", "torch", "usearch", "threads", "sizes"} <= set(about)
+        assert (about["sizes"], about["threads"]) == ("quick", 1)
+        for row in suite["rows"]:
+            assert set(row) == {"what", "unit", "ours", "peer", "ratio", "note"}
+            if row["note"] == "not installed":
+                assert row["ratio"] is None
+                continue
+            assert 0 < row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
+            assert row["ratio"]["value"] == pytest.approx(row["peer"]["value"] / row["ours"]["value"])
+    missing = {row["peer"]["name"] for row in found["search"]["rows"] if row["note"] == "not installed"}
+    assert missing == {"hnswlib", "usearch", "usearch, exact"}
+    exact = [r for r in found["search"]["rows"] if r["ours"]["name"] == "ours, flat" and "recall" in r["ours"]]
+    assert {r["ours"]["recall"] for r in exact} == {1.0}
+    main([*quick, "--only", "votes"])
+    again = read_json(tmp_path / "results.json")
+    assert again["search"] == found["search"]
+    assert again["votes"]["rows"] != found["votes"]["rows"]
+    text = (tmp_path / "RESULTS.md").read_text("utf-8")
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {name}" for name in found]
+    with pytest.raises(InputError, match="--only: nothing unknown"):
+        main([*quick, "--only", "nothing"])

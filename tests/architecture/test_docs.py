@@ -1,0 +1,253 @@
+"""The documentation is true: tutorials run as they stand, and what pages name exists."""
+
+import ast
+import contextlib
+import importlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from attnknn import __version__
+from attnknn.app.cli import app
+from import_closure import BLOCK, ROOT
+from stages.params import check, merge
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+WITH_README = [*PAGES, ROOT / "README.md"]
+TUTORIALS = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
+COMMAND: Any = typer.main.get_command(app)
+MADE = ("data", "models", "report")  # what the pipeline makes is not there before it ran; dvc.yaml says what it is
+OF_DVC = (".dvc/cache", ".dvc/config.local")
+FILES = (".md", ".yaml", ".lock", ".toml", ".cff", ".py")  # names alone that can only be files of this repository
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def every(pages: list[Path]) -> Any:
+    return pytest.mark.parametrize("page", pages, ids=name_of)
+
+
+def code_in(text: str) -> Iterator[str]:
+    """Code in a line of text, and blocks of shell."""
+    yield from (block for language, block in BLOCK.findall(text) if language in ("sh", ""))
+    yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", BLOCK.sub("", text))
+
+
+def included() -> dict[str, str]:
+    """Pages of the site that are files elsewhere in the repository."""
+    for node in ast.parse((DOCS / "hooks.py").read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "INCLUDED":  # type: ignore[attr-defined]
+            return ast.literal_eval(node.value)
+    raise AssertionError("docs/hooks.py has no INCLUDED")
+
+
+def anchors(text: str) -> set[str]:
+    """Of headings, as the site names them."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def commands_in(text: str) -> Iterator[tuple[str, str]]:
+    """Each `attnknn <command>` of a shell block, with the words after it up to the end of that command."""
+    whole = re.sub(r"\\\n\s*", " ", text)
+    for line in re.findall(r"(?:^|[|;&] *)attnknn ([^|;&\n#]*)", whole, re.MULTILINE):
+        words = line.split()
+        yield words[0], " ".join(words[1:])
+
+
+def run_shell(text: str, folder: Path) -> str:
+    """Standard output of shell lines, by the commands of this environment and this copy of the library."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["sh", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {"__name__": "tutorial"}
+    printed = ""
+    blocks = BLOCK.findall(page.read_text("utf-8"))
+    assert blocks
+    for number, (language, text) in enumerate(blocks, 1):
+        if language == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(text, f"{name_of(page)}, block {number}", "exec"), scope)
+            printed = out.getvalue()
+        elif language == "sh":
+            printed = run_shell(text, tmp_path)
+        else:
+            assert language == "text", f"{page.name}: block {number} is {language!r}; expected python, sh or text"
+            told, seen = ([line.rstrip() for line in of.strip("\n").splitlines()] for of in (text, printed))
+            assert told == seen, f"{page.name}: block {number}"
+
+
+@every(WITH_README)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if DOCS in target.parents and (name := target.relative_to(DOCS).as_posix()) in included():
+            target = ROOT / included()[name]
+        assert target.exists(), f"{link}: nothing is there"
+        assert not anchor or anchor in anchors(target.read_text("utf-8")), f"{link}: no such heading"
+
+
+def made_by_stages() -> list[str]:
+    """Patterns of what the stages write."""
+    outs = []
+    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"].values():
+        outs += [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]]
+    return [re.sub(r"\\\$\\\{[^}]*\}", r"\\w+", re.escape(out)) for out in outs]
+
+
+def exists(path: str) -> bool:
+    """Whether a path is in the repository, or would be once the pipeline has run."""
+    if path.split("/")[0] not in MADE:
+        return path in OF_DVC or (ROOT / path).exists()
+    depth = path.count("/") + 1
+    for out in made_by_stages():
+        parts = out.split("/")
+        if re.fullmatch(out, "/".join(path.split("/")[: len(parts)])):
+            return True
+        if depth < len(parts) and re.fullmatch("/".join(parts[:depth]), path):
+            return True
+    return False
+
+
+def test_what_counts_as_there() -> None:
+    for path in (
+        "attnknn/heads/attention.py",
+        "presets",
+        "data/split/mine/42",
+        "models/encoder",
+        "report/index.html",
+        "data",
+    ):
+        assert exists(path)
+    for path in ("attnknn/head.py", "models/coder", "data/spilt/mine/42", "reports/index.html"):
+        assert not exists(path)
+
+
+@every(WITH_README)
+def test_paths_that_are_named_are_there(page: Path) -> None:
+    tops = {path.name for path in ROOT.iterdir()} | set(MADE)
+    for code in code_in(page.read_text("utf-8")):
+        for word in re.findall(r"(?<![\w./:~-])[\w.][\w./-]*", code):
+            path = word.rstrip("/.")
+            known = "/" in word and path.split("/")[0] in tops
+            if known or ("/" not in word and word.endswith(FILES) and code == word):
+                assert exists(path), f"`{code}`: there is no {path}"
+
+
+@every(WITH_README)
+def test_modules_that_are_named_are_there(page: Path) -> None:
+    text = page.read_text("utf-8")
+    named = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
+    named += [code for code in code_in(text) if re.fullmatch(r"attnknn(\.\w+)+", code)]
+    for name in named:
+        module, rest = name, []
+        while True:
+            try:
+                value: Any = importlib.import_module(module)
+                break
+            except ModuleNotFoundError:
+                module, _, last = module.rpartition(".")
+                rest.insert(0, last)
+        for attribute in rest:
+            value = getattr(value, attribute)
+
+
+@every(WITH_README)
+def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
+    for code in code_in(page.read_text("utf-8")):
+        for name, words in commands_in(code):
+            if name.isupper() or name == "…":
+                continue
+            options = re.findall(r"(?<!\S)--?[a-z][a-z-]*", f"{name} {words}")
+            of = COMMAND if name.startswith("-") else COMMAND.commands.get(name)
+            assert of is not None, f"attnknn {name}: no such command"
+            known = {option for p in of.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+            known |= {"--install-completion", "--show-completion"} if of is COMMAND else set()
+            assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
+
+
+@every(WITH_README)
+def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    for code in code_in(page.read_text("utf-8")):
+        assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
+        for file, key in re.findall(r"-S '?(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
+            at = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
+            for part in key.split("."):
+                assert part in at, f"-S {key}: no such setting"
+                at = at[part]
+
+
+@every(WITH_README)
+def test_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
+    blocks = [text for language, text in BLOCK.findall(page.read_text("utf-8")) if language == "yaml"]
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    for block in blocks:
+        settings = yaml.safe_load(block)
+        whole = merge(params, {**settings, "datasets": list(settings["sources"])})
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(whole, sort_keys=False), "utf-8")
+        check(tmp_path / "params.yaml")
+
+
+@every(WITH_README)
+def test_python_is_python(page: Path) -> None:
+    for language, text in BLOCK.findall(page.read_text("utf-8")):
+        if language == "python":
+            ast.parse(text)
+
+
+def test_the_site_lists_every_page() -> None:
+    def listed(entries: list[Any]) -> Iterator[str]:
+        for entry in entries:
+            inner = next(iter(entry.values())) if isinstance(entry, dict) else entry
+            yield from listed(inner) if isinstance(inner, list) else [inner]
+
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    pages = {page.relative_to(DOCS).as_posix() for page in PAGES} | {n for n in included() if n.endswith(".md")}
+    nav = list(listed(site["nav"]))
+    assert sorted(nav) == sorted(pages)
+    assert site["strict"] is True
+
+
+def test_the_site_asks_nobody_else() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert site["theme"]["font"] is False
+    own = [*site["extra"]["polyfills"], *site["extra_css"], *site.get("extra_javascript", [])]
+    assert all((DOCS / path).is_file() for path in own)
+    assert "analytics" not in site["extra"]
+    assert not any("mermaid" in page.read_text("utf-8") for page in PAGES)
+
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert str(cited["version"]) == __version__
+    assert cited["type"] == "software"
+    assert cited["license"] == "MIT"
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)

@@ -1,0 +1,139 @@
+"""Artifacts are checked when made and loaded, and are on disk whole or not at all."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import Embeddings, Neighbours, Predictions, Split
+from attnknn.core.errors import InputError
+from attnknn.core.files import new_file, new_folder, read_json, write_csv, write_json
+from synthetic import blobs, embedded, pictures, searched
+
+EMBEDDINGS = embedded(blobs(60))
+NEIGHBOURS = searched(EMBEDDINGS, 5)
+PREDICTIONS = Predictions(
+    np.arange(4, dtype=np.int32), np.array([0, 1, 1, 0]), np.full((2, 4, 2), 0.5, np.float32), ("u", "v"), ("a", "b")
+)
+ALL = [blobs(60), pictures(60), EMBEDDINGS, dataclasses.replace(EMBEDDINGS, logits=None), NEIGHBOURS, PREDICTIONS]
+
+
+@pytest.mark.parametrize("artifact", ALL, ids=lambda a: type(a).__name__)
+def test_saved_and_loaded(artifact, tmp_path: Path) -> None:
+    artifact.save(tmp_path / "a")
+    again = type(artifact).load(tmp_path / "a")
+    for field in dataclasses.fields(artifact):
+        before, after = getattr(artifact, field.name), getattr(again, field.name)
+        if isinstance(before, np.ndarray):
+            np.testing.assert_array_equal(before, after)
+            assert before.dtype == after.dtype
+            assert isinstance(after, np.memmap)
+        else:
+            assert before == after
+    first = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
+    again.save(tmp_path / "b")
+    assert first == {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()}
+
+
+def with_value(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarray:
+    array = np.array(array)
+    array[at] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("artifact", "changes", "message"),
+    [
+        (blobs(60), {"x": blobs(60).x.astype(np.float64)}, "x: dtype float64; expected uint8 or float32"),
+        (blobs(60), {"x": with_value(blobs(60).x, (3, 2), np.nan)}, "x: NaN or infinite"),
+        (blobs(60), {"features": ("one",)}, "features: 1 names for 7 columns"),
+        (blobs(60), {"y": with_value(blobs(60).y, (0,), 3)}, "y: values 0 … 3; expected 0 … 2"),
+        (blobs(60), {"y": blobs(60).y[:-1]}, "rows: 60 in x, 59 in y"),
+        (blobs(60), {"part": np.zeros(60, np.int8)}, "no rows in fit, val, test"),
+        (blobs(60), {"y": np.where(blobs(60).part == 0, 0, blobs(60).y)}, "no row of class b, c"),
+        (blobs(60), {"classes": ("a",), "y": np.zeros(60, np.int64)}, "at least two"),
+        (pictures(60), {"x": pictures(60).x[:, 0]}, r"x: shape \(60, 8, 8\); expected 4 dimensions"),
+        (EMBEDDINGS, {"z": with_value(EMBEDDINGS.z, (0, 0), np.inf)}, "z: NaN or infinite"),
+        (EMBEDDINGS, {"logits": EMBEDDINGS.logits[:, :2]}, r"logits: shape \(60, 2\); expected \(60, 3\)"),  # type: ignore[index]
+        (NEIGHBOURS, {"ids": with_value(NEIGHBOURS.ids, (0, 1), -1)}, "finite exactly where"),
+        (NEIGHBOURS, {"rows": NEIGHBOURS.rows[::-1].copy()}, "rows: must ascend"),
+        (NEIGHBOURS, {"metric": "cosine"}, "expected l2 or ip"),
+        (PREDICTIONS, {"probs": 2 * PREDICTIONS.probs}, "sum to 1; off by 1"),
+        (PREDICTIONS, {"methods": ("u",)}, r"probs: shape \(2, 4, 2\); expected \(1, 4, 2\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(artifact, changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        dataclasses.replace(artifact, **changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_slice_of_neighbours_by_row_id() -> None:
+    rows = NEIGHBOURS.rows[[7, 2]]
+    ids, sims = NEIGHBOURS.of(rows, 3)
+    np.testing.assert_array_equal(ids, NEIGHBOURS.ids[[7, 2], :3])
+    np.testing.assert_array_equal(sims, NEIGHBOURS.sims[[7, 2], :3])
+    with pytest.raises(InputError, match="6 neighbours asked for; 5 are stored"):
+        NEIGHBOURS.of(rows, 6)
+    with pytest.raises(InputError, match="1 rows have no stored neighbours"):
+        NEIGHBOURS.of(np.array([len(EMBEDDINGS.y)]), 3)
+
+
+def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
+    EMBEDDINGS.save(tmp_path / "a")
+    with pytest.raises(InputError, match="holds Embeddings, not Split"):
+        Split.load(tmp_path / "a")
+    whole = (tmp_path / "a/z.npy").read_bytes()
+    (tmp_path / "a/z.npy").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"z\.npy: damaged"):
+        Embeddings.load(tmp_path / "a")
+    (tmp_path / "a/z.npy").unlink()
+    with pytest.raises(InputError, match="not a whole Embeddings"):
+        Embeddings.load(tmp_path / "a")
+    (tmp_path / "a/meta.json").write_text("{")
+    with pytest.raises(InputError, match="no valid JSON"):
+        Embeddings.load(tmp_path / "a")
+    with pytest.raises(InputError, match="no such file"):
+        Embeddings.load(tmp_path / "b")
+
+
+def test_pickles_are_never_opened(tmp_path: Path) -> None:
+    NEIGHBOURS.save(tmp_path / "a")
+    np.save(tmp_path / "a/ids.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"ids\.npy: damaged"):
+        Neighbours.load(tmp_path / "a")
+
+
+def test_an_interrupted_write_leaves_the_earlier_artifact_and_no_draft(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "a") as draft:
+        (draft / "x").write_text("old")
+    write_json(tmp_path / "b.json", "old")
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "a") as draft:
+        (draft / "x").write_text("half")
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "b.json") as file:
+        file.write_text("half")
+        raise KeyboardInterrupt
+    assert (tmp_path / "a/x").read_text() == "old"
+    assert read_json(tmp_path / "b.json") == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b.json"]
+
+
+def test_a_new_folder_replaces_the_whole_old_one(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        with new_folder(tmp_path / "a") as draft:
+            (draft / name).write_text(name)
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_json_refuses_what_is_no_number(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"nll": float("nan")})
+    assert not list(tmp_path.iterdir())
+
+
+def test_csv_leaves_gaps_empty(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", [{"x": 1, "y": float("nan")}, {"x": None, "y": 0.5}])
+    assert (tmp_path / "a.csv").read_bytes() == b"x,y\n1,\n,0.5\n"

@@ -1,0 +1,77 @@
+"""What `device` means on machines with none, and with two GPUs."""
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from attnknn.core.device import use_device
+from attnknn.core.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    with threadpool_limits():
+        yield
+    torch.set_num_threads(threads)
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_are_fixed(threads: int) -> None:
+    assert use_device("cpu", threads) == "cpu"
+    assert torch.get_num_threads() == threads
+    pools = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    assert pools == {threads}, "numpy's and scipy's"
+
+
+@pytest.mark.parametrize(
+    ("count", "device", "expected"),
+    [
+        (0, "auto", "cpu"),
+        (2, "auto", "cuda"),
+        (2, "cpu", "cpu"),
+        (2, "cuda", "cuda"),
+        (2, "cuda:0", "cuda:0"),
+        (2, "cuda:1", "cuda:1"),
+    ],
+)
+def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch, count: int, device: str, expected: str) -> None:
+    gpus(monkeypatch, count)
+    assert use_device(device, 1) == expected
+
+
+@pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2"), (2, "cuda:13")])
+def test_a_gpu_that_is_absent(monkeypatch: pytest.MonkeyPatch, count: int, device: str) -> None:
+    gpus(monkeypatch, count)
+    with pytest.raises(InputError, match=f"^device: {device} asked for, .*{count} GPUs.* auto or cpu$"):
+        use_device(device, 1)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is another")
+@pytest.mark.parametrize(("first", "kept"), [("", False), ('use_device("cpu", 1)', True)])
+def test_on_the_cpu_freed_memory_is_kept(first: str, kept: bool) -> None:
+    """200 MB are written to and freed, in a process of its own."""
+    code = f"""
+import numpy as np
+from pathlib import Path
+from attnknn.core.device import use_device
+{first}
+a = np.ones(25_000_000)
+del a
+print(Path("/proc/self/statm").read_text().split()[1])
+"""
+    pages = [
+        int(subprocess.run([sys.executable, "-c", c], capture_output=True, text=True, check=True).stdout)
+        for c in (code, code.replace("a = np.ones(25_000_000)", "a = 0"))
+    ]
+    assert (4096 * (pages[0] - pages[1]) > 150e6) == kept

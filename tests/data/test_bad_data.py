@@ -1,0 +1,286 @@
+"""Bad data: one line that names the file or key and the mend; nothing half-written, earlier results intact."""
+
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnknn.core.errors import InputError
+from attnknn.data.download import download
+from attnknn.data.image_folder import list_images, pack_folder
+from attnknn.data.split import assign_parts, prepare
+
+ROOT = Path(__file__).parents[2]
+SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
+
+
+def png(size=(3, 2), mode="L", colour=7, kind="PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def tar(path: Path, members: dict[str, bytes], *, links: dict[str, str] | None = None, mode: str = "w:xz") -> Path:
+    """An archive of files, folders (names that end in a slash) and links."""
+    with tarfile.open(path, mode) as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            if name.endswith("/"):
+                member.type = tarfile.DIRTYPE
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return path
+
+
+def pets(n=6, **more: bytes) -> dict[str, bytes]:
+    return {f"{name}/{i}.png": png() for name in ("cat", "dog") for i in range(n)} | more
+
+
+def refused(source: dict, tmp_path: Path, mirror: str = "") -> str:
+    """What `download` or `prepare` says of a source."""
+    with pytest.raises(InputError) as error:
+        download(source, tmp_path / "raw", mirror)
+        prepare(source, tmp_path / "raw", 0, **SHARES)
+    assert "\n" not in str(error.value)
+    assert not [path for path in tmp_path.rglob(".*") if path.name.endswith((".draft", ".old"))]
+    return str(error.value)
+
+
+def refused_images(members: dict[str, bytes], tmp_path: Path, **links: str) -> str:
+    path = tar(tmp_path / "pets.tar.xz", members, links=links)
+    return refused({"kind": "image_folder", "path": str(path)}, tmp_path)
+
+
+def refused_csv(text: str, tmp_path: Path, **source) -> str:
+    (tmp_path / "t.csv").write_text(text)
+    return refused({"kind": "csv", "train": {"path": str(tmp_path / "t.csv")}, "target": "y", **source}, tmp_path)
+
+
+def csv(**columns: list) -> str:
+    rows = zip(*columns.values(), strict=True)
+    return "\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+Y = ["no", "yes"] * 10
+
+
+def test_one_class(tmp_path):
+    message = refused_images({f"cat/{i}.png": png() for i in range(6)}, tmp_path)
+    assert "pets.tar.xz: one class, cat; give at least two" in message
+
+
+@pytest.mark.parametrize("empty", ["wrap/emu/", "wrap/train/emu/"])
+def test_an_empty_class(empty, tmp_path):
+    official = "train" in empty
+    members = {
+        f"wrap/{part}{name}": data
+        for part in (("train/", "test/") if official else ("",))
+        for name, data in pets().items()
+    }
+    message = refused_images(members | {empty: b""}, tmp_path)
+    assert f"class folder {empty[:-1]} is empty; put images into it, or remove it" in message
+
+
+def test_a_test_class_without_training_rows(tmp_path):
+    members = {f"train/{name}": data for name, data in pets().items()}
+    message = refused_images(members | {"test/cat/1.png": png(), "test/emu/1.png": png()}, tmp_path)
+    assert "test/emu has images and train/emu has none" in message
+
+
+@pytest.mark.parametrize(
+    "data", [b"no image", png()[:40], png(kind="JPEG", size=(64, 64))[:-200], b""], ids=["text", "png", "jpeg", "empty"]
+)
+def test_a_file_that_is_no_image(data, tmp_path):
+    message = refused_images(pets() | {"dog/x.png": data}, tmp_path)
+    assert "pets.tar.xz: dog/x.png: no readable image" in message
+    assert message.endswith("replace or remove it")
+
+
+def test_sixteen_bit_and_enormous_images(tmp_path, monkeypatch):
+    assert "dog/x.png: I;16 pixels; convert" in refused_images(pets() | {"dog/x.png": png(mode="I;16")}, tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    message = refused_images(pets() | {"dog/x.png": png(size=(12, 11))}, tmp_path)
+    assert "dog/x.png: refused as too large" in message
+
+
+def test_differing_sizes_name_the_file_and_the_mend(tmp_path):
+    message = refused_images(pets() | {"dog/x.png": png(size=(5, 4))}, tmp_path)
+    assert "dog/x.png is 5×4 and cat/0.png is 3×2" in message
+    assert "`size: 32`" in message
+
+
+@pytest.mark.parametrize("name", ["../cat/x.png", "/cat/x.png", "cat/../../x.png"])
+def test_members_that_point_outside_are_refused(name, tmp_path):
+    assert f"member {name} points outside" in refused_images(pets() | {name: png()}, tmp_path)
+
+
+def test_links_are_refused_in_tar_and_zip(tmp_path):
+    assert "member cat/x.png is a link" in refused_images(pets(), tmp_path, **{"cat/x.png": "/etc/passwd"})
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
+        member = zipfile.ZipInfo("cat/x.png")
+        member.external_attr = 0o120777 << 16
+        archive.writestr(member, "/etc/passwd")
+    message = refused({"kind": "image_folder", "path": str(tmp_path / "pets.zip")}, tmp_path)
+    assert "pets.zip: member cat/x.png is a link" in message
+
+
+def test_another_layout(tmp_path):
+    message = refused_images(pets() | {"cat/deep/er/x.png": png()}, tmp_path)
+    assert "cat/deep/er/x.png is out of place; expected train/<class>/<image>" in message
+
+
+@pytest.mark.parametrize("name", ["pets.tar.xz", "pets.tar.gz", "pets.tar", "pets.zip"])
+def test_truncated_archives(name, tmp_path):
+    path = tmp_path / name
+    if name == "pets.zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, data in pets().items():
+                archive.writestr(member, data)
+    else:
+        tar(path, pets(), mode={"xz": "w:xz", "gz": "w:gz"}.get(name[-2:], "w"))
+    whole = path.read_bytes()
+    # A plain tar ends in 10 kB of padding, and needs no more than its last member.
+    path.write_bytes(whole[: 512 * 11 + 20] if name == "pets.tar" else whole[: len(whole) * 2 // 3])
+    message = refused({"kind": "image_folder", "path": str(path)}, tmp_path)
+    assert f"{name}: no whole archive" in message
+    assert "get the file again" in message
+
+
+def test_a_truncated_official_archive(tmp_path):
+    import gzip
+    import hashlib
+
+    names = [f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
+    data = gzip.compress(np.random.default_rng(0).bytes(1000))[:500]
+    for name in names:
+        (tmp_path / name).write_bytes(data)
+    md5 = dict.fromkeys(names, hashlib.md5(data).hexdigest())
+    message = refused({"kind": "torchvision", "name": "MNIST", "md5": md5}, tmp_path, str(tmp_path))
+    assert "train-images-idx3-ubyte.gz: missing, truncated or damaged" in message
+    assert "download it again" in message
+    message = refused({"kind": "torchvision", "name": "MNIST", "md5": {"x.gz": "0"}}, tmp_path)
+    assert "md5: x.gz is no file of MNIST; its files are train-images-idx3-ubyte.gz" in message
+
+
+@pytest.mark.parametrize("path", ["no/such/folder", "images.rar"])
+def test_a_path_that_is_neither_directory_nor_archive(path, tmp_path):
+    message = refused({"kind": "image_folder", "path": path}, tmp_path)
+    assert f"path: '{path}' is no directory and no archive (.tar," in message
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "parts"),
+    [
+        (csv(a=range(20), z=Y), {}, ["t.csv: no target column 'y'", "correct `target`", "a, z"]),
+        (csv(a=range(20), b=[""] * 20, y=Y), {}, ["t.csv: column 'b' has no value", "`drop`"]),
+        (csv(a=[1, "inf", *range(18)], y=Y), {}, ["t.csv line 3: column 'a' is inf", "finite"]),
+        (csv(a=[1, "1e999", *range(18)], y=Y), {}, ["t.csv line 3: column 'a' is 1e999"]),
+        (csv(a=range(20), y=["no", "", *Y[2:]]), {}, ["t.csv line 3: no label in column 'y'", "remove the line"]),
+        (csv(a=range(21), y=[*Y, "rare"]), {}, ["t.csv, column y: class 'rare' has 1 rows", "at least 4", "more rows"]),
+        (csv(a=range(20), y=["no"] * 20), {}, ["t.csv, column y: every row has class 'no'", "two classes"]),
+        (csv(a=range(20), y=range(20)), {"rule": {"threshold": 99}}, ["t.csv, column y: every row has class '< 99'"]),
+        (csv(a=range(20), y=Y), {"rule": {"threshold": 5}}, ["t.csv line 2: label 'no' is no number", "threshold"]),
+        (csv(a=range(20), y=Y), {"rule": {"map": {"no": "n"}}}, ["t.csv line 3: label 'yes' is not in", "add it"]),
+        ("a,a,y\n1,2,no\n", {}, ["t.csv: column 'a' appears twice", "rename"]),
+        ("a,y\n1,no\n2,no,3\n", {}, ["t.csv line 3: 3 values for 2 columns", "separator ','"]),
+        ("1,2,no\n", {"columns": ["a", "y"]}, ["t.csv line 1: 3 values for 2 columns", "`columns`"]),
+        ("a;y\n1;no\n", {}, ["t.csv: no target column 'y'", "a;y"]),
+        ("a,y\n1,no\n", {"drop": ["b"]}, ["t.csv: 'b' in `drop` is no feature column"]),
+        ("y\nno\n", {}, ["t.csv: no column beside the target 'y'"]),
+        ("a,y\n", {}, ["t.csv: no rows"]),
+        ("", {}, ["t.csv: empty", "header line"]),
+        ('a,y\n1,"no\n', {}, ["t.csv: no valid CSV"]),
+        ("a,y\n1,no\n", {"separator": "::"}, ["t.csv: no valid CSV", "separator"]),
+    ],
+)
+def test_csv(text, source, parts, tmp_path):
+    message = refused_csv(text, tmp_path, **source)
+    for part in parts:
+        assert part in message
+
+
+def test_two_csv_files_that_do_not_agree(tmp_path):
+    (tmp_path / "u.csv").write_text(csv(b=range(4), y=Y[:4]))
+    message = refused_csv(csv(a=range(20), y=Y), tmp_path, test={"path": str(tmp_path / "u.csv")})
+    assert "u.csv: columns unlike those of t.csv" in message
+    message = refused_csv(csv(a=range(20), y=Y), tmp_path, test={"path": "elsewhere/t.csv"})
+    assert "test.path: elsewhere/t.csv has the file name of train.path" in message
+
+
+def test_a_class_too_small_for_its_parts_names_the_subset(tmp_path):
+    with pytest.raises(InputError, match=r"class 'b' has 2 training rows; its parts need at least 3"):
+        official = np.arange(12) == 0
+        assign_parts(np.repeat([0, 1], [10, 2]), ("a", "b"), 0, **SHARES, official=official)
+    source = {"kind": "sklearn", "loader": "iris"}
+    download(source, tmp_path / "raw")
+    with pytest.raises(InputError, match=r"iris: class 'setosa' has 3 rows; .*subset: 9 keeps 9 of 150 rows"):
+        prepare(source, tmp_path / "raw", 0, **SHARES, subset=9)
+
+
+def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
+    """From the command line: exit code 2, one line, and the good output of an earlier run as it was."""
+    text = (ROOT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(text)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+
+    def stage(name: str, *args: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", f"stages.{name}", *args]
+        env = {"ATTNKNN_MIRROR": str(mirror), "PATH": "", "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
+
+    for name, args in (
+        ("download", ("iris", "data/raw")),
+        ("prepare", ("iris", "3", "data/raw", "data/split", "data/m.json")),
+    ):
+        assert stage(name, *args).returncode == 0, name
+    before = files()
+    assert {Path(path).name for path in before} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
+
+    (mirror / "winequality-red.csv").write_text("other")
+    wrong = stage("download", "winequality_red", "data/raw")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
+    assert str(mirror / "winequality-red.csv") in wrong.stderr
+    assert "wrong sha256" in wrong.stderr
+    missing = stage("download", "cifar10_jpeg", "data/raw")
+    assert missing.returncode == 2
+    assert "put cifar10-jpeg.tar.xz into a directory" in missing.stderr
+    damaged = stage("prepare", "cifar10_jpeg", "3", "data/raw", "data/split", "data/m.json")
+    assert damaged.returncode == 2
+    assert damaged.stderr.count("\n") == 1
+    assert "expected one archive" in damaged.stderr
+    assert files() == before
+
+
+def test_a_plain_tar_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    """Cut between two members a tar is still readable, with images missing; only its closing zero blocks tell."""
+    folder = tmp_path / "pictures"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        for i in range(6):
+            Image.new("L", (4, 4), 20 * i).save(folder / name / f"{i}.png")
+    whole = tmp_path / "whole.tar"
+    pack_folder(folder, whole)
+    assert len(list_images(whole).names) == 12
+    data = whole.read_bytes()
+    for cut in range(len(data.rstrip(b"\0")) // 512 * 512, 512, -512):
+        part = tmp_path / "part.tar"
+        part.write_bytes(data[:cut])
+        with pytest.raises(InputError, match=r"part\.tar: no whole archive"):
+            list_images(part)

@@ -1,0 +1,187 @@
+"""A file comes from the mirror, a path or the web: whole and checked, or not at all."""
+
+import hashlib
+import socket
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from attnknn.core.errors import InputError
+from attnknn.data.fetch import base_name, fetch
+
+DATA = b"sepal,petal\n5.1,1.4\n"
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def serve():
+    """A function that serves with a handler on 127.0.0.1 and returns the base address."""
+    servers = []
+
+    def start(handler):
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class Folder(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+class Truncated(BaseHTTPRequestHandler):
+    """Promises a hundred bytes and sends ten."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.write(b"0123456789")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def dead_address():
+    """An address that refuses connections."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    (folder / "iris.csv").write_bytes(DATA)
+    return folder
+
+
+def refused(*args, **kwargs) -> str:
+    with pytest.raises(InputError) as error:
+        fetch(*args, **kwargs)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_directory_mirror_is_looked_in_before_the_address(mirror, tmp_path, dead_address):
+    out = tmp_path / "raw" / "iris.csv"
+    fetch(f"{dead_address}/a/b/iris.csv", out, str(mirror), sha256=SHA256.upper())
+    assert out.read_bytes() == DATA
+    assert [path.name for path in out.parent.iterdir()] == ["iris.csv"]
+
+
+def test_mirror_folder_separates_files_of_one_name(mirror, tmp_path, dead_address):
+    (mirror / "FashionMNIST").mkdir()
+    (mirror / "FashionMNIST" / "iris.csv").write_bytes(b"shoes")
+    fetch(f"{dead_address}/iris.csv", tmp_path / "out", str(mirror), mirror_folder="FashionMNIST")
+    assert (tmp_path / "out").read_bytes() == b"shoes"
+    fetch(f"{dead_address}/iris.csv", tmp_path / "out", str(mirror), mirror_folder="MNIST")
+    assert (tmp_path / "out").read_bytes() == DATA
+
+
+def test_url_mirror_and_address(mirror, tmp_path, serve, dead_address):
+    base = serve(partial(Folder, directory=str(mirror)))
+    fetch(f"{dead_address}/iris.csv", tmp_path / "from_mirror", f"{base}/", sha256=SHA256)
+    fetch(f"{base}/iris.csv?raw=1", tmp_path / "from_address", md5=hashlib.md5(DATA).hexdigest())
+    assert (tmp_path / "from_mirror").read_bytes() == (tmp_path / "from_address").read_bytes() == DATA
+
+
+def test_a_file_that_the_mirror_lacks_comes_from_the_address(mirror, tmp_path, serve):
+    base = serve(partial(Folder, directory=str(mirror)))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    fetch(f"{base}/iris.csv", tmp_path / "out", str(empty))
+    assert (tmp_path / "out").read_bytes() == DATA
+
+
+def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkeypatch):
+    monkeypatch.chdir(mirror)
+    fetch("iris.csv", tmp_path / "by_path")
+    monkeypatch.chdir(tmp_path)
+    fetch("iris.csv", tmp_path / "by_mirror", str(mirror))
+    assert (tmp_path / "by_path").read_bytes() == (tmp_path / "by_mirror").read_bytes() == DATA
+
+
+def test_a_path_that_is_there_is_read_itself_whatever_the_mirror_has(mirror, tmp_path):
+    own = tmp_path / "own" / "data.csv"
+    own.parent.mkdir()
+    own.write_bytes(b"mine")
+    for place in (mirror, tmp_path / "mirror of nobody"):
+        place.mkdir(exist_ok=True)
+        (place / "data.csv").write_bytes(b"theirs")
+        fetch(str(own), tmp_path / "out.csv", str(place))
+        assert (tmp_path / "out.csv").read_bytes() == b"mine"
+
+
+def test_wrong_checksum_in_the_mirror_is_told_and_not_passed_over(mirror, tmp_path, serve):
+    good = serve(partial(Folder, directory=str(mirror)))
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "iris.csv").write_bytes(b"other")
+    out = tmp_path / "iris.csv"
+    out.write_bytes(b"earlier")
+    message = refused(f"{good}/iris.csv", out, str(bad), sha256=SHA256)
+    for part in (str(bad / "iris.csv"), SHA256, hashlib.sha256(b"other").hexdigest(), "replace the file"):
+        assert part in message
+    assert out.read_bytes() == b"earlier"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "iris.csv", "mirror"]
+
+
+def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_address):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    message = refused(f"{dead_address}/x/adult.data", tmp_path / "out", str(empty))
+    for part in (f"{empty}/adult.data", f"{dead_address}/x/adult.data", "put adult.data into", "ATTNKNN_MIRROR"):
+        assert part in message
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_a_download_that_ends_early_leaves_nothing(tmp_path, serve):
+    message = refused(f"{serve(Truncated)}/data.bin", tmp_path / "data.bin")
+    assert "10 of 100 bytes" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_http_errors_and_silence_are_told(tmp_path, serve):
+    class Silent(Folder):
+        def do_GET(self):
+            stop.wait(5)
+
+    stop = threading.Event()
+    assert "HTTP 404" in refused(f"{serve(partial(Folder, directory=str(tmp_path)))}/no.csv", tmp_path / "no.csv")
+    assert "timed out" in refused(f"{serve(Silent)}/no.csv", tmp_path / "no.csv", timeout=0.1)
+    stop.set()
+
+
+@pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://host/x.csv", "https://host/", "..", ""])
+def test_addresses_that_are_not_read(location, tmp_path):
+    message = refused(location, tmp_path / "out")
+    assert location in message
+    assert "give" in message
+
+
+def test_a_mirror_that_is_not_there(tmp_path):
+    message = refused("iris.csv", tmp_path / "out", str(tmp_path / "nowhere"))
+    assert str(tmp_path / "nowhere") in message
+    assert "ATTNKNN_MIRROR" in message
+
+
+def test_base_name():
+    assert base_name("https://host/a/b%20c.csv?x=/y") == "b c.csv"
+    assert base_name("data/archive.tar.xz") == "archive.tar.xz"
+    with pytest.raises(InputError):
+        base_name("https://host/a%2Fb/..%2F")

@@ -1,0 +1,85 @@
+"""CSV files as they are published."""
+
+import io
+
+import pandas as pd
+import pytest
+
+from attnknn.core.errors import InputError
+from attnknn.data.read_csv import class_numbers, read_csv, read_rows, row_chunks
+from attnknn.data.schema import as_floats
+
+ADULT = """|1x3 Cross validator
+25, Private, 11th, ? , <=50K.
+38,  ? , HS-grad, United|States, >50K.
+
+"""
+
+
+def test_reads_adult_as_published(tmp_path):
+    path = tmp_path / "adult.test"
+    path.write_text(ADULT)
+    columns = ["age", "workclass", "education", "country", "income"]
+    frame, labels = read_csv(
+        path, "income", columns=columns, comment="|", missing=["?"], target_strip=".", drop=["education"]
+    )
+    assert list(frame.columns) == ["age", "workclass", "country"]
+    assert labels.tolist() == ["<=50K", ">50K"]
+    assert frame["workclass"].isna().tolist() == [False, True]
+    assert frame["country"].tolist()[1] == "United|States"
+    assert frame.index.tolist() == ["adult.test line 2", "adult.test line 3"]
+
+
+def test_reads_red_wine_as_published(tmp_path):
+    path = tmp_path / "wine.csv"
+    path.write_text('"fixed acidity";"pH";"quality"\n7.4;3.51;5\n7.8;3.2;6\n11.2;3.16;7\n')
+    frame, labels = read_csv(path, "quality", separator=";")
+    y, classes = class_numbers(labels, threshold=6)
+    assert y.tolist() == [0, 1, 1]
+    assert classes == ("< 6", "≥ 6")
+    assert as_floats(frame["fixed acidity"]).tolist() == [7.4, 7.8, 11.2]
+
+
+def test_classes_by_map_and_by_value():
+    labels = pd.Series(["b", "a", "c"], name="file, column y")
+    y, classes = class_numbers(labels, mapping={"a": "first", "b": "second", "c": "first"})
+    assert (y.tolist(), classes) == ([1, 0, 0], ("first", "second"))
+    y, classes = class_numbers(labels)
+    assert (y.tolist(), classes) == ([1, 0, 2], ("a", "b", "c"))
+    y, classes = class_numbers(pd.Series(["10", "9", "10"]))
+    assert (y.tolist(), classes) == ([1, 0, 1], ("9", "10"))
+
+
+def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\nnone,None\nn/a,mild\n")
+    frame, labels = read_csv(path, "y")
+    assert labels.tolist() == ["None", "mild"]
+    assert frame["a"].iloc[0] == "none"
+    assert frame["a"].isna().tolist() == [False, True]
+    with_target, alone = read_rows(path), read_rows(path, missing=["none"])
+    assert list(with_target.columns) == ["a", "y"]
+    assert alone["a"].isna().all()
+
+
+def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_start(tmp_path):
+    text = 'a , b\n1, "two\nlines, ""quoted"""\n\n 3 ,4\n'
+    for mark in ("", "\ufeff"):
+        for end in ("\n", "\r\n", "\r"):
+            path = tmp_path / "t.csv"
+            path.write_bytes((mark + text.replace("\n", end)).encode())
+            piped = io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8")
+            ((piped_frame,), frame) = row_chunks(piped), read_rows(path)
+            for of, name in ((frame, "t.csv"), (piped_frame, "standard input")):
+                assert of.to_dict("list") == {"a": ["1", "3"], "b": ['two\nlines, "quoted"', "4"]}
+                assert of.index.tolist() == [f"{name} line 3", f"{name} line 5"]
+
+
+def test_rows_come_in_chunks_of_the_size_that_was_asked_for(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a\n" + "".join(f"{i}\n" for i in range(6)))
+    for size, expected in ((2, [["0", "1"], ["2", "3"], ["4", "5"]]), (4, [["0", "1", "2", "3"], ["4", "5"]])):
+        assert [of["a"].tolist() for of in row_chunks(path, size=size)] == expected
+    path.write_text("a\n")
+    with pytest.raises(InputError, match=r"t\.csv: no rows"):
+        list(row_chunks(path, size=2))

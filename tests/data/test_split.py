@@ -1,0 +1,275 @@
+"""Sources → raw files → `Split`: who goes where, and what the pixels become."""
+
+import gzip
+import hashlib
+import io
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.data.download import download
+from attnknn.data.split import assign_parts, part_counts, prepare, repeated, subset_rows
+
+SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
+
+
+def png(pixels) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(pixels, np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def image_tree(folder: Path, parts=("train", "test"), n=5, shape=(3, 2)) -> Path:
+    """<part>/<class>/<i>.png with every pixel 10·class + i, plus 100 in test."""
+    for p, part in enumerate(parts):
+        for c, name in enumerate(("cat", "dog")):
+            target = folder / part / name
+            target.mkdir(parents=True)
+            for i in range(n):
+                (target / f"{i}.png").write_bytes(png(np.full(shape, 100 * p + 10 * c + i)))
+    return folder
+
+
+def make(source: dict, tmp_path: Path, seed: int = 0, mirror: str = "", **shares) -> Split:
+    download(source, tmp_path / "raw", mirror)
+    return prepare(source, tmp_path / "raw", seed, **{**SHARES, **shares})
+
+
+def test_part_counts_by_hand():
+    # (bank, fit, val, test); 0.2 · 50 = 10 test rows, then 0.1 of the other 40.
+    assert part_counts(50, **SHARES) == (32, 4, 4, 10)
+    assert part_counts(100, test=0.29, val=0.5, fit=0.25) == (19, 17, 35, 29)
+    assert part_counts(4, **SHARES) == (1, 1, 1, 1)
+    assert part_counts(3, **SHARES)[0] == 0
+    assert part_counts(20, test=0.0, val=0.1, fit=0.2) == (14, 4, 2, 0)
+
+
+def test_parts_are_stratified_and_seeded():
+    y = np.repeat([0, 1, 2], [50, 20, 4])
+    np.random.default_rng(5).shuffle(y)
+    part = assign_parts(y, ("a", "b", "c"), 7, **SHARES)
+    table = [[int(((y == c) & (part == p)).sum()) for p in (BANK, FIT, VAL, TEST)] for c in range(3)]
+    assert table == [[32, 4, 4, 10], [14, 1, 1, 4], [1, 1, 1, 1]]
+    assert part.tobytes() == assign_parts(y, ("a", "b", "c"), 7, **SHARES).tobytes()
+    assert not np.array_equal(part, assign_parts(y, ("a", "b", "c"), 8, **SHARES))
+
+
+def test_official_test_rows_never_move():
+    y = np.tile([0, 1], 30)
+    official = np.arange(60) >= 40
+    parts = [assign_parts(y, ("a", "b"), seed, **SHARES, official=official) for seed in (1, 2)]
+    for part in parts:
+        np.testing.assert_array_equal(part == TEST, official)
+        assert np.bincount(part).tolist() == [32, 4, 4, 20]
+    assert not np.array_equal(*parts)
+
+
+def test_the_test_rows_do_not_depend_on_the_other_shares():
+    y = np.tile([0, 1], 50)
+    parts = [assign_parts(y, ("a", "b"), 3, test=0.2, val=val, fit=0.1) for val in (0.1, 0.4)]
+    np.testing.assert_array_equal(parts[0] == TEST, parts[1] == TEST)
+
+
+def test_subset_keeps_classes_and_the_test_share_in_proportion():
+    y = np.concatenate([np.repeat([0, 1], [60, 20]), np.repeat([0, 1], [15, 5])])
+    official = np.arange(100) >= 80
+    rows = subset_rows(y, official, 20)
+    assert len(rows) == 20
+    assert (np.diff(rows) > 0).all()
+    assert np.bincount(y[rows] + 2 * official[rows]).tolist() == [12, 4, 3, 1]
+    np.testing.assert_array_equal(rows, subset_rows(y, official, 20))
+    for all_rows in (0, 100, 1000):
+        np.testing.assert_array_equal(subset_rows(y, official, all_rows), np.arange(100))
+    assert [len(subset_rows(y, None, n)) for n in (1, 33, 99)] == [1, 33, 99]
+
+
+def test_digits_become_images(tmp_path):
+    from sklearn.datasets import load_digits
+
+    split = make({"kind": "sklearn", "loader": "digits"}, tmp_path)
+    assert split.x.shape == (1797, 1, 8, 8)
+    assert split.x.dtype == np.uint8
+    raw = load_digits().images
+    assert {int(v): int(split.x[:, 0][raw == v][0]) for v in (0, 1, 8, 16)} == {0: 0, 1: 16, 8: 128, 16: 255}
+    np.testing.assert_array_equal(split.y, load_digits().target)
+
+
+def test_iris_counts_scaling_and_bytes(tmp_path):
+    source = {"kind": "sklearn", "loader": "iris"}
+    split = make(source, tmp_path)
+    assert np.bincount(split.part).tolist() == [96, 12, 12, 30]
+    assert split.classes == ("setosa", "versicolor", "virginica")
+    assert split.features[0] == "sepal length (cm)"
+    bank = split.x[split.rows(BANK)]
+    np.testing.assert_allclose(bank.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(bank.std(0), 1, atol=1e-5)
+    again = make(source, tmp_path)
+    assert (again.x.tobytes(), again.part.tobytes()) == (split.x.tobytes(), split.part.tobytes())
+    assert make(source, tmp_path, subset=60).x.shape == (60, 4)
+
+
+def test_only_small_tables_are_split_anew(tmp_path):
+    """A large table and images are split once: their test rows are not read by ten more splits."""
+    iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
+    ours = [make(iris, tmp_path, seed) for seed in range(3)]
+    anew = repeated(iris, tmp_path / "raw", range(3), 150, **SHARES)
+    assert [split.part.tobytes() for split in anew.values()] == [split.part.tobytes() for split in ours]
+    assert len({split.part.tobytes() for split in anew.values()}) == 3
+    assert repeated(iris, tmp_path / "raw", range(3), 149, **SHARES) == {}
+    assert repeated(iris, tmp_path / "raw", (), 150, **SHARES) == {}
+    download(digits, tmp_path / "digits")
+    assert repeated(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
+    official = {"kind": "csv", "train": {"path": "a.csv"}, "test": {"path": "b.csv"}, "target": "y"}
+    assert repeated(official, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    assert repeated({"kind": "image_folder"}, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+
+
+def test_folder_and_archives_give_the_same_split(tmp_path):
+    folder = image_tree(tmp_path / "pets")
+    (folder / ".DS_Store").write_bytes(b"junk")
+    wrapped = tmp_path / "pets.tar.xz"
+    with tarfile.open(wrapped, "w:xz") as tar:
+        tar.add(folder, "wrapper")
+    zipped = tmp_path / "pets.zip"
+    with zipfile.ZipFile(zipped, "w") as file:
+        file.writestr("__MACOSX/train/cat/0.png", b"junk")
+        for path in sorted(folder.rglob("*.png"), reverse=True):  # another order
+            file.write(path, path.relative_to(folder))
+    sha256 = hashlib.sha256(zipped.read_bytes()).hexdigest()
+    first, *others = (
+        make({"kind": "image_folder", "path": str(path), **more}, tmp_path / f"out{i}", **{"val": 0.2, "fit": 0.2})
+        for i, (path, more) in enumerate([(folder, {}), (wrapped, {}), (zipped, {"sha256": sha256})])
+    )
+    assert first.x.shape == (20, 1, 3, 2)
+    assert first.x[:, 0, 0, 0].tolist() == [*range(5), *range(10, 15), *range(100, 105), *range(110, 115)]
+    assert first.y.tolist() == ([0] * 5 + [1] * 5) * 2
+    assert (first.part == TEST).tolist() == [False] * 10 + [True] * 10
+    for other in others:
+        assert other.x.tobytes() == first.x.tobytes()
+        assert other.part.tobytes() == first.part.tobytes()
+
+
+def test_a_folder_packs_to_the_same_bytes_whenever_and_stays_one_file(tmp_path):
+    source = {"kind": "image_folder", "path": str(image_tree(tmp_path / "pets"))}
+    packed = []
+    for name in ("one", "two"):
+        download(source, tmp_path / name)
+        assert [path.name for path in (tmp_path / name).iterdir()] == ["pets.tar"]
+        packed.append((tmp_path / name / "pets.tar").read_bytes())
+        (tmp_path / "pets" / "train" / "cat" / "0.png").touch()
+    assert packed[0] == packed[1]
+
+
+def test_class_folders_alone_and_colour_among_grey(tmp_path):
+    folder = image_tree(tmp_path / "pets", parts=("",), n=10)
+    (folder / "dog" / "9.png").write_bytes(png(np.tile(np.array([1, 2, 3]), (3, 2, 1))))
+    split = make({"kind": "image_folder", "path": str(folder)}, tmp_path)
+    assert split.x.shape == (20, 3, 3, 2)
+    assert split.x[19, :, 0, 0].tolist() == [1, 2, 3]
+    assert split.x[0:3, :, 0, 0].tolist() == [[0] * 3, [1] * 3, [2] * 3]
+    assert np.bincount(split.part).tolist() == [12, 2, 2, 4]
+
+
+def test_size_resizes_and_subset_decodes_the_right_rows(tmp_path):
+    folder = image_tree(tmp_path / "pets", n=20)
+    (folder / "test" / "dog" / "9.png").write_bytes(png(np.repeat([[0, 200]], 5, axis=1) * np.ones((10, 1))))
+    source = {"kind": "image_folder", "path": str(folder), "size": 2}
+    whole = make(source, tmp_path)
+    assert whole.x.shape == (80, 1, 2, 2)
+    # Each half takes in some of the other: nearest-neighbour sampling would give 0 and 200.
+    left, right = whole.x[79, 0, 0].astype(int)
+    assert 0 < left < 60
+    assert abs(left + right - 200) <= 1
+    half = make(source, tmp_path, subset=40)
+    rows = subset_rows(whole.y, whole.part == TEST, 40)
+    np.testing.assert_array_equal(half.x, whole.x[rows])
+    assert int((half.part == TEST).sum()) == 20
+
+
+def test_csv_with_an_official_test_file(tmp_path):
+    rows = [f" {i}, {'ab'[i % 2]}, {'yes' if i % 3 else 'no'}" for i in range(30)]
+    (tmp_path / "train.data").write_text("\n".join(rows) + "\n\n")
+    (tmp_path / "test.data").write_text("|comment\n" + "\n".join(row + "." for row in rows[:9]) + "\n")
+    source = {
+        "kind": "csv",
+        "train": {"path": "train.data"},
+        "test": {"path": "test.data"},
+        "columns": ["n", "c", "y"],
+        "target": "y",
+        "comment": "|",
+        "target_strip": ".",
+    }
+    split = make(source, tmp_path, mirror=str(tmp_path))
+    assert split.classes == ("no", "yes")
+    assert split.features == ("c = a", "c = b"), "both files count their rows from 0, which makes no number of it"
+    assert list(split.schema["ids"]) == ["n"]
+    assert split.y.tolist()[:6] == [0, 1, 1, 0, 1, 1]
+    np.testing.assert_array_equal(split.part == TEST, np.arange(39) >= 30)
+    split.save(tmp_path / "split")
+    assert Split.load(tmp_path / "split").features == split.features
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An IDX file of bytes, gzipped."""
+    head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return gzip.compress(head + array.astype(np.uint8).tobytes())
+
+
+def test_fashion_mnist_from_a_mirror_of_recompressed_files(tmp_path):
+    y = np.tile(np.arange(10), 5)
+    images = np.arange(50)[:, None, None] * np.ones((1, 28, 28))
+    mirror = tmp_path / "mirror" / "FashionMNIST"
+    mirror.mkdir(parents=True)
+    files = {
+        "train-images-idx3-ubyte.gz": idx(images),
+        "train-labels-idx1-ubyte.gz": idx(y),
+        "t10k-images-idx3-ubyte.gz": idx(images[:20] + 100),
+        "t10k-labels-idx1-ubyte.gz": idx(y[:20]),
+    }
+    md5 = {name: hashlib.md5(data).hexdigest() for name, data in files.items()}
+    for name, data in files.items():
+        (mirror / name).write_bytes(data)
+    source = {"kind": "torchvision", "name": "FashionMNIST", "md5": md5}
+    split = make(source, tmp_path, mirror=str(mirror.parent))
+    assert split.x.shape == (70, 1, 28, 28)
+    assert split.x[:, 0, 5, 5].tolist() == [*range(50), *range(100, 120)]
+    assert split.y.tolist() == [*y, *y[:20]]
+    assert split.classes[0] == "T-shirt/top"
+    assert (split.part == TEST).tolist() == [False] * 50 + [True] * 20
+
+
+def test_cifar10_archive(tmp_path, monkeypatch):
+    from attnknn.core.torchvision_shim import torchvision
+
+    kind = torchvision.datasets.CIFAR10
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (60, 3072), dtype=np.uint8)
+    labels = [i % 3 for i in range(60)]
+    members = {
+        "data_batch_1": {"data": pixels[:40], "labels": labels[:40]},
+        "test_batch": {"data": pixels[40:], "labels": labels[40:]},
+        "batches.meta": {"label_names": ["plane", "car", "bird"]},
+    }
+    dumped = {name: pickle.dumps(value, protocol=2) for name, value in members.items()}
+    md5 = {name: hashlib.md5(data).hexdigest() for name, data in dumped.items()}
+    # The official constants are those of the whole data set; everything else is the real way.
+    monkeypatch.setattr(kind, "train_list", [["data_batch_1", md5["data_batch_1"]]])
+    monkeypatch.setattr(kind, "test_list", [["test_batch", md5["test_batch"]]])
+    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5["batches.meta"]})
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, data in dumped.items():
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    md5 = {archive.name: hashlib.md5(archive.read_bytes()).hexdigest()}
+    split = make({"kind": "torchvision", "name": "CIFAR10", "md5": md5}, tmp_path, mirror=str(tmp_path))
+    np.testing.assert_array_equal(split.x, pixels.reshape(60, 3, 32, 32))
+    assert split.y.tolist() == labels
+    assert split.classes == ("plane", "car", "bird")
+    assert (split.part == TEST).tolist() == [False] * 40 + [True] * 20

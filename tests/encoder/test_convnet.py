@@ -1,0 +1,65 @@
+"""The image backbone: whitening, identity start, shapes."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from attnknn.encoder.convnet import ConvNet, Filters
+
+
+def images(n: int = 40, shape: tuple[int, ...] = (3, 9, 13)) -> torch.Tensor:
+    """Neighbouring pixels and channels alike, as in pictures."""
+    torch.manual_seed(0)
+    x = torch.randn(n, *shape)
+    return x + 0.9 * x.roll(1, -1) + 0.5 * x.roll(1, 1)
+
+
+def test_the_first_layer_whitens_patches() -> None:
+    """Its first half responds to the data uncorrelated, with variance λ/(λ + ε); its second half is the negative."""
+    net, x = ConvNet((3, 9, 13), [5], 2), images()
+    net.whiten(x)
+    responses = functional.conv2d(x.double(), net.whitening.double()).transpose(0, 1).flatten(1)  # (24, M)
+    half = responses[:12]
+    torch.testing.assert_close(responses[12:], -half)
+    second_moments = half @ half.T / half.shape[1]
+    torch.testing.assert_close(second_moments, torch.diag(second_moments.diag()), atol=1e-4, rtol=0)
+    assert second_moments.diag().min() > 0.95
+    assert second_moments.diag().max() <= 1 + 1e-6
+
+
+def test_it_is_worked_out_and_not_trained() -> None:
+    net = ConvNet((3, 9, 13), [5], 2)
+    names = {name for name, p in net.named_parameters() if p.requires_grad}
+    assert "whitening" not in names
+    assert "whitening" in net.state_dict()
+    assert "whitening_bias" in names
+
+
+def test_a_flat_image_has_finite_filters() -> None:
+    net = ConvNet((1, 8, 8), [5, 5, 5], 2)
+    net.whiten(torch.zeros(3, 1, 8, 8))
+    assert torch.isfinite(net.whitening).all()
+
+
+def test_filters_begin_as_the_identity_and_are_a_convolution() -> None:
+    torch.manual_seed(0)
+    layer, x = Filters(3, 7), torch.randn(2, 3, 5, 4)
+    found = layer(x)
+    torch.testing.assert_close(found[:, :3], x)
+    torch.testing.assert_close(found, functional.conv2d(x, layer.weight.reshape(7, 3, 3, 3), padding=1))
+    assert layer.weight.shape == (7, 27)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_depth_is_the_number_of_convolutions_in_a_group(depth: int) -> None:
+    net = ConvNet((3, 32, 32), [5, 7], depth)
+    assert sum(isinstance(m, Filters) for m in net.modules()) == 2 * depth
+
+
+@pytest.mark.parametrize(("side", "last"), [(32, 3), (28, 3), (16, 1), (8, 1)])
+def test_space_at_the_end(side: int, last: int) -> None:
+    """32 → 31 → 15 → 7 → 3, and small images are not pooled to nothing."""
+    net, seen = ConvNet((3, side, side), [5, 5, 5], 2), []
+    net.groups.register_forward_hook(lambda *called: seen.append(called[-1].shape[-1]))
+    assert net(torch.randn(2, 3, side, side)).shape == (2, 5)
+    assert seen == [last]

@@ -1,0 +1,90 @@
+"""Folds: each bank row is held out once, and the held-out part of the dataset never appears."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.core.errors import InputError
+from attnknn.neighbours.search import memory, retrieve
+from synthetic import blobs, embedded, fold_parts
+
+
+@pytest.fixture(params=[2, 3, 5])
+def folds(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    split = blobs(182)
+    return split.y, split.part, fold_parts(split.y, split.part, request.param, seed=0)
+
+
+def test_each_bank_row_is_held_out_once(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+    _, part, parts = folds
+    bank = part == BANK
+    held = np.stack([(of == FIT) | (of == VAL) for of in parts])
+    np.testing.assert_array_equal(held.sum(0), bank.astype(int))
+    for of in parts:
+        assert of.dtype == np.int8
+        assert len(of) == len(part)
+
+
+def test_fault_3_no_fold_has_a_held_out_row_of_the_dataset_in_bank_fit_or_val(
+    folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]],
+) -> None:
+    _, part, parts = folds
+    for of in parts:
+        assert (of[part != BANK] == TEST).all()
+        assert (of[part == BANK] != TEST).all()
+
+
+def test_once_all_is_tuned_fit_and_val_rows_are_held_out_by_folds_too_and_test_rows_by_none() -> None:
+    split = blobs(182)
+    parts = fold_parts(split.y, split.part, 3, seed=0, refit=True)
+    known = split.part != TEST
+    assert {BANK, FIT, VAL, TEST} == set(split.part)
+    for of in parts:
+        np.testing.assert_array_equal(of != TEST, known)
+    held = np.stack([(of == FIT) | (of == VAL) for of in parts])
+    np.testing.assert_array_equal(held.sum(0), known.astype(int))
+
+
+def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:
+    data = embedded(blobs(182))
+    for part in fold_parts(data.y, data.part, 3, seed=0):
+        of = dataclasses.replace(data, part=part)
+        held = np.concatenate([of.rows(FIT), of.rows(VAL)])
+        assert not np.isin(held, memory(of).ids).any()
+        found = retrieve(of, 20, (3, 7)).neighbours
+        assert not np.isin(found.ids, held).any()
+        assert (data.part[found.ids] == BANK).all(), "nor does it hold a row that the dataset holds out"
+
+
+def test_classes_are_shared_out_evenly(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+    """A fold holds out n_c/folds rows of a class, up to one, and gives half of them, up to one, to fit and to val."""
+    y, part, parts = folds
+    sizes = np.bincount(y[part == BANK])
+    for of in parts:
+        fit, val = (np.bincount(y[of == p], minlength=3) for p in (FIT, VAL))
+        assert (np.abs(fit + val - sizes / len(parts)) <= 1).all()
+        assert (np.abs(fit - val) <= 1).all()
+        assert 0 <= fit.sum() - val.sum() <= 1
+
+
+def test_the_seed_decides(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+    y, part, parts = folds
+    np.testing.assert_array_equal(fold_parts(y, part, len(parts), seed=0), parts)
+    assert not np.array_equal(fold_parts(y, part, len(parts), seed=1), parts)
+
+
+def test_held_out_labels_change_no_fold(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+    y, part, parts = folds
+    other = np.where(part == BANK, y, (y + 1) % 3)
+    np.testing.assert_array_equal(fold_parts(other, part, len(parts), seed=0), parts)
+
+
+def test_more_folds_than_rows_of_the_rarest_class() -> None:
+    y = np.array([0] * 10 + [1] * 4 + [0, 1, 0, 1])
+    part = np.array([BANK] * 14 + [FIT, VAL, TEST, TEST], dtype=np.int8)
+    assert len(fold_parts(y, part, 4, seed=0)) == 4
+    for folds in (1, 5):
+        with pytest.raises(InputError, match=rf"folds: {folds}; the rarest class has 4 bank rows, so 2 … 4"):
+            fold_parts(y, part, folds, seed=0)

@@ -1,0 +1,307 @@
+"""Encoders: shapes, unit norm, normalisation, and what is written and read back."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.core.errors import InputError
+from attnknn.encoder.encoder import Encoder, embed
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """On tensors this small, threads that share a busy processor wait for each other 100 times as long as they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def encoder(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), n_classes: int = 5, **settings) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(kind, shape, n_classes, **({"widths": (13, 17, 19), "embed_dim": 7} | settings))
+
+
+def rows(n: int = 11, shape: tuple[int, ...] = (3, 8, 8), seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if len(shape) == 1:
+        return rng.normal(size=(n, *shape)).astype(np.float32)
+    # Of different brightness, so that their embeddings differ.
+    return (rng.random((n, *shape)) * rng.integers(9, 256, size=(n, 1, 1, 1))).astype(np.uint8)
+
+
+def trained(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), **settings) -> Encoder:
+    """An encoder whose batch-norm statistics and normalisation are no longer those of a new one."""
+    made = encoder(kind, shape, **settings)
+    made.fit_normalisation(rows(shape=shape))
+    with torch.no_grad():
+        for _ in range(20):
+            made.train()(torch.from_numpy(rows(shape=shape)))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        *[("convnet", (c, h, w)) for c in (1, 3) for h, w in ((8, 8), (28, 28), (32, 32), (9, 13), (3, 1))],
+        ("resnet18", (1, 9, 13)),
+        ("mlp", (23,)),
+        ("mlp", (1,)),
+    ],
+)
+@pytest.mark.parametrize("n_classes", [5, 0])
+def test_shapes_and_unit_norm(kind: str, shape: tuple[int, ...], n_classes: int) -> None:
+    made = encoder(kind, shape, n_classes)
+    z, logits = made(torch.from_numpy(rows(3, shape)))
+    assert z.shape == (3, 7)
+    torch.testing.assert_close(z.norm(dim=1), torch.ones(3))
+    assert (logits is None) if n_classes == 0 else (logits is not None and logits.shape == (3, 5))
+    assert torch.isfinite(z).all()
+
+
+def test_the_stem_of_a_resnet_keeps_small_images_large() -> None:
+    """16×24 comes to the last stage as 2×3: three halvings, none of them in the stem."""
+    made, seen = encoder("resnet18", (3, 16, 24)), []
+    made.backbone.layer4.register_forward_hook(lambda *called: seen.append(tuple(called[-1].shape)))
+    made(torch.from_numpy(rows(2, (3, 16, 24))))
+    assert seen == [(2, 512, 2, 3)]
+
+
+def test_the_linear_head_reads_the_vector_that_is_compared() -> None:
+    """logits = W e + b and z = e / ‖e‖, with e what the projection gives."""
+    made, seen = encoder().eval(), []
+    made.projection.register_forward_hook(lambda *called: seen.append(called[-1]))
+    z, logits = made(torch.from_numpy(rows()))
+    (e,) = seen
+    assert made.classifier is not None
+    torch.testing.assert_close(z, e / e.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, e @ made.classifier.weight.T + made.classifier.bias)
+
+
+def test_without_a_projection_the_features_are_the_embedding_and_the_head_is_scaled() -> None:
+    """z = f / ‖f‖ and logits = (W f + b) / 9, with f what the backbone gives."""
+    made, seen = trained(embed_dim=0).eval(), []
+    made.backbone.register_forward_hook(lambda *called: seen.append(called[-1]))
+    z, logits = made(torch.from_numpy(rows()))
+    (f,) = seen
+    assert made.dim == 19
+    assert made.classifier is not None
+    torch.testing.assert_close(z, f / f.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, (f @ made.classifier.weight.T + made.classifier.bias) / 9)
+
+
+def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
+    """e = (e(x) + e(mirror image)) / 2, so an image and its mirror image are the same; in training it is e(x) alone."""
+    made, x = trained(embed_dim=0, flip_average=True), torch.from_numpy(rows())
+    alone = trained(embed_dim=0).eval()
+    halves = []
+    alone.backbone.register_forward_hook(lambda *called: halves.append(called[-1]))
+    alone(x)
+    alone(x.flip(-1))
+    e = (halves[0] + halves[1]) / 2
+    z, logits = made.eval()(x)
+    torch.testing.assert_close(z, e / e.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(logits, (e @ made.classifier.weight.T + made.classifier.bias) / 9)  # type: ignore[union-attr]
+    torch.testing.assert_close(made(x.flip(-1))[0], z)
+    torch.testing.assert_close(made.train()(x)[0], alone.train()(x)[0])
+
+
+# Normalisation
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalisation_is_numpys_mean_and_deviation_of_each_channel(channels: int) -> None:
+    made, x = encoder(shape=(channels, 7, 5)), rows(13, (channels, 7, 5))
+    x[:, 0] //= 3
+    made.fit_normalisation(x)
+    np.testing.assert_allclose(made.mean.flatten(), x.mean((0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(made.std.flatten(), x.std((0, 2, 3)), rtol=1e-6)
+
+
+def test_a_flat_channel_is_not_divided_by_zero() -> None:
+    made = encoder()
+    made.fit_normalisation(np.full((5, 3, 8, 8), 9, dtype=np.uint8))
+    assert made.std.flatten().tolist() == [1, 1, 1]
+
+
+def test_scale_and_offset_of_the_images_do_not_matter() -> None:
+    dark = rows() // 3
+    brighter = (2 * dark + 7).astype(np.uint8)
+    found = []
+    for x in (dark, brighter):
+        made = encoder().eval()
+        made.fit_normalisation(x)
+        found.append(embed(made, x)[0])
+    np.testing.assert_allclose(*found, atol=1e-5)
+
+
+def test_tables_come_standardised_and_are_left_so() -> None:
+    made = encoder("mlp", (23,))
+    made.fit_normalisation(rows(shape=(23,)) * 5 + 3)
+    assert made.mean.eq(0).all()
+    assert made.std.eq(1).all()
+
+
+# Embedding
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("convnet", (3, 9, 13)), ("mlp", (23,))])
+def test_a_row_is_embedded_alike_in_any_batch(kind: str, shape: tuple[int, ...]) -> None:
+    made, x = trained(kind, shape, dropout=0.5), rows(11, shape)
+    order = np.random.default_rng(1).permutation(11)
+    z, logits = embed(made, x)
+    assert np.abs(z - z[order]).max() > 0.01
+    for at, batch_size in ((slice(None), 4), (order, 1000)):
+        found = embed(made, x[at], batch_size=batch_size)
+        np.testing.assert_allclose(found[0], z[at], atol=1e-5)
+        np.testing.assert_allclose(found[1], logits[at], atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_embed_is_forward_in_evaluation_mode_and_restores_the_mode(mode: bool) -> None:
+    made, x = trained(dropout=0.5), rows()
+    z, logits = embed(made.train(mode), x)
+    assert made.training == mode
+    assert made.backbone.training == mode
+    assert z.dtype == logits.dtype == np.float32
+    with torch.no_grad():
+        expected = made.eval()(torch.from_numpy(x))
+    assert np.array_equal(z, expected[0])
+    assert np.array_equal(logits, expected[1])
+
+
+def test_embed_without_a_linear_head_gives_no_logits() -> None:
+    z, logits = embed(encoder(n_classes=0), rows())
+    assert z.shape == (11, 7)
+    assert logits is None
+
+
+def test_bfloat16_is_near_and_comes_back_as_float32() -> None:
+    made = trained()
+    z, logits = embed(made, rows(), bf16=True)
+    assert z.dtype == logits.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(z, embed(made, rows())[0], atol=0.05)
+
+
+# Files
+
+
+@pytest.mark.parametrize(("kind", "shape", "n_classes"), [("convnet", (1, 9, 13), 5), ("mlp", (23,), 0)])
+def test_what_is_saved_and_loaded_gives_the_same_bytes(tmp_path: Path, kind: str, shape, n_classes: int) -> None:
+    made, x = trained(kind, shape, n_classes=n_classes), rows(shape=shape)
+    made.save(tmp_path / "encoder", epoch=3, classes=["a", "b"])
+    loaded, about = Encoder.load(tmp_path / "encoder")
+    assert about == {"epoch": 3, "classes": ["a", "b"]}
+    assert not loaded.training
+    for before, after in zip(embed(made, x), embed(loaded, x), strict=True):
+        assert (before is after is None) or before.tobytes() == after.tobytes()
+
+
+def change_config(folder: Path, **changes) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["encoder"] |= changes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: change_config(folder, embed_dim=5),
+        lambda folder: change_config(folder, kind="mlp"),
+        lambda folder: change_config(folder, kind="perceptron"),
+        lambda folder: change_config(folder, dropout=2.0),
+        lambda folder: change_config(folder, kind="resnet18"),
+        lambda folder: change_config(folder, colour="red"),
+        lambda folder: change_config(folder, n_classes=0),
+        lambda folder: (folder / "config.json").write_text("{}"),
+        lambda folder: (folder / "config.json").write_text("{"),
+        lambda folder: (folder / "config.json").unlink(),
+        lambda folder: (folder / "weights.safetensors").unlink(),
+        lambda folder: (folder / "weights.safetensors").write_bytes((folder / "weights.safetensors").read_bytes()[:-9]),
+        lambda folder: (folder / "weights.safetensors").write_text("<html>"),
+        lambda folder: shutil.rmtree(folder),
+    ],
+)
+def test_files_that_are_damaged_or_do_not_fit_are_one_line(tmp_path: Path, damage) -> None:
+    folder = tmp_path / "encoder"
+    encoder().save(folder)
+    damage(folder)
+    with pytest.raises(InputError, match="dvc repro") as error:
+        Encoder.load(folder)
+    assert str(error.value).startswith(str(folder))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "mend"),
+    [
+        ("mlp", (3, 8, 8), "convnet, resnet18 or resnet50 for images"),
+        ("perceptron", (3, 8, 8), "convnet, resnet18 or resnet50 for images"),
+        ("convnet", (23,), "mlp for tables"),
+        ("resnet18", (23,), "mlp for tables"),
+    ],
+)
+def test_a_kind_that_does_not_fit_the_rows(kind: str, shape: tuple[int, ...], mend: str) -> None:
+    with pytest.raises(InputError) as error:
+        encoder(kind, shape)
+    assert str(error.value) == f"encoder: {kind} does not fit rows of shape {shape}; take {mend}"
+
+
+# ImageNet weights
+
+FILE = "resnet18-f37072fd.pth"
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """torch's folder of downloaded weights, empty, on a machine without a network."""
+
+    def no_network(*_, **__) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "_hub_dir", None)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_pretrained_weights_that_lie_in_torchs_folder_are_loaded(checkpoints: Path) -> None:
+    from attnknn.core.torchvision_shim import torchvision
+
+    torch.manual_seed(5)
+    weights = torchvision.models.resnet18().state_dict()
+    torch.save(weights, checkpoints / FILE)
+    made = encoder("resnet18", (1, 8, 8), pretrained=True)
+    loaded = made.backbone.state_dict()
+    same = {name for name in loaded if torch.equal(loaded[name], weights[name])}
+    assert set(loaded) - same == {"conv1.weight"}
+    assert loaded["conv1.weight"].shape == (64, 1, 3, 3)
+
+
+def test_pretrained_weights_that_cannot_be_fetched(checkpoints: Path) -> None:
+    with pytest.raises(InputError, match=r"^pretrained: .*resnet18.*Name or service not known") as error:
+        encoder("resnet18", pretrained=True)
+    message = str(error.value)
+    assert f"put https://download.pytorch.org/models/{FILE} at {checkpoints / FILE}" in message
+    assert message.endswith("or set pretrained: false")
+
+
+@pytest.mark.parametrize("content", ["page", "nothing", "cut", "other"])
+def test_pretrained_weights_that_are_damaged_are_one_line(checkpoints: Path, content: str) -> None:
+    torch.save({"fc.weight": torch.zeros(3)}, checkpoints / FILE)
+    whole = (checkpoints / FILE).read_bytes()
+    held = {"page": b"<html>404</html>", "nothing": b"", "cut": whole[: len(whole) // 2], "other": whole}
+    (checkpoints / FILE).write_bytes(held[content])
+    with pytest.raises(InputError, match=r"^pretrained: ") as error:
+        encoder("resnet18", pretrained=True)
+    assert "\n" not in str(error.value)
+    assert str(checkpoints / FILE) in str(error.value)

@@ -1,0 +1,200 @@
+"""Each loss computed again by loops over explicit pairs."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from attnknn.encoder.losses import EncoderLoss
+
+# Class 3 has one row only, class 2 none.
+Y = torch.tensor([0, 1, 0, 3, 1, 0, 4])
+ONLY = {"cross_entropy": 0.0, "supcon": 0.0, "proxy_anchor": 0.0, "contrastive": 0.0}
+
+
+def embeddings(b: int = 7, d: int = 11, seed: int = 0) -> Tensor:
+    z = torch.randn(b, d, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(z, dim=1).requires_grad_()
+
+
+def logits(b: int = 7, c: int = 5) -> Tensor:
+    return torch.randn(b, c, generator=torch.Generator().manual_seed(2)).requires_grad_()
+
+
+def gradient(value: Tensor, of: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(value, of)
+
+
+def slow_supcon(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    """Mean over rows i with positives P(i) of −1/|P(i)| Σ_p log(exp(s_ip/τ) / Σ_{a≠i} exp(s_ia/τ)), s the cosine."""
+    z, anchors = torch.stack([row / row.norm() for row in z]), []
+    for i in range(len(y)):
+        others = [a for a in range(len(y)) if a != i]
+        positives = [p for p in others if y[p] == y[i]]
+        if positives:
+            total = torch.stack([(z[i] @ z[a] / temperature).exp() for a in others]).sum()
+            anchors.append(-sum((z[i] @ z[p] / temperature).exp().div(total).log() for p in positives) / len(positives))
+    return torch.stack(anchors).mean()
+
+
+def slow_proxy_anchor(z: Tensor, y: Tensor, proxies: Tensor, margin: float, alpha: float) -> Tensor:
+    """1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x of p} e^{−α(s−δ)}) + 1/|P| Σ_p log(1 + Σ_{x not of p} e^{α(s+δ)}), s the cosine."""
+    positive, negative = [], []
+    for c, proxy in enumerate(proxies):
+        cosine = [row @ proxy / (row.norm() * proxy.norm()) for row in z]
+        of_class = [torch.exp(-alpha * (s - margin)) for s, label in zip(cosine, y, strict=True) if label == c]
+        of_others = [torch.exp(alpha * (s + margin)) for s, label in zip(cosine, y, strict=True) if label != c]
+        if of_class:
+            positive.append(torch.log1p(torch.stack(of_class).sum()))
+        negative.append(torch.log1p(torch.stack(of_others).sum()))
+    return torch.stack(positive).mean() + torch.stack(negative).mean()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.7])
+def test_supcon_by_loops_over_pairs(temperature: float) -> None:
+    """Rows without a positive, 3 and 6 here, are negatives of the others but no anchors."""
+    z = embeddings()
+    found = EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}), supcon_temperature=temperature)(z, None, Y)
+    expected = slow_supcon(z, Y, temperature)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient(found, z), gradient(expected, z))
+
+
+@pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2]])
+def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_finite_gradient(y: list[int]) -> None:
+    z = embeddings(5)
+    found = EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}))(z, None, torch.tensor(y))
+    assert found.item() == 0
+    found.backward()
+    assert z.grad is not None
+    assert (z.grad == 0).all()
+
+
+def test_supcon_falls_as_a_class_closes_up() -> None:
+    """Two classes on opposite sides: all but the positives vanish from the sum, which leaves log 1 = 0."""
+    axis = torch.eye(2)[[0, 0, 1, 1]] * torch.tensor([[1.0], [1.0], [-1.0], [-1.0]])
+    loss = EncoderLoss(2, 2, **(ONLY | {"supcon": 1.0}), supcon_temperature=0.05)
+    assert loss(axis, None, torch.tensor([0, 0, 1, 1])).item() < 1e-6
+    assert loss(axis, None, torch.tensor([0, 1, 0, 1])).item() > 10
+
+
+@pytest.mark.parametrize(("margin", "alpha"), [(0.1, 32.0), (0.3, 5.0)])
+def test_proxy_anchor_by_loops_over_pairs(margin: float, alpha: float) -> None:
+    z = embeddings()
+    loss = EncoderLoss(5, 11, **(ONLY | {"proxy_anchor": 1.0}), proxy_margin=margin, proxy_alpha=alpha)
+    (proxies,) = loss.parameters()
+    assert proxies.shape == (5, 11)
+    found, expected = loss(z, None, Y), slow_proxy_anchor(z, Y, proxies, margin, alpha)
+    torch.testing.assert_close(found, expected)
+    both = (z, proxies)
+    torch.testing.assert_close(gradient(found, both), gradient(expected, both), rtol=1e-4, atol=1e-5)
+
+
+def test_fault_15_proxy_anchor_averages_positives_over_proxies_that_have_some() -> None:
+    """Rows and proxies on axes, δ = 0, α = 1: two rows of class 0 on their proxy, none of the classes 1 to 3.
+
+    Positive: log(1 + 2/e), over one proxy and not over four. Negative: log(1 + 2e⁰) at three proxies of four.
+    """
+    loss = EncoderLoss(4, 4, **(ONLY | {"proxy_anchor": 1.0}), proxy_margin=0.0, proxy_alpha=1.0)
+    with torch.no_grad():
+        next(loss.parameters()).copy_(torch.eye(4))
+    found = loss(torch.eye(4)[[0, 0]], None, torch.tensor([0, 0]))
+    assert found.item() == pytest.approx(math.log(1 + 2 / math.e) + 3 / 4 * math.log(3), rel=1e-5)
+
+
+def slow_contrastive(z: Tensor, y: Tensor, margin: float) -> Tensor:
+    """Mean of d² over pairs of one class plus mean of max(0, m − d)² over pairs of two."""
+    z, same, other = torch.stack([row / row.norm() for row in z]), [], []
+    for i in range(len(y)):
+        for j in range(i + 1, len(y)):
+            d = (z[i] - z[j]).norm()
+            if y[i] == y[j]:
+                same.append(d**2)
+            elif d < margin:
+                other.append((margin - d) ** 2)
+            else:
+                other.append(0 * d)
+    return torch.stack(same).mean() + torch.stack(other).mean()
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.3, 1.9])
+def test_contrastive_by_loops_over_pairs(margin: float) -> None:
+    """A margin within reach of no negative pair, of some, and of all."""
+    z = embeddings()
+    found = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=margin)(z, None, Y)
+    expected = slow_contrastive(z, Y, margin)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient(found, z), gradient(expected, z))
+
+
+def test_contrastive_by_hand() -> None:
+    """Rows at 0°, 60° and 90°: positive pair d = 1; negatives d = √2 and 2 sin 15°, margin 1."""
+    angle = torch.tensor([0.0, math.pi / 3, math.pi / 2])
+    z = torch.stack([angle.cos(), angle.sin()], dim=1)
+    loss = EncoderLoss(2, 2, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.0)
+    assert loss(z, None, torch.tensor([0, 0, 1])).item() == pytest.approx(
+        1 + (1 - 2 * math.sin(math.pi / 12)) ** 2 / 2, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2], [0, 0, 1, 1, 1]])
+@pytest.mark.parametrize("alike", [False, True])
+def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int], alike: bool) -> None:
+    """A mean over no pairs is 0; pairs at distance 0 have a gradient of 0 and not 0/0."""
+    z = (torch.eye(5)[[0] * 5] if alike else torch.eye(5)).requires_grad_()
+    found = EncoderLoss(5, 5, **(ONLY | {"contrastive": 1.0}), contrastive_margin=0.5)(z, None, torch.tensor(y))
+    found.backward()
+    positive, negative = len(set(y)) < 5, len(set(y)) > 1
+    assert found.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+
+
+def test_contrastive_gradient_against_finite_differences() -> None:
+    loss = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.3)
+    assert loss.contrastive is not None
+    z = embeddings().detach().double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss.contrastive(z, Y), z)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_by_loops(smoothing: float) -> None:
+    """The target is 1 − ε of the class and ε spread over all C."""
+    z, outputs = embeddings(), logits()
+    found = EncoderLoss(5, 11, label_smoothing=smoothing)(z, outputs, Y)
+    expected = 0.0
+    for row, label in zip(outputs.detach().double(), Y, strict=True):
+        log_p = [v - row.exp().sum().log() for v in row]
+        expected -= sum(((1 - smoothing) * (c == label) + smoothing / 5) * log_p[c] for c in range(5)) / 7
+    assert found.item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_weights_scale_the_terms() -> None:
+    z, outputs, loss = embeddings(), logits(), EncoderLoss(5, 11, 2.0, 0.3, 0.7, 0.4)
+    (proxies,) = loss.parameters()
+    ce = EncoderLoss(5, 11)(z, outputs, Y)
+    expected = 2.0 * ce + 0.3 * slow_supcon(z, Y, 0.1) + 0.7 * slow_proxy_anchor(z, Y, proxies, 0.1, 32.0)
+    expected = expected + 0.4 * slow_contrastive(z, Y, 0.5)
+    torch.testing.assert_close(loss(z, outputs, Y), expected)
+
+
+def test_terms_of_weight_zero_are_not_there() -> None:
+    """No proxies to train, and a head that is not asked for gets no gradient."""
+    assert list(EncoderLoss(5, 11, supcon=1.0).parameters()) == []
+    outputs = logits()
+    EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}))(embeddings(), outputs, Y).backward()
+    assert outputs.grad is None
+
+
+def test_cross_entropy_without_a_linear_head_raises() -> None:
+    with pytest.raises(ValueError, match="no linear head"):
+        EncoderLoss(5, 11)(embeddings(), None, Y)
+
+
+def test_bfloat16_inputs_are_summed_in_float32() -> None:
+    loss = EncoderLoss(5, 11, 1.0, 1.0, 1.0, 1.0)
+    z, outputs = embeddings().bfloat16(), logits().bfloat16()
+    found = loss(z, outputs, Y)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, loss(z.float(), outputs.float(), Y))

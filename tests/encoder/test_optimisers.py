@@ -1,0 +1,136 @@
+"""Learning rates, parameter groups, Muon and look-ahead."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from attnknn.encoder.convnet import ConvNet, Filters
+from attnknn.encoder.encoder import Encoder
+from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.neighbour_loss import NeighbourLoss
+from attnknn.encoder.optimisers import optimisers
+from attnknn.nn.optim import FilterMuon, LookAhead, learning_rate
+
+FACTORS = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
+
+
+def test_learning_rate_by_hand() -> None:
+    """Ten steps, two of them warm-up: half, whole, then a cosine over eight steps."""
+    rates = [learning_rate(step, 10, 0.2, 1.0) for step in range(10)]
+    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert rates[6] == pytest.approx(0.5)
+    assert rates[9] == pytest.approx(0.5 * (1 + math.cos(math.pi * 7 / 8)))
+
+
+def test_restarts_by_hand() -> None:
+    """Two steps of warm-up, a cosine of 4 steps, one of 8, and 2 steps of one of 16 that the end cuts off."""
+    rates = [learning_rate(step, 16, 2 / 16, 1.0, cycle=4, factor=2) for step in range(16)]
+    assert rates[:2] == [0.5, 1.0]
+    first = [0.5 * (1 + math.cos(math.pi * i / 4)) for i in range(4)]
+    second = [0.5 * (1 + math.cos(math.pi * i / 8)) for i in range(8)]
+    third = [0.5 * (1 + math.cos(math.pi * i / 16)) for i in range(2)]
+    assert rates[2:] == pytest.approx([*first, *second, *third])
+    assert first[2] == second[4] == pytest.approx(0.5)
+
+
+def test_a_straight_line_by_hand() -> None:
+    rates = [learning_rate(step, 10, 0.2, 1.0, "linear") for step in range(10)]
+    assert rates == pytest.approx([0.5, 1.0, *(1 - i / 8 for i in range(8))])
+
+
+def made(muon: float) -> tuple[Encoder, EncoderLoss, NeighbourLoss, list[torch.optim.Optimizer]]:
+    torch.manual_seed(0)
+    encoder, loss = Encoder("convnet", (3, 8, 8), 3, [5, 7], 11), EncoderLoss(3, 11, proxy_anchor=0.1)
+    neighbours = NeighbourLoss(torch.arange(20).numpy() % 3, 3, 11, k=5)
+    rates = {"lr": 0.01, "lr_factors": FACTORS, "weight_decay": 0.1, "muon": {"lr": muon, "momentum": 0.6}}
+    return encoder, loss, neighbours, optimisers(encoder, loss, neighbours, **rates)
+
+
+@pytest.mark.parametrize("muon", [0.0, 0.2])
+def test_every_parameter_that_is_learned_is_in_one_group_with_its_rate(muon: float) -> None:
+    encoder, loss, neighbours, found = made(muon)
+    names = {id(p): name for name, p in encoder.named_parameters()}
+    groups = [group for optimiser in found for group in optimiser.param_groups]
+    held = [{names.get(id(p), "").partition(".")[0] for p in group["params"]} for group in groups]
+    assert held == [{"backbone"}, {"projection", "classifier", ""}, {""}] + ([{"backbone"}] if muon else [])
+    assert [group["peak"] for group in groups] == pytest.approx([0.001, 0.01, 0.02] + ([0.2] if muon else []))
+    assert [group["weight_decay"] for group in groups][:3] == [0.1, 0.1, 0.0], "decay would pull τ towards 1"
+    learned = [p for module in (encoder, loss, neighbours) for p in module.parameters() if p.requires_grad]
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, learned))
+    if muon:
+        matrices = [m.weight for m in encoder.modules() if isinstance(m, Filters)]
+        assert [id(p) for p in groups[-1]["params"]] == [id(m) for m in matrices]
+        assert len(matrices) == 4
+
+
+def test_without_neighbours_there_is_no_group_for_them() -> None:
+    encoder, loss, _, _ = made(0.0)
+    rates = {"lr": 0.01, "lr_factors": FACTORS, "weight_decay": 0.1, "muon": {"lr": 0.0, "momentum": 0.6}}
+    (only,) = optimisers(encoder, loss, None, **rates)
+    assert len(only.param_groups) == 2
+
+
+def test_a_step_of_muon_is_nearly_orthogonal_and_the_filters_keep_their_norm() -> None:
+    """The update's singular values lie about 1, whatever the gradient's; the norm is √rows before it."""
+    torch.manual_seed(0)
+    matrix = nn.Parameter(3 * torch.randn(7, 45))
+    optimiser = FilterMuon([matrix], lr=1.0, momentum=0.6, weight_decay=0.0, ns_steps=3)
+    before = matrix.detach() * 7**0.5 / matrix.detach().norm()
+    gradient = torch.randn(7, 45) * torch.logspace(-1, 1, 7)[:, None]
+    matrix.grad = gradient.clone()
+    optimiser.step()
+    update = before - matrix.detach()
+    values = torch.linalg.svdvals(update)
+    assert torch.linalg.svdvals(gradient)[-1] < 0.05 * torch.linalg.svdvals(gradient)[0]
+    assert values.min() > 0.3
+    assert values.max() < 1.6
+    assert torch.nn.functional.cosine_similarity(update.flatten(), gradient.flatten(), 0) > 0.3
+
+
+def test_look_ahead_by_hand() -> None:
+    """After step 2 of 4, β = .95⁵·½³; before it, and with 0, nothing is averaged."""
+    net = nn.BatchNorm1d(3)
+    looked, off = LookAhead(net, 2), LookAhead(net, 0)
+    with torch.no_grad():
+        net.weight.fill_(5.0)
+        net.running_mean.fill_(2.0)  # type: ignore[union-attr]
+    looked.move(1, 4, last=False)
+    off.move(2, 4, last=True)
+    assert net.weight.tolist() == [5.0] * 3
+    looked.move(2, 4, last=False)
+    beta = 0.95**5 / 8
+    assert net.weight.tolist() == pytest.approx([1 + (1 - beta) * 4] * 3)
+    assert net.running_mean.tolist() == pytest.approx([(1 - beta) * 2] * 3)  # type: ignore[union-attr]
+
+
+def test_the_last_step_of_an_epoch_always_comes_back_to_the_slow_weights() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    looked = LookAhead(net, 100)
+    with torch.no_grad():
+        net.weight += 1
+    looked.move(3, 4, last=True)
+    assert torch.equal(looked.slow[0], net.weight)
+    assert looked.slow[0] is not looked.fast[0]
+
+
+def test_muon_learns_a_small_picture_problem() -> None:
+    """Two classes that differ by the direction of a stripe; the filters alone move."""
+    torch.manual_seed(0)
+    x = torch.zeros(32, 1, 8, 8)
+    x[:16, :, 3] = 1
+    x[16:, :, :, 3] = 1
+    x += 0.1 * torch.randn_like(x)
+    y = torch.arange(32) // 16
+    net = ConvNet((1, 8, 8), [8, 8], 2)
+    net.whiten(x)
+    optimiser = FilterMuon([m.weight for m in net.modules() if isinstance(m, Filters)], lr=0.1, momentum=0.6)
+    start = functional.cross_entropy(net(x)[:, :2], y).item()
+    for _ in range(40):
+        loss = functional.cross_entropy(net(x)[:, :2], y)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.5 * start

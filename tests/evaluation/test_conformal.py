@@ -1,0 +1,96 @@
+"""Conformal sets: `crepes`, quantiles by hand, and coverage."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import InputError
+from attnknn.evaluation.conformal import conformal, conformal_p, p_values
+from attnknn.evaluation.selective import doubt
+from synthetic_results import TIE, predictions
+
+
+def test_p_values_are_those_of_crepes_and_of_the_definition() -> None:
+    from crepes import ConformalClassifier
+
+    rng = np.random.default_rng(0)
+    calibration, scores = rng.integers(20, size=31) / 7, rng.integers(-2, 24, size=(13, 3)) / 7
+    found = p_values(calibration, scores)
+    assert found == pytest.approx(((calibration >= scores[..., None]).sum(-1) + 1) / 32)
+    assert (found == ConformalClassifier().fit(calibration).predict_p(scores, smoothing=False)).all()
+
+
+def test_the_quantile_of_five_scores_by_hand() -> None:
+    """At α = .4 the ⌈6 · .6⌉ = 4th smallest of 5 scores is the last that stays; at α = .1 five scores exclude none."""
+    p = p_values(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([0.05, 0.4, 0.41, 0.5, 0.6]))
+    assert (p > 0.4).tolist() == [True, True, False, False, False]
+    assert (p > 0.1).all()
+    assert ((np.arange(1, 21) / 20 > 0.05).sum(), (np.arange(1, 21) / 20 > 0.1).sum()) == (19, 18), "p = α stays out"
+
+
+def test_class_conditional_sets_are_crepes_with_classes_as_bins() -> None:
+    from crepes import ConformalClassifier
+
+    made, new = predictions(TIE, 83, 3, seed=1), predictions(TIE, 41, 3, seed=2)
+    val, y, probs = made.probs[3], made.y, new.probs[3]
+    own, scores = doubt(val)[np.arange(83), y], doubt(probs)
+    bins = np.tile(np.arange(3), 41)
+    mondrian = ConformalClassifier().fit(own, bins=y).predict_p(scores.ravel(), bins=bins, smoothing=False)
+    assert (conformal_p(val, y, probs, "class_conditional") == mondrian.reshape(41, 3)).all()
+    plain = ConformalClassifier().fit(own).predict_p(scores, smoothing=False)
+    assert (conformal_p(val, y, probs, "split") == plain).all()
+    with pytest.raises(InputError, match="mondrian is no kind; there are split, class_conditional"):
+        conformal_p(val, y, probs, "mondrian")
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_coverage_holds_where_rows_are_exchangeable(alpha: float) -> None:
+    """Within what chance allows of the test rows, for every class too; the val rows' own chance is in the slack."""
+    val, test = (predictions({"attention": (1.5, 3.5)}, 4000, 4, seed=s) for s in (5, 6))
+    for kind in ("split", "class_conditional"):
+        held = conformal_p(val.probs[0], val.y, test.probs[0], kind)[np.arange(4000), test.y] > alpha
+        low, high = binom.interval(0.9999, 2000, 1 - alpha)
+        assert low / 2000 <= held.mean() <= high / 2000
+        if kind == "class_conditional":
+            for c in range(4):
+                low, high = binom.interval(0.9999, 500, 1 - alpha)
+                assert low / 500 <= held[test.y == c].mean() <= high / 500
+
+
+def test_class_conditional_sets_cover_the_class_that_split_sets_miss() -> None:
+    """One class of four is hard: marginal coverage is met at its cost."""
+    rng = np.random.default_rng(0)
+
+    def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.integers(4, size=n)
+        strength = np.where(y == 3, 1.0, 6.0)[:, None] * np.eye(4)[y]
+        e = np.exp(strength + rng.normal(size=(n, 4)))
+        return e / e.sum(1, keepdims=True), y
+
+    (val, y_val), (test, y) = rows(3000), rows(3000)
+    worst = [
+        (conformal_p(val, y_val, test, kind)[np.arange(3000), y] > 0.1)[y == 3].mean()
+        for kind in ("split", "class_conditional")
+    ]
+    assert worst[0] < 0.75
+    assert worst[1] > 0.86
+
+
+def of_class(made: Predictions, keep: np.ndarray) -> Predictions:
+    return Predictions(made.rows[keep], made.y[keep], made.probs[:, keep], made.methods, made.classes)
+
+
+def test_a_class_without_enough_val_rows_is_in_every_set() -> None:
+    val, test = predictions(TIE, 200, 3, seed=1), predictions(TIE, 50, 3, seed=2)
+    keep = val.y != 2
+    keep[np.flatnonzero(~keep)[:9]] = True
+    for few, at in ((of_class(val, val.y != 2), (1, 1)), (of_class(val, keep), (1, 0))):
+        assert (np.bincount(few.y, minlength=3)[2] == 0) == (at == (1, 1))
+        table, _ = conformal(test, few, [0.05, 0.1], 100, 0.95, 0)
+        assert tuple(r["always"] for r in table if (r["method"], r["kind"]) == ("attention", "class_conditional")) == at
+        assert {r["always"] for r in table if r["kind"] == "split"} == {0}
+        for method, probs in zip(few.methods, few.probs, strict=True):
+            p = conformal_p(probs, few.y, test.probs[few.methods.index(method)], "class_conditional")
+            assert (p[:, 2] > 0.05).all()
+            assert not (p[:, :2] > 0.05).all()

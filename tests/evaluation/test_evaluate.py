@@ -1,0 +1,166 @@
+"""Every method, on the same rows, by the same rules."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.core.errors import InputError
+from attnknn.evaluation.calibration import KINDS, vector_scale
+from attnknn.evaluation.evaluate import Compared, compare
+from attnknn.heads.attention import Attention, Distance, Uniform
+from attnknn.heads.baselines import spread, tune_distance, tune_uniform
+from attnknn.heads.classify import classify, classify_part
+from attnknn.neighbours.space import Retrieved, voters
+from synthetic import blobs, embedded, relabelled, retrieved
+
+GRIDS = {
+    "ks": [1, 3, 8],
+    "temperatures": [0.05, 0.2, 0.5, 1.0],
+    "priors": [0.001, 0.03, 0.1],
+    "ridges": [0.001, 0.1, 10.0],
+}
+BASES = ("uniform", "distance", "attention", "prototypes", "linear")
+
+
+@pytest.fixture(scope="module")
+def data() -> Retrieved:
+    return retrieved(embedded(blobs(360, noise=1.5)))
+
+
+def heads(dim: int = 7) -> dict[str, Attention]:
+    parts = {"attention": {}, "prototypes": {"prototypes": True, "neighbours": False}}
+    return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
+
+
+def run(data: Retrieved, k_eval: int = 20, folds: tuple[Retrieved, ...] = ()) -> Compared:
+    return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
+
+
+def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:
+    made = compare([data], heads(), 20, **GRIDS, calibrations=KINDS)  # type: ignore[arg-type]
+    calibrated = [f"{base}_{kind}" for base in BASES for kind in KINDS]
+    assert made.test.methods == made.val.methods == (*BASES, *calibrated)
+    for answered, part in ((made.test, TEST), (made.val, VAL)):
+        np.testing.assert_array_equal(answered.rows, data.embeddings.rows(part))
+        np.testing.assert_array_equal(answered.y, data.embeddings.y[answered.rows])
+    assert set(made.tuned) == {"uniform", "distance", *calibrated}
+    assert made.tuned["uniform"]["k"] in (1, 3, 8, 20)
+
+
+def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Retrieved) -> None:
+    """By hand: each answers the main test rows in its own space; nothing else moves."""
+    rng = np.random.default_rng(0)
+    e = data.embeddings
+    z = e.z + 0.5 * rng.normal(size=e.z.shape).astype(np.float32)
+    other = retrieved(dataclasses.replace(e, z=(z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)))
+    plain = run(data)
+    made = compare([data], heads(), 20, **GRIDS, calibrations=("temperature", "vector"), members=[other])  # type: ignore[arg-type]
+    assert made.test.methods == (*plain.test.methods, "distance-folds", "attention-folds")
+    np.testing.assert_array_equal(made.test.probs[:-2], plain.test.probs)
+    np.testing.assert_array_equal(made.val.probs, plain.val.probs)
+    by_hand = [classify_part(heads()["attention"], [space], TEST, 20) for space in (data, other)]
+    np.testing.assert_allclose(made.test.probs[-1], np.mean(by_hand, axis=0), rtol=1e-6)
+    assert (by_hand[0] != by_hand[1]).any()
+
+
+def test_fault_7_no_method_gives_a_class_probability_zero(data: Retrieved) -> None:
+    for k_eval in (1, 20):
+        assert (run(data, k_eval).test.probs > 0).all()
+
+
+def test_fault_4_test_labels_change_no_probability_and_no_choice(data: Retrieved) -> None:
+    before, after = run(data), run(relabelled(data, TEST))
+    np.testing.assert_array_equal(before.test.probs, after.test.probs)
+    assert before.tuned == after.tuned
+
+
+def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieved) -> None:
+    tuned = run(data).tuned
+    on_val, on_fit = run(relabelled(data, VAL)).tuned, run(relabelled(data, FIT)).tuned
+    assert on_val["distance"] != tuned["distance"]
+    assert on_val["uniform"] != tuned["uniform"]
+    assert (on_fit["distance"], on_fit["uniform"]) == (tuned["distance"], tuned["uniform"])
+    assert on_fit["linear_temperature"] != tuned["linear_temperature"]
+    assert on_val["linear_vector"] != tuned["linear_vector"], "val rows choose the settings of calibration too"
+    y = data.embeddings.y[data.embeddings.rows(VAL)]
+
+    def nll(head: Distance) -> float:
+        probs = classify_part(head, [data], VAL, 20)
+        return -float(np.log(probs[np.arange(len(y)), y]).mean())
+
+    best = nll(Distance(**tuned["distance"]))  # type: ignore[arg-type]
+    assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
+
+
+def test_val_rows_are_calibrated_as_test_rows_are(data: Retrieved) -> None:
+    made = run(data)
+    temperature = made.tuned["linear_temperature"]["temperature"]
+    assert abs(temperature - 1) > 0.1
+    for answered in (made.val, made.test):
+        plain, calibrated = (answered.probs[answered.methods.index(name)] for name in ("linear", "linear_temperature"))
+        expected = vector_scale(np.log(plain), np.array(1 / temperature), np.array(0.0))
+        np.testing.assert_allclose(calibrated, expected, atol=1e-6)
+
+
+def test_fault_8_the_whole_grid_is_searched() -> None:
+    """Data whose best k is below k_eval and whose best τ is not 1: leaving either untuned gives other values."""
+    data = retrieved(embedded(blobs(360, noise=0.5, dim=2, seed=3)))
+    grids = {**GRIDS, "temperatures": [0.2, 0.5, 1.0, 2.0]}
+    tuned = compare([data], heads(2), 20, **grids, calibrations=()).tuned  # type: ignore[arg-type]
+    sims, labels = voters([data], VAL, 20)
+    val = sims, labels, data.embeddings.y[data.embeddings.rows(VAL)], data.shares, [1, 3, 8, 20]
+    assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"])
+    assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])
+    assert tuned["uniform"]["k"] < 20
+    assert tuned["distance"]["k"] < 20
+    assert tuned["distance"]["temperature"] != pytest.approx(spread(sims))
+
+
+def test_folds_tune_and_calibrate_but_never_answer(data: Retrieved) -> None:
+    """Their val rows count in tuning, their fit rows in calibration, their test rows in nothing."""
+    fold = retrieved(embedded(blobs(360, noise=0.7, seed=4)))
+    alone, with_fold = run(data), run(data, folds=(fold,))
+    assert with_fold.tuned["distance"] != alone.tuned["distance"]
+    np.testing.assert_array_equal(with_fold.test.rows, alone.test.rows)
+    assert len(with_fold.val.y) == len(alone.val.y) + len(fold.embeddings.rows(VAL))
+    at = alone.test.methods.index("attention")
+    np.testing.assert_array_equal(with_fold.test.probs[at], alone.test.probs[at])
+    other = run(data, folds=(relabelled(fold, FIT),))
+    assert other.tuned["distance"] == with_fold.tuned["distance"]
+    assert other.tuned["linear_temperature"] != with_fold.tuned["linear_temperature"]
+    np.testing.assert_array_equal(run(data, folds=(relabelled(fold, TEST),)).test.probs, with_fold.test.probs)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_votes_equal_scikit_learns(data: Retrieved, weights: str) -> None:
+    e = data.embeddings
+    bank, test = e.rows(BANK), e.rows(TEST)
+
+    def weigh(distance: np.ndarray) -> np.ndarray:
+        return np.exp(-(distance**2) / 0.3)
+
+    peer = KNeighborsClassifier(9, weights="uniform" if weights == "uniform" else weigh)
+    peer.fit(e.z[bank], e.y[bank])
+    head = Uniform(9, 0.0) if weights == "uniform" else Distance(9, 0.3, 0.0)
+    np.testing.assert_allclose(classify(head, data, test, 20), peer.predict_proba(e.z[test]), atol=1e-5)
+
+
+def test_a_smaller_k_is_a_slice(data: Retrieved) -> None:
+    test, head = data.embeddings.rows(TEST), heads()["attention"]
+    fewer = retrieved(data.embeddings, 7)
+    np.testing.assert_array_equal(classify(head, data, test, 6), classify(head, fewer, test, 6))
+
+
+def test_k_eval_above_what_is_stored(data: Retrieved) -> None:
+    with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
+        run(data, 21)
+
+
+def test_without_a_linear_head(data: Retrieved) -> None:
+    e = dataclasses.replace(data.embeddings, logits=None)
+    methods = run(dataclasses.replace(data, embeddings=e)).test.methods
+    assert not any("linear" in name for name in methods)
+    assert "attention_vector" in methods

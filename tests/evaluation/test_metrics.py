@@ -1,0 +1,350 @@
+"""Scores against numbers worked out by hand, against other libraries, and against slow loops."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss
+
+from attnknn.evaluation import metrics
+from attnknn.evaluation.metrics import METRICS, bootstrap, interval, mcnemar, oracle, paired_p, reliability, scores
+
+# Predicted 0, 0, 1, 2, 0, 2: right, wrong, right, right, wrong, right.
+SIX = np.array(
+    [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.25, 0.35, 0.4], [0.6, 0.3, 0.1], [0.05, 0.05, 0.9]]
+)
+SIX_Y = np.array([0, 1, 1, 2, 2, 2])
+
+
+def sample(n: int, c: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random distributions (N, C), and labels drawn from them, so that they are calibrated."""
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(c, 0.7), size=n) * 0.99 + 0.01 / c
+    return probs, (rng.random((n, 1)) > probs.cumsum(1)[:, :-1]).sum(1)
+
+
+def width_bin(value: float, bins: int) -> int:
+    """The bin b with b/bins < value ≤ (b+1)/bins."""
+    return next(b for b in range(bins) if value <= (b + 1) / bins or b == bins - 1)
+
+
+def slow_gap(values: np.ndarray, truth: np.ndarray, bin_of: list[int]) -> float:
+    """Σ_b |Σ_{i∈b} (value − truth)| / N by loops."""
+    total = 0.0
+    for b in set(bin_of):
+        total += abs(sum(v - t for v, t, at in zip(values, truth, bin_of, strict=True) if at == b))
+    return total / len(values)
+
+
+def slow_mass_bins(confidence: np.ndarray, bins: int) -> list[int]:
+    """Rank · bins / N, the rank being how many values are lower."""
+    return [sum(other < value for other in confidence) * bins // len(confidence) for value in confidence]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accuracy", 4 / 6),
+        # TP 1, 1, 2; true 1, 2, 3; predicted 3, 1, 2: F1 = 2/4, 2/3, 4/5.
+        ("f1_macro", (1 / 2 + 2 / 3 + 4 / 5) / 3),
+        ("balanced_accuracy", (1 + 1 / 2 + 2 / 3) / 3),
+        ("nll", -math.log(0.7 * 0.4 * 0.8 * 0.4 * 0.1 * 0.9) / 6),
+        ("brier", (0.14 + 0.62 + 0.06 + 0.545 + 1.26 + 0.015) / 6),
+        # (.25, .5]: .5 miss, .4 hit; (.5, .75]: .7 hit, .6 miss; (.75, 1]: .8 hit, .9 hit.
+        ("ece", (0.1 + 0.3 + 0.3) / 6),
+        # By rank {.4 hit, .5 miss}, {.6 miss}, {.7 hit, .8 hit}, {.9 hit}.
+        ("ece_adaptive", (0.1 + 0.6 + 0.5 + 0.1) / 6),
+        # Class 0: .4 + .5 + .3; class 1: .25 + .05 + .2; class 2: .6 + .6 + .1.
+        ("ece_classwise", (1.2 + 0.5 + 1.3) / 3 / 6),
+    ],
+)
+def test_six_rows_by_hand(name: str, expected: float) -> None:
+    assert scores(SIX, SIX_Y, bins=4)[name] == pytest.approx(expected, abs=1e-12)
+
+
+def test_every_score_has_its_name() -> None:
+    assert tuple(scores(SIX, SIX_Y)) == METRICS
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_against_scikit_learn(seed: int) -> None:
+    probs, y = sample(211, 7, seed)
+    predicted, found = probs.argmax(1), scores(probs, y)
+    assert found["accuracy"] == pytest.approx(accuracy_score(y, predicted))
+    assert found["f1_macro"] == pytest.approx(f1_score(y, predicted, average="macro"))
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
+    assert found["nll"] == pytest.approx(log_loss(y, probs, labels=range(7)))
+
+
+def test_absent_classes_count_as_in_scikit_learn() -> None:
+    """Class 2 is neither true nor predicted; class 1 is predicted but never true: F1 of 0, no recall."""
+    probs = np.array([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]])
+    found = scores(probs, np.zeros(3, dtype=int))
+    assert found["f1_macro"] == pytest.approx(f1_score([0, 0, 0], [0, 1, 0], average="macro")) == pytest.approx(0.4)
+    assert found["balanced_accuracy"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("bins", [2, 11, 15])
+def test_ece_against_torchmetrics(bins: int) -> None:
+    import torch
+
+    from attnknn.core.torchvision_shim import torchvision  # noqa: F401  (torchmetrics imports it too)
+
+    from torchmetrics.functional.classification import multiclass_calibration_error  # isort: skip
+
+    probs, y = sample(307, 5, bins)
+    probs = probs**2 / (probs**2).sum(1, keepdims=True)
+    expected = multiclass_calibration_error(torch.tensor(probs), torch.tensor(y), num_classes=5, n_bins=bins)
+    assert scores(probs, y, bins)["ece"] == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("bins", [3, 13])
+def test_calibration_and_brier_by_slow_loops(bins: int) -> None:
+    probs, y = sample(151, 5, bins)
+    probs[:40] = np.round(probs[:40] * 0.98, 1) + 0.001  # ties
+    probs /= probs.sum(1, keepdims=True)
+    confidence, hit = probs.max(1), probs.argmax(1) == y
+    found = scores(probs, y, bins)
+    brier = sum((probs[i, c] - (y[i] == c)) ** 2 for i in range(151) for c in range(5)) / 151
+    classwise = [slow_gap(probs[:, c], y == c, [width_bin(v, bins) for v in probs[:, c]]) for c in range(5)]
+    assert found["brier"] == pytest.approx(brier)
+    assert found["ece"] == pytest.approx(slow_gap(confidence, hit, [width_bin(v, bins) for v in confidence]))
+    assert found["ece_adaptive"] == pytest.approx(slow_gap(confidence, hit, slow_mass_bins(confidence, bins)))
+    assert found["ece_classwise"] == pytest.approx(sum(classwise) / 5)
+
+
+rows = st.builds(sample, st.integers(1, 40), st.integers(2, 7), st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, st.randoms(use_true_random=False))
+def test_relabelling_the_classes_or_reordering_the_rows_changes_no_score(data, random) -> None:
+    probs, y = data
+    label = np.array(random.sample(range(probs.shape[1]), probs.shape[1]))
+    order = np.array(random.sample(range(len(y)), len(y)))
+    relabelled = np.empty_like(probs)
+    relabelled[:, label] = probs
+    expected = pytest.approx(scores(probs, y), abs=1e-9)
+    assert scores(relabelled, label[y]) == expected
+    assert scores(probs[order], y[order]) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, st.integers(2, 4))
+def test_repeating_every_row_changes_no_score(data, times: int) -> None:
+    """The equal-mass bins too, because equal confidences share a bin."""
+    probs, y = data
+    assert scores(np.tile(probs, (times, 1)), np.tile(y, times)) == pytest.approx(scores(probs, y), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, st.integers(1, 20))
+def test_ranges(data, bins: int) -> None:
+    found = scores(*data, bins)
+    top = {"nll": math.inf, "brier": 2.0}
+    assert all(0 <= value <= top.get(name, 1.0) for name, value in found.items())
+
+
+def test_certain_and_right_is_the_best_of_every_score() -> None:
+    y = np.arange(11) % 3
+    best = {"accuracy": 1, "f1_macro": 1, "balanced_accuracy": 1}
+    assert scores(np.eye(3)[y], y) == {name: best.get(name, 0) for name in METRICS}
+
+
+def test_ece_of_calibrated_rows_is_near_its_floor() -> None:
+    """E|Σ (conf − hit)| of a calibrated bin is √(2/π · Σ conf(1 − conf)); sharper rows lie far above the floor."""
+    probs, y = sample(20_000, 3)
+    confidence = probs.max(1)
+    bin_of = np.array([width_bin(v, 15) for v in confidence])
+    variance = [(confidence * (1 - confidence))[bin_of == b].sum() for b in range(15)]
+    floor = np.sqrt(2 / np.pi * np.array(variance)).sum() / 20_000
+    assert 0.5 * floor < scores(probs, y)["ece"] < 2 * floor
+    sharp = probs**2 / (probs**2).sum(1, keepdims=True)
+    assert scores(sharp, y)["ece"] > 10 * floor
+
+
+def test_fault_7_probability_zero_of_a_true_class_is_an_error_and_never_clipped() -> None:
+    probs = np.array([[1.0, 0.0], [0.5, 0.5]])
+    for function in (scores, reliability):
+        with pytest.raises(ValueError, match=r"a true class has probability 0.*prior mass"):
+            function(probs, np.array([1, 0]))
+    with pytest.raises(ValueError, match="prior mass"):
+        bootstrap(probs[None], np.array([1, 0]), 15, 10, 0)
+    assert scores(probs, np.array([0, 0]))["nll"] == pytest.approx(math.log(2) / 2)
+    tiny = np.array([[1 - 1e-12, 1e-12]])
+    assert scores(tiny, np.array([1]))["nll"] == pytest.approx(12 * math.log(10))
+
+
+@pytest.mark.parametrize(
+    ("probs", "y", "message"),
+    [
+        ([[0.5, 0.6]], [0], "sum to 1"),
+        ([[1.5, -0.5]], [0], "not negative"),
+        ([[math.nan, 0.5]], [0], "finite"),
+        ([[0.5, 0.5]], [2], "2 … 2 for 2 classes"),
+        ([[0.5, 0.5]], [-1], "-1 … -1 for 2 classes"),
+        ([[0.5, 0.5]], [0, 1], r"\(1, 2\) and y \(2,\)"),
+        ([0.5, 0.5], [0, 1], r"probs \(2,\)"),
+        (np.empty((0, 2)), np.empty(0, dtype=int), "N > 0"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(probs, y, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        scores(np.array(probs), np.array(y))
+
+
+# Bootstrap
+
+
+def test_resamples_draw_n_rows_each_with_equal_chances() -> None:
+    counts = np.concatenate(list(metrics._resamples(31, 230, seed=3)))
+    assert counts.shape == (230, 31)
+    assert (counts.sum(1) == 31).all()
+    # 230 · 31 draws over 31 rows: 230 each, with a standard deviation of 15.
+    assert abs(counts.sum(0) - 230).max() < 75
+    # A row is absent from a share (1 − 1/31)³¹ = .362 of the resamples.
+    assert (counts == 0).mean() == pytest.approx(0.362, abs=0.02)
+
+
+@pytest.mark.filterwarnings("error")
+def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
+    """Few rows, so that classes go missing. Equal-mass bins stay those of all rows, so they have their own loop."""
+    y = np.arange(13) % 5
+    probs = np.stack([sample(13, 5, seed)[0] for seed in (0, 1)])
+    found = bootstrap(probs, y, bins=4, resamples=30, seed=7)
+    assert found.shape == (2, 30, 8)
+    counts = np.concatenate(list(metrics._resamples(13, 30, seed=7))).astype(int)
+    drawn = [np.repeat(np.arange(13), row) for row in counts]
+    assert min(len(set(y[at])) for at in drawn) < 5
+    for m in range(2):
+        confidence, hit = probs[m].max(1), probs[m].argmax(1) == y
+        mass = np.array(slow_mass_bins(confidence, 4))
+        for r, at in enumerate(drawn):
+            expected = scores(probs[m][at], y[at], bins=4)
+            expected["ece_adaptive"] = slow_gap(confidence[at], hit[at], mass[at].tolist())
+            assert dict(zip(METRICS, found[m, r], strict=True)) == pytest.approx(expected)
+
+
+def test_bootstrap_is_paired_and_repeats() -> None:
+    probs, y = sample(101, 3)
+    found = bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
+    assert (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)).all()
+    np.testing.assert_allclose(found[:1], bootstrap(probs[None], y, 15, 250, seed=5), atol=1e-12)
+    assert not (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=6)).all()
+
+
+def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    probs, y = sample(53, 3)
+    three = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
+    whole = bootstrap(three, y, 15, 120, seed=5)
+    monkeypatch.setattr(metrics, "_HELD", 2 * 53 * (3 + 9 + 30 + 45))
+    np.testing.assert_allclose(bootstrap(three, y, 15, 120, seed=5), whole, atol=1e-12)
+
+
+def test_bootstrap_centre_and_spread_of_accuracy() -> None:
+    """The mean is the point estimate, the deviation √(a(1 − a)/N)."""
+    probs, y = sample(401, 3)
+    point = scores(probs, y)["accuracy"]
+    accuracy = bootstrap(probs[None], y, 15, 2000, seed=0)[0, :, METRICS.index("accuracy")]
+    deviation = math.sqrt(point * (1 - point) / 401)
+    assert accuracy.mean() == pytest.approx(point, abs=5 * deviation / math.sqrt(2000))
+    assert accuracy.std() == pytest.approx(deviation, rel=0.1)
+
+
+def test_interval_by_hand() -> None:
+    values = np.random.default_rng(0).permutation(101).astype(float)
+    assert interval(values, 0.9) == pytest.approx((5, 95))
+    assert interval(values, 0.5) == pytest.approx((25, 75))
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        (np.repeat([1.0, 2, 3, -1], 10), 2 * (10 + 1) / 41),  # 10 of 40 are below 0: counted
+        (np.array([1.0, 2, 3, -1]), math.erfc(1.25 / math.sqrt(2.1875) / math.sqrt(2))),  # mean 1.25, variance 35/16
+        (np.ones(99), 2 / 100),
+        (-np.ones(99), 2 / 100),
+        (np.zeros(99), 1.0),
+        (np.array([-1.0, 1.0]), 1.0),
+    ],
+)
+def test_paired_p_by_hand(differences: np.ndarray, expected: float) -> None:
+    assert paired_p(differences, errors=400) == pytest.approx(expected)
+
+
+def test_paired_p_goes_on_where_counting_ends() -> None:
+    """Six standard errors off: of 2,000 resamples none crosses 0, and p is 2Φ(−6) = 2·10⁻⁹ all the same."""
+    differences = np.random.default_rng(0).normal(6, 1, 2000)
+    assert (differences > 0).all()
+    assert 1e-10 < paired_p(differences, errors=400) < 1e-8
+    assert paired_p(differences, errors=399) == 2 / 2001, "few wrong rows: no further than counting goes"
+
+
+@pytest.mark.parametrize(("errors", "most"), [(46, 0.0015), (400, 0.0045)])
+def test_paired_p_is_honest_where_losses_are_skewed(errors: int, most: float) -> None:
+    """No difference in truth, and few wrong rows that cost much: p < .001 must stay about that rare."""
+    rng, trials, rows = np.random.default_rng(0), 2000, 10_000
+    found = 0
+    for _ in range(trials):
+        n = rng.poisson(errors)
+        gains = rng.gamma(2.0, 0.5, n)
+        total = gains.sum() - errors  # the other rows lose what the wrong ones gain on average
+        deviation = math.sqrt((gains**2).sum() - rows * (total / rows) ** 2)  # of the bootstrap of the sum
+        found += paired_p(rng.normal(total, deviation, 1000), n) < 0.001
+    assert found / trials <= most
+
+
+def test_mcnemar_by_hand() -> None:
+    """Rows that both or neither get right say nothing: 5 against 1 gives 2 · (1 + 6) / 2⁶."""
+    a = np.array([1] * 5 + [0] + [1] * 8 + [0] * 3, dtype=bool)
+    b = np.array([0] * 5 + [1] + [1] * 8 + [0] * 3, dtype=bool)
+    assert mcnemar(a, b) == mcnemar(b, a) == pytest.approx(14 / 64)
+    assert mcnemar(a[6:], b[6:]) == 1.0
+    assert mcnemar(a[:5], b[:5]) == pytest.approx(2 / 2**5)
+
+
+# Reliability
+
+
+def test_reliability_of_six_rows_by_hand() -> None:
+    found = reliability(SIX, SIX_Y, bins=4)
+    assert [(b.low, b.high, b.count) for b in found] == [(0, 0.25, 0), (0.25, 0.5, 2), (0.5, 0.75, 2), (0.75, 1, 2)]
+    assert [b.confidence for b in found] == pytest.approx([math.nan, 0.45, 0.65, 0.85], nan_ok=True)
+    assert [b.accuracy for b in found] == pytest.approx([math.nan, 0.5, 0.5, 1.0], nan_ok=True)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bins", [1, 15, 200])
+def test_reliability_bins_make_up_the_ece(bins: int) -> None:
+    probs, y = sample(173, 7)
+    found = [b for b in reliability(probs, y, bins) if b.count]
+    assert sum(b.count for b in found) == 173
+    assert all(b.low < b.confidence <= b.high for b in found)
+    gap = sum(b.count * abs(b.confidence - b.accuracy) for b in found) / 173
+    assert gap == pytest.approx(scores(probs, y, bins)["ece"])
+
+
+def test_wilson_by_hand() -> None:
+    """8 of 10 at 95 %: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) with z = 1.96; and 10 of 10 has a width."""
+    hits = np.array([True] * 8 + [False] * 2)
+    z, n, p = 1.959964, 10, 0.8
+    centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    assert metrics.wilson(hits, 0.95) == pytest.approx(
+        ((centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n))
+    )
+    low, high = metrics.wilson(np.ones(10, dtype=bool), 0.95)
+    assert (low, high) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)
+
+
+# Headroom
+
+
+def test_oracle_by_hand() -> None:
+    """Three rows of classes 0, 1, 2: found first, found third, never found; −1 is no neighbour."""
+    labels, y = np.array([[0, 1, 2], [0, 2, 1], [0, 1, -1]]), np.array([0, 1, 2])
+    assert [oracle(labels, y, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    with pytest.raises(ValueError, match="k: 4 of 3"):
+        oracle(labels, y, 4)

@@ -1,0 +1,242 @@
+"""Abstention: hand-computed curves and slow loops, and what the report says of it and of conformal sets."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import InputError
+from attnknn.evaluation import metrics
+from attnknn.evaluation.conformal import conformal
+from attnknn.evaluation.selective import abstention, aurc, doubt, risk_coverage, strongest, summary, threshold
+from attnknn.report.results import Run
+from attnknn.report.sections import selective as page
+from synthetic_results import TIE, predictions
+
+LOSS = TIE | {"attention": (1.2, 2.0)}
+TABLES = ("risk_coverage", "selective", "selective_paired", "conformal")
+
+
+def mean_risk(wrong: np.ndarray) -> float:
+    """AURC of rows in their order, by its definition."""
+    return float(np.mean([wrong[:n].mean() for n in range(1, len(wrong) + 1)]))
+
+
+def over_orders(confidence: np.ndarray, wrong: np.ndarray) -> float:
+    """AURC as the mean over every order of the rows that goes from sure to unsure."""
+    orders = [list(o) for o in permutations(range(len(wrong))) if (np.diff(confidence[list(o)]) <= 0).all()]
+    return float(np.mean([mean_risk(wrong[o]) for o in orders]))
+
+
+def test_five_rows_by_hand() -> None:
+    confidence, wrong = np.array([0.5, 0.9, 0.6, 0.8, 0.7]), np.array([True, False, False, True, False])
+    # From sure to unsure: right, wrong, right, right, wrong.
+    area = (0 + 1 / 2 + 1 / 3 + 1 / 4 + 2 / 5) / 5
+    best = (0 + 0 + 0 + 1 / 4 + 2 / 5) / 5
+    assert aurc(confidence, wrong)[0] == pytest.approx([area, area - best])
+    coverage, risk = risk_coverage(confidence, wrong)
+    assert coverage == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4, 2 / 5])
+
+
+def test_the_best_order_has_no_excess_and_the_worst_has_most() -> None:
+    wrong = np.array([False] * 7 + [True] * 4)
+    sure = np.linspace(1, 0, 11)
+    assert aurc(sure, wrong)[0, 1] == pytest.approx(0, abs=1e-12)
+    assert aurc(sure, wrong)[0, 0] == pytest.approx(mean_risk(wrong))
+    assert aurc(-sure, wrong)[0, 0] == pytest.approx(mean_risk(wrong[::-1]))
+    assert aurc(sure, np.zeros(11, dtype=bool))[0].tolist() == [0, 0]
+    assert aurc(sure, np.ones(11, dtype=bool))[0] == pytest.approx([1, 0])
+
+
+def test_ties_are_the_mean_over_their_orders_and_no_order_of_rows_matters() -> None:
+    confidence = np.array([0.9, 0.5, 0.5, 0.9, 0.5, 0.2, 0.9])
+    wrong = np.array([False, True, False, True, True, True, False])
+    expected = aurc(confidence, wrong)[0]
+    assert expected[0] == pytest.approx(over_orders(confidence, wrong))
+    curve = risk_coverage(confidence, wrong)
+    assert expected[0] == pytest.approx(curve[1].mean()), "the curve that is drawn has this area"
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        order = rng.permutation(7)
+        assert aurc(confidence[order], wrong[order])[0] == pytest.approx(expected)
+        assert risk_coverage(confidence[order], wrong[order])[1] == pytest.approx(curve[1])
+
+
+def test_resamples_are_as_if_their_rows_were_written_out() -> None:
+    rng = np.random.default_rng(0)
+    confidence, wrong = rng.integers(6, size=37) / 5, rng.random(37) < 0.3
+    counts = next(metrics._resamples(37, 11, seed=2)).T.astype(np.int32)
+    found = aurc(confidence, wrong, counts)
+    for r, count in enumerate(counts.T):
+        drawn = np.repeat(np.arange(37), count)
+        assert found[r] == pytest.approx(aurc(confidence[drawn], wrong[drawn])[0])
+        tied = pd.Series(wrong[drawn].astype(float)).groupby(confidence[drawn]).transform("mean").to_numpy()
+        order = np.argsort(-confidence[drawn], kind="stable")
+        assert found[r, 0] == pytest.approx(mean_risk(tied[order])), "a tied row is as wrong as its ties are on average"
+
+
+def test_a_long_curve_is_thinned_to_even_coverages() -> None:
+    rng = np.random.default_rng(0)
+    confidence, wrong = rng.random(1013), rng.random(1013) < 0.2
+    coverage, risk = risk_coverage(confidence, wrong)
+    assert len(coverage) == 100
+    assert coverage[-1] == 1
+    assert risk[-1] == pytest.approx(wrong.mean())
+    first = np.argsort(-confidence)[: round(coverage[0] * 1013)]
+    assert risk[0] == pytest.approx(wrong[first].mean())
+
+
+def test_the_threshold_is_the_lowest_that_keeps_the_risk_and_takes_ties_whole() -> None:
+    confidence = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5])
+    wrong = np.array([False, False, True, False, False, True])
+    assert threshold(confidence, wrong, 0.2) == 0.6, "1 of 5; behind 0.7 it was 1 of 4"
+    assert threshold(confidence, wrong, 0.25) == 0.6
+    assert threshold(confidence, wrong, 0.1) == 0.8
+    assert threshold(confidence, wrong, 0.5) == 0.5
+    assert threshold(confidence, ~wrong, 0.1) == math.inf
+
+
+def test_doubt_is_precise_where_a_probability_is_all_but_one() -> None:
+    small = np.array([1e-9, 2e-9, 2e-9 * (1 + 1e-7)], dtype=np.float32)
+    probs = np.stack([1 - small, small], 1).astype(np.float32)
+    assert (probs[:, 0] == 1).all(), "float32 has lost the difference"
+    found = doubt(probs)
+    assert found[0, 0] == pytest.approx(math.log(1e-9), abs=1e-4)
+    assert found[0, 0] < found[1, 0] == found[2, 0], "and rounding makes none"
+    assert doubt(np.array([[0.25, 0.75]])) == pytest.approx(np.log([[0.75, 0.25]]), abs=1e-5)
+
+
+def test_tables_agree_with_each_other_and_with_the_rows() -> None:
+    test, val = predictions(TIE, 307, seed=1), predictions(TIE, 211, seed=2)
+    curves, scores, tests = abstention(test, val, [0.05, 0.1], 200, 0.95, 0)
+    sets, sizes = conformal(test, val, [0.05, 0.1], 200, 0.95, 0)
+    at = {(r["method"], r["metric"]): r for r in scores}
+    for row in scores:
+        assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
+    for row in tests:
+        assert (
+            row["difference"] == at["attention", row["metric"]]["value"] - at[row["baseline"], row["metric"]]["value"]
+        )
+        assert row["low"] <= row["high"]
+        assert 0 < row["p"] <= 1
+    assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
+    wrong = test.probs[0].argmax(1) != test.y
+    assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
+    kept = threshold(-doubt(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
+    answered = -doubt(test.probs[0]).min(1) >= kept
+    assert at["uniform", "coverage_at_5"]["value"] == answered.mean()
+    assert at["uniform", "risk_at_5"]["value"] == wrong[answered].mean()
+    size = {(r["method"], r["kind"], r["alpha"]): r["size"] for r in sets}
+    for row in sizes:
+        alpha = {"size_at_95": 0.05, "size_at_90": 0.1}[row["metric"]]
+        expected = size["attention", "split", alpha] - size[row["baseline"], "split", alpha]
+        assert row["difference"] == pytest.approx(expected)
+        assert row["low"] <= row["difference"] <= row["high"]
+    found = summary(scores, sets)
+    linear = "linear_temperature"
+    assert found[linear]["aurc"] == at[linear, "aurc"]["value"]
+    assert found[linear]["split_size_at_90"] == size[linear, "split", 0.1]
+    assert all(isinstance(v, float) for of in found.values() for v in of.values())
+
+
+def test_only_what_answers_val_rows_too_is_measured_and_attention_must() -> None:
+    test, val = predictions(TIE, 50, seed=1), predictions({"attention": TIE["attention"]}, 50, seed=2)
+    assert {r["method"] for r in abstention(test, val, [0.1], 100, 0.95, 0)[1]} == {"attention"}
+    with pytest.raises(InputError, match="attention: not among the methods on test and val"):
+        conformal(predictions({"linear": (1.0, 1.0)}, 50), val, [0.1], 100, 0.95, 0)
+
+
+def test_each_method_stands_with_the_calibration_that_val_rows_choose() -> None:
+    """Bare rows of two strengths are out of order until they are calibrated; the test rows prefer what val refuses."""
+    forms = {"prototypes": (2.0, 9.0), "prototypes_isotonic": (2.0, 1.9), "attention": (2.0, 1.9)}
+    forms |= {"attention_vector": (2.0, 9.0), "distance": (2.0, 1.9), "distance_temperature": (2.0, 1.9)}
+    val = predictions(forms, 400, seed=3)
+    place = val.methods.index("distance")
+    val.probs[place + 1] = val.probs[place]
+    test = predictions(forms | {"prototypes": (4.0, 1.9), "attention_vector": (4.0, 1.9)}, 400, seed=4)
+    chosen = {"distance": "distance", "attention": "attention", "prototypes": "prototypes_isotonic"}
+    assert strongest(test, val) == chosen, "and bare where the calibration changes nothing"
+    asked = Predictions(test.rows, test.y, test.probs[:1], test.methods[:1], test.classes)
+    with pytest.raises(InputError, match="attention: not among the methods"):
+        strongest(asked, val)
+    calibrated = tuple({"attention": "attention_isotonic"}.get(name, name) for name in val.methods)
+    test, val = (Predictions(p.rows, p.y, p.probs, calibrated, p.classes) for p in (test, val))
+    for tests in (abstention(test, val, [0.1], 100, 0.95, 0)[2], conformal(test, val, [0.1], 100, 0.95, 0)[1]):
+        assert {r["method"] for r in tests} == {"attention_isotonic"}, "attention is calibrated as its opponents are"
+        assert [r["baseline"] for r in tests][-1] == "prototypes_isotonic"
+
+
+def test_a_copy_is_no_finding_and_a_worse_order_is_one() -> None:
+    made, val = predictions({"attention": (2.0, 2.0)}, 900), predictions({"attention": (2.0, 2.0)}, 100, seed=1)
+    probs = made.probs[0]
+    shuffled = np.where((probs.argmax(1) == made.y)[:, None], 0.5 * probs + 0.1, probs)
+    names = ("attention", "uniform", "distance")
+    test = Predictions(made.rows, made.y, np.stack([probs, probs, shuffled]).astype(np.float32), names, made.classes)
+    both = Predictions(val.rows, val.y, val.probs[[0, 0, 0]], names, val.classes)
+    copy, _, worse, excess = abstention(test, both, [0.1], 300, 0.95, 0)[2]
+    assert (copy["difference"], copy["low"], copy["high"], copy["p"]) == (0, 0, 0, 1)
+    for row in (worse, excess):
+        assert row["high"] < 0
+        assert row["p"] < 0.01
+
+
+def run(strengths: dict, rows: int = 600, seed: int = 1, name: str = "digits") -> Run:
+    test, val = predictions(strengths, rows, seed=seed), predictions(strengths, rows, seed=seed + 100)
+    curves, scores, tests = abstention(test, val, [0.05], 1500, 0.95, 0)
+    sets, sizes = conformal(test, val, [0.05, 0.1], 1500, 0.95, 0)
+    found = zip(TABLES, (curves, scores, tests + sizes, sets), strict=True)
+    return Run(name, seed, {"prepare": {"test": rows}}, {table: pd.DataFrame(of) for table, of in found})
+
+
+def test_the_section_says_what_the_numbers_say() -> None:
+    without = Run("wine", 1, {"prepare": {"test": 30}}, {})
+    names = {"lost": LOSS, "won": TIE | {"attention": (3.0, 2.0)}, "level": TIE | {"attention": TIE["linear"]}}
+    runs = [run(strengths, name=name) for name, strengths in names.items()]
+    found = page.section([*runs, without])
+    assert [part.dataset for part in found.parts] == list(names), "a dataset without the stage is skipped"
+    said = {part.dataset: part.sentence for part in found.parts}
+    assert "Lowest AURC: Attention" in said["won"]
+    assert "It is lower than that of Uniform kNN" in said["won"]
+    assert "Lowest AURC: Attention" not in said["lost"]
+    assert "is higher than that of Uniform kNN" in said["lost"]
+    assert "larger than those of" in said["lost"]
+    assert "Linear head" in said["level"].partition("not shown to differ from")[2]
+    for part in found.parts:
+        assert len(part.pictures) == 2
+        assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+        assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
+        assert all(set(page.TABLES[t]) <= set(runs[0].tables[t].columns) for t in TABLES)
+
+
+def test_several_seeds_are_one_part_and_no_error_is_no_finding() -> None:
+    part = page.section([run(TIE, 200, seed=1), run(TIE, 200, seed=2)]).parts[0]
+    assert "over 2 seeds" in part.sentence
+    easy = page.section([run(dict.fromkeys(TIE, (40.0, 2.0)), 60)]).parts[0]
+    assert easy.sentence.startswith("No method gets a test row wrong")
+    assert len(easy.pictures) == 1, "there is no risk to draw"
+
+
+def test_a_method_is_one_row_where_seeds_choose_other_calibrations() -> None:
+    other = run(TIE, 200, seed=2)
+    for table in other.tables.values():
+        for column in {"method", "baseline"} & set(table):
+            table[column] = table[column].replace({"attention": "attention_vector", "uniform": "uniform_isotonic"})
+    part = page.section([run(TIE, 200, seed=1), other]).parts[0]
+    scores, tests, _ = part.tables
+    names = [str(row[0]) for row in scores.rows]
+    assert len(names) == len(set(names)) == 5
+    assert "Attention/Attention + vector scaling" in names
+    assert "Uniform kNN/Uniform kNN + isotonic" in {row[1] for row in tests.rows}
+    assert all("nan" not in str(cell) for row in scores.rows for cell in row), "each is of two seeds"
+
+
+def test_sets_that_hold_too_few_are_told() -> None:
+    made = run(TIE)
+    sets = made.tables["conformal"]
+    sets.loc[sets["method"] == "linear_temperature", ["coverage", "low", "high"]] = (0.8, 0.75, 0.85)
+    assert "80.0% to" in page.section([made]).parts[0].sentence
+    assert "too few for Linear head + temperature." in page.section([made]).parts[0].sentence

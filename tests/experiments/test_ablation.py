@@ -1,0 +1,300 @@
+"""Variants differ in one part from what they are named after, and the table is the difference they make."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.core.artifacts import TEST
+from attnknn.evaluation.evaluate import compare
+from attnknn.evaluation.paired_tests import TESTED, scores
+from attnknn.experiments import ablation
+from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, READING, ablate, variants
+from attnknn.heads.attention import EVIDENCE, Attention, Distance
+from attnknn.heads.fit import fit_head
+from attnknn.heads.registry import learns_space
+from attnknn.neighbours.search import retrieve
+from attnknn.neighbours.space import Retrieved
+from synthetic import blobs, embedded, fold_parts, neighbourhood
+
+DEFAULT: dict[str, Any] = {
+    "similarity": "bank",
+    "heads": 1,
+    "temperature_bounds": [],
+    "evidence": list(EVIDENCE),
+    "hidden": 8,
+    "self_attention": False,
+    "label_bias": False,
+    "prototypes": True,
+    "move_prototypes": False,
+    "class_correction": False,
+    "learned_prior": True,
+    "dropout": 0.1,
+}
+EVERYTHING = {
+    **DEFAULT,
+    "similarity": "dot",
+    "heads": 4,
+    "temperature_bounds": [0.1, 10.0],
+    "self_attention": True,
+    "label_bias": True,
+    "class_correction": True,
+}
+SOME = {**DEFAULT, "evidence": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
+HEADS = {"default": DEFAULT, "everything": EVERYTHING, "some": SOME, "nothing": dict(NOTHING)}
+# What cannot stand without the other goes with it.
+TOGETHER = {"heads": "similarity", "self_attention": "evidence"}
+
+
+def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+    return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
+
+
+@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
+def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any]) -> None:
+    made = variants(full)
+    assert made["full", "full"] == {**NOTHING, **full}
+    for (group, name), parts in made.items():
+        if group not in ("without", "with"):
+            continue
+        changed = different(parts, made["full", "full"])
+        for follower, leader in TOGETHER.items():
+            if leader in changed:
+                changed.discard(follower)
+        if name == "self_attention" and not full["evidence"]:
+            changed = different(parts, made["full", "full"]) - {"evidence"}
+        assert len(changed) == 1, (group, name, changed)
+
+
+@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
+def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict[str, Any]) -> None:
+    made = variants(full)
+    for part in ("label_bias", "prototypes", "class_correction", "learned_prior", "self_attention"):
+        group = "without" if full[part] else "with"
+        assert made[group, part][part] is not full[part]
+        assert ("with" if full[part] else "without", part) not in made
+    for part in EVIDENCE:
+        if part in full["evidence"]:
+            assert set(made["without", part]["evidence"]) == set(full["evidence"]) - {part}
+        else:
+            assert set(made["with", part]["evidence"]) == {*full["evidence"], part}
+    assert (("without", "all evidence") in made) == bool(full["evidence"])
+    assert (("without", "dropout") in made) == bool(full["dropout"])
+    taken = [name for group, name in made if group == "without"]
+    assert (full["similarity"] in taken) == (full["similarity"] != "bank")
+
+
+@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
+def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
+    alone = {name: parts for (group, name), parts in variants(full).items() if group == "alone"}
+    nothing = alone.pop("temperature")
+    assert nothing == {**full, **NOTHING}
+    switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
+    assert set(alone) == {*EVIDENCE, "all evidence", *switches, "l2", "dot"}, "self-attention needs evidence"
+    for name, parts in alone.items():
+        assert len(different(parts, nothing)) == 1, name
+    for name in EVIDENCE:
+        assert alone[name]["evidence"] == [name]
+
+
+def test_no_two_variants_of_the_default_are_the_same_head() -> None:
+    made = list(variants(DEFAULT).values())
+    assert all(a != b for i, a in enumerate(made) for b in made[:i])
+
+
+@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
+def test_attention_accepts_all_and_starts_each_as_distance_weighting(full: dict[str, Any]) -> None:
+    n = neighbourhood(d=8)
+    expected = Distance(11, 0.7, 0.1)(n)[0]
+    for (_, name), parts in variants(full).items():
+        torch.manual_seed(0)
+        head = Attention(8, 3, 2, 0.7, 0.1, **parts).eval()
+        torch.testing.assert_close(head(n)[0], expected, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_the_configured_head_is_not_changed() -> None:
+    full = {**EVERYTHING, "evidence": list(EVIDENCE)}
+    for parts in variants(full).values():
+        parts["evidence"] = []
+    assert full["evidence"] == list(EVIDENCE)
+    assert NOTHING["evidence"] == []
+
+
+def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures() -> None:
+    historic = variants(DEFAULT)["reference", "historic"]
+    assert different(historic, {**DEFAULT, **NOTHING}) == set(HISTORIC)
+    assert (historic["similarity"], historic["heads"], len(historic["temperature_bounds"])) == ("dot", 4, 2)
+
+
+FITTING: dict[str, Any] = {
+    "kind": "attention",
+    "parts": {**DEFAULT, "evidence": ["gap", "agreement"]},
+    "epochs": 2,
+    "batch_size": 64,
+    "lr": 0.01,
+    "weight_decay": 0.01,
+    "patience": 2,
+    "restarts": 1,
+    "label_smoothing": 0.0,
+    "hard_weight": 1.0,
+    "entropy_weight": 0.0,
+    "calibration_weight": 0.0,
+}
+# Temperatures and priors that are too high leave every head something to learn at once.
+GRIDS: dict[str, Any] = {"ks": [1, 5], "temperatures": [3.0], "priors": [0.3, 0.5], "ridges": [0.1]}
+SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
+Key = tuple[str, int, str]
+
+
+@pytest.fixture(scope="module")
+def spaces() -> list[Retrieved]:
+    main = embedded(blobs(240, dim=8, noise=1.5))
+    parts = fold_parts(main.y, main.part, 2, seed=0)
+    folds = [dataclasses.replace(main, z=np.roll(main.z, 1 + i, axis=1), part=p) for i, p in enumerate(parts)]
+    return [retrieve(e, 15, (3, 15)) for e in (main, *folds)]
+
+
+def run(spaces: list[Retrieved], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
+    table = ablate(spaces, repeats, 12, 15, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
+    assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
+    return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
+
+
+@pytest.fixture(scope="module")
+def table(spaces: list[Retrieved]) -> dict[Key, dict[str, Any]]:
+    return run(spaces, 2)
+
+
+def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, Any]]) -> None:
+    named = {
+        part if group in ("full", "reference") else f"{group} {part}": group
+        for group, part in variants(FITTING["parts"])
+    }
+    named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
+    named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
+    named |= {f"retrieval without {name}": "retrieval" for name in READING} | {"retrieval without dropout": "retrieval"}
+    assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
+    columns = "variant group repeat metric validation value reference difference low high p"
+    for (name, _, _), row in table.items():
+        assert " ".join(row) == columns
+        assert row["group"] == named[name]
+        of_main = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
+        of_group = {"alone": "distance", "retrieval": "retrieval"}
+        assert row["reference"] == of_group.get(named[name], ONE_SPACE if of_main else "full")
+
+
+def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[str, Any]]) -> None:
+    for (_, repeat, metric), row in table.items():
+        expected = row["value"] - table[row["reference"], repeat, metric]["value"]
+        assert row["difference"] == pytest.approx(expected, abs=1e-9)
+        assert row["low"] <= row["high"]
+        assert 0 < row["p"] <= 1
+
+
+def test_validation_is_the_variants_own_nll_on_val_rows(
+    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stopped a head, told again by the table: of all spaces, or of the main one where it learns of that alone."""
+    lowest: list[float] = []
+
+    def seen(on: Any, **settings: Any) -> Any:
+        head, history = fit_head(on, **settings)
+        lowest.append(min(row["val_nll"] for row in history))
+        return head, history
+
+    monkeypatch.setattr(ablation, "fit_head", seen)
+    table = ablate(spaces, 1, 12, 12, FITTING, GRIDS, SCORING, 3, "cpu")
+    fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
+    assert [row["validation"] for row in fitted] == pytest.approx(lowest)
+    assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
+    made = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
+    alone = ablate([spaces[0]], 1, 12, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
+    expected = scores(made.val, SCORING["bins"])
+    for row in alone:
+        if row["variant"] in ("distance", "distance_vector"):
+            assert row["validation"] == expected[row["variant"]][row["metric"]]
+
+
+def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]]) -> None:
+    for repeat in (0, 1):
+        for metric in TESTED:
+            row = table["full", repeat, metric]
+            assert row["difference"] == row["low"] == row["high"] == 0
+            assert row["p"] == 1
+
+
+def test_every_variant_answers_otherwise_than_its_reference(table: dict[Key, dict[str, Any]]) -> None:
+    """What a variant changes, of parts or of the objective, reaches its fit."""
+    same = [
+        (name, repeat) for (name, repeat, metric), row in table.items() if metric == "nll" and not row["difference"]
+    ]
+    of_reader = {name for name, _ in same if name.startswith("retrieval without")}
+    assert len(of_reader) in (0, len(READING) + 1), "all of them where the whole one does not learn in two epochs"
+    assert [key for key in same if key[0] not in of_reader] == [("full", 0), ("full", 1)]
+
+
+def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, Any]]) -> None:
+    for name in ("distance", "distance_vector", "prototypes"):
+        assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]
+    for name in ("full", "without prototypes", "alone temperature", "historic"):
+        assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
+
+
+def test_a_repeat_depends_on_its_seed_alone(spaces: list[Retrieved], table: dict[Key, dict[str, Any]]) -> None:
+    """Nor on how many repeats there are, since each starts from its own seed."""
+    for key, row in run(spaces, 1).items():
+        assert row == table[key]
+
+
+def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
+    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[bool, int]] = []
+
+    def seen(on: Any, **settings: Any) -> Any:
+        assert on[0] is spaces[0]
+        used.append((learns_space(settings["kind"], settings["parts"]), len(on)))
+        return fit_head(on, **{**settings, "epochs": 0})
+
+    monkeypatch.setattr(ablation, "fit_head", seen)
+    run(spaces, 1)
+    assert {folds for of_space, folds in used if of_space} == {1}
+    assert [folds for of_space, folds in used if not of_space].count(1) == 1, "the full head without folds"
+
+
+def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention(
+    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+
+    def seen(on: Any, **settings: Any) -> Any:
+        used.append(settings["kind"])
+        return fit_head(on, **{**settings, "epochs": 0})
+
+    monkeypatch.setattr(ablation, "fit_head", seen)
+    run(spaces, 1, kind="retrieval")
+    readers = 1 + len(READING) + 1  # whole, without each part, and with dropout
+    assert used.count("retrieval") == readers
+    assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + readers + 1, "and without folds"
+
+
+def test_fault_4_test_labels_change_no_fit(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every head of the table learns the same, epoch by epoch, where all test labels are others."""
+    fits: list[tuple[list[dict[str, float]], bytes]] = []
+
+    def seen(on: Any, **settings: Any) -> Any:
+        head, history = fit_head(on, **{**settings, "epochs": 1})
+        fits.append((history, b"".join(t.numpy().tobytes() for t in head.state_dict().values())))
+        return head, history
+
+    monkeypatch.setattr(ablation, "fit_head", seen)
+    e = spaces[0].embeddings
+    y = np.where(e.part == TEST, (e.y + 1) % 3, e.y)
+    other = dataclasses.replace(spaces[0], embeddings=dataclasses.replace(e, y=y))
+    run([spaces[0]], 1)
+    run([other], 1)
+    half = len(fits) // 2
+    assert fits[:half] == fits[half:]
+    assert all(start["val_nll"] != after["val_nll"] for (start, after), _ in fits), "they do learn"

@@ -1,0 +1,174 @@
+"""Wrong labels and rare classes, counted."""
+
+import numpy as np
+import pytest
+
+from attnknn.experiments.corruption import (
+    NOISES,
+    asymmetric_noise,
+    imbalance_conditions,
+    imbalanced,
+    instance_noise,
+    long_tail,
+    noise_conditions,
+    noisy_labels,
+    resemblance,
+    symmetric_noise,
+)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "hit"), [(200, 0.3, 60), (201, 0.6, 121), (10, 0.04, 0), (10, 0.06, 1), (50, 0.0, 0), (50, 1.0, 50)]
+)
+def test_fault_10_noise_hits_a_share_of_the_rows_and_always_another_class(n: int, rate: float, hit: int) -> None:
+    y = np.arange(n) % 4
+    noisy = symmetric_noise(y, rate, 4, rng())
+    assert (noisy != y).sum() == hit
+    assert noisy.min() >= 0
+    assert noisy.max() < 4
+    assert noisy.dtype == y.dtype
+    np.testing.assert_array_equal(y, np.arange(n) % 4, "the labels given stay as they are")
+
+
+def test_each_other_class_is_as_likely() -> None:
+    """Of 30,000 rows of class 2, each of four others gets 7,500 ± 5·√(30,000·¼·¾)."""
+    counts = np.bincount(symmetric_noise(np.full(30_000, 2), 1.0, 5, rng()), minlength=5)
+    assert counts[2] == 0
+    assert (np.abs(counts[[0, 1, 3, 4]] - 7500) < 375).all()
+
+
+def test_rows_are_hit_by_chance_and_not_by_class() -> None:
+    y = np.repeat(np.arange(3), 4000)
+    hits = np.bincount(y[symmetric_noise(y, 0.5, 3, rng()) != y])
+    assert hits.sum() == 6000
+    assert (np.abs(hits - 2000) < 5 * np.sqrt(4000 / 4)).all()
+
+
+def test_two_classes_are_swapped() -> None:
+    y = np.arange(40) % 2
+    np.testing.assert_array_equal(symmetric_noise(y, 1.0, 2, rng()), 1 - y)
+
+
+def test_the_same_generator_gives_the_same_noise() -> None:
+    y = np.arange(100) % 3
+    np.testing.assert_array_equal(symmetric_noise(y, 0.4, 3, rng(5)), symmetric_noise(y, 0.4, 3, rng(5)))
+    assert (symmetric_noise(y, 0.4, 3, rng(5)) != symmetric_noise(y, 0.4, 3, rng(6))).any()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ratio", "kept"),
+    [
+        ([100, 100, 100], 0.01, [100, 10, 1]),
+        ([100, 100, 100, 100, 100], 0.0001, [100, 10, 1, 1, 1]),  # at least 1
+        ([80, 80], 0.25, [80, 20]),
+        ([100, 4, 100], 0.01, [100, 4, 1]),  # no more than there are
+        ([30, 100, 90], 0.25, [30, 50, 25]),  # n₀ is the size of the largest class, not of the first
+        ([50, 20, 7], 1, [50, 20, 7]),
+        ([10, 0, 10], 0.1, [10, 0, 1]),  # a class without rows stays one
+    ],
+)
+def test_long_tail_sizes_follow_the_formula(sizes: list[int], ratio: float, kept: list[int]) -> None:
+    y = rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = long_tail(y, ratio, rng())
+    assert np.bincount(y[rows], minlength=len(sizes)).tolist() == kept
+    assert (np.diff(rows) > 0).all()
+    assert np.bincount(y).tolist() == sizes
+
+
+def test_the_same_generator_keeps_the_same_rows() -> None:
+    y = np.arange(90) % 3
+    np.testing.assert_array_equal(long_tail(y, 0.1, rng(5)), long_tail(y, 0.1, rng(5)))
+    assert not np.array_equal(long_tail(y, 0.1, rng(5)), long_tail(y, 0.1, rng(6)))
+
+
+@pytest.mark.parametrize(("n", "rate", "hit"), [(200, 0.3, 60), (201, 0.45, 90), (50, 0.0, 0)])
+def test_asymmetric_noise_turns_class_c_into_the_next(n: int, rate: float, hit: int) -> None:
+    y = np.arange(n) % 4
+    noisy = asymmetric_noise(y, rate, 4, rng())
+    wrong = noisy != y
+    assert wrong.sum() == hit
+    np.testing.assert_array_equal(noisy[wrong], (y[wrong] + 1) % 4)
+    np.testing.assert_array_equal(y, np.arange(n) % 4, "the labels given stay as they are")
+
+
+def line(n: int = 3000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows on a line from 0 to 3, classes 0, 1, 2 at a unit each, and how near each row lies to their middles."""
+    x = rng(1).uniform(0, 3, n)
+    return x, np.floor(x).astype(int), -np.abs(x[:, None] - [0.5, 1.5, 2.5])
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.4])
+def test_instance_noise_hits_border_rows_most_and_gives_them_the_class_across(rate: float) -> None:
+    x, y, scores = line()
+    noisy = instance_noise(y, rate, scores, rng())
+    wrong = noisy != y
+    assert wrong.sum() == round(rate * len(y))
+    to_border = np.minimum(np.abs(x - 1), np.abs(x - 2))
+    assert wrong[to_border < 0.2].mean() > 2 * wrong[to_border > 0.5].mean()
+    across = np.where(x < 1, 1, np.where(x < 1.5, 0, np.where(x < 2, 2, 1)))
+    np.testing.assert_array_equal(noisy[wrong], across[wrong])
+
+
+def test_instance_noise_without_any_preference_hits_by_chance() -> None:
+    y = np.repeat(np.arange(2), 4000)
+    hits = np.bincount(y[instance_noise(y, 0.5, np.zeros((8000, 2)), rng()) != y])
+    assert hits.sum() == 4000
+    assert (np.abs(hits - 2000) < 5 * np.sqrt(2000 / 4)).all()
+
+
+def test_resemblance_orders_classes_as_the_distance_to_their_means() -> None:
+    x = rng(0).integers(0, 255, size=(60, 1, 3, 5)).astype(np.uint8)
+    y = np.arange(60) % 4
+    means = np.stack([x[y == c].mean(0) for c in range(4)])
+    squares = ((x[:, None].astype(float) - means) ** 2).sum((2, 3, 4))
+    own = (x.astype(float) ** 2).sum((1, 2, 3))
+    np.testing.assert_allclose(own[:, None] - resemblance(x, y, 4), squares, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_every_kind_hits_so_many_rows_and_follows_the_generator(kind: str) -> None:
+    _, y, scores = line(500)
+    first, again, other = (noisy_labels(y, 0.3, 3, kind, scores, rng(seed)) for seed in (5, 5, 6))
+    assert (first != y).sum() == 150
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ratio", "kept"),
+    [
+        ([100, 100, 100, 100], 0.1, [100, 100, 10, 10]),
+        ([100, 100, 100, 100, 100], 0.01, [100, 100, 100, 1, 1]),  # the larger half stays
+        ([40, 100, 5, 60], 0.1, [40, 100, 5, 10]),  # n₀ is the largest, and no more than there are
+        ([50, 20], 0.001, [50, 1]),
+        ([50, 20, 7], 1, [50, 20, 7]),
+    ],
+)
+def test_a_step_leaves_the_last_half_of_the_classes_at_the_ratio(
+    sizes: list[int], ratio: float, kept: list[int]
+) -> None:
+    y = rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = imbalanced(y, ratio, "step", rng())
+    assert np.bincount(y[rows], minlength=len(sizes)).tolist() == kept
+    assert (np.diff(rows) > 0).all()
+
+
+def test_conditions_are_named_and_rate_0_is_there_once() -> None:
+    found = noise_conditions(("symmetric", "asymmetric", "instance"), (0.0, 0.3, 0.6))
+    assert found == {
+        "noise 0.0": ("symmetric", 0.0),
+        "noise 0.3": ("symmetric", 0.3),
+        "noise 0.6": ("symmetric", 0.6),
+        "asymmetric noise 0.3": ("asymmetric", 0.3),
+        "instance noise 0.3": ("instance", 0.3),
+        "instance noise 0.6": ("instance", 0.6),
+    }
+    assert list(noise_conditions(("instance",), (0.0,))) == ["noise 0.0"]
+    assert imbalance_conditions(("long_tail", "step"), (0.1,)) == {
+        "long tail 0.1": ("long_tail", 0.1),
+        "step 0.1": ("step", 0.1),
+    }

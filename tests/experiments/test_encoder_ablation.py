@@ -1,0 +1,77 @@
+"""Encoders beside each other: what is compared, and what the report says of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import InputError
+from attnknn.evaluation import metrics
+from attnknn.evaluation.paired_tests import BESIDE, side_by_side
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from attnknn.report.sections import encoder_ablation as report
+from stages.params import check
+
+SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
+METHODS = ("distance", "attention")
+
+
+def predictions(seed: int, right: float = 0.7, n: int = 400) -> Predictions:
+    """Two methods that are right so often, on rows of a fixed truth."""
+    y = np.arange(n) % 2
+    rng = np.random.default_rng(seed)
+    probs = []
+    for _ in METHODS:
+        p = np.where((rng.random(n) < right) == (y == 1), 0.75, 0.25)
+        probs.append(np.column_stack([1 - p, p]))
+    return Predictions(np.arange(n, dtype=np.int32), y, np.stack(probs).astype(np.float32), METHODS, ("a", "b"))
+
+
+def test_each_source_has_its_scores_and_the_first_less_it() -> None:
+    of = {"configured": predictions(0), "a / b": predictions(1), "other": predictions(2, 0.6)}
+    table = side_by_side(of, (*METHODS, "not there"), SCORING, seed=3)
+    rows = {(r["source"], r["method"], r["metric"]): r for r in table}
+    assert len(rows) == len(table) == 3 * 2 * 3
+    assert all(tuple(row) == BESIDE for row in table)
+    for (source, method, metric), row in rows.items():
+        made = of[source]
+        own = metrics.scores(made.probs[METHODS.index(method)], made.y, 5)[metric]
+        assert row["value"] == pytest.approx(own)
+        if source == "configured":
+            assert row["difference"] is None
+        else:
+            assert row["difference"] == pytest.approx(rows["configured", method, metric]["value"] - own)
+            assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+
+
+def test_other_rows_are_refused() -> None:
+    one = predictions(0)
+    with pytest.raises(InputError, match="other rows"):
+        side_by_side({"a": one, "b": replace(one, y=1 - one.y)}, METHODS, SCORING, 0)
+
+
+@pytest.mark.parametrize(("right", "word"), [(0.5, "better than “other” (+"), (0.95, "worse than “other” (−")])
+def test_the_report_says_which_encoder_is_better(right: float, word: str) -> None:
+    of = {"configured": predictions(0, 0.75, 4000), "other": predictions(1, right, 4000)}
+    table = pd.DataFrame(side_by_side(of, METHODS, SCORING | {"resamples": 2000}, seed=0))
+    run = Run("d", 42, {"prepare": {"test": 4000}}, {report.NAME: table})
+    (part,) = report.section([run, Run("e", 1, {}, {})], Level(0.01, 2000)).parts
+    accuracy = part.sentence.splitlines()[0]
+    assert word in accuracy
+    assert len(part.pictures) == 2
+    assert set(report.TABLES[report.NAME]) == set(table.columns)
+
+
+def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    raw = yaml.safe_load((root / "params.yaml").read_text("utf-8"))
+    (tmp_path / "presets").symlink_to(root / "presets")
+    raw["encoder_ablation"] = {"seeds": [42], "variants": {"wide": {"width": [3]}}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw), "utf-8")
+    with pytest.raises(InputError, match=r"encoder_ablation\.variants\.wide\.width: unknown key"):
+        check(tmp_path / "params.yaml")

@@ -1,0 +1,270 @@
+"""The stages of fields one after the other on a few small images, and what the report says of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.errors import InputError
+from attnknn.encoder.encoder import Encoder
+from attnknn.experiments.fields.latents import MODES, Latents, known_points
+from attnknn.experiments.fields.perceiver import Field
+from attnknn.experiments.fields.representations import ENCODER, PIXELS, representation
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from attnknn.report.sections import field_report as pictures_of
+from attnknn.report.sections import probe as probed
+from import_closure import ROOT
+from stages import field_latents, field_report, finetune_field, probe, train_field
+
+TINY = {"frequencies": 4, "scale": 0.5, "dims": [8, 12], "latents": 3, "heads": 2, "depth": 1, "least": 3, "decoded": 0}
+TINY |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "muon": 0.01, "bf16": False, "compile": False}
+NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "patience": 2, "batch_size": 16}
+NET |= {"lr": 0.003}
+VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Params, a split, an encoder, and all that the stages make of them."""
+    root = tmp_path_factory.mktemp("fields")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    params["train_field"]["sizes"]["small"] = TINY
+    params["probe"]["transformers"]["small"] = NET
+    params["probe"] |= {"resamples": 100, "tsne_rows": 20, "pictures": 2}
+    params["train_attention"]["epochs"] = params["overrides"]["digits"]["train_attention"]["epochs"] = 2
+    params |= {"device": "cpu", "threads": 1}
+    (root / "params.yaml").write_text(yaml.safe_dump(params), "utf-8")
+    (root / "presets").symlink_to(ROOT / "presets")
+    rng, n = np.random.default_rng(0), 200
+    y = np.arange(n) % 2
+    x = rng.integers(0, 120, (n, 1, 6, 7))
+    x[y == 0, :, :3] += 100
+    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), n // 4)
+    Split(x.astype(np.uint8), y.astype(np.int64), part, ("up", "down")).save(root / "split")
+    kept = {"widths": [8], "depth": 1, "embed_dim": 0, "dropout": 0.0, "pretrained": False, "flip_average": False}
+    encoder = Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept)
+    encoder.backbone.whiten(torch.from_numpy(x / 255 - 0.5).float())  # without it every image is embedded alike
+    encoder.save(root / "encoder", bf16=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        split, fields, latents, encoder = (Path(name) for name in ("split", "fields", "latents", "encoder"))
+        for variant in ("full", "sparse", "full_nce"):
+            train_field.main("digits", 3, variant, split, Path("state"), fields / variant)
+        finetune_field.main("digits", 3, split, fields / "sparse", Path("state"), fields / "sparse_nce")
+        field_latents.main("digits", 3, split, fields, latents)
+        probe.main("digits", 3, split, latents, encoder, Path("probe.json"), Path("plots"))
+        field_report.main("digits", 3, split, fields, latents, encoder, Path("plots"))
+    return root
+
+
+def table(root: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(root / "plots" / name / "digits-3.csv", keep_default_na=False, na_values=[""])
+
+
+def test_every_representation_is_read_in_both_modes_by_every_readout(done: Path) -> None:
+    scores = table(done, "probe")
+    asked = {(r["mode"], r["representation"], r["readout"]) for r in scores.to_dict("records")}
+    readouts = ("uniform", "distance", "attention", "linear_probe", "transformer")
+    expected = {(m, r, of) for m in ("full", "sparse") for r in ("pixels", *VARIANTS) for of in readouts}
+    expected |= {(m, "encoder", of) for m in ("full", "sparse") for of in readouts[:-1]}
+    assert asked == expected
+    assert (scores["low"] <= scores["value"] + 1e-9).all()
+    pixels = scores[(scores["representation"] == "pixels") & (scores["metric"] == "accuracy")].set_index("mode")
+    assert pixels.loc["full", "value"].max() > 0.9, "half of the image is brighter in one class"
+    means = json.loads((done / "probe.json").read_text())
+    assert means["full"]["pixels"]["distance"]["accuracy"] in pixels.loc["full", "value"].to_list()
+
+
+def test_the_last_field_goes_on_from_the_sparse_one(done: Path) -> None:
+    histories = {v: json.loads((done / "fields" / v / "trained.json").read_text())["history"] for v in VARIANTS}
+    assert {name: len(of) for name, of in histories.items()} == {"full": 2, "full_nce": 2, "sparse": 2, "sparse_nce": 1}
+    assert [name for name, of in histories.items() if "contrast" in of[0]] == ["full_nce", "sparse_nce"]
+    assert histories["sparse_nce"][0]["mse"] < histories["sparse"][0]["mse"]
+    assert not (done / "state").exists()
+
+
+def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
+    split, told, nets = Split.load(done / "split"), {}, {}
+
+    def recorded(net, x, x_val, **settings) -> list:
+        told[variant], nets[variant, settings["seed"]] = settings, net
+        np.testing.assert_array_equal(x, split.x[split.part == BANK])
+        np.testing.assert_array_equal(x_val, split.x[split.part == VAL])
+        return []
+
+    monkeypatch.setattr("attnknn.experiments.fields.training.train_field", recorded)
+    monkeypatch.chdir(done)
+    for variant in ("full", "sparse", "full_nce"):
+        train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / variant)
+    variant = "sparse_nce"
+    finetune_field.main("digits", 3, Path("split"), Path("fields/sparse"), tmp_path / "state", tmp_path / variant)
+    assert [told[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
+    assert [told[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
+    for rate in ("lr", "muon"):
+        assert told["sparse_nce"][rate] == 0.5 * told["sparse"][rate] == 0.5 * told["full_nce"][rate]
+    assert {told[v]["resume"] for v in VARIANTS} == {tmp_path / "state"}
+    assert (nets["full", 3].config.height, nets["full", 3].config.width) == (6, 7)
+    assert nets["sparse_nce", 3].config == nets["sparse", 3].config
+    variant = "full"
+    train_field.main("digits", 4, variant, Path("split"), tmp_path / "state", tmp_path / variant)
+    for name in ("latents", "positions"):
+        one, other = (getattr(nets["full", seed], name) for seed in (3, 4))
+        assert not torch.equal(one, other), f"another seed, other {name}"
+    assert told["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
+    params = Path("params.yaml").read_text("utf-8")
+    (tmp_path / "params.yaml").write_text(params.replace("sampler: image", "sampler: batch"), "utf-8")
+    (tmp_path / "presets").symlink_to(ROOT / "presets")
+    monkeypatch.chdir(tmp_path)
+    for variant in ("full", "sparse"):
+        train_field.main("digits", 3, variant, done / "split", tmp_path / "state", tmp_path / variant)
+    assert [told[v]["sampler"] for v in ("full", "sparse")] == ["full", "batch"]
+
+
+def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_path, monkeypatch) -> None:
+    """Other values where nothing is known, on rows outside the bank, change only what sees the whole image."""
+    split = Split.load(done / "split")
+    known = np.zeros((200, 42), dtype=bool)
+    np.put_along_axis(known, known_points("sparse", 200, 42, 0.2, 3, seed=3).numpy(), True, axis=1)
+    x = np.where(known.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
+    other = Split(x, split.y, split.part, split.classes)
+    other.save(tmp_path / "split")
+    monkeypatch.chdir(done)
+    field_latents.main("digits", 3, tmp_path / "split", Path("fields"), tmp_path / "latents")
+    rest = split.part != BANK
+    for name in VARIANTS:
+        for mode in MODES:
+            one, again = (Latents.load(root / "latents" / name / mode).tokens for root in (done, tmp_path))
+            assert np.array_equal(one, again) == (mode == "sparse")
+            np.testing.assert_array_equal(one[~rest], again[~rest])
+    encoder = Encoder.load(done / "encoder")[0]
+    places = {"share": 0.2, "least": 3, "patch": 2, "seed": 3}
+    for name, kinds in ((ENCODER, 2), (PIXELS, 2), ("full", 1)):
+        made = [
+            representation(of, root / "latents", name, "sparse", encoder, **places)[0]
+            for of, root in ((split, done), (other, tmp_path))
+        ]
+        assert len(made[0]) == kinds
+        for one, again in zip(*made, strict=True):
+            np.testing.assert_array_equal(one, again)
+        whole = [
+            representation(of, root / "latents", name, "full", encoder, **places)[0][0][rest]
+            for of, root in ((split, done), (other, tmp_path))
+        ]
+        assert np.abs(whole[0] - whole[1]).max() > 0.01, "and the whole image makes a difference"
+
+
+def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
+    split, psnr = Split.load(done / "split"), table(done, "field_psnr")
+    test, bank = (split.x[split.part == of] / 255 for of in (TEST, BANK))
+    expected = -10 * np.log10(np.square(test - bank.mean(0)).mean())
+    own = psnr.query("mode == 'full' and source == 'mean image' and baseline.isna()")["value"].item()
+    assert own == pytest.approx(expected, abs=1e-4)
+
+
+def test_psnr_pictures_and_places_are_there(done: Path) -> None:
+    psnr = table(done, "field_psnr")
+    own = psnr[psnr["baseline"].isna()]
+    assert set(own["source"]) == {"mean image", "nearest point", "nearest images", *VARIANTS}
+    for baseline in ("nearest point", "nearest images"):
+        assert set(psnr.loc[psnr["baseline"] == baseline, "mode"]) == {"sparse"}
+    columns = json.loads((done / "plots/field_pictures/digits-3/pictures.json").read_text())["columns"]
+    picture = Image.open(done / "plots/field_pictures/digits-3/reconstructions.png")
+    assert picture.size == (len(columns) * (7 + 2), 2 * (6 + 2))
+    assert columns[:2] == ["full:image", "full:mean image"]
+    places = table(done, "field_tsne")
+    assert places.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
+
+
+def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(done)
+    train_field.main("digits", 3, "sparse", Path("split"), tmp_path / "state", tmp_path / "fields" / "sparse")
+    field_latents.main("digits", 3, Path("split"), tmp_path / "fields", tmp_path / "latents")
+    for mode in ("full", "sparse"):
+        one, other = (root / "latents" / "sparse" / mode / "tokens.npy" for root in (done, tmp_path))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_rows_that_are_no_images_go_through_with_nothing(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(done)
+    digits = Split.load(Path("split"))
+    x = np.asarray(digits.x).reshape(200, -1).astype(np.float32)
+    Split(x, digits.y, digits.part, digits.classes, tuple(map(str, range(x.shape[1])))).save(tmp_path / "split")
+    fields, latents, plots = tmp_path / "fields", tmp_path / "latents", tmp_path / "plots"
+    train_field.main("digits", 3, "sparse", tmp_path / "split", tmp_path / "state", fields / "sparse")
+    finetune_field.main("digits", 3, tmp_path / "split", fields / "sparse", tmp_path / "state", fields / "sparse_nce")
+    field_latents.main("digits", 3, tmp_path / "split", fields, latents)
+    probe.main("digits", 3, tmp_path / "split", latents, Path("encoder"), tmp_path / "probe.json", plots)
+    field_report.main("digits", 3, tmp_path / "split", fields, latents, Path("encoder"), plots)
+    assert "no field sparse: these rows are no images" in capsys.readouterr().out
+    for name, of in {**probed.TABLES, **pictures_of.TABLES}.items():
+        (line,) = (plots / name / "digits-3.csv").read_text().splitlines()
+        assert set(of) <= set(line.split(","))
+
+
+def run(root: Path) -> Run:
+    tables = {name: table(root, name) for name in (*probed.TABLES, *pictures_of.TABLES)}
+    return Run("digits", 3, {"prepare": {"test": 50}}, tables)
+
+
+def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> None:
+    made = run(done)
+    (part,) = probed.section([made, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
+    lines = part.sentence.splitlines()
+    assert lines[0].startswith("With the whole image known, the best neighbours without labels are those of ")
+    assert sum(line.startswith("Contrastive training (the loss, augmented views, ") for line in lines) == 2
+    order = next(line for line in lines if line.startswith("Metric structure against separability"))
+    assert order.count("ρ ") == 2
+    assert "of 5 representations chance alone orders so" in order
+    assert [t.name for t in part.tables] == ["probe_accuracy", "agreement", "probe_nll", "probe_pairs"]
+    assert len(part.pictures) == 2
+    (part,) = pictures_of.section([made], done / "plots").parts
+    assert part.sentence.startswith("PSNR of test images, known as a whole, above that of the mean image: field, whole")
+    (psnr,) = part.tables
+    row = next(row for row in psnr.rows if row[0] == "field, whole images")
+    own = table(done, "field_psnr").query("mode == 'full' and source == 'full' and baseline.isna()").iloc[0]
+    assert row[1].value == f"{own['value']:.2f}"
+    assert row[1].around == f"{own['low']:.2f} … {own['high']:.2f}"
+    assert len(part.pictures) == 4
+    for _, png in part.pictures:
+        assert png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "word"),
+    [
+        (0.2, 1.0, 0.017, "linear probe agree ("),
+        (-1.0, -0.2, 0.017, "contradict each other ("),
+        (-0.5, 0.5, 0.017, "are not shown to agree"),
+        (0.2, 1.0, 0.083, "are not shown to agree"),
+    ],
+)
+def test_orders_are_called_what_interval_and_test_say(done: Path, low: float, high: float, p: float, word: str) -> None:
+    made = run(done)
+    made.tables["probe_agreement"] = made.tables["probe_agreement"].assign(low=low, high=high, p=p)
+    (part,) = probed.section([made], Level(0.01, 100)).parts
+    order = next(line for line in part.sentence.splitlines() if line.startswith("Metric structure"))
+    assert order.count(word) == 2
+
+
+def test_what_cannot_be_trained_or_read_is_told_in_one_line(done: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(done)
+    for variant in ("sparse_nce", "bogus"):
+        with pytest.raises(InputError, match=f"variant: {variant}; give one of full, sparse, full_nce"):
+            train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / "out")
+    with pytest.raises(InputError, match=r"nowhere: no such folder; run `dvc repro`"):
+        field_latents.main("digits", 3, Path("split"), Path("nowhere"), tmp_path / "out")
+    field = Field.load(Path("fields/full/field"))[0]
+    with torch.no_grad():
+        field.latents[0, 0] = torch.nan
+    field.save(tmp_path / "field")
+    with pytest.raises(InputError, match="field: weights and configuration do not fit \\(NaN or infinite values\\)"):
+        Field.load(tmp_path / "field")

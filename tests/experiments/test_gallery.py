@@ -1,0 +1,215 @@
+"""Which neighbours decided: the weights are the head's own, the cases the ones they are said to be."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, Split
+from attnknn.core.errors import InputError
+from attnknn.core.files import write_json
+from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
+from attnknn.experiments.gallery import decisions, gallery, pick_cases, readable_values
+from attnknn.experiments.tsne import tsne_table
+from attnknn.heads.attention import Attention, Distance, Uniform
+from attnknn.neighbours.space import NEEDS, Retrieved
+from attnknn.neighbours.statistics import gather_evidence
+from attnknn.report.results import Run
+from attnknn.report.sections import explain as report
+from synthetic import blobs, embedded, pictures, retrieved
+from synthetic_results import TIE, predictions
+
+K = 7
+
+
+def answered(data: Retrieved, heads: Mapping[str, object]) -> Predictions:
+    """What heads say of the test rows."""
+    rows = data.embeddings.rows(TEST)
+    probs = np.stack([head(data.around(rows, K, NEEDS))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
+    return Predictions(rows.astype(np.int32), data.embeddings.y[rows], probs, tuple(heads), data.embeddings.classes)
+
+
+@pytest.fixture(scope="module")
+def table() -> tuple[Split, Retrieved]:
+    split = blobs(240, noise=1.6)
+    return split, retrieved(embedded(split), k=11)
+
+
+def learned(data: Retrieved) -> Attention:
+    """An attention head with prototypes and evidence, whose null neighbours have weight of their own."""
+    torch.manual_seed(0)
+    head = Attention(
+        data.embeddings.z.shape[1], 3, 2, temperature=0.3, prior=0.1, evidence=["distance", "agreement"], hidden=4
+    )
+    with torch.no_grad():
+        head.draw_in.weight.normal_()
+    return head.eval()
+
+
+def test_the_deciding_neighbour_is_named() -> None:
+    """Row 0 lies on row 2 and far from row 3; under distance weighting row 2 has σ(2/τ) of what the prior leaves."""
+    z = np.array([[0.0], [5.0], [0.0], [np.sqrt(2)], [9.0]], dtype=np.float32)
+    part = np.array([TEST, FIT, BANK, BANK, VAL], dtype=np.int8)
+    e = Embeddings(z, np.array([0, 0, 0, 1, 1]), part, ("cat", "dog"))
+    ids = np.array([[2, 3], [3, 2], [3, -1], [2, -1], [3, 2]], dtype=np.int32)
+    near = np.where(ids >= 0, -((z - z[ids.clip(0), 0]) ** 2), -np.inf).astype(np.float32)
+    n = Neighbours(np.arange(5, dtype=np.int32), ids, near, "l2")
+    data = Retrieved(e, n, gather_evidence(e, n, (1,)))
+    (of,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([0]), 2, 2)
+    first = 0.9 / (1 + np.exp(-2))
+    assert of.ids.tolist() == [2, 3]
+    np.testing.assert_allclose(of.weights, [first, 0.9 - first], rtol=1e-5)
+    np.testing.assert_allclose(of.others, [0.4, 0.4], rtol=1e-5)
+    assert of.null == pytest.approx(0.1, abs=1e-6)
+    np.testing.assert_allclose(of.probs, [first + 0.05, 0.95 - first], rtol=1e-5)
+    (missing,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([2]), 2, 2)
+    assert missing.ids.tolist() == [3], "a neighbour that is not there is not shown"
+
+
+def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, Retrieved]) -> None:
+    _, data = table
+    rows = data.embeddings.rows(TEST)
+    for d in decisions(learned(data), Distance(K, 0.3, 0.1), data, rows, K, 3):
+        assert (np.diff(d.weights) <= 0).all()
+        assert d.weights.sum() + d.rest + d.null == pytest.approx(1, abs=1e-5)
+        assert d.weights.min() >= d.rest / (K - 3) - 1e-6, "the heaviest are shown"
+        assert len(d.ids) == 3
+        assert d.null > 0
+        assert (data.embeddings.part[d.ids] == BANK).all()
+
+
+def test_cases_are_what_their_kind_says() -> None:
+    of = predictions(TIE, 200, seed=4)
+    probs, y = of.probs[0], of.y
+    hard = np.random.default_rng(0).integers(0, 5, 200) / 5
+    picked = pick_cases(probs, y, hard, 4)
+    confidence, wrong = probs.max(1), probs.argmax(1) != y
+    assert picked["wrong"].tolist() == sorted(np.flatnonzero(wrong), key=lambda i: -confidence[i])[:4]
+    left = np.setdiff1d(np.arange(200), picked["wrong"])
+    assert picked["uncertain"].tolist() == sorted(left, key=lambda i: confidence[i])[:4]
+    left = np.setdiff1d(left, picked["uncertain"])
+    assert (hard[picked["hard"]] == hard[left].max()).all()
+    assert not wrong[picked["right"]].any()
+    assert len(set(y[picked["right"]])) == 4, "a class has its second turn when all had their first"
+    together = np.concatenate(list(picked.values()))
+    assert len(set(together)) == len(together) == 16
+
+
+def test_without_errors_and_without_disagreement_those_kinds_are_empty() -> None:
+    y = np.arange(6) % 3
+    picked = pick_cases(np.eye(3)[y] * 0.7 + 0.1, y, np.zeros(6), 2)
+    assert {kind: len(found) for kind, found in picked.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
+
+
+def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, Retrieved]) -> None:
+    split, data = table
+    head = learned(data)
+    found, strips = gallery(
+        split, data, head, Distance(K, 0.3, 0.1), answered(data, {"attention": head}), K, 3, 4, "attention"
+    )
+    assert not strips
+    assert not found["images"]
+    for case in found["cases"]:
+        rows = [case["row"], *(n["row"] for n in case["neighbours"])]
+        at = [split.features.index(name) for name in case["features"]]
+        expected = [[f"{v:.2f}".replace("-", "−") for v in split.x[row, at]] for row in rows]
+        assert case["values"] == expected
+        gaps = np.abs(split.x[rows[1:]] - split.x[rows[0]]).mean(0)
+        assert at == np.argsort(-gaps).tolist(), "the feature that differs most comes first"
+        assert [n["class"] for n in case["neighbours"]] == [split.classes[split.y[i]] for i in rows[1:]]
+        assert case["actual"] == split.classes[split.y[case["row"]]]
+        assert split.part[case["row"]] == TEST
+        labels = split.y[data.neighbours.of(np.array([case["row"]]), K)[0][0]]
+        assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
+
+
+def test_an_image_strip_is_the_query_and_its_neighbours() -> None:
+    split = pictures(96)
+    flat = split.x.reshape(96, -1).astype(np.float32)
+    data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
+    head = Distance(K, 0.3, 0.1)
+    found, strips = gallery(split, data, head, head, answered(data, {"attention": head}), K, 2, 4)
+    assert found["images"]
+    assert len(strips) == len(found["cases"]) > 0
+    for case in found["cases"]:
+        rows = [case["row"], *(n["row"] for n in case["neighbours"])]
+        tiles = np.split(strips[case["picture"]], 5, axis=1)
+        for tile, row in zip(tiles, rows, strict=True):
+            np.testing.assert_array_equal(tile, split.x[row, 0])
+    colour = replace(split, x=np.repeat(split.x, 3, axis=1))
+    _, strips = gallery(colour, data, head, head, answered(data, {"attention": head}), K, 2, 4)
+    assert next(iter(strips.values())).shape == (8, 8 * 5, 3)
+
+
+def test_one_hot_columns_read_as_the_category_they_were() -> None:
+    x = np.array([[0.5, 1, 0, 0], [-1.5, 0, 1, 0], [0.5, 0, 0, 0]], dtype=np.float32)
+    names, values = readable_values(x, ("age", "work = home", "work = a = b", "ratio = x/y"))
+    assert set(names) == {"age", "work", "work = a", "ratio"}, "a category may hold the sign itself"
+    names, values = readable_values(x[:, :3], ("age", "work = home", "work = away"))
+    assert names == ["age", "work"]
+    assert values == [["0.50", "home"], ["−1.50", "away"], ["0.50", "(none)"]]
+    names, _ = readable_values(np.array([[0.2], [0.4]], dtype=np.float32), ("ratio = x/y",))
+    assert names == ["ratio = x/y"], "a number's own name stays whole"
+
+
+def made_run(root: Path, split: Split, data: Retrieved, seed: int = 1) -> Run:
+    """What the stage writes, of one head beside another."""
+    heads = {"attention": learned(data), "distance_vector": Distance(K, 0.3, 0.1)}
+    of = answered(data, heads)
+    found, strips = gallery(split, data, *heads.values(), of, K, 2, 4)
+    folder = root / "gallery" / f"made-{seed}"
+    write_json(folder / "gallery.json", found)
+    for name, strip in strips.items():
+        Image.fromarray(strip).save(folder / name)
+    tables = {
+        "confusion": confusion(of, of.methods),
+        "confusion_paired": confusion_tests(of, *of.methods),
+        "tsne": tsne_table(data, of, 30, 5.0, 0),
+    }
+    for name, rows in tables.items():
+        assert not rows or tuple(rows[0]) == report.TABLES[name]
+    frames = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
+    return Run("made", seed, {"prepare": {"test": 40}, "explain": shared_errors(of, of.methods)}, frames)
+
+
+def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Retrieved], tmp_path: Path) -> None:
+    run = made_run(tmp_path, *table)
+    counts = run.tables["confusion"]
+    wrong = counts[(counts["method"] == "attention") & (counts["actual"] != counts["predicted"])]["count"].sum()
+    (part,) = report.section([run], tmp_path).parts
+    assert part.sentence.startswith(f"Attention gets {wrong} of 40 test rows wrong.")
+    assert "No single mistake is shown" in part.sentence
+    assert len(part.pictures) == 2 + 8
+    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    assert max(int.from_bytes(png[16:20], "big") for _, png in part.pictures) <= 3.4 * 160 + 1
+    assert sum(len(png) for _, png in part.pictures) < 600 * 1024
+    for of in part.tables:
+        assert all(len(row) in (1, len(of.head)) for row in of.rows)
+    (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
+    assert part.sentence.startswith(f"Attention gets {2 * wrong} of 80 test rows over 2 seeds wrong.")
+
+
+def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, Retrieved], tmp_path: Path) -> None:
+    run = made_run(tmp_path, *table)
+    paired = run.tables["confusion_paired"].copy()
+    paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]
+    (part,) = report.section([replace(run, tables={**run.tables, "confusion_paired": paired})], tmp_path).parts
+    assert "One mistake differs in frequency" in part.sentence
+    assert "40 against 2, p < .001" in part.sentence
+
+
+def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    split = pictures(96)
+    flat = split.x.reshape(96, -1).astype(np.float32)
+    data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
+    run = made_run(tmp_path, split, data)
+    assert len(report.section([run], tmp_path).parts[0].pictures) > 2
+    next((tmp_path / "gallery/made-1").glob("*.png")).unlink()
+    with pytest.raises(InputError, match="dvc repro --force explain@made-1"):
+        report.section([run], tmp_path)
+    assert report.section([replace(run, tables={})], tmp_path).parts == []

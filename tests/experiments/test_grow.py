@@ -1,0 +1,77 @@
+"""A memory that grows: what is searched, what stays as it was, and what is said of it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.evaluation.evaluate import compare
+from attnknn.evaluation.paired_tests import side_by_side
+from attnknn.neighbours.search import grown, retrieve
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from attnknn.report.sections import grow as report
+from tests.data import blobs, embedded
+
+K = 12
+GRIDS = {
+    "ks": [1, 5, K],
+    "temperatures": [0.1, 1.0],
+    "priors": [0.01, 0.1],
+    "ridges": [0.1],
+    "calibrations": ("vector",),
+}
+
+
+@pytest.fixture(scope="module")
+def spaces():
+    e = embedded(blobs(noise=1.5))
+    return retrieve(e, K, [5]), grown(e, K, [5])
+
+
+def test_all_rows_but_the_test_rows_are_in_it(spaces):
+    bank, more = spaces
+    e = bank.embeddings
+    rows = e.rows(TEST)
+    ids = more.neighbours.of(rows, K)[0]
+    known = np.flatnonzero(e.part != TEST)
+    oracle = known[
+        torch.cdist(torch.from_numpy(e.z[rows]), torch.from_numpy(e.z[known])).topk(K, largest=False).indices
+    ]
+    assert (ids == oracle).mean() > 0.99
+    assert {BANK, FIT, VAL} == set(e.part[ids].ravel().tolist())
+    assert (bank.embeddings.part[bank.neighbours.of(rows, K)[0]] == BANK).all()
+    assert (more.evidence.agreement[e.part == FIT] > 0).any()
+
+
+def test_it_answers_test_rows_and_tunes_nothing(spaces):
+    bank, more = spaces
+    alone = compare([bank], {}, K, **GRIDS)
+    found = compare([bank], {}, K, **GRIDS, memory=more)
+    assert found.tuned == alone.tuned
+    np.testing.assert_array_equal(found.val.probs, alone.val.probs)
+    place = found.test.methods.index("linear")
+    np.testing.assert_array_equal(found.test.probs[place], alone.test.probs[place])
+    assert not np.array_equal(found.test.probs[0], alone.test.probs[0])
+    k, prior = (found.tuned["uniform"][name] for name in ("k", "prior"))
+    e = bank.embeddings
+    votes = np.eye(3)[e.y[more.neighbours.of(e.rows(TEST), K)[0][:, :k]]].mean(1)
+    shares = np.bincount(e.y[e.part != TEST]) / (e.part != TEST).sum()
+    np.testing.assert_allclose(found.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
+
+
+def test_the_report_says_what_it_brings(spaces):
+    bank, more = spaces
+    of = {name: compare([bank], {}, K, **GRIDS, memory=m).test for name, m in (("grown", more), ("bank", None))}
+    for made in of.values():
+        names = tuple("attention" if name == "uniform" else name for name in made.methods)
+        object.__setattr__(made, "methods", names)
+    table = pd.DataFrame(
+        side_by_side(of, ("attention", "distance"), {"bins": 5, "resamples": 200, "confidence": 0.9}, 0)
+    )
+    sizes = {"test": 50, "fit": 50, "val": 50, "bank": 150}
+    run = Run("d", 1, {"prepare": sizes}, {report.NAME: table})
+    (part,) = report.section([run], Level(0.01, 200)).parts
+    assert part.sentence.startswith("100 more rows beside 150. Attention: accuracy ")
+    assert {row[0] for row in part.tables[0].rows if len(row) > 1} == {"Accuracy", "NLL", "ECE"}

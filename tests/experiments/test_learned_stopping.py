@@ -1,0 +1,119 @@
+"""Learned stopping: shares that are shares, a gradient that is one, and never a loss on val."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from scipy.special import expit
+
+from attnknn.experiments.learned_stopping import FEATURES, Stopping, features, fit_stopping, log_shares, loss, mixed
+
+KS = (3, 7, 20)
+START = np.array([-2.0, 0, 0, 0, 0])
+
+
+def answered(n: int = 211, steps: int = 3, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Made-up probabilities (n, steps, classes) after each step, and true classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=n)
+    logits = rng.normal(size=(n, steps, classes)) + 1.5 * np.eye(classes)[y][:, None]
+    probs = np.exp(logits)
+    return (probs / probs.sum(2, keepdims=True)).astype(np.float32), y
+
+
+def noisy_or_late(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose first answer is sure and right, but its last wrong; and rows whose first knows nothing."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    early = rng.random(n) < 0.5
+    right, wrong, none = np.array([0.97, 0.03]), np.array([0.1, 0.9]), np.array([0.5, 0.5])
+    probs = np.where(early[:, None, None], np.stack([right, wrong]), np.stack([none, right]))
+    return np.where(y[:, None, None] == 0, probs, probs[:, :, ::-1]).astype(np.float32), y
+
+
+def nll(probs: np.ndarray, y: np.ndarray) -> float:
+    return -float(np.log(probs[np.arange(len(y)), y]).mean())
+
+
+def test_shares_of_three_steps_by_hand() -> None:
+    logits = np.log(np.array([[0.25 / 0.75, 0.6 / 0.4]]))
+    np.testing.assert_allclose(np.exp(log_shares(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
+
+
+def test_shares_sum_to_one_however_sure_the_stop() -> None:
+    logits = np.random.default_rng(0).normal(size=(97, 4)) * 300
+    shares = np.exp(log_shares(logits))
+    assert np.isfinite(log_shares(logits)).all()
+    np.testing.assert_allclose(shares.sum(1), 1)
+    probs, _ = answered()
+    for stop in (Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), Stopping(KS, None, 1)):
+        np.testing.assert_allclose(stop.shares(probs).sum(1), 1)
+        np.testing.assert_allclose(mixed(stop.shares(probs), probs).sum(1), 1, rtol=1e-5)
+
+
+def test_features_by_hand() -> None:
+    probs = np.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]])
+    found = dict(zip(FEATURES, features(probs, KS)[0].T, strict=True))
+    np.testing.assert_allclose(found["constant"], [1, 1])
+    np.testing.assert_allclose(found["entropy"], [1.5 * np.log(2) / np.log(3), 0])
+    np.testing.assert_allclose(found["highest"], [0.5, 1])
+    np.testing.assert_allclose(found["lead"], [0.25, 1])
+    np.testing.assert_allclose(found["log_k"], np.log([3 / 20, 7 / 20]))
+
+
+def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
+    probs, y = answered()
+    seen, voted = features(probs, KS), np.log(probs[np.arange(len(y)), :, y].astype(np.float64))
+    w = np.array([-0.7, 1.1, 0.4, -2.0, 0.8])
+    value, _ = loss(w, seen, voted, 0.3, START)
+    chance = expit(seen @ w)  # an oracle that loops
+    total = 0.0
+    for row in range(len(y)):
+        left, p = 1.0, 0.0
+        for step in range(len(KS) - 1):
+            p += left * chance[row, step] * probs[row, step, y[row]]
+            left *= 1 - chance[row, step]
+        total -= np.log(p + left * probs[row, -1, y[row]])
+    assert value == pytest.approx(total / len(y) + 0.3 * ((w - START) ** 2).sum())
+
+    given = seen, voted, 0.3, START
+    assert check_grad(lambda at: loss(at, *given)[0], lambda at: loss(at, *given)[1], w) < 1e-5
+
+
+def test_always_the_largest_k_is_that_k_to_the_bit() -> None:
+    probs, _ = answered()
+    np.testing.assert_array_equal(mixed(Stopping(KS, None).shares(probs), probs), probs[:, -1])
+
+
+def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
+    """Also where fit rows lead astray: there the first step is right, and on val the last."""
+    (fit, y_fit), (val, y_val) = noisy_or_late(), noisy_or_late(seed=1)
+    for usual in (3, 20):
+        for of_val in (val, val[:, ::-1]):
+            stop = fit_stopping(fit, y_fit, of_val, y_val, (3, 20), usual, [1e-4, 1.0])
+            found = nll(mixed(stop.shares(of_val), of_val), y_val)
+            assert found <= min(nll(of_val[:, -1], y_val), nll(of_val[:, (3, 20).index(usual)], y_val)) + 1e-6
+
+
+def test_it_stops_where_the_votes_suffice() -> None:
+    (fit, y_fit), (val, y_val), (test, y) = noisy_or_late(), noisy_or_late(seed=1), noisy_or_late(seed=2)
+    stop = fit_stopping(fit, y_fit, val, y_val, (3, 20), 20, [1e-5])
+    assert stop.weights is not None
+    assert stop.ridge == 1e-5
+    early = test[:, 0].max(1) > 0.9
+    assert stop.shares(test)[early, 0].min() > 0.8
+    assert stop.shares(test)[~early, 0].max() < 0.2
+    assert nll(mixed(stop.shares(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
+
+
+def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
+    probs, y = answered(steps=1)
+    same = np.repeat(probs, 3, 1)
+    stop = fit_stopping(same, y, same, y, KS, 7, [0.01])
+    assert stop.weights is None
+    assert stop.ks[stop.always] == 7
+
+
+def test_one_k_is_that_k() -> None:
+    probs, y = answered(steps=1)
+    stop = fit_stopping(probs, y, probs, y, [20], 20, [0.01])
+    np.testing.assert_array_equal(mixed(stop.shares(probs), probs), probs[:, 0])

@@ -1,0 +1,100 @@
+"""Other classifiers of tables: tuned on val, read once on test, and the same as scikit-learn alone gives."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.core.errors import InputError
+from attnknn.evaluation.paired_tests import PEERS
+from attnknn.experiments import peers
+from tests.data import blobs, pictures
+
+INSTALLED = ["raw-uniform", "raw-distance", "logistic", "forest", "boosting"]
+
+
+def test_every_method_has_a_name_that_is_scored():
+    assert tuple(peers.PEERS) == PEERS
+    assert all("_" not in name for name in PEERS)  # what follows one is a calibration
+
+
+def test_all_answer_with_probabilities_for_test_and_val_rows():
+    split = blobs()
+    test, val, chosen = peers.answers(split, INSTALLED, 2, seed=0, threads=1)
+    for found, part in ((test, TEST), (val, VAL)):
+        np.testing.assert_array_equal(found.rows, split.rows(part))
+        np.testing.assert_array_equal(found.y, split.y[split.rows(part)])
+        assert found.methods == tuple(INSTALLED)
+    assert list(chosen) == INSTALLED
+    assert (test.probs.argmax(2) == test.y).mean(1).min() > 0.6
+
+
+def test_they_learn_from_bank_and_fit_rows_by_the_settings_that_are_best_on_val():
+    split = blobs()
+    test, _, chosen = peers.answers(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
+    known = (split.part == BANK) | (split.part == FIT)
+    x, y, val = split.x, split.y, split.part == VAL
+
+    shares = np.bincount(y[known]) / known.sum()
+
+    def score(model, prior):
+        probs = (1 - prior) * model.fit(x[known], y[known]).predict_proba(x[val]) + prior * shares
+        return -sum(np.log(p[c]) for p, c in zip(probs, y[val], strict=True))
+
+    priors = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
+    regressions = {(c, e): score(LogisticRegression(C=c, max_iter=2000), e) for c in (1.0, 0.1, 10.0) for e in priors}
+    neighbours = {(k, e): score(KNeighborsClassifier(k), e) for k in (1, 3, 5) for e in priors}
+    (c, of_c), (k, of_k) = (min(found, key=found.get) for found in (regressions, neighbours))
+    assert chosen == {"raw-uniform": {"n_neighbors": k, "prior": of_k}, "logistic": {"C": c, "prior": of_c}}
+    alone = KNeighborsClassifier(k).fit(x[known], y[known]).predict_proba(x[split.part == TEST])
+    np.testing.assert_allclose(test.probs[0], (1 - of_k) * alone + of_k * shares, atol=1e-6)
+
+
+def test_refit_learns_from_val_rows_too_once_all_is_chosen():
+    split = blobs()
+    once, on_val, chosen = peers.answers(split, ["raw-uniform"], 3, seed=0, threads=1)
+    test, val, again = peers.answers(split, ["raw-uniform"], 3, seed=0, threads=1, refit=True)
+    assert again == chosen
+    np.testing.assert_array_equal(val.probs, on_val.probs)
+    assert not np.array_equal(test.probs, once.probs)
+    known = split.part != TEST
+    alone = KNeighborsClassifier(chosen["raw-uniform"]["n_neighbors"]).fit(split.x[known], split.y[known])
+    votes = test.probs[0].argmax(1) == alone.predict(split.x[split.part == TEST])
+    assert votes.mean() > 0.95
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_labels_of_test_rows_change_nothing(name):
+    split = blobs()
+    y = split.y.copy()
+    y[split.part == TEST] = y[split.part == TEST][::-1]
+    one, other = (peers.answers(of, [name], 2, seed=0, threads=1) for of in (split, dataclasses.replace(split, y=y)))
+    np.testing.assert_array_equal(one[0].probs, other[0].probs)
+    assert one[2] == other[2]
+
+
+def test_what_cannot_be_asked_is_one_line(monkeypatch):
+    with pytest.raises(InputError, match=r"^peers\.methods: svm unknown; there are raw-uniform, "):
+        peers.answers(blobs(), ["svm"], 1, 0, 1)
+    monkeypatch.setitem(sys.modules, "catboost", None)
+    with pytest.raises(InputError, match=r"^peers\.methods: catboost is not installed; run `pip install catboost`, or"):
+        peers.answers(blobs(), ["catboost"], 1, 0, 1)
+    with pytest.raises(InputError, match="images"):
+        peers.answers(pictures(), ["forest"], 1, 0, 1)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 4, 5, 9, 13, 30])
+def test_only_settings_that_make_the_same_forest_are_left_out(columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, columns)), np.arange(40) % 2
+    grid = peers.PEERS["forest"][1]
+    made = [RandomForestClassifier(3, random_state=0, **settings).fit(x, y) for settings in grid]
+    counts = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in made]
+    assert peers.distinct(grid, columns) == [grid[counts.index(one)] for one in dict.fromkeys(counts)]
+    others = peers.PEERS["boosting"][1]
+    assert peers.distinct(others, columns) == others

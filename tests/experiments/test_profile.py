@@ -1,0 +1,269 @@
+"""What indexes and heads cost: on the rows of the dataset, warmed up and repeated; and what the report says of it."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn.core.artifacts import BANK, TEST, Embeddings
+from attnknn.evaluation.paired_tests import Table
+from attnknn.experiments import profile
+from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes, recall, rounds
+from attnknn.heads.attention import Distance, Uniform
+from attnknn.index.bank import Bank
+from attnknn.report.results import Run
+from attnknn.report.sections import profile as report
+from synthetic import blobs, embedded, retrieved
+
+HNSW = {"hnsw_m": 8, "ef_construction": 40, "ef_search": 100}
+IVF = {"ivf_nlist": 16, "ivf_nprobe": 16}
+HEADS = {"uniform": Uniform(5, 0.01), "distance": Distance(12, 0.3, 0.01)}
+
+
+def data(n: int = 600, noise: float = 1.0) -> Embeddings:
+    return embedded(blobs(n, noise=noise))
+
+
+def of(table: Table, name: str, quantity: str) -> dict[str, float]:
+    rows = [r for r in table if name in (r.get("index"), r.get("head")) and r["quantity"] == quantity]
+    assert len(rows) == 1, (name, quantity)
+    return rows[0]
+
+
+def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = data()
+    built, searched = [], Counter()
+    true_build, true_search = profile.build, Bank.search
+
+    def build(z: np.ndarray, ids: np.ndarray, **settings: Any) -> Bank:
+        np.testing.assert_array_equal(z, e.z[e.rows(BANK)])
+        np.testing.assert_array_equal(ids, e.rows(BANK))
+        built.append(settings["kind"])
+        return true_build(z, ids, **settings)
+
+    def search(self: Bank, queries: np.ndarray, k: int, **more: Any) -> Any:
+        among = e.z[e.rows(TEST)]
+        assert (queries[:, None] == among).all(2).any(1).all()
+        if len(queries) > 1:
+            np.testing.assert_array_equal(queries, among)
+        searched[len(queries)] += 1
+        return true_search(self, queries, k, **more)
+
+    monkeypatch.setattr(profile, "build", build)
+    monkeypatch.setattr(Bank, "search", search)
+    profile_indexes(e, 12, "l2", HNSW, IVF, repeats=2, singles=7, seed=0)
+    assert built == ["flat", "flat", "hnsw", "ivf"]
+    assert searched == {100: 4 * (1 + 2), 1: 4 * 7 * (1 + 2)}, "each index once to warm up, and twice"
+
+
+def test_rounds_warm_up_and_take_turns() -> None:
+    called: list[str] = []
+
+    def call(name: str) -> int:
+        called.append(name)
+        return len(called)
+
+    found = rounds({name: partial(call, name) for name in "abc"}, 3)
+    assert "".join(called) == "abcbcacababc", "none is always first"
+    assert found == {"a": [6, 8, 10], "b": [4, 9, 11], "c": [5, 7, 12]}
+
+
+def test_speed_is_told_against_the_fastest_exact_index_of_the_same_round() -> None:
+    """Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median."""
+    taken = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
+    rows = {row["index"]: row for row in profile._times_as_fast("speedup", taken, ["a", "b"])}
+    assert {name: (r["low"], r["value"], r["high"]) for name, r in rows.items()} == {
+        "a": (0.5, 0.75, 6.0),
+        "b": (1.0, 1.0, 1.0),
+        "c": (1.0, 3.0, 4.0),
+    }
+
+
+def test_recall_by_hand_with_ties_and_missing_ones() -> None:
+    """Of the first 2 of 3: a tie with the second counts, what is further or missing does not."""
+    exact = np.array([[-1.0, -2.0, -2.0], [-1.0, -2.0, -3.0]])
+    found = np.array([[-2.0, -2.0, -5.0], [-1.0, -3.0, -np.inf]])
+    assert recall(exact, exact, 2) == 1
+    assert recall(found, exact, 2) == 3 / 4
+    assert recall(found, exact, 3) == 4 / 6
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_exact_search_recalls_everything_and_costs_are_positive(metric: str) -> None:
+    table, found = profile_indexes(data(), 12, metric, HNSW, IVF, repeats=2, singles=5, seed=0)
+    for index in ("flat_l2", "flat_ip"):
+        assert of(table, index, "recall_at_10")["value"] == of(table, index, "recall_at_k")["value"] == 1
+        assert of(table, index, "exact")["value"] == 1
+    for index, near in found.items():
+        assert near.metric == metric
+        np.testing.assert_array_equal(near.rows, data().rows(TEST))
+        for quantity in ("build_s", "memory_mib", "batched_ms", "index_ms", "single_p50_ms", "single_p99_ms"):
+            row = of(table, index, quantity)
+            assert 0 < row["low"] <= row["value"] <= row["high"]
+        assert of(table, index, "index_ms")["value"] < of(table, index, "batched_ms")["value"]
+    assert of(table, "ivf", "nlist")["value"] == 300 // 39
+
+
+def test_neighbours_of_every_index_are_ordered_by_the_similarity_that_heads_go_by() -> None:
+    """Vectors of unlike lengths: inner product finds other neighbours than L2, and recall says so."""
+    e = data()
+    e = replace(e, z=e.z * np.random.default_rng(0).uniform(0.5, 3, size=(len(e.z), 1)).astype(np.float32))
+    table, found = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=2, seed=0)
+    assert of(table, "flat_l2", "recall_at_k")["value"] == 1
+    assert of(table, "flat_ip", "recall_at_k")["value"] < 0.9
+    assert [of(table, index, "exact")["value"] for index in ("flat_l2", "flat_ip")] == [1, 0]
+    assert of(table, "flat_l2", "batched_speedup")["low"] == of(table, "flat_l2", "single_speedup")["high"] == 1
+    ids, sims = found["flat_ip"].ids, found["flat_ip"].sims
+    np.testing.assert_allclose(sims, -((e.z[e.rows(TEST)][:, None] - e.z[ids]) ** 2).sum(2), rtol=1e-4)
+    assert (np.diff(sims) <= 0).all()
+
+
+def test_recall_falls_where_an_index_looks_hardly_anywhere() -> None:
+    e = data(1200, noise=30.0)
+    hnsw, ivf = {"hnsw_m": 2, "ef_construction": 2, "ef_search": 1}, {"ivf_nlist": 16, "ivf_nprobe": 1}
+    table, found = profile_indexes(e, 12, "l2", hnsw, ivf, repeats=1, singles=2, seed=0)
+    for index in ("hnsw", "ivf"):
+        assert of(table, index, "recall_at_10")["value"] < 0.9
+    space = retrieved(e)
+    rows = accuracy_lost(space, found, HEADS, 12, 10, 100, 0.95, seed=0)
+    assert any(r["difference"] != 0 for r in rows if r["index"] == "ivf")
+
+
+def test_accuracy_lost_is_none_by_the_true_neighbours_and_told_by_worse_ones() -> None:
+    space = retrieved(data(1200))
+    e = space.embeddings
+    true = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=1, seed=0)[1]["flat_l2"]
+    wrong = replace(true, ids=np.random.default_rng(0).choice(e.rows(BANK), true.ids.shape).astype(np.int32))
+    rows = accuracy_lost(space, {"flat_l2": true, "hnsw": true, "ivf": wrong}, HEADS, 12, 10, 200, 0.95, seed=0)
+    assert {(r["index"], r["method"]) for r in rows} == {(i, m) for i in ("hnsw", "ivf") for m in HEADS}
+    for r in rows:
+        if r["index"] == "hnsw":
+            assert r["difference"] == r["low"] == r["high"] == 0
+            assert r["p"] == 1
+        elif r["metric"] == "accuracy":
+            assert r["high"] < -0.1
+            assert r["p"] < 1e-6
+            assert r["test"] == "McNemar"
+
+
+def test_heads_are_timed_on_the_test_rows_round_by_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = retrieved(data(240))
+    asked: Counter[tuple[str, int]] = Counter()
+    true = profile.classify
+
+    def classify(head: Any, of: Any, rows: np.ndarray, k: int, device: str) -> np.ndarray:
+        assert np.isin(rows, space.embeddings.rows(TEST)).all()
+        asked[type(head).__name__, len(rows)] += 1
+        return true(head, of, rows, k, device)
+
+    monkeypatch.setattr(profile, "classify", classify)
+    table = profile_heads(space, HEADS, 12, repeats=2, singles=3, seed=0)
+    assert asked == {(name, n): times * 3 for name in ("Uniform", "Distance") for n, times in ((40, 1), (1, 3))}
+    assert of(table, "distance", "over_distance_ms") == {
+        **{"head": "distance", "quantity": "over_distance_ms"},
+        **{"value": 0, "low": 0, "high": 0},
+    }
+    assert of(table, "uniform", "single_p99_ms")["low"] > 0
+
+
+def test_the_machine_is_told() -> None:
+    told = machine()
+    assert set(told) == {"processor", "cores", "load", "system", "python", "faiss", "numpy", "torch"}
+    assert all(told.values())
+    assert told["numpy"] == np.__version__
+
+
+def run(seed: int = 42, **changes: Any) -> Run:
+    """Made-up tables: exact search takes 1 ms, HNSW a tenth, IVF a fifth, distance .01 and attention .05 more."""
+    given = {"hnsw": 10.0, "ivf": 5.0, "hnsw_alone": 10.0, "ivf_alone": 5.0, "spread": 0.05}
+    given |= {"recall": 0.995, "lost": 0.0, "p": 1.0, "over": 0.05, "load": "0.5"} | changes
+    rows, lost = [], []
+    for index in ("flat_l2", "flat_ip", "hnsw", "ivf"):
+        exact = index.startswith("flat")
+        found = 1.0 if exact else given["recall"]
+        fast = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or given[index]
+        alone = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or given[f"{index}_alone"]
+        values = {"build_s": 0.01 if exact else 9.01, "memory_mib": 20.0, "batched_ms": 2.0, "index_ms": 1 / fast}
+        values |= {"single_p50_ms": 3 / alone, "single_p99_ms": 5 / alone, "batched_speedup": fast}
+        values |= {"single_speedup": alone, "recall_at_10": found, "recall_at_k": found, "exact": float(exact)}
+        for quantity, value in (values | ({"nlist": 29, "nprobe": 16} if index == "ivf" else {})).items():
+            wide = given["spread"] * value if quantity.endswith(("_ms", "_speedup")) else 0
+            rows.append([index, quantity, value, value - wide, value + wide])
+        for method in ("uniform", "distance", "attention") if index != "flat_l2" else ():
+            d = -given["lost"] if index == "hnsw" and method == "attention" else 0.0
+            p = given["p"] if d else 1.0
+            lost.append([index, method, "accuracy", 0.9 + d, d, d - 0.002, d + 0.002, 100, p, "McNemar"])
+    heads = []
+    for head, over in (("uniform", 0.0), ("distance", 0.0), ("attention", given["over"])):
+        for quantity, value in {"batched_ms": 0.01 + over, "single_p50_ms": 0.1, "single_p99_ms": 0.2}.items():
+            heads.append([head, quantity, value, value, value])
+        heads.append([head, "over_distance_ms", over, over - 0.01, over + 0.01])
+    about = [["bank_rows", "40000"], ["k", "50"], ["cores", "2"], ["load", given["load"]]]
+    tables = {"profile": rows, "profile_heads": heads, "profile_paired": lost, "profile_about": about}
+    return Run("mine", seed, {}, {n: pd.DataFrame(t, columns=pd.Index(report.TABLES[n])) for n, t in tables.items()})
+
+
+def sentence(run: Run) -> str:
+    return report.sentence([run])
+
+
+def test_the_report_says_what_pays() -> None:
+    text = sentence(run())
+    assert "Exact search among 40,000 bank rows takes the index 1.00 ms (Flat L2; 0.950 … 1.05)" in text
+    # 9 s more of building over .9 ms saved a query
+    said = "In a batch approximate indexes pay: HNSW is 10.0 times as fast (9.50 … 10.5) at recall 0.9950, built in "
+    assert f"{said}9.01 s, which 10,000 queries pay back" in text
+    # … and over 2.7 ms
+    assert "For a query alone approximate indexes pay: HNSW" in text
+    assert "3,334 queries pay back" in text
+    assert "Attention adds 0.0500 ms to a query in a batch beside the 0.0100 ms" in text
+    assert "2.50 % of the exact search" in text
+    assert "rough" not in text
+
+
+def test_what_pays_in_one_use_need_not_in_the_other() -> None:
+    """Batched times are the index's own: the same whole batch, 2 ms for all here, hides none of them."""
+    text = sentence(run(hnsw=1.2, ivf=0.9))
+    assert "In a batch no approximate index pays: HNSW is 1.20 times as fast (1.14 … 1.26) at recall 0.9950" in text
+    assert "IVF is 0.900 times as fast (0.855 … 0.945) at recall 0.9950, no faster" in text
+    assert "For a query alone approximate indexes pay: HNSW is 10.0" in text
+    other = sentence(run(hnsw_alone=1.2, ivf_alone=0.9))
+    assert "In a batch approximate indexes pay" in other
+    assert "For a query alone no approximate index pays" in other
+
+
+def test_the_report_can_say_that_nothing_pays_and_why() -> None:
+    assert "at recall 0.9800, which finds too few" in sentence(run(recall=0.98))
+    assert sentence(run(recall=0.98)).count("no approximate index pays") == 2
+    wide = sentence(run(hnsw=1.9, ivf=0.5, spread=0.5))
+    assert "HNSW is 1.90 times as fast (0.950 … 2.85) at recall 0.9950, no faster as far as the rounds show" in wide
+    assert "at recall 0.9950, less than 1.5" in sentence(run(hnsw=1.25))
+    lossy = sentence(run(lost=0.05, p=1e-6))
+    assert "an approximate index pays: IVF" in lossy
+    assert "and loses accuracy (Attention)" in lossy
+    assert "loses accuracy" not in sentence(run(lost=0.05, p=0.2)), "a difference that is not shown is no loss"
+    assert "Attention takes no longer" in sentence(run(over=0.005))
+    assert "other work to do" in sentence(run(load="7.5"))
+
+
+def test_the_section_has_pictures_tables_and_several_seeds_and_skips_who_has_none() -> None:
+    bare = Run("bare", 42, {}, {})
+    found = report.section([bare, run(), run(43, hnsw=6.0)])
+    (part,) = found.parts
+    assert part.dataset == "mine"
+    assert "over 2 seeds" in part.sentence
+    assert "HNSW is 8.00 times as fast (5.70 … 10.5)" in part.sentence
+    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    assert len(part.pictures) == 2
+    for table in part.tables:
+        assert {len(row) for row in table.rows} == {len(table.head)}
+    assert report.section([bare]).parts == []
+
+
+def test_numbers_are_short() -> None:
+    expected = {0.0: "0.00", 0.01234: "0.0123", 9.876: "9.88", 1234.5: "1234", -0.5: "−0.500"}
+    assert {value: report.short(value) for value in expected} == expected

@@ -1,0 +1,244 @@
+"""Heads and baselines under conditions of the memory: what the tables say, and what they must not depend on."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import TEST, VAL
+from attnknn.evaluation.calibration import KINDS
+from attnknn.evaluation.evaluate import Compared
+from attnknn.evaluation.metrics import METRICS
+from attnknn.evaluation.paired_tests import TESTED, UNDER_CONDITIONS, pairs, scores
+from attnknn.experiments import refit
+from attnknn.experiments.corruption import with_imbalance, with_noise
+from attnknn.experiments.refit import fit_and_compare, under_conditions
+from attnknn.heads.attention import Attention
+from attnknn.neighbours.search import retrieve
+from attnknn.neighbours.space import Retrieved
+from synthetic import blobs, embedded, fold_parts
+
+SETTINGS: dict[str, Any] = {
+    "k_train": 12,
+    "k_eval": 15,
+    "fitting": {
+        "kind": "attention",
+        "parts": {"evidence": ["gap", "agreement"], "prototypes": True},
+        "epochs": 4,
+        "batch_size": 64,
+        "lr": 0.02,
+        "weight_decay": 0.01,
+        "patience": 4,
+        "restarts": 1,
+        "label_smoothing": 0.0,
+        "hard_weight": 1.0,
+        "entropy_weight": 0.0,
+        "calibration_weight": 0.0,
+    },
+    "grids": {"ks": [1, 5], "temperatures": [0.2, 1.0], "priors": [0.03, 0.1], "ridges": [0.1]},
+    "device": "cpu",
+}
+BASES = ("uniform", "distance", "attention", "prototypes", "linear")
+METHODS = (*BASES, *(f"{base}_{kind}" for base in BASES for kind in KINDS))
+SHOTS = ("many", "medium", "few")
+SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
+
+
+@pytest.fixture(scope="module")
+def spaces() -> list[Retrieved]:
+    main = embedded(blobs(240, noise=1.5))
+    parts = fold_parts(main.y, main.part, 2, seed=0)
+    folds = [dataclasses.replace(main, z=np.roll(main.z, 1 + i, axis=1), part=p) for i, p in enumerate(parts)]
+    return [retrieve(e, 20, (3, 20)) for e in (main, *folds)]
+
+
+def run(spaces: Sequence[Retrieved], repeats: int = 2, seed: int = 3) -> Any:
+    conditions = {
+        "noise 0.3": partial(with_noise, spaces, 0.3),
+        "long tail 0.01": partial(with_imbalance, spaces, 0.01),
+    }
+    return under_conditions(conditions, repeats, SCORING, seed, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def found(spaces: list[Retrieved]) -> Any:
+    return run(spaces)
+
+
+def test_columns(found: Any) -> None:
+    means, tables = found
+    assert list(means) == ["noise 0.3", "long tail 0.01"]
+    where = ["condition", "repeat", "method"]
+    assert {name: list(rows[0]) for name, rows in tables.items()} == {
+        "intervals": [*where, "metric", "value", "low", "high"],
+        "paired": [*where, "baseline", "metric", "difference", "low", "high", "errors", "p", "test"],
+        "validation": [*where, "metric", "value"],
+    }
+    for of in means.values():
+        assert set(of) == set(METHODS)
+        assert all(list(metrics) == [*METRICS, *SHOTS] for metrics in of.values())
+
+
+def test_each_condition_repeat_method_and_metric_has_one_row(found: Any) -> None:
+    _, tables = found
+    for name, of in (("intervals", (*UNDER_CONDITIONS, *SHOTS)), ("validation", TESTED)):
+        keys = [(r["condition"], r["repeat"], r["method"], r["metric"]) for r in tables[name]]
+        expected = {(c, r, m, t) for c in found[0] for r in (0, 1) for m in METHODS for t in of}
+        assert len(keys) == len(expected)
+        assert set(keys) == expected
+    keys = [(r["condition"], r["repeat"], r["method"], r["baseline"], r["metric"]) for r in tables["paired"]]
+    expected = {(c, r, *pair, t) for c in found[0] for r in (0, 1) for pair in pairs(METHODS) for t in TESTED}
+    assert len(keys) == len(expected)
+    assert set(keys) == expected
+
+
+def test_means_are_those_of_the_values_of_the_intervals(found: Any) -> None:
+    means, tables = found
+    for condition, of in means.items():
+        for method in of:
+            for metric in TESTED:
+                at = {"condition": condition, "method": method, "metric": metric}
+                values = [row["value"] for row in tables["intervals"] if at.items() <= row.items()]
+                assert len(values) == 2
+                assert of[method][metric] == pytest.approx(sum(values) / 2)
+
+
+def test_differences_are_those_of_the_values_and_intervals_hold_them(found: Any) -> None:
+    _, tables = found
+    value = {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in tables["intervals"]}
+    with_ends = [row for row in tables["intervals"] if row["metric"] not in SHOTS]
+    assert all(row["low"] - 1e-9 <= row["value"] <= row["high"] + 1e-9 for row in with_ends)
+    for row in tables["paired"]:
+        at = row["condition"], row["repeat"]
+        expected = value[*at, row["method"], row["metric"]] - value[*at, row["baseline"], row["metric"]]
+        assert row["difference"] == pytest.approx(expected)
+        assert 0 < row["p"] <= 1
+
+
+def test_repeats_have_another_memory_each(found: Any) -> None:
+    """Also the baselines differ, which have no weights to start from, so the memory does."""
+    value = {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in found[1]["intervals"]}
+    for condition in found[0]:
+        for method in ("distance", "attention"):
+            assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
+
+
+def test_repeats_have_another_head_each(spaces: list[Retrieved]) -> None:
+    """Under a memory that stays the same, attention differs from repeat to repeat, and the baselines do not."""
+    _, tables = under_conditions({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)
+    value = {(r["repeat"], r["method"]): r["value"] for r in tables["intervals"] if r["metric"] == "nll"}
+    assert value[0, "attention"] != value[1, "attention"]
+    for method in ("uniform", "distance", "distance_vector", "linear_temperature"):
+        assert value[0, method] == value[1, method]
+
+
+def test_the_seed_decides(spaces: list[Retrieved], found: Any) -> None:
+    """The first of one repeat is the first of two, to the last digit."""
+    for name, rows in run(spaces, repeats=1)[1].items():
+        assert rows == [row for row in found[1][name] if row["repeat"] == 0]
+    other = {(r["method"], r["metric"]): r["value"] for r in run(spaces, 1, seed=4)[1]["intervals"]}
+    first = {(r["method"], r["metric"]): r["value"] for r in found[1]["intervals"] if r["repeat"] == 0}
+    assert other["attention", "nll"] != first["attention", "nll"]
+    assert other["uniform", "nll"] != first["uniform", "nll"]
+
+
+def test_progress_is_told_of_every_head(spaces: list[Retrieved]) -> None:
+    told: list[str] = []
+    under_conditions({"a": lambda _: spaces[:1], "b": lambda _: spaces[:1]}, 2, SCORING, 3, told.append, **SETTINGS)
+    assert told == ["a", "a", "b", "b"]
+
+
+def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(spaces: list[Retrieved]) -> None:
+    def relabelled(one: Retrieved, rows: np.ndarray) -> Retrieved:
+        y = np.array(one.embeddings.y)
+        y[rows] = (y[rows] + 1) % 3
+        return dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, y=y))
+
+    rows = spaces[0].embeddings.rows(TEST)
+    others = [relabelled(one, rows) for one in spaces]
+    for make in (partial(with_noise, rate=0.3), partial(with_imbalance, ratio=0.1)):
+        a, b = (fit_and_compare(make(of, rng=np.random.default_rng(0)), seed=3, **SETTINGS) for of in (spaces, others))
+        np.testing.assert_array_equal(a.test.probs, b.test.probs)
+        np.testing.assert_array_equal(a.val.probs, b.val.probs)
+        assert a.tuned == b.tuned
+        assert (a.test.y != b.test.y).all()
+
+
+def test_queries_keep_their_labels_under_noise(spaces: list[Retrieved]) -> None:
+    """Fault 10: what is scored is the true class, of all test rows, whatever the memory says."""
+    main = spaces[0].embeddings
+    made = fit_and_compare(with_noise(spaces, 0.6, np.random.default_rng(0)), seed=3, **SETTINGS)
+    np.testing.assert_array_equal(made.test.y, main.y[main.rows(TEST)])
+    np.testing.assert_array_equal(made.test.rows, main.rows(TEST))
+    assert len(made.val.y) == sum(len(one.embeddings.rows(VAL)) for one in spaces)
+
+
+def test_k_shrinks_with_the_bank(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer rows left than k_train and k_eval, every method gets by with what the smallest bank has stored."""
+    made = with_imbalance(spaces, 0.01, np.random.default_rng(0))
+    stored = min(one.neighbours.ids.shape[1] for one in made)
+    assert stored < 30
+    asked: dict[str, Any] = {}
+
+    def seen(*args: Any, **settings: Any) -> Any:
+        asked.update({"k_train": settings["k_train"]})
+        return fit_head(*args, **settings)
+
+    def compared(of: Any, heads: Any, k_eval: int, **settings: Any) -> Compared:
+        asked.update({"k_eval": k_eval, "heads": heads})
+        return compare(of, heads, k_eval, **settings)
+
+    fit_head, compare = refit.fit_head, refit.compare
+    monkeypatch.setattr(refit, "fit_head", seen)
+    monkeypatch.setattr(refit, "compare", compared)
+    fit_and_compare(made, seed=0, **{**SETTINGS, "k_train": 30, "k_eval": 64})
+    assert (asked["k_train"], asked["k_eval"]) == (stored, stored)
+    assert set(asked["heads"]) == {"attention", "prototypes"}
+    alone = asked["heads"]["prototypes"]
+    assert isinstance(alone, Attention)
+    assert not alone.neighbours
+    fit_and_compare(made, seed=0, **{**SETTINGS, "k_train": 4, "k_eval": 5})
+    assert (asked["k_train"], asked["k_eval"]) == (4, 5)
+
+
+def test_validation_values_are_those_of_the_val_rows(spaces: list[Retrieved]) -> None:
+    _, tables = under_conditions({"clean": lambda _: spaces[:1]}, 1, SCORING, 3, **SETTINGS)
+    made = fit_and_compare(spaces[:1], seed=301, **SETTINGS)
+    expected = scores(made.val, SCORING["bins"])
+    for row in tables["validation"]:
+        assert row["value"] == expected[row["method"]][row["metric"]]
+    assert expected != scores(made.test, SCORING["bins"])
+
+
+def test_without_a_linear_head(spaces: list[Retrieved]) -> None:
+    bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
+    means, tables = under_conditions({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
+    expected = {name for name in METHODS if not name.startswith("linear")}
+    assert set(means["clean"]) == expected
+    assert {row["baseline"] for row in tables["paired"]} == expected - {"attention"}
+
+
+def test_noise_costs_what_it_must(spaces: list[Retrieved]) -> None:
+    """A memory of labels that are all wrong, of two classes, is worse than a clean one for uniform votes."""
+    one = spaces[0]
+    two = dataclasses.replace(one.embeddings, y=one.embeddings.y % 2, classes=("a", "b"), logits=None)
+    space = [retrieve(two, 20, (3, 20))]
+    conditions = {f"noise {rate}": partial(with_noise, space, rate) for rate in (0.0, 1.0)}
+    means, _ = under_conditions(conditions, 1, SCORING, 3, **SETTINGS)
+    assert means["noise 1.0"]["uniform"]["nll"] > means["noise 0.0"]["uniform"]["nll"]
+
+
+def test_processes_change_nothing_but_the_order_of_sums(spaces: list[Retrieved]) -> None:
+    """Every cell is made from its own seeds, so it does not matter where, nor which was made before."""
+    conditions = {"noise 0.3": partial(with_noise, spaces, 0.3), "noise 0.1": partial(with_noise, spaces, 0.1)}
+    one, two = (under_conditions(conditions, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
+    for name in one:
+        assert [list(row)[:4] for row in one[name]] == [list(row)[:4] for row in two[name]]
+        close = [
+            ("value" in a and a["value"], "value" in b and b["value"])
+            for a, b in zip(one[name], two[name], strict=True)
+        ]
+        np.testing.assert_allclose(*np.array(close, dtype=float).T, atol=2e-3)

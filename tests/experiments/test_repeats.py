@@ -1,0 +1,96 @@
+"""Scores over repeated splits, by hand and against scipy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import InputError
+from attnknn.experiments.repeats import COLUMNS, PAIRED, over_splits, resampled
+from attnknn.report.results import OF_SPLITS, SPLITS_PAIRED, Run
+from attnknn.report.sections import splits as section
+
+
+def predictions(seed, lift=0.0, n=30):
+    """Attention that is right more often by `lift`, and two others."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    probs = []
+    for right in (0.6 + lift, 0.6, 0.6):
+        hit = rng.random(n) < right
+        p = np.where(hit == (y == 1), 0.8, 0.2)
+        probs.append(np.column_stack([1 - p, p]))
+    stacked = np.stack(probs).astype(np.float32)
+    return Predictions(np.arange(n, dtype=np.int32), y, stacked, ("attention", "distance", "forest"), ("a", "b"))
+
+
+def test_without_shared_rows_it_is_the_t_test():
+    x = np.random.default_rng(0).normal(0.4, 1, 12)
+    found = resampled(x, 0.0, 0.95)
+    oracle = stats.ttest_1samp(x, 0.0)
+    interval = oracle.confidence_interval(0.95)
+    np.testing.assert_allclose(found, [x.mean(), x.std(ddof=1), interval.low, interval.high, oracle.pvalue])
+
+
+def test_shared_rows_make_it_less_certain_by_hand():
+    # Mean 2, sd 1; error √(1/3 + 1/4) = .7638; t = 2.6186 of 2 degrees.
+    found = resampled([1.0, 2.0, 3.0], 0.25, 0.95)
+    assert found.mean == 2
+    assert found.p == pytest.approx(2 * stats.t.sf(2 / np.sqrt(1 / 3 + 1 / 4), 2))
+    assert found.high - 2 == pytest.approx(4.30265 * np.sqrt(7 / 12), rel=1e-5)
+    assert resampled([0.5, 0.5], 0.25, 0.95) == (0.5, 0, 0.5, 0.5, 0.0)
+    assert resampled([0.0, 0.0], 0.25, 0.95).p == 1.0
+
+
+def test_means_and_differences_over_the_splits():
+    of = {seed: predictions(seed) for seed in range(4)}
+    table, paired = over_splits(of, rows=150, bins=5, confidence=0.9)
+    hits = np.array([(p.probs.argmax(2) == p.y).mean(1) for p in of.values()])
+    rows = {(r["method"], r["metric"]): r for r in table}
+    assert list(table[0]) == list(COLUMNS)
+    assert list(paired[0]) == list(PAIRED)
+    assert rows["forest", "accuracy"]["value"] == pytest.approx(hits[:, 2].mean())
+    assert rows["forest", "accuracy"]["sd"] == pytest.approx(hits[:, 2].std(ddof=1))
+    (move,) = [r for r in paired if (r["baseline"], r["metric"]) == ("distance", "accuracy")]
+    right = resampled(hits[:, 0] - hits[:, 1], 30 / 120, 0.9)
+    np.testing.assert_allclose([move[k] for k in ("difference", "sd", "low", "high", "p")], right)
+    assert {r["baseline"] for r in paired} == {"distance", "forest"}
+    assert {r["method"] for r in paired} == {"attention"}
+    with pytest.raises(InputError, match="splits: 1; give two or more"):
+        over_splits({0: of[0]}, 150, 5, 0.9)
+
+
+def test_the_mean_over_folds_is_compared_with_all_as_well():
+    of = {}
+    for seed in range(4):
+        one = predictions(seed)
+        of[seed] = replace(one, probs=one.probs[[0, 1, 2, 2]], methods=(*one.methods[:2], "attention-folds", "forest"))
+    table, paired = over_splits(of, 150, 5, 0.9)
+    assert [r["method"] for r in table[::3]] == ["distance", "attention", "attention-folds", "forest"]
+    rows = {(r["method"], r["baseline"]): r["difference"] for r in paired if r["metric"] == "nll"}
+    assert len(rows) == 6
+    assert rows["attention-folds", "forest"] == 0
+    assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
+    run = Run("d", 42, {}, {OF_SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    (part,) = section.section([run], 0.01).parts
+    assert "Accuracy of attention, mean over folds: " in part.sentence
+    assert [t.name for t in part.tables] == ["means", "differences-attention", "differences-attention-folds"]
+
+
+@pytest.mark.parametrize(
+    ("lift", "said"), [(0.35, "better than"), (-0.5, "worse than"), (0.0, "not clearly different")]
+)
+def test_the_section_says_what_the_numbers_say(lift, said):
+    of = {seed: predictions(seed, lift, n=400) for seed in range(10)}
+    table, paired = over_splits(of, rows=20_000, bins=5, confidence=0.95)
+    run = Run("d", 42, {}, {OF_SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    made = section.section([Run("e", 1, {}, {}), run], 0.01)
+    (part,) = made.parts
+    first = part.sentence.splitlines()[0]
+    assert first.startswith("Accuracy of attention: ")
+    assert said in first
+    assert "over 10 splits" in first
+    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)

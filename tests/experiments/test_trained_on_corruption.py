@@ -1,0 +1,319 @@
+"""Trained on corrupted rows: who sees which labels, who is compared with whom, and what the report says of it."""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
+from attnknn.core.files import read_json
+from attnknn.evaluation.metrics import shot_accuracy
+from attnknn.experiments.corruption import NOISES, with_noise, with_rare_classes, with_wrong_labels
+from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, noise_pairs, under_imbalance, under_noise
+from attnknn.neighbours.space import Retrieved
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from attnknn.report.sections import imbalance_trained, noise_trained
+from stages import train_cnn, train_noise
+from stages.params import read_params
+from synthetic import blobs, embedded, pictures, retrieved
+
+PARTS = {
+    "similarity": "bank", "heads": 1, "temperature_bounds": [], "evidence": ["agreement"], "hidden": 4,
+    "self_attention": False, "label_bias": False, "prototypes": False, "move_prototypes": False,
+    "class_correction": False, "learned_prior": True, "dropout": 0.0,
+}  # fmt: skip
+FITTING = {
+    "kind": "attention", "epochs": 2, "batch_size": 64, "lr": 0.01, "weight_decay": 0.0, "patience": 5, "restarts": 1,
+    "label_smoothing": 0.0, "hard_weight": 1.0, "entropy_weight": 0.0, "calibration_weight": 0.0, "parts": PARTS,
+}  # fmt: skip
+GRIDS = {"ks": [5, 20], "temperatures": [0.1, 1.0], "priors": [0.01, 0.3], "ridges": [0.01, 10.0]}
+SETTINGS: dict[str, Any] = {"k_train": 20, "k_eval": 20, "fitting": FITTING, "grids": GRIDS, "device": "cpu"}
+SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize("make", [blobs, pictures])
+def test_fault_10_labels_are_wrong_wherever_anything_is_learned_and_test_labels_stay(kind: str, make: Any) -> None:
+    split = make()
+    noisy = with_wrong_labels(split, 0.4, kind, rng())
+    for part in (BANK, FIT, VAL):
+        rows = split.rows(part)
+        assert (noisy.y[rows] != split.y[rows]).sum() == round(0.4 * len(rows))
+    np.testing.assert_array_equal(noisy.y[split.rows(TEST)], split.y[split.rows(TEST)])
+    np.testing.assert_array_equal(noisy.x, split.x)
+    np.testing.assert_array_equal(noisy.part, split.part)
+
+
+def test_rare_classes_fall_off_in_each_part_that_is_learned_from_and_not_in_test() -> None:
+    split = blobs(600)
+    rare = with_rare_classes(split, 0.1, "long_tail", rng())
+    for part in (BANK, FIT, VAL):
+        before, after = (np.bincount(of.y[of.rows(part)]) for of in (split, rare))
+        wanted = np.round(before.max() * 0.1 ** np.array([0, 0.5, 1])).astype(int)
+        np.testing.assert_array_equal(after, np.minimum(before, wanted))
+    np.testing.assert_array_equal(rare.x[rare.rows(TEST)], split.x[split.rows(TEST)])
+    np.testing.assert_array_equal(rare.y[rare.rows(TEST)], split.y[split.rows(TEST)])
+
+
+def test_shot_accuracy_by_hand() -> None:
+    """Counts 5, 90, 20, 40: many is class 1, few is class 0, medium the mean of 3 (one half) and 2 (all)."""
+    y = np.array([0, 0, 1, 1, 1, 2, 3, 3])
+    said = np.array([0, 1, 1, 1, 0, 2, 3, 0])
+    found = shot_accuracy(np.eye(4)[said], y, np.array([5, 90, 20, 40]))
+    assert found == {"many": pytest.approx(2 / 3), "medium": pytest.approx(3 / 4), "few": pytest.approx(1 / 2)}
+    assert shot_accuracy(np.eye(2)[[0, 1]], np.array([0, 0]), np.array([3, 9])) == {"few": 0.5}
+
+
+def network(e: Embeddings) -> Embeddings:
+    return dataclasses.replace(e, logits=np.asarray(e.logits)[:, ::-1].copy())
+
+
+@pytest.fixture(scope="module")
+def noisy() -> tuple[Retrieved, Retrieved]:
+    """A memory with wrong labels, and the same with them mended."""
+    clean = retrieved(embedded(blobs(300, noise=0.5)))
+    e = clean.embeddings
+    y = np.where(np.isin(e.part, (FIT, VAL)), with_wrong_labels(blobs(300, noise=0.5), 0.4, "symmetric", rng()).y, e.y)
+    cleaned = dataclasses.replace(clean, embeddings=dataclasses.replace(e, y=y))
+    return with_noise([cleaned], 0.4, rng())[0], cleaned
+
+
+def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[Retrieved, Retrieved]) -> None:
+    plain, cleaned = noisy
+    networks = dict(zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True))
+    scored, paired = under_noise(plain, cleaned, networks, SCORING, 0, **SETTINGS)
+    table = pd.DataFrame(scored).set_index(["variant", "method", "metric"])["value"]
+    assert set(table.index.get_level_values("variant")) == {"plain", "cleaned", *NETWORKS}
+    methods = {m for v, m, _ in table.index if v == "cleaned"}
+    assert {"uniform", "distance", "attention", "linear", "attention_forward", "linear_temperature_forward"} <= methods
+    assert not any("isotonic" in m for m in methods)
+    assert table["cleaned", "distance", "accuracy"] >= table["plain", "distance", "accuracy"]
+    assert table["cleaned", "distance_forward", "nll"] < table["cleaned", "distance", "nll"] - 0.1
+    assert table["cleaned", "distance_forward", "ece"] < table["cleaned", "distance", "ece"]
+    whom = {(r["variant"], r["method"], r["baseline_variant"], r["baseline"]) for r in paired}
+    wanted = {("cross_entropy_cleaned", "cnn", "cross_entropy", "cnn")}
+    wanted |= {("cleaned", m, "plain", m) for m in ("attention", "distance", "linear", "prototypes")}
+    wanted |= {(s, m, "cross_entropy", "cnn") for s in ("plain", "cleaned") for m in ("attention", "distance")}
+    wanted |= {("cleaned", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "distance")}
+    wanted |= {(s, "attention", s, m) for s in ("plain", "cleaned") for m in ("distance", "linear", "prototypes")}
+    assert whom == wanted | {(v, f"{m}_forward", w, f"{b}_forward") for v, m, w, b in wanted}, "both sides alike"
+    one = next(r for r in paired if r["variant"] == "cleaned" and r["method"] == "attention" and r["baseline"] == "cnn")
+    move = table["cleaned", "attention", one["metric"]] - table["cross_entropy", "cnn", one["metric"]]
+    assert one["difference"] == pytest.approx(move)
+    of_network = [r for r in paired if r["variant"] == "cross_entropy_cleaned" and r["method"] == "cnn"]
+    for row in of_network:
+        move = table["cross_entropy_cleaned", "cnn", row["metric"]] - table["cross_entropy", "cnn", row["metric"]]
+        assert row["difference"] == pytest.approx(move)
+        assert abs(move) > 0.1, "one network's answers must not stand for the other's"
+    assert set(as_scores(scored)["cross_entropy"]) == {"cnn", "cnn_temperature"}
+
+
+def test_under_imbalance_every_method_is_corrected_alike() -> None:
+    split = with_rare_classes(blobs(600, noise=1.5), 0.1, "long_tail", rng())
+    plain = retrieved(embedded(split))
+    scored, paired = under_imbalance(plain, network(plain.embeddings), SCORING, 0, **SETTINGS)
+    table = pd.DataFrame(scored).set_index(["variant", "method", "metric"])["value"]
+    bare = {(v, m) for v, m, _ in table.index if not m.endswith("_prior")}
+    assert {(v, f"{m}_prior") for v, m in bare if "_" not in m} <= {(v, m) for v, m, _ in table.index}
+    assert {"many", "medium", "few"} <= set(table.index.get_level_values("metric"))
+    assert ("attention_prior", "attention") in {(r["method"], r["baseline"]) for r in paired}
+
+
+def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is handed to training has wrong labels in bank, fit and val, and after cleaning still in fit and val."""
+    split = blobs(300, noise=0.3)
+    split.save(tmp_path / "split")
+    seen: list[Split] = []
+    epochs: list[int] = []
+
+    def trained(data: Split, t: Any, *_: Any, **__: Any) -> tuple[Embeddings, list]:
+        seen.append(data)
+        epochs.append(t.epochs)
+        made = dataclasses.replace(embedded(data), z=np.full((len(data.y), 2), t.epochs, np.float32))
+        # Plain networks: on labels as given the short one is better on val, on cleaned ones the long one.
+        better = t.epochs if len(seen) > 5 else -t.epochs
+        row = {"epoch": 1.0, "loss": 1.0, "val_accuracy": 0.5 + better / 1000, "val_nll": 1.0}
+        return (made if len(seen) > 3 else embedded(data)), [row]
+
+    for module in (train_cnn, train_noise):
+        monkeypatch.setattr(module, "trained", trained)
+    p = read_params("iris", "train_embedder", "build_index", "evidence", "device", "threads")
+    p.noise, p.k_max, p.device = SimpleNamespace(train_kind="symmetric", train_rounds=2, train_share=0.5), 20, "cpu"
+    (tmp_path / "out").mkdir()
+    train_noise.train_all(3, 0.4, tmp_path / "split", p, "", tmp_path / "out")
+    bank, held = split.rows(BANK), np.concatenate([split.rows(FIT), split.rows(VAL)])
+    wrong = [(of.y != split.y) for of in seen]
+    assert [w[held].mean() for w in wrong] == [pytest.approx(0.4, abs=0.01)] * 7
+    plain, first, second, *alone = (w[bank].mean() for w in wrong)
+    assert plain == alone[0] == alone[1] == pytest.approx(0.4, abs=0.01)
+    assert alone[2] == alone[3] == second
+    full = p.train_embedder.epochs
+    assert epochs == [full // 2] * 3 + [full // 2, full] * 2, "plain networks are tried at both lengths"
+    assert max(first, second) < 0.1
+    assert not any(w[split.rows(TEST)].any() for w in wrong)
+    found = read_json(tmp_path / "out" / "cleaning.json")["rounds"]
+    assert [of["wrong_after"] for of in found] == [pytest.approx(first), pytest.approx(second)]
+    for variant, given in (("plain", seen[0]), ("cleaned", seen[2])):
+        np.testing.assert_array_equal(Retrieved.load_whole(tmp_path / "out" / variant).embeddings.y, given.y)
+    for variant, given, kept in zip(NETWORKS, (seen[3], seen[5]), (full // 2, full), strict=True):
+        network = Embeddings.load(tmp_path / "out" / variant)
+        np.testing.assert_array_equal(network.y, given.y)
+        assert network.z[0, 0] == kept, "by validation"
+
+
+def run(tables: dict[str, pd.DataFrame], seed: int = 0) -> Run:
+    return Run("digits", seed, {"prepare": {"test": 360}}, tables)
+
+
+METHODS_OF = {"cross_entropy": ["cnn"], "cross_entropy_cleaned": ["cnn"]}
+METHODS_OF |= {variant: ["distance", "attention", "linear", "prototypes"] for variant in ("plain", "cleaned")}
+LEVEL = Level(0.01, 2000)
+
+
+def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors: int = 90) -> Run:
+    """Made-up results in which a plain network gets .700 right, kNN .730, `cleaning` and `attention` add to that."""
+    scores, paired, rounds = [], [], []
+    value = {(v, m): 0.7 + 0.03 * ("cross" not in v) for v, methods in METHODS_OF.items() for m in methods}
+    value = {
+        (v, m): of + cleaning * v.endswith("cleaned") + attention * (m == "attention") for (v, m), of in value.items()
+    }
+    pairs = noise_pairs([f"{v}:{m}{suffix}" for v, m in value for suffix in ("", "_forward")])
+    for rate in (0.2, 0.4):
+        at = {"condition": f"noise {rate}", "rate": rate}
+        for variant, method in value:
+            for suffix in ("", "_forward"):
+                for metric, v in (
+                    ("accuracy", value[variant, method]),
+                    ("nll", 1.5 - value[variant, method]),
+                    ("ece", 0.1),
+                ):
+                    row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
+                    scores.append({**at, **row, "low": v - 0.02, "high": v + 0.02})
+        for pair in pairs:
+            (variant, method), (other, baseline) = (tuple(name.split(":")) for name in pair)
+            move = value[variant, method.removesuffix("_forward")] - value[other, baseline.removesuffix("_forward")]
+            who = {"variant": variant, "method": method, "baseline_variant": other, "baseline": baseline}
+            for metric, d in (("accuracy", move), ("nll", -move)):
+                # What does not move at all is as far from a finding as can be, and its interval is narrow.
+                ends = {"low": d - 0.002, "high": d + 0.002, "errors": errors, "p": p if abs(d) > 1e-9 else 1.0}
+                paired.append({**at, **who, "metric": metric, "difference": d, **ends})
+        for i, left in enumerate((0.3, 0.15), 1):
+            found = {"wrong_before": rate, "wrong_after": left * rate, "mended": 1 - left, "spoiled": 0.02}
+            rounds += [{**at, "round": i, "quantity": name, "value": v} for name, v in found.items()]
+    tables = {"noise_trained": scores, "noise_trained_paired": paired, "cleaning": rounds}
+    return run({name: pd.DataFrame(rows) for name, rows in tables.items()}, seed)
+
+
+def at_the_second_rate(noise: Run) -> str:
+    return noise_trained.section([noise], LEVEL).parts[0].sentence.split("At noise ")[2]
+
+
+def test_the_section_on_wrong_labels_is_whole() -> None:
+    part = noise_trained.section([noise_run(0.1, 0.0, 1e-5)], LEVEL).parts[0]
+    assert at_the_second_rate(noise_run(0.1, 0.0, 1e-5)).startswith(
+        "0.4, cleaning mended 85 % of the wrong labels and spoiled 2 % of the right ones."
+    )
+    assert len(part.pictures) == 3
+    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    assert [table.name for table in part.tables] == ["cleaning", "scores", "paired"]
+    assert all(len(row) in (1, len(table.head)) for table in part.tables for row in table.rows)
+    assert len(part.tables[2].rows) == 2 * 17, "every pair once a rate, not bare and forward-corrected apart"
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "p", "errors", "said"),
+    [
+        (0.1, 1e-5, 90, "Cleaning pays for every method; "),
+        (-0.1, 1e-5, 90, "Cleaning harms every method; "),
+        (0.0, 1e-5, 90, "Cleaning gives nothing that matters to every method; "),
+        (0.1, 0.2, 90, "Cleaning is undecided for every method; "),
+        (0.1, 1e-5, 5, "Cleaning cannot be judged for every method; "),
+    ],
+)
+def test_fault_13_whether_cleaning_pays_can_come_out_no(cleaning: float, p: float, errors: int, said: str) -> None:
+    sentence = at_the_second_rate(noise_run(cleaning, 0.0, p, errors=errors))
+    assert said in sentence
+    assert f"the plain network 0.700 → {0.7 + cleaning:.3f} (p " in sentence
+
+
+def test_cleaning_that_pays_for_some_is_not_said_to_pay_for_all() -> None:
+    noise = noise_run(0.1, 0.0, 1e-5)
+    paired = noise.tables["noise_trained_paired"]
+    paired.loc[(paired["method"] == "linear") & (paired["baseline"] == "linear"), "p"] = 0.3
+    said = "Cleaning pays for the plain network, attention, distance-weighted kNN, prototypes; it is undecided for "
+    assert f"{said}the linear head; " in at_the_second_rate(noise)
+
+
+@pytest.mark.parametrize(
+    ("attention", "p", "said"),
+    [
+        (0.05, 1e-5, "In accuracy yes, in NLL yes; "),
+        (-0.05, 1e-5, "In accuracy no, in NLL no; "),
+        (0.0, 1e-5, "In accuracy no, in NLL no; "),
+        (0.05, 0.2, "In accuracy undecided, in NLL undecided; "),
+    ],
+)
+def test_fault_13_what_attention_adds_to_cleaning_is_told_from_what_cleaning_gives(
+    attention: float, p: float, said: str
+) -> None:
+    assert f"Does attention add to cleaning? {said}less " in at_the_second_rate(noise_run(0.1, attention, p))
+
+
+def test_knn_is_set_beside_plain_networks_on_the_same_labels() -> None:
+    sentence = at_the_second_rate(noise_run(0.1, 0.0, 1e-5))
+    assert (
+        "accuracy both on labels as given +0.030 (p < .001), kNN alone on cleaned ones +0.130 (p < .001), both on "
+        "cleaned ones +0.030 (p < .001), all better; forward-corrected NLL both on labels as given −0.030 (p < .001), "
+        in sentence
+    )
+
+
+def test_several_seeds_are_averaged_with_their_deviation() -> None:
+    part = noise_trained.section([noise_run(0.11, 0.0, 0.001), noise_run(0.09, 0.0, 0.001, 1)], LEVEL).parts[0]
+    assert "the plain network 0.700 ± 0.000 → 0.800 ± 0.014 (p = .002)" in part.sentence
+
+
+def test_a_dataset_without_trained_encoders_has_no_part() -> None:
+    assert list(noise_trained.section([run({})], LEVEL).parts) == []
+    assert list(imbalance_trained.section([run({})], LEVEL).parts) == []
+
+
+def imbalance_run(p: float) -> Run:
+    """Made-up results in which the correction helps rare classes."""
+    scores, paired = [], []
+    for ratio in (0.1, 0.01):
+        at = {"condition": f"long tail {ratio}", "ratio": ratio}
+        for i, (variant, method) in enumerate(
+            (("cross_entropy", "cnn"), ("plain", "distance"), ("plain", "attention"))
+        ):
+            for suffix, gain in (("", 0.0), ("_prior", 0.1)):
+                values = {"many": 0.95 - gain / 5, "medium": 0.9, "few": 0.7 + gain + 0.02 * i, "nll": 0.4, "ece": 0.05}
+                values |= dict.fromkeys(("accuracy", "balanced_accuracy", "f1_macro"), 0.85 + gain / 2 + 0.01 * i)
+                for metric, v in values.items():
+                    ends = (None, None) if metric in ("many", "medium", "few") else (v - 0.02, v + 0.02)
+                    row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
+                    scores.append({**at, **row, "low": ends[0], "high": ends[1]})
+        who = {"variant": "plain", "method": "attention_prior", "baseline_variant": "cross_entropy"}
+        who |= {"baseline": "cnn_prior", "metric": "accuracy"}
+        paired.append({**at, **who, "difference": 0.02, "low": 0.01, "high": 0.03, "errors": 90, "p": p})
+    return run({"imbalance_trained": pd.DataFrame(scores), "imbalance_trained_paired": pd.DataFrame(paired)})
+
+
+@pytest.mark.parametrize(("p", "said"), [(1e-4, ": better"), (0.2, ": undecided")])
+def test_fault_13_the_sentence_on_rare_classes_says_what_the_numbers_say(p: float, said: str) -> None:
+    part = imbalance_trained.section([imbalance_run(p)], LEVEL).parts[0]
+    assert "Plain network 0.850 → 0.900, Distance-weighted kNN 0.860 → 0.910" in part.sentence
+    assert part.sentence.count(said) == 2
+    assert len(part.pictures) == 2
+    assert all(len(row) in (1, len(table.head)) for table in part.tables for row in table.rows)

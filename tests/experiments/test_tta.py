@@ -1,0 +1,331 @@
+"""Test-time augmentation: every method gets the same views, and nothing is chosen by what they give."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.core.errors import InputError
+from attnknn.evaluation.calibration import calibrate
+from attnknn.evaluation.evaluate import Answers
+from attnknn.evaluation.paired_tests import BASE, TESTED
+from attnknn.experiments.tta import CALIBRATIONS, COLUMNS, ORIGINAL, answer_views, as_view, mean_of, score_views
+from attnknn.heads.attention import Attention
+from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.views import View, held_out
+from attnknn.report.gains import Level
+from attnknn.report.results import Run
+from attnknn.report.section import Part
+from attnknn.report.sections.tta import LIKE, TABLES, section
+from stages import tta, views
+from synthetic import blobs, embedded, relabelled, retrieved
+
+K = 11
+METHODS = ("uniform", "distance", "attention", "prototypes", "linear")
+RIDGES, SCORING = [0.01, 1.0], {"bins": 5, "resamples": 200, "confidence": 0.9, "seed": 0}
+
+
+def space() -> Retrieved:
+    return retrieved(embedded(blobs(noise=1.5)), 20)
+
+
+def moved(main: Retrieved, amount: float, seed: int) -> View:
+    """A view: held-out rows moved a little, and searched again."""
+    e, rows = main.embeddings, held_out(main.embeddings.part)
+    rng = np.random.default_rng(seed)
+    z = np.array(e.z)
+    z[rows] += amount * rng.normal(size=(len(rows), z.shape[1])).astype(np.float32)
+    z[rows] /= np.linalg.norm(z[rows], axis=1, keepdims=True)
+    again = retrieved(replace(e, z=z), 20)
+    ids, sims = again.neighbours.of(rows, 20)
+    logits = e.logits[rows] + np.float32(amount) * rng.normal(size=(len(rows), 3)).astype(np.float32)
+    return View(rows, z[rows], ids, sims, "l2", logits)
+
+
+def heads(main: Retrieved) -> dict[str, Attention]:
+    z = main.embeddings.z
+    own = Attention(z.shape[1], 3, 2, 0.1, 0.05, evidence=["agreement"], prototypes=True).eval()
+    without = Attention(z.shape[1], 3, 2, 1.0, 0.5, prototypes=True, neighbours=False).eval()
+    for head in (own, without):
+        head.prototype_gain.data.fill_(0.2)
+    return {"attention": own, "prototypes": without}
+
+
+def seen(main: Retrieved, given: dict[str, View]) -> dict[str, Answers]:
+    return answer_views(main, given, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
+
+
+@pytest.fixture(scope="module")
+def main() -> Retrieved:
+    return space()
+
+
+@pytest.fixture(scope="module")
+def answered(main: Retrieved) -> dict[str, Answers]:
+    return seen(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
+
+
+def test_every_method_gets_the_same_views(main: Retrieved, answered: dict[str, Answers]) -> None:
+    """Fault 9: views were given to attention alone."""
+    assert list(answered) == [ORIGINAL, "a", "b"]
+    for view in answered.values():
+        assert set(view) == set(METHODS)
+    for method in METHODS:
+        for part in range(3):
+            for name in ("a", "b"):
+                assert not np.allclose(answered[name][method][part], answered[ORIGINAL][method][part]), method
+    means, tables = score_views(answered, main, RIDGES, **SCORING)
+    everyone = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *CALIBRATIONS)}
+    assert list(means) == ["views 1", "views 2", "views 3"]
+    assert all(set(of) == everyone for of in means.values())
+    of = pd.DataFrame(tables["tta"])
+    assert set(of.groupby("method")["views"].apply(tuple)) == {tuple(n for n in (1, 2, 3) for _ in TESTED)}
+    alone = pd.DataFrame(tables["tta_alone"])
+    assert len(alone) == 3 * len(METHODS) * len(TESTED)
+    pairs = pd.DataFrame(tables["tta_paired"])
+    itself = pairs["method"] == pairs["baseline"]
+    assert set(pairs.loc[itself, "method"]) == everyone
+    like = pairs.loc[~itself, ["method", "baseline", "views", "baseline_views"]].drop_duplicates()
+    # Both bare or both with the same calibration, on the same views.
+    assert {tuple(row) for row in like.to_numpy()} == {
+        (f"attention{kind}", f"distance{kind}", n, n) for kind in ("", "_temperature", "_vector") for n in (1, 3)
+    }
+
+
+def test_a_view_without_a_method_is_refused(answered: dict[str, Answers]) -> None:
+    without = {name: of for name, of in answered["a"].items() if name != "uniform"}
+    with pytest.raises(InputError, match="every method"):
+        mean_of([answered[ORIGINAL], without])
+
+
+def test_the_mean_is_that_of_probabilities() -> None:
+    one, other = np.array([[0.9, 0.1]], np.float32), np.array([[0.4, 0.6]], np.float32)
+    (fit, _, test) = mean_of([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
+    np.testing.assert_allclose(test, [[0.65, 0.35]], rtol=1e-6)
+    np.testing.assert_allclose(fit, test)
+
+
+def test_rows_sum_to_one(answered: dict[str, Answers]) -> None:
+    for of in (*answered.values(), mean_of(list(answered.values()))):
+        for parts in of.values():
+            for probs in parts:
+                np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
+
+
+def test_the_mean_of_identical_views_is_the_view(main: Retrieved) -> None:
+    same = moved(main, 0.0, 0)
+    found = seen(main, {"a": same, "b": same})
+    single, mean = found[ORIGINAL], mean_of(list(found.values()))
+    for method in METHODS:
+        for a, b in zip(single[method], mean[method], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+    paired = pd.DataFrame(score_views(found, main, RIDGES, **SCORING)[1]["tta_paired"])
+    paired = paired[(paired["method"] == paired["baseline"]) & paired["method"].isin(METHODS)]
+    assert paired["difference"].abs().max() < 1e-5
+    assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
+
+
+def test_calibration_is_fitted_on_the_mean(main: Retrieved, answered: dict[str, Answers]) -> None:
+    means, _ = score_views(answered, main, RIDGES, **SCORING)
+    fit, val, test = mean_of(list(answered.values()))["distance"]
+    y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
+    probs = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
+    nll = -np.log(probs[np.arange(len(test)), y[TEST]].astype(float)).mean()
+    assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
+
+
+def test_what_a_view_adds_is_all_less_all_others(main: Retrieved, answered: dict[str, Answers]) -> None:
+    _, tables = score_views(answered, main, RIDGES, **SCORING)
+    alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
+    y = classes_of([main], TEST)
+    left = (answered[ORIGINAL]["uniform"][2] + answered["b"]["uniform"][2]) / 2
+    assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y).mean())
+    own = answered["a"]["uniform"][2]
+    assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
+
+
+def test_views_and_test_labels_choose_nothing(main: Retrieved, answered: dict[str, Answers]) -> None:
+    without = seen(main, {})[ORIGINAL]
+    shuffled = seen(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
+    for method in METHODS:
+        for part in range(3):
+            np.testing.assert_array_equal(without[method][part], answered[ORIGINAL][method][part])
+            np.testing.assert_array_equal(shuffled["a"][method][part], answered["a"][method][part])
+
+
+def test_a_view_leaves_bank_and_evidence_alone(main: Retrieved) -> None:
+    view = moved(main, 0.3, 1)
+    made = as_view(main, view)
+    bank = main.embeddings.rows(BANK)
+    np.testing.assert_array_equal(made.embeddings.z[bank], main.embeddings.z[bank])
+    np.testing.assert_array_equal(made.embeddings.z[view.rows], view.z)
+    np.testing.assert_array_equal(made.embeddings.logits[view.rows], view.logits)
+    assert made.evidence is main.evidence
+    with pytest.raises(InputError, match="no stored neighbours"):
+        made.around(bank[:2], 3)
+
+
+def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: Retrieved) -> None:
+    view, rows = moved(main, 0.3, 1), main.embeddings.rows(BANK)[:5].astype(np.int32)
+    of_bank = View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5])
+    with pytest.raises(InputError, match="only held-out rows have views"):
+        as_view(main, of_bank)
+    with pytest.raises(InputError, match="no row of the bank"):
+        as_view(main, replace(view, ids=np.full_like(view.ids, view.rows[0])))
+    with pytest.raises(InputError, match="no logits"):
+        as_view(main, replace(view, logits=None))
+
+
+def test_more_neighbours_than_stored_are_refused(main: Retrieved) -> None:
+    with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
+        answer_views(main, {}, {}, 21, [1], [1.0], [0.1])
+
+
+def test_one_view_is_no_mean(main: Retrieved, answered: dict[str, Answers]) -> None:
+    with pytest.raises(InputError, match="one only"):
+        score_views({ORIGINAL: answered[ORIGINAL]}, main, RIDGES, **SCORING)
+
+
+def test_a_table_has_no_views_and_the_stages_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    split, main = blobs(), space()
+    split.save(tmp_path / "split")
+    main.save(tmp_path)
+    places = (tmp_path / "encoder", tmp_path / "bank", tmp_path / "views")
+    views.main("iris", 42, tmp_path / "split", *places)
+    found = [tmp_path / name for name in ("embeddings", "neighbours", "evidence", "views", "heads")]
+    tta.main("iris", 42, *found, tmp_path / "tta.json", tmp_path / "plots")
+    assert capsys.readouterr().out.splitlines() == [
+        "views iris/42: no views, since a table has none",
+        "tta iris/42: nothing to do, since there are no views",
+    ]
+    assert (tmp_path / "tta.json").read_text() == "{}\n"
+    for name, columns in COLUMNS.items():
+        with (tmp_path / "plots" / name / "iris-42.csv").open() as file:
+            assert list(csv.reader(file)) == [list(columns)]
+
+
+def made_up(
+    gain: dict[str, float], own: float = 0.0, alike: float = 0.0, errors: int = 500, p: float = 0.0004, seed: int = 42
+) -> Run:
+    """Tables in which three views change each method's NLL and ECE by a gain, and attention's NLL differs from that of
+    distance weighting by `own`, both bare, and by `alike` with vector scaling."""
+    values, alone, paired = [], [], []
+
+    def pair(method: str, baseline: str, n: int, of: int, metric: str, difference: float) -> dict[str, object]:
+        ends = {"low": difference - 0.01, "high": difference + 0.01, "errors": errors}
+        found = p if abs(difference) > 0.01 else 0.5
+        names = {"method": method, "baseline": baseline, "views": n, "baseline_views": of, "metric": metric}
+        return names | {"difference": difference, **ends, "p": found, "test": "paired bootstrap"}
+
+    for method in (*BASE[:7], "uniform_vector"):
+        moved_by = gain.get(method, gain[""])
+        for metric, base in (("accuracy", 0.9), ("nll", 0.5), ("ece", 0.1)):
+            for n in (1, 2, 3):
+                value = base + moved_by * (n - 1) / 2
+                values.append({"views": n, "method": method, "metric": metric, "value": value})
+                values[-1] |= {"low": value - 0.02, "high": value + 0.02}
+            for view in (ORIGINAL, "flip", "crop_1"):
+                alone.append({"view": view, "method": method, "metric": metric, "value": base, "without": base})
+            paired.append(pair(method, method, 3, 1, metric, moved_by))
+    for n in (1, 3):
+        for kind, less in {"": own, "_vector": alike}.items():
+            paired += [pair(f"attention{kind}", f"distance{kind}", n, n, metric, less) for metric in TESTED]
+    tables = {"tta": values, "tta_alone": alone, "tta_paired": paired}
+    return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(of) for name, of in tables.items()})
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing PNGs takes most of a test's time, and most tests look at words."""
+    monkeypatch.setattr("attnknn.report.sections.tta.as_png", lambda figure: b"")
+
+
+def only_part(*runs: Run) -> Part:
+    (part,) = section(runs, Level(0.01, 10_000)).parts
+    return part
+
+
+def test_the_report_reads_the_columns_that_are_written() -> None:
+    assert TABLES == COLUMNS
+
+
+def test_what_every_method_gains_is_not_attentions() -> None:
+    part = only_part(made_up({"": -0.05}, own=-0.03, alike=-0.02))
+    assert "With the mean over 3 views, NLL is lower for 7 of 7 methods: attention −0.050" in part.sentence
+    assert "ECE is lower for 7 of 7 methods: attention −0.050" in part.sentence
+    assert "is an effect of the views, not of attention: 6 of the 6 others have it too" in part.sentence
+    assert "both bare −0.030" in part.sentence
+    assert "both with vector scaling −0.020" in part.sentence
+    assert part.sentence.count(", lower") == 4
+    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 2
+    assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
+    assert "uniform" not in "".join(row[1] for row in part.tables[0].rows), "methods by the names that people read"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_calibration_does_is_not_credited_to_attention() -> None:
+    """Lower bare, and no longer under the same calibration; attention is never set beside another's calibration."""
+    sentence = only_part(made_up({"": 0.0}, own=-0.05)).sentence
+    bare, alike = sentence.split("NLL of attention less that of distance weighting: ")[1].split(";")
+    assert bare.count(", lower") == 2
+    assert alike.count("no difference shown") == 2
+    assert LIKE.keys() == {"attention", "attention_vector"}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_attention_alone_gains_is_said_so() -> None:
+    sentence = only_part(made_up({"": 0.0, "attention": -0.05})).sentence
+    assert "NLL is lower for 1 of 7 methods" in sentence
+    assert "The lower NLL is shown for attention only." in sentence
+    assert sentence.count("no difference shown") == 4
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_harm_and_nothing_are_said_too() -> None:
+    worse = only_part(made_up({"": 0.05})).sentence
+    assert "NLL is higher for 7 of 7 methods" in worse
+    nothing = only_part(made_up({"": 0.0})).sentence
+    assert "NLL is shown to differ for none of 7 methods" in nothing
+    assert "effect" not in nothing
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_few_errors_decide_nothing() -> None:
+    sentence = only_part(made_up({"": -0.05}, own=-0.03, errors=3)).sentence
+    why = "(wrong rows: 3 of the 20 needed)"
+    assert f"shown to differ for none of 7 methods, out of reach for 7 {why}" in sentence
+    assert sentence.count(f", out of reach {why}") == 4
+    assert "no difference shown" not in sentence
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
+    """18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences."""
+    run = made_up({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
+    (part,) = section([run], Level(0.01, 2000)).parts
+    assert "none of 7 methods, out of reach for 7 (2,000 resamples for 18 tests)" in part.sentence
+    assert "no difference shown" not in part.sentence
+    enough = section([run], Level(0.01, 10**6)).parts[0].sentence
+    assert "no difference shown" in enough
+    assert "out of reach" not in enough
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_several_seeds_are_one_part_with_their_spread() -> None:
+    part = only_part(made_up({"": -0.05}), made_up({"": -0.07}, seed=43))
+    assert "attention −0.060" in part.sentence
+    assert "± 0.014 over 2 seeds" in part.sentence
+    mixed = only_part(made_up({"": -0.05}), made_up({"": 0.05}, seed=43))
+    assert "shown to differ for none" in mixed.sentence
+
+
+def test_who_has_no_views_has_no_part() -> None:
+    assert not section([Run("iris", 42, {"prepare": {"test": 30}}, {})], Level(0.01, 1000)).parts

@@ -1,0 +1,351 @@
+"""Weights and votes that can be checked by hand."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnknn.core.errors import InputError
+from attnknn.heads.attention import EVIDENCE, Attention, Distance, Uniform, label_shares
+from attnknn.neighbours.space import NEEDS, Neighbourhood
+from attnknn.nn.votes import class_shares
+from synthetic import neighbourhood, reordered
+
+D, C, S = 7, 3, 2
+ALL = list(EVIDENCE)
+# Every part alone, and all at once with either similarity.
+PARTS: dict[str, dict[str, Any]] = {
+    "nothing": {"learned_prior": False},
+    "learned_prior": {},
+    "l2": {"similarity": "l2"},
+    "dot": {"similarity": "dot"},
+    "label_bias": {"label_bias": True},
+    "prototypes": {"prototypes": True},
+    "moved prototypes": {"prototypes": True, "move_prototypes": True},
+    "class_correction": {"class_correction": True},
+    **{name: {"evidence": [name]} for name in EVIDENCE},
+    "self_attention": {"evidence": ALL, "self_attention": True},
+}
+EVERYTHING = {
+    "evidence": ALL,
+    "self_attention": True,
+    "label_bias": True,
+    "prototypes": True,
+    "move_prototypes": True,
+    "class_correction": True,
+    "dropout": 0.3,
+}
+PARTS["all, bank"] = EVERYTHING
+PARTS["all, l2"] = {**EVERYTHING, "similarity": "l2"}
+PARTS["bounded"] = {**EVERYTHING, "similarity": "dot", "temperature_bounds": [0.05, 20.0]}
+HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
+
+
+def untrained(parts: dict[str, Any], temperature: float = 0.7, prior: float = 0.1, metric: str = "l2") -> Attention:
+    torch.manual_seed(0)
+    return Attention(D, C, S, temperature, prior, metric, unit=3.0, **parts).eval()
+
+
+def trained(parts: dict[str, Any], metric: str = "l2") -> Attention:
+    head = untrained(parts, 1.7, 0.05, metric)
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in filter(lambda p: p.requires_grad, head.parameters()):
+            p += 0.3 * torch.randn(p.shape, generator=g)
+    return head
+
+
+def given_neighbours(sims: list[float], labels: list[int], shares: list[float]) -> Neighbourhood:
+    k, c = len(sims), len(shares)
+    return Neighbourhood(
+        query=torch.zeros(1, 2),
+        keys=torch.zeros(1, k, 2),
+        sims=torch.tensor([sims]),
+        labels=torch.tensor([labels]),
+        agreement=torch.zeros(1, k, 1),
+        density=torch.zeros(1, k),
+        shares=torch.tensor(shares),
+        prototypes=torch.zeros(c, 2),
+    )
+
+
+def test_uniform_by_hand() -> None:
+    """Three neighbours of classes 1, 1, 0 share .9; the null neighbour gives .1 of the class shares."""
+    n = given_neighbours([-1.0, -2.0, -3.0, -4.0], [1, 1, 0, 2], [0.5, 0.3, 0.2])
+    probs, weights = Uniform(3, 0.1)(n)
+    torch.testing.assert_close(probs, torch.tensor([[0.3 + 0.05, 0.6 + 0.03, 0.02]]))
+    torch.testing.assert_close(weights, torch.tensor([[0.3, 0.3, 0.3, 0.0]]))
+
+
+def test_distance_by_hand() -> None:
+    """exp(−1/2), exp(−2/2) over their sum, times .8; the third is cut off by k = 2."""
+    probs, weights = Distance(2, 2.0, 0.2)(given_neighbours([-1.0, -2.0, -3.0], [0, 0, 1], [0.5, 0.5]))
+    a, b = math.exp(-0.5), math.exp(-1.0)
+    torch.testing.assert_close(weights, torch.tensor([[0.8 * a / (a + b), 0.8 * b / (a + b), 0.0]]))
+    torch.testing.assert_close(probs, torch.tensor([[0.9, 0.1]]))
+
+
+def test_a_neighbour_added_twice_counts_twice() -> None:
+    """Two equal neighbours of class 0 and one of class 1 at the same distance: ⅔ to ⅓ of what the prior leaves."""
+    n = given_neighbours([-1.0, -1.0, -1.0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3])
+    for head in (Uniform(3, 0.1), Distance(3, 0.5, 0.1), Attention(2, 3, 1, 0.5, 0.1, prototypes=True)):
+        torch.testing.assert_close(head(n)[0], torch.tensor([[0.6, 0.3, 0.0]]) + 0.1 / 3)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+def test_untrained_attention_is_exactly_distance_weighting(parts: dict[str, Any], metric: str, missing: bool) -> None:
+    n = neighbourhood(missing=missing, metric=metric)
+    expected = Distance(n.labels.shape[1], 0.7, 0.1)(n)
+    for a, e in zip(untrained(parts, metric=metric)(n), expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+def test_a_head_reads_what_it_asks_for_and_nothing_else(parts: dict[str, Any]) -> None:
+    head, n = trained(parts), neighbourhood()
+    only = replace(n, **{name: None for name in NEEDS if name not in head.needs})
+    for a, e in zip(head(only), head(n), strict=True):
+        torch.testing.assert_close(a, e, rtol=0, atol=0)
+    for name in head.needs:
+        with pytest.raises(AssertionError, match=f"{name} was not gathered"):
+            head(replace(n, **{name: None}))
+
+
+@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+def test_rows_sum_to_one_and_missing_neighbours_weigh_nothing(parts: dict[str, Any]) -> None:
+    n = neighbourhood(b=13, missing=True)
+    for head in (trained(parts), trained(parts).train()):
+        probs, weights = head(n)
+        assert (weights >= 0).all()
+        assert (weights[0, -2:] == 0).all()
+        assert (probs > 0).all(), "fault 7: no class ever gets probability 0"
+        torch.testing.assert_close(probs.sum(1), torch.ones(13), rtol=0, atol=1e-6)
+        votes = torch.zeros(13, C).scatter_add(1, n.labels.clamp(min=0), weights)
+        assert (probs - votes > -1e-6).all(), "the null neighbours hold what is left, of each class"
+
+
+@pytest.mark.parametrize("head", [Uniform(3, 0.1), Distance(5, 0.7, 0.1)], ids=["uniform", "distance"])
+def test_rows_of_the_classic_weights(head: Any) -> None:
+    probs, weights = head(neighbourhood(b=13, missing=True))
+    assert (probs > 0).all()
+    assert (weights[0, -2:] == 0).all()
+    torch.testing.assert_close(probs.sum(1), torch.ones(13), rtol=0, atol=1e-6)
+    torch.testing.assert_close(weights.sum(1), torch.full((13,), 0.9), rtol=0, atol=1e-6)
+
+
+def test_the_whole_head_by_loops() -> None:
+    """Every part but the self-attention, one neighbour at a time, in plain numbers."""
+    n = neighbourhood(b=3, k=4)
+    parts = {**EVERYTHING, "self_attention": False, "similarity": "l2"}
+    head = trained(parts)
+    head.requires_grad_(False)
+    p = {name: value.double().numpy() for name, value in head.state_dict().items()}
+    tau, unit = 1.7 * math.exp(p["heat"][0]), 3.0
+    w = np.eye(D) + p["delta"]
+    probs, weights = head(n)
+    for b in range(3):
+        q, keys, sims = n.query[b].double().numpy(), n.keys[b].double().numpy(), n.sims[b].tolist()  # type: ignore[index]
+        labels, shares = n.labels[b].tolist(), n.shares.tolist()
+        learned = [-float(np.sum((w @ q - w @ key) ** 2)) / tau for key in keys]
+        gain = 30 * p["prototype_gain"]
+        moved = n.prototypes.double().numpy() + p["prototype_move"]
+        by_class = [p["label_bias"][c] + gain * float(q @ moved[c]) + p["prototype_bias"][c] for c in range(C)]
+        mass = math.log(sum(math.exp(s) for s in learned))
+        logits = []
+        for i, c in enumerate(labels):
+            share = labels.count(c) / 4
+            mean_log = sum(math.log(s) for s in shares) / C
+            seen = [
+                sims[i] / unit,
+                (sims[i] - sims[0]) / unit,
+                math.log(i + 1) / math.log(4),
+                math.log(share),
+                *n.agreement[b, i].tolist(),
+                n.density[b, i].item() / unit,
+                math.log(shares[c]) - mean_log,
+            ]
+            units = torch.tensor(p["spread_out.weight"] @ np.array(seen) + p["spread_out.bias"])
+            from_evidence = p["draw_in.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["draw_in.bias"][0]
+            bias = by_class[c] + p["label_scale"][c] * math.log(share) - p["correction"] * math.log(shares[c])
+            logits.append(learned[i] + bias + from_evidence)
+        nulls = [
+            mass + p["null_bias"] + p["null_slope"] * sims[0] / unit + math.log(shares[c]) + by_class[c]
+            for c in range(C)
+        ]
+        total = sum(math.exp(x) for x in [*logits, *nulls])
+        expected = [math.exp(x) / total for x in logits]
+        assert weights[b].tolist() == pytest.approx(expected, abs=1e-5)
+        votes = [
+            math.exp(nulls[c]) / total + sum(e for e, y in zip(expected, labels, strict=True) if y == c)
+            for c in range(C)
+        ]
+        assert probs[b].tolist() == pytest.approx(votes, abs=1e-5)
+
+
+def test_several_heads_by_loops() -> None:
+    """The historic form: query-key products per head, each with its own bounded temperature; the mean over heads."""
+    n = neighbourhood(b=2, k=3)
+    head = trained(HISTORIC)
+    head.requires_grad_(False)
+    taus = head.temperatures().tolist()
+    assert all(0.05 * 1.7 < tau < 20 * 1.7 for tau in taus)
+    assert len(set(taus)) == 7
+    weights = head(n)[1]
+    for b in range(2):
+        mean = np.zeros(3)
+        for h, tau in enumerate(taus):
+            dots = [
+                float((head.query_projection[h] @ n.query[b]) @ (head.key_projection[h] @ n.keys[b, i]))  # type: ignore[index]
+                for i in range(3)
+            ]
+            scores = [(float(n.sims[b, i]) + dots[i]) / tau for i in range(3)]
+            top = max(scores)
+            mass = math.log(sum(math.exp(s - top) for s in scores)) + top
+            prior = [
+                mass + float(head.null_bias) + float(head.null_slope) * float(n.sims[b, 0]) / 3 + math.log(float(share))
+                for share in n.shares
+            ]
+            total = sum(math.exp(x - top) for x in [*scores, *prior])
+            mean += np.array([math.exp(s - top) / total for s in scores]) / 7
+        assert weights[b].tolist() == pytest.approx(mean.tolist(), abs=1e-5)
+
+
+def test_fault_5_query_and_key_projections_learn() -> None:
+    """After one step both projections of the historic form have moved, and each head differently."""
+    head, n = untrained(HISTORIC), neighbourhood()
+    optimiser = torch.optim.SGD(head.parameters(), lr=0.5)
+    before = head.query_projection.detach().clone()
+    for _ in range(2):  # the query's gradient passes through the keys' projection, which is 0 at first
+        optimiser.zero_grad()
+        (-head(n)[0][:, 0].log().mean()).backward()
+        optimiser.step()
+    assert (head.key_projection.flatten(1).norm(dim=1) > 0).all()
+    assert ((head.query_projection - before).flatten(1).norm(dim=1) > 0).all()
+    assert len({round(float(k.norm()), 6) for k in head.key_projection.detach()}) == 7
+
+
+def test_fault_6_a_bias_that_is_the_same_for_all_neighbours_does_nothing() -> None:
+    """The historic label bias added one number to all K scores of a head: softmax does not see it."""
+    head, n = trained(PARTS["nothing"]), neighbourhood()
+    before = head(n)[1]
+    shifted = head.similarities(n) / head.temperatures()[:, None] + 4.2
+    null = shifted.logsumexp(2, keepdim=True) + (head.null_bias + n.shares.log())
+    torch.testing.assert_close(torch.cat([shifted, null], 2).softmax(2)[:, 0, :11], before)
+
+
+@pytest.mark.parametrize("name", ["label_bias", "label_share", "agreement"])
+def test_fault_6_ours_differs_from_neighbour_to_neighbour(name: str) -> None:
+    """Of two neighbours at one distance the one whose label is common, or confirmed, may weigh more."""
+    n = replace(neighbourhood(b=1, k=4), labels=torch.tensor([[0, 0, 0, 1]]), sims=torch.full((1, 4), -1.0))
+    before = trained(PARTS["nothing"])(n)[1][0]
+    torch.testing.assert_close(before, before[:1].expand(4))
+    after = trained(PARTS[name])(n)[1][0]
+    assert abs(float((after[0] - after[3]).detach())) > 1e-3
+
+
+@pytest.mark.parametrize("parts", [PARTS["all, bank"], PARTS["all, l2"], PARTS["bounded"]], ids=["bank", "l2", "dot"])
+def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
+    head, n = trained({**parts, "evidence": list(ALL)}), neighbourhood()
+    order = torch.randperm(n.labels.shape[1], generator=torch.Generator().manual_seed(0))
+    (probs, weights), (again, moved) = head(n), head(reordered(n, order))
+    torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
+
+
+@given(st.permutations([0, 1, 2]), st.integers(0, 10))
+@settings(max_examples=20, deadline=None)
+def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> None:
+    """Nothing depends on the order of the classes, but for what is learned for each of them."""
+    head = trained({**EVERYTHING, "label_bias": False, "move_prototypes": False, "similarity": "l2"})
+    with torch.no_grad():
+        head.prototype_bias.zero_()  # type: ignore[union-attr]
+    n, to = neighbourhood(seed=seed), torch.tensor(names)
+    shares, prototypes = torch.empty(C), torch.empty(C, D)
+    shares[to], prototypes[to] = n.shares, n.prototypes
+    renamed = head(replace(n, labels=to[n.labels], shares=shares, prototypes=prototypes))[0]
+    torch.testing.assert_close(renamed[:, to], head(n)[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "parts", [PARTS["all, l2"], {**EVERYTHING, "similarity": "dot"}, HISTORIC], ids=["l2", "dot", "heads"]
+)
+def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
+    n = neighbourhood(b=2, k=4, missing=True).to(torch.float64)
+    head = trained({**parts, "dropout": 0.0}).double()
+    names = [name for name, _ in head.named_parameters()]
+
+    def answer(*parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))
+
+    start = tuple(p.detach().requires_grad_() for p in head.parameters())
+    assert torch.autograd.gradcheck(answer, start)
+
+
+def test_without_its_neighbours_it_is_a_linear_classifier() -> None:
+    """p_c ∝ share_c · exp(30·g·q·P_c + d_c), whatever the neighbours are."""
+    head = trained({"prototypes": True, "move_prototypes": True, "neighbours": False})
+    head.requires_grad_(False)
+    n = neighbourhood()
+    logits = n.shares.log() + head.prototype_bias  # type: ignore[operator]
+    logits = logits + 30 * head.prototype_gain * n.query @ (n.prototypes + head.prototype_move).T  # type: ignore[operator]
+    probs, weights = head(n)
+    torch.testing.assert_close(probs, logits.softmax(1), rtol=1e-4, atol=1e-6)
+    assert (weights == 0).all()
+
+
+def test_dropout_leaves_neighbours_out_in_training_only() -> None:
+    head, n = trained({"dropout": 0.5}), neighbourhood(b=50)
+    torch.manual_seed(0)
+    dropped = (head.train()(n)[1] == 0).float().mean()
+    assert 0.4 < float(dropped) < 0.6
+    assert (head.eval()(n)[1] > 0).all()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_dropout_never_leaves_all_neighbours_out(k: int) -> None:
+    torch.manual_seed(0)
+    head, n = untrained({"dropout": 0.9}, prior=0.1).train(), neighbourhood(b=200, k=k)
+    probs, weights = head(n)
+    torch.testing.assert_close(weights.sum(1), torch.full((200,), 0.9))
+    torch.testing.assert_close(probs.sum(1), torch.ones(200))
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
+def test_a_prepared_neighbourhood_gets_the_same_answer_whatever_is_taken_of_it(parts: dict[str, Any]) -> None:
+    head, n, at = trained(parts), neighbourhood(b=5, missing=True), torch.tensor([3, 0, 4])
+    prepared = head.prepared(n)
+    assert prepared.log_share is not None
+    for mine, other in zip(head(prepared.take(at)), head(n.take(at)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+def test_label_shares_by_hand() -> None:
+    """Of three neighbours there are, two carry class 1; the missing one counts for nothing."""
+    share = label_shares(torch.tensor([[1, 0, 1, -1]]), 3)
+    torch.testing.assert_close(share, torch.tensor([[2 / 3, 1 / 3, 2 / 3, 1.0]]))
+
+
+def test_class_shares() -> None:
+    torch.testing.assert_close(class_shares(np.array([0, 0, 2, 0]), 3), torch.tensor([3.0, 0.5, 1.0]) / 4.5)
+    torch.testing.assert_close(class_shares(np.array([0, 0, 1, 0]), 2), torch.tensor([0.75, 0.25]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"evidence": ["colour"]}, "evidence: colour unknown"),
+        ({"similarity": "cosine"}, "similarity: cosine unknown"),
+        ({"heads": 4}, "heads: 4 need similarity dot"),
+        ({"self_attention": True}, "needs evidence"),
+    ],
+)
+def test_parts_that_do_not_go_together(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        untrained(parts)

@@ -1,0 +1,247 @@
+"""The head's loop: on fit rows, stopped by val rows, blind to the rest."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
+from attnknn.core.errors import InputError
+from attnknn.experiments.corruption import symmetric_noise
+from attnknn.heads.attention import Distance
+from attnknn.heads.baselines import tune_distance
+from attnknn.heads.classify import classify
+from attnknn.heads.fit import fit_head
+from attnknn.heads.registry import LearnedHead
+from attnknn.neighbours.space import NEEDS, Retrieved, voters
+from attnknn.nn.objectives import entropy, hardness, nll, soft_ece
+from synthetic import blobs, embedded, relabelled, retrieved
+
+SETTINGS: dict[str, Any] = {
+    "k_train": 20,
+    "kind": "attention",
+    "parts": {"evidence": ["agreement", "label_share"], "prototypes": True, "dropout": 0.1},
+    "epochs": 15,
+    "batch_size": 32,
+    "lr": 0.01,
+    "weight_decay": 0.01,
+    "patience": 15,
+    "restarts": 1,
+    "label_smoothing": 0.0,
+    "hard_weight": 1.0,
+    "entropy_weight": 0.0,
+    "calibration_weight": 0.0,
+    "temperatures": [0.05, 0.2, 0.5, 1.0],
+    "priors": [0.001, 0.03, 0.1],
+    "seed": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> Retrieved:
+    """A memory with wrong labels, so that there is something to learn beyond distance."""
+    return wrongly_labelled(0)
+
+
+def wrongly_labelled(seed: int) -> Retrieved:
+    embeddings = embedded(blobs(480, noise=0.8, seed=seed))
+    y, bank = np.array(embeddings.y), embeddings.rows(BANK)
+    y[bank] = symmetric_noise(y[bank], 0.4, 3, np.random.default_rng(seed))
+    return retrieved(dataclasses.replace(embeddings, y=y))
+
+
+def fit(data: Retrieved, *folds: Retrieved, **changes: Any) -> tuple[LearnedHead, list[dict[str, float]]]:
+    return fit_head([data, *folds], **{**SETTINGS, **changes})
+
+
+def bytes_of(head: LearnedHead) -> bytes:
+    return b"".join(t.numpy().tobytes() for t in head.state_dict().values())
+
+
+def replaced(data: Retrieved, **changes: Any) -> Retrieved:
+    return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, **changes))
+
+
+def nll_of(head: Any, data: Retrieved, part: int) -> float:
+    rows = data.embeddings.rows(part)
+    probs = classify(head, data, rows, 20)
+    return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
+
+
+def test_it_starts_at_the_best_distance_weighting_of_k_train(data: Retrieved) -> None:
+    y = data.embeddings.y[data.embeddings.rows(VAL)]
+    near = voters([data], VAL, 20)
+    tuned = tune_distance(*near, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
+    _, history = fit(data, epochs=1)
+    assert history[0]["val_nll"] == pytest.approx(nll_of(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
+
+
+def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: Retrieved) -> None:
+    head, history = fit(data)
+    assert history[-1]["fit_loss"] < history[0]["fit_loss"] - 0.02
+    best = min(row["val_nll"] for row in history)
+    assert nll_of(head, data, VAL) == pytest.approx(best, abs=1e-5)
+    assert best < history[0]["val_nll"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("attention", {"similarity": "l2"}),
+        ("attention", {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}),
+        ("attention", {"evidence": ["agreement", "distance"], "self_attention": True, "label_bias": True}),
+        ("attention", {"prototypes": True, "move_prototypes": True, "class_correction": True}),
+        ("retrieval", {"hidden": 32}),
+    ],
+    ids=["l2", "historic", "evidence", "prototypes", "retrieval"],
+)
+def test_it_overfits_32_rows(data: Retrieved, kind: str, parts: dict[str, Any]) -> None:
+    rows = data.embeddings.rows(FIT)
+    part = np.array(data.embeddings.part)
+    part[rows[32:]] = TEST
+    small = replaced(data, part=part)
+    _, history = fit(small, kind=kind, parts=parts, epochs=150, patience=150, lr=0.03, weight_decay=0.0)
+    assert history[-1]["fit_loss"] < 0.5 * history[0]["fit_loss"]
+
+
+def test_the_same_seed_gives_the_same_bytes(data: Retrieved) -> None:
+    assert bytes_of(fit(data)[0]) == bytes_of(fit(data)[0])
+    assert bytes_of(fit(data, seed=4)[0]) != bytes_of(fit(data)[0])
+
+
+def test_fault_3_it_is_fitted_on_fit_rows(data: Retrieved) -> None:
+    """Other labels of the fit rows make another head; bank and test rows are never its queries."""
+    assert bytes_of(fit(relabelled(data, FIT))[0]) != bytes_of(fit(data)[0])
+    n = data.neighbours
+    asked = np.isin(data.embeddings.part[n.rows], (FIT, VAL))
+    only = Neighbours(n.rows[asked], n.ids[asked], n.sims[asked], "l2")
+    assert bytes_of(fit(dataclasses.replace(data, neighbours=only))[0]) == bytes_of(fit(data)[0])
+
+
+def test_fault_4_test_rows_change_nothing(data: Retrieved) -> None:
+    assert bytes_of(fit(relabelled(data, TEST))[0]) == bytes_of(fit(data)[0])
+
+
+def test_patience_stops_it(data: Retrieved) -> None:
+    _, history = fit(data, lr=0.3, epochs=100, patience=3)
+    best = min(history, key=lambda row: row["val_nll"])
+    assert history[-1]["epoch"] == best["epoch"] + 3 < 100
+
+
+def test_of_restarts_the_best_is_kept(data: Retrieved) -> None:
+    head, history = fit(data, restarts=3, epochs=5)
+    assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]
+    ends = [min(row["val_nll"] for row in history if row["restart"] == r) for r in range(3)]
+    assert len(set(ends)) == 3
+    assert nll_of(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
+
+
+def test_restarts_differ_in_their_first_weights(data: Retrieved) -> None:
+    """With one batch and no dropout there is nothing else that they could differ in."""
+    parts = {**SETTINGS["parts"], "dropout": 0.0}
+    _, history = fit(data, restarts=2, epochs=1, batch_size=500, parts=parts)
+    first, second = (row["val_nll"] for row in history if row["epoch"] == 1)
+    assert abs(first - second) > 1e-4
+
+
+def test_the_unit_of_the_embeddings_does_not_matter(data: Retrieved) -> None:
+    parts = {"evidence": ["distance", "gap", "density"]}
+    doubled = retrieved(dataclasses.replace(data.embeddings, z=2 * data.embeddings.z))
+    (_, history), (_, again) = fit(data, parts=parts), fit(doubled, parts=parts)
+    assert [row["val_nll"] for row in again] == pytest.approx([row["val_nll"] for row in history], abs=1e-4)
+
+
+def test_dropout_is_on_while_it_learns(data: Retrieved) -> None:
+    plain = {"evidence": ["agreement"]}
+    assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])
+
+
+def test_weight_decay_is_of_matrices_alone(data: Retrieved) -> None:
+    """A decay so strong that a step leaves next to nothing of what it is applied to."""
+    kind = {"parts": {"evidence": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
+    strong, none = fit(data, **kind)[0].state_dict(), fit(data, **{**kind, "weight_decay": 0.0})[0].state_dict()
+    assert strong["spread_out.weight"].norm() < 0.2 * none["spread_out.weight"].norm()
+    for name in ("heat", "spread_out.bias", "null_bias", "prototype_gain"):
+        assert strong[name].norm() > 0.5 * none[name].norm(), name
+
+
+def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
+    """Entropy spreads the weights, the calibration term lowers the calibration error, smoothing the confidence."""
+    rows = data.embeddings.rows(FIT)
+    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
+
+    def answers(**change: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        head = fit(data, **change, epochs=40, patience=40, parts={**SETTINGS["parts"], "dropout": 0.0})[0]
+        with torch.no_grad():
+            return head(near)
+
+    whole, _ = answers(batch_size=500)
+    (probs, weights), (_, spread) = answers(), answers(entropy_weight=0.5)
+    assert float(entropy(spread)) > float(entropy(weights))
+    (calibrated, _), (smooth, _) = answers(calibration_weight=5.0, batch_size=500), answers(label_smoothing=0.3)
+    assert float(soft_ece(calibrated, y)) < float(soft_ece(whole, y))
+    assert float(smooth.amax(1).mean()) < float(probs.amax(1).mean())
+
+
+def test_a_weight_on_hard_queries_serves_them() -> None:
+    data = wrongly_labelled(1)
+    rows = data.embeddings.rows(FIT)
+    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
+    hard = hardness(near.labels, y)
+    hardest = hard > hard.quantile(0.7)
+
+    def nll_of_the_hardest(weight: float) -> float:
+        head = fit(data, hard_weight=weight, epochs=40, patience=40, lr=0.02)[0]
+        with torch.no_grad():
+            return float(nll(head(near)[0][hardest], y[hardest]))
+
+    assert nll_of_the_hardest(10.0) < nll_of_the_hardest(1.0) - 0.05
+
+
+def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> None:
+    """The validation NLL is that of all val rows; each space's rows meet their own bank."""
+    other = wrongly_labelled(5)
+    head, history = fit(data, other)
+    n = [len(space.embeddings.rows(VAL)) for space in (data, other)]
+    pooled = sum(nll_of(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    assert min(row["val_nll"] for row in history) == pytest.approx(pooled, abs=1e-5)
+    assert bytes_of(fit(data, relabelled(other, FIT))[0]) != bytes_of(head)
+
+
+@pytest.mark.parametrize("batch_size", [7, 32, 500])
+def test_an_epoch_meets_every_fit_row_of_every_space_once(data: Retrieved, batch_size: int) -> None:
+    """The loss of epoch 0, of the head as it starts, is the mean over all of them."""
+    other = wrongly_labelled(5)
+    start, history = fit(data, other, epochs=0, batch_size=batch_size)
+    n = [len(space.embeddings.rows(FIT)) for space in (data, other)]
+    pooled = sum(nll_of(start, space, FIT) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    assert history[0]["fit_loss"] == pytest.approx(pooled, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "retrieval"},
+        {"parts": {"similarity": "l2"}},
+        {"parts": {"prototypes": True, "move_prototypes": True}},
+    ],
+)
+def test_what_is_learned_of_one_space_is_refused_for_several(data: Retrieved, change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="means nothing in another"):
+        fit(data, data, **change)
+
+
+def test_k_train_above_what_is_stored(data: Retrieved) -> None:
+    with pytest.raises(InputError, match="k_train: 21 is above the 20"):
+        fit(data, k_train=21)
+
+
+def test_under_inner_product_it_starts_there_too(data: Retrieved) -> None:
+    sims = 1 + data.neighbours.sims / 2  # of unit vectors
+    other = dataclasses.replace(data, neighbours=dataclasses.replace(data.neighbours, sims=sims, metric="ip"))
+    start = fit(data, epochs=0)[1][0]["val_nll"]
+    for parts in (SETTINGS["parts"], {"similarity": "l2"}):
+        _, history = fit(other, epochs=0, parts=parts)
+        assert history[0]["val_nll"] == pytest.approx(start, abs=1e-4)

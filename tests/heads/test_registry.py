@@ -1,0 +1,160 @@
+"""Learned heads of both kinds: how they start, what retrieval computes, and what is saved."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnknn.core.errors import InputError
+from attnknn.heads.attention import EVIDENCE, Distance
+from attnknn.heads.registry import KINDS, LearnedHead, load_head, make_head, save_head
+from attnknn.heads.tabr import Retrieval
+from attnknn.neighbours.space import Neighbourhood
+from synthetic import neighbourhood, reordered
+
+PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True}
+PARTS |= {"move_prototypes": True, "dropout": 0.3}
+
+
+def made(
+    kind: str, parts: dict[str, Any] = PARTS, metric: str = "l2", trained: bool = False, dim: int = 7
+) -> LearnedHead:
+    torch.manual_seed(0)
+    start = {"dim": dim, "n_classes": 3, "temperature": 0.7, "prior": 0.1, "metric": metric}
+    head = make_head(kind, parts, n_sizes=2, unit=3.0, **start).eval()
+    g = torch.Generator().manual_seed(1)
+    if trained:
+        with torch.no_grad():
+            for p in head.parameters():
+                p += 0.3 * torch.randn(p.shape, generator=g)
+    return head
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_untrained_they_are_exactly_distance_weighting(kind: str, metric: str) -> None:
+    n = neighbourhood(missing=True, metric=metric)
+    for a, e in zip(made(kind, metric=metric)(n), Distance(11, 0.7, 0.1)(n), strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
+
+
+def test_retrieval_by_loops() -> None:
+    n = neighbourhood(b=2, k=4)
+    head = made("retrieval", trained=True)
+    head.requires_grad_(False)
+    w = torch.eye(7) + head.delta
+    probs, weights = head(n)
+    for b in range(2):
+        q, keys = n.query[b], n.keys[b]  # type: ignore[index]
+        scores = torch.stack([-(w @ q - w @ key).square().sum() / head.log_temperature.exp() for key in keys])  # type: ignore[union-attr]
+        alpha = scores.softmax(0)
+        context = q.clone()
+        for i, key in enumerate(keys):
+            context += alpha[i] * (head.labels.weight[n.labels[b, i]] + head.correct(w @ q - w @ key))  # type: ignore[operator, union-attr]
+        votes = 0.1 * n.shares
+        for i in range(4):
+            votes[n.labels[b, i]] += 0.9 * alpha[i]
+        torch.testing.assert_close(probs[b], (votes.log() + head.answer(context)).softmax(0), rtol=1e-4, atol=1e-6)  # type: ignore[operator]
+        torch.testing.assert_close(weights[b], 0.9 * alpha, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: str) -> None:
+    head = made(kind)
+    with torch.no_grad():
+        if kind == "retrieval":
+            head.answer[-1].bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr, index]
+        else:
+            head.prototype_bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr]
+    assert (head(neighbourhood())[0] > 0).all()
+
+
+def test_retrieval_leaves_out_weights_in_training_only() -> None:
+    head, n = made("retrieval", {"dropout": 0.5}, trained=True), neighbourhood()
+    torch.manual_seed(0)
+    head.train()
+    for part in (head.correct, head.answer):  # type: ignore[union-attr]
+        part.eval()  # type: ignore[union-attr]
+    assert not torch.equal(head(n)[0], head(n)[0])
+    head.eval()
+    assert torch.equal(head(n)[0], head(n)[0])
+
+
+def test_retrieval_does_not_see_the_order_of_its_neighbours() -> None:
+    head, n = made("retrieval", trained=True), neighbourhood()
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(0))
+    (probs, weights), (again, moved) = head(n), head(reordered(n, order))
+    torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
+
+
+def test_retrievals_gradients_against_finite_differences() -> None:
+    n, head = neighbourhood(b=2, k=3, missing=True).to(torch.float64), made("retrieval", trained=True).double()
+    names = [name for name, _ in head.named_parameters()]
+
+    def answer(*parameters: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))[0]
+
+    assert torch.autograd.gradcheck(answer, tuple(p.detach().requires_grad_() for p in head.parameters()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded(tmp_path: Path, kind: str) -> None:
+    head, n = made(kind, trained=True), neighbourhood(missing=True)
+    save_head(head, tmp_path / "head")
+    for a, b in zip(head(n), load_head(tmp_path / "head")(n), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_bounded_temperatures_are_saved_too(tmp_path: Path) -> None:
+    head = made("attention", {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]})
+    save_head(head, tmp_path / "head")
+    again = load_head(tmp_path / "head")
+    torch.testing.assert_close(again.temperatures(), torch.full((7,), 0.7))  # type: ignore[union-attr]
+    assert math.isclose(again.bounds[1], math.log(20))  # type: ignore[union-attr, index]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_head_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    save_head(made(kind), tmp_path / "head")
+    config, weights = tmp_path / "head/config.json", tmp_path / "head/weights.safetensors"
+    config.write_text(config.read_text().replace('"dim": 7', '"dim": 4'))
+    with pytest.raises(InputError, match="do not fit") as raised:
+        load_head(tmp_path / "head")
+    assert "\n" not in str(raised.value)
+    weights.write_bytes(weights.read_bytes()[:-5])
+    with pytest.raises(InputError, match="damaged or missing"):
+        load_head(tmp_path / "head")
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(InputError, match="kind: oracle unknown; allowed are attention, retrieval"):
+        made("oracle")
+
+
+@pytest.mark.parametrize("part", ["key", "label_embedding", "correction"])
+def test_a_part_that_is_out_of_the_retrieval_head_learns_nothing_and_says_nothing(part: str) -> None:
+    torch.manual_seed(0)
+    whole = Retrieval(5, 3, 0.5, 0.1, hidden=4)
+    less = Retrieval(5, 3, 0.5, 0.1, hidden=4, **{part: False})
+    assert less.config[part] is False
+    for head in (whole, less):
+        torch.nn.init.normal_(head.answer[-1].weight)  # type: ignore[arg-type]
+    n = Neighbourhood(
+        -torch.rand(7, 6),
+        torch.randint(3, (7, 6)),
+        torch.full((3,), 1 / 3),
+        torch.randn(3, 5),
+        query=torch.randn(7, 5),
+        keys=torch.randn(7, 6, 5),
+    )
+    less(n)[0][:, 0].sum().backward()
+    learns = {name.partition(".")[0] for name, p in less.named_parameters() if p.requires_grad and p.grad is not None}
+    of_part = {"key": "delta", "label_embedding": "labels", "correction": "correct"}[part]
+    assert learns == {"delta", "log_temperature", "labels", "correct", "answer"} - {of_part}
+    shared = {name: value for name, value in whole.state_dict().items() if name in less.state_dict()}
+    less.load_state_dict(shared)
+    if part != "key":  # W is I at the start, learned or not
+        assert not torch.allclose(whole(n)[0], less(n)[0])

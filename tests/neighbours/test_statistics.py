@@ -1,0 +1,152 @@
+"""What a bank row's own neighbours say of it: by hand, by loops, and blind to everything outside the bank."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Evidence, Neighbours
+from attnknn.core.errors import InputError
+from attnknn.heads.fit import fit_head
+from attnknn.neighbours.search import memory, retrieve, search
+from attnknn.neighbours.statistics import gather_evidence
+from synthetic import blobs, embedded, searched
+
+
+def of_points(z: list[list[float]], y: list[int], part: list[int], classes: str = "ab") -> Embeddings:
+    return Embeddings(np.array(z, dtype=np.float32), np.array(y), np.array(part, dtype=np.int8), tuple(classes))
+
+
+def evidence(embeddings: Embeddings, k: int, sizes: tuple[int, ...]) -> Evidence:
+    return gather_evidence(embeddings, search(memory(embeddings), embeddings, k), sizes)
+
+
+def test_four_rows_on_a_line_by_hand() -> None:
+    """Bank a, a, b, a at 0, 1, 3, 7; the query at 2 has no evidence and is none."""
+    line = of_points([[0], [1], [3], [7], [2]], [0, 0, 1, 0, 1], [BANK] * 4 + [TEST])
+    found = evidence(line, 3, (1, 2, 3))
+    expected = [[1, 1 / 2, 2 / 3], [1, 1 / 2, 2 / 3], [0, 0, 0], [0, 1 / 2, 2 / 3], [0, 0, 0]]
+    np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+    squares = [1 + 9 + 49, 1 + 4 + 36, 4 + 9 + 16, 16 + 36 + 49, 0]
+    np.testing.assert_allclose(found.density, [-total / 3 for total in squares], rtol=1e-6)
+    assert found.sizes == (1, 2, 3)
+
+
+def test_prototypes_by_hand() -> None:
+    """(3, 0) and (0, 4) point to (.6, .8) on average; a class that no bank row has gets zeros; queries do not count."""
+    plane = of_points([[3, 0], [0, 4], [0, -2], [9, 9]], [0, 0, 1, 2], [BANK] * 3 + [FIT], "abc")
+    np.testing.assert_allclose(evidence(plane, 1, (1,)).prototypes, [[0.6, 0.8], [0, -1], [0, 0]], rtol=1e-6)
+
+
+def test_a_class_whose_mean_is_the_origin_has_a_prototype_of_zeros() -> None:
+    around = of_points([[1, 0], [-1, 0], [0, 1]], [0, 0, 1], [BANK] * 3)
+    np.testing.assert_array_equal(evidence(around, 1, (1,)).prototypes, [[0, 0], [0, 1]])
+
+
+def test_by_loops() -> None:
+    data = embedded(blobs(90, noise=1.5))
+    found = evidence(data, 12, (3, 7, 12))
+    bank = list(data.rows(BANK))
+    z = data.z.astype(np.float64)
+    for i in range(90):
+        if i not in bank:
+            assert not found.agreement[i].any()
+            assert found.density[i] == 0
+            continue
+        others = sorted((j for j in bank if j != i), key=lambda j: ((z[i] - z[j]) ** 2).sum())
+        for s, size in enumerate((3, 7, 12)):
+            share = sum(data.y[j] == data.y[i] for j in others[:size]) / size
+            assert found.agreement[i, s] == pytest.approx(share)
+        density = -sum(((z[i] - z[j]) ** 2).sum() for j in others[:12]) / 12
+        assert found.density[i] == pytest.approx(density, rel=1e-4)
+
+
+def test_fault_1_a_row_does_not_vouch_for_itself() -> None:
+    """The only row of its class agrees with nobody; and of two rows at one point, each sees the other's label."""
+    data = embedded(blobs(60))
+    y = np.array(data.y)
+    alone = data.rows(BANK)[4]
+    y[y == 2] = 1
+    y[alone] = 2
+    assert not evidence(dataclasses.replace(data, y=y), 20, (1, 5, 20)).agreement[alone].any()
+    pairs = np.repeat(np.arange(8.0), 2)[:, None].tolist()
+    opposed = evidence(of_points(pairs, [0, 1] * 8, [BANK] * 16), 5, (1, 5))
+    assert not opposed.agreement[:, 0].any(), "its own label at distance 0 would be agreement"
+    agreed = evidence(of_points(pairs, [0, 0, 1, 1] * 4, [BANK] * 16), 5, (1, 5))
+    assert (agreed.agreement[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("part", [FIT, VAL, TEST])
+def test_fault_2_held_out_rows_change_nothing(part: int) -> None:
+    data = embedded(blobs(90))
+    before = evidence(data, 12, (3, 12))
+    rows = data.rows(part)
+    y, z = np.array(data.y), np.array(data.z)
+    y[rows], z[rows] = (y[rows] + 1) % 3, z[data.rows(BANK)[: len(rows)]]
+    after = evidence(dataclasses.replace(data, y=y, z=z), 12, (3, 12))
+    for name in ("agreement", "density", "prototypes"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+def test_neighbours_that_were_not_found_do_not_count() -> None:
+    """Bank row 0 knows rows 1 (its class) and 2 alone: of a neighbourhood of 3 they are the two that vote."""
+    line = of_points([[0], [1], [2], [4]], [0, 0, 1, 1], [BANK] * 4)
+    ids = np.array([[1, 2, -1], [0, 2, 3], [1, 0, 3], [2, 1, 0]], dtype=np.int32)
+    sims = np.array([[-1, -4, -np.inf], [-1, -1, -9], [-1, -4, -4], [-4, -9, -16]], dtype=np.float32)
+    found = gather_evidence(line, Neighbours(np.arange(4, dtype=np.int32), ids, sims, "l2"), (1, 3))
+    assert found.agreement[0].tolist() == [1, 0.5]
+    assert found.density[0] == -2.5
+    np.testing.assert_allclose(found.agreement[1:], [[1, 1 / 3], [0, 1 / 3], [1, 1 / 3]], rtol=1e-6)
+
+
+def test_sizes_above_what_is_stored_shrink_to_it_and_stay_as_many() -> None:
+    data = embedded(blobs(90))
+    found = evidence(data, 12, (50, 3, 64))
+    assert found.sizes == (3, 12, 12)
+    np.testing.assert_array_equal(found.agreement[:, 1], found.agreement[:, 2])
+    np.testing.assert_array_equal(found.agreement[:, :2], evidence(data, 12, (3, 12)).agreement)
+
+
+def test_a_head_can_be_fitted_on_banks_smaller_and_larger_than_a_size() -> None:
+    """The larger bank has sizes 5, 20 and 40; in the smaller, of 11 rows, two of them shrink to the same 10."""
+    large = embedded(blobs(84, dim=8))
+    part = np.array(large.part)
+    part[large.rows(BANK)[11:]] = TEST
+    spaces = [retrieve(e, 64, (5, 20, 64)) for e in (large, dataclasses.replace(large, part=part))]
+    assert [space.evidence.sizes for space in spaces] == [(5, 20, 41), (5, 10, 10)]
+    head, history = fit_head(
+        spaces,
+        k_train=10,
+        kind="attention",
+        parts={"evidence": ["agreement"]},
+        epochs=1,
+        batch_size=64,
+        lr=0.01,
+        weight_decay=0.0,
+        patience=1,
+        restarts=1,
+        label_smoothing=0.0,
+        hard_weight=1.0,
+        entropy_weight=0.0,
+        calibration_weight=0.0,
+        temperatures=[0.2],
+        priors=[0.1],
+        seed=0,
+    )
+    assert head.config["n_sizes"] == 3
+    assert len(history) == 2
+
+
+@pytest.mark.parametrize("sizes", [(), (0, 5)])
+def test_sizes_that_mean_nothing(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"sizes: .*give at least one, of 1 or more"):
+        evidence(embedded(blobs(90)), 12, sizes)
+
+
+def test_neighbours_of_held_out_rows_only_are_not_enough() -> None:
+    data = embedded(blobs(90))
+    all_rows = searched(data)
+    held_out = np.flatnonzero(data.part != BANK)
+    some = Neighbours(all_rows.rows[held_out], all_rows.ids[held_out], all_rows.sims[held_out], "l2")
+    with pytest.raises(InputError, match="45 rows have no stored neighbours"):
+        gather_evidence(data, some, (3,))

@@ -1,0 +1,129 @@
+"""Views: what they are, and that only held-out rows have them, in the bank that all others search."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn.core.artifacts import BANK, TEST, Embeddings, Split
+from attnknn.core.errors import InputError
+from attnknn.encoder.encoder import Encoder, embed
+from attnknn.experiments.image_views import images_of, see
+from attnknn.index.bank import Bank
+from attnknn.neighbours.search import memory, search
+from attnknn.neighbours.views import View, held_out, load_views, save_views
+from synthetic import pictures
+
+K = 7
+
+
+def images(split: Split) -> torch.Tensor:
+    return torch.from_numpy(np.array(split.x[held_out(split.part)]))
+
+
+def encoded(split: Split) -> tuple[Encoder, Embeddings, Bank]:
+    torch.manual_seed(0)
+    encoder = Encoder("convnet", split.x.shape[1:], 3, [4, 8], 5).eval()
+    encoder.fit_normalisation(split.x[split.part == BANK])
+    z, logits = embed(encoder, split.x)
+    embeddings = Embeddings(z, split.y, split.part, split.classes, logits)
+    return encoder, embeddings, memory(embeddings)
+
+
+def test_a_flipped_flip_is_the_image() -> None:
+    x = images(pictures())
+    ((name, once),) = images_of(x, True, 0, 1, 0)
+    ((_, twice),) = images_of(once, True, 0, 1, 0)
+    assert name == "flip"
+    assert not torch.equal(once, x)
+    assert torch.equal(twice, x)
+
+
+def test_a_crop_is_the_image_shifted_within_the_padding() -> None:
+    x = images(pictures(size=11))
+    ((_, crop),) = images_of(x, False, 1, 2, 0)
+    shifts = set()
+    for before, after in zip(x, crop, strict=True):
+        found = [
+            (dy, dx)
+            for dy in range(-2, 3)
+            for dx in range(-2, 3)
+            if torch.equal(after[:, 2:-2, 2:-2], before[:, 2 + dy : 9 + dy, 2 + dx : 9 + dx])
+        ]
+        assert len(found) == 1
+        shifts.add(found[0])
+    assert len(shifts) > 10, "one draw an image"
+
+
+def test_crops_follow_the_seed_and_not_their_number() -> None:
+    x = images(pictures())
+    few, more = dict(images_of(x, True, 1, 2, 5)), dict(images_of(x, False, 3, 2, 5))
+    assert list(few) == ["flip", "crop_1"]
+    assert list(more) == ["crop_1", "crop_2", "crop_3"]
+    assert torch.equal(few["crop_1"], more["crop_1"])
+    assert not torch.equal(more["crop_1"], more["crop_2"])
+    assert not torch.equal(more["crop_1"], dict(images_of(x, False, 1, 2, 6))["crop_1"])
+
+
+@pytest.mark.parametrize("k_max", [K, 1000])
+def test_a_view_that_changes_nothing_finds_what_the_search_found(k_max: int) -> None:
+    split = pictures()
+    x = np.array(split.x)
+    twin, original = split.rows(TEST)[0], split.rows(BANK)[3]
+    x[twin] = x[original]  # an image that is in the bank is a neighbour like any other
+    split = replace(split, x=x)
+    encoder, embeddings, bank = encoded(split)
+    rows = held_out(split.part)
+    view = see(encoder, split.x[rows], rows, bank, k_max)
+    ids, sims = search(bank, embeddings, k_max).of(rows, min(k_max, len(bank.ids) - 1))
+    assert np.array_equal(view.ids, ids)
+    assert np.array_equal(view.sims, sims)
+    assert np.array_equal(view.logits, embeddings.logits[rows])
+    at = int(np.flatnonzero(rows == twin)[0])
+    assert view.ids[at, 0] == original
+    assert view.sims[at, 0] == 0
+
+
+def test_no_bank_row_is_a_query_and_only_bank_rows_are_found() -> None:
+    split = pictures()
+    rows = held_out(split.part)
+    assert not (split.part[rows] == BANK).any()
+    assert len(rows) + (split.part == BANK).sum() == len(split.part)
+    encoder, _, bank = encoded(split)
+    for _, x in images_of(images(split), True, 2, 2, 0):
+        view = see(encoder, x.numpy(), rows, bank, K)
+        assert np.array_equal(view.rows, rows)
+        assert (split.part[view.ids] == BANK).all()
+
+
+def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
+    split = pictures()
+    encoder, _, bank = encoded(split)
+    rows = held_out(split.part)
+    made = {name: see(encoder, x.numpy(), rows, bank, K) for name, x in images_of(images(split), True, 1, 2, 0)}
+    assert save_views(iter(made.items()), tmp_path / "views") == ["flip", "crop_1"]
+    loaded = load_views(tmp_path / "views")
+    assert list(loaded) == list(made)
+    for name, view in made.items():
+        for field in ("rows", "z", "ids", "sims", "logits", "metric"):
+            assert np.array_equal(getattr(loaded[name], field), getattr(view, field)), field
+
+
+def test_no_views_are_no_views(tmp_path: Path) -> None:
+    assert save_views(iter(()), tmp_path / "views") == []
+    assert load_views(tmp_path / "views") == {}
+
+
+def test_what_is_no_view_is_refused() -> None:
+    split = pictures()
+    encoder, _, bank = encoded(split)
+    rows = held_out(split.part)
+    view = see(encoder, split.x[rows], rows, bank, K)
+    with pytest.raises(InputError, match="rows: must ascend"):
+        View(rows[::-1].copy(), view.z, view.ids, view.sims, "l2", view.logits)
+    with pytest.raises(InputError, match=rf"z: float32 of shape .*expected float32 and {len(rows)} rows"):
+        View(rows, view.z[1:], view.ids, view.sims, "l2", view.logits)
+    with pytest.raises(InputError, match="logits: NaN"):
+        View(rows, view.z, view.ids, view.sims, "l2", np.full_like(view.z, np.nan))

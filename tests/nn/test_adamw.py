@@ -1,0 +1,91 @@
+"""AdamW against torch's class of that name, and what it is there for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from attnknn.nn.optim import AdamW
+
+
+def trained(ours: bool, steps: int = 7) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 11), nn.GELU(), nn.Linear(11, 2), nn.Linear(3, 3))  # the last is never used
+    x = torch.randn(13, 5)
+    matrices, biases = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim == 1]
+    if ours:
+        optimiser = AdamW([{"params": matrices, "weight_decay": 0.3}, {"params": biases, "betas": (0.8, 0.9)}], 0.02)
+    else:
+        others = {"params": biases, "weight_decay": 0.0, "betas": (0.8, 0.9)}
+        optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.3}, others], lr=0.02)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        model[:3](x).square().mean().backward()
+        optimiser.step()
+    return list(model.parameters())
+
+
+def test_it_is_torchs_to_the_byte() -> None:
+    for ours, theirs in zip(trained(True), trained(False), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_first_step_by_hand() -> None:
+    w, still = nn.Parameter(torch.tensor([2.0, -1.0])), nn.Parameter(torch.tensor([4.0]))
+    optimiser = AdamW([{"params": [w, still]}], 0.5, weight_decay=0.1)
+    (3 * w[0] - w[1]).backward()
+    optimiser.step()
+    # m̂/√v̂ is the sign of the first gradient: (1 − .05)·2 − .5 and (1 − .05)·(−1) + .5; no gradient, no decay.
+    torch.testing.assert_close(w.detach(), torch.tensor([1.4, -0.45]))
+    assert still.item() == 4.0
+    optimiser.zero_grad()
+    assert w.grad is None
+
+
+def test_it_goes_on_from_a_saved_state() -> None:
+    """Three steps, a new optimiser with the state of the old one, and three more: the bytes of six in a row."""
+
+    def moved(restart: bool) -> tuple[torch.Tensor, AdamW]:
+        w, still = nn.Parameter(torch.tensor([2.0, -1.0])), nn.Parameter(torch.tensor([4.0]))
+        groups = [{"params": [still]}, {"params": [w], "lr": 0.1}]
+        optimiser = AdamW(groups)
+        for step in range(6):
+            if restart and step == 3:
+                saved = optimiser.state_dict()
+                assert list(saved["state"]) == [1], "a parameter that never had a gradient has no state"
+                optimiser = AdamW(groups)
+                optimiser.load_state_dict(saved)
+                saved["state"][1]["exp_avg"].fill_(torch.nan)  # what was read is a copy
+            optimiser.param_groups[1]["lr"] = 0.1 / (step + 1)
+            optimiser.zero_grad()
+            (w.square().sum() * (step + 1)).backward()
+            optimiser.step()
+        return w.detach(), optimiser
+
+    once, again = moved(False), moved(True)
+    assert torch.equal(once[0], again[0])
+    assert again[1].state_dict()["state"][1]["step"].item() == 6
+
+
+def test_what_trains_does_not_import_the_compiler() -> None:
+    code = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (1, 2)] + [str(Path(__file__).parents[1] / "encoder")]}
+import numpy as np, torch
+import test_train as here
+from attnknn.nn.optim import StackedMuon
+from attnknn.experiments.fields.probe import transformer_probe
+from attnknn.experiments.fields.representations import Tokens
+here.train(here.blobs(96), epochs=1)
+w = torch.ones(2, 2, requires_grad=True)
+w.sum().backward()
+StackedMuon([w], lr=0.1).step()
+y, part = np.arange(40) % 2, np.arange(40) % 4
+net = dict(dim=8, heads=2, layers=1, dropout=0.0, epochs=1, patience=1, batch_size=8, lr=0.01, seed=0)
+transformer_probe(Tokens(torch.rand(40, 3, 5), torch.arange(3)), y, part, 2, **net)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,184 @@
+"""Each augmentation against a slow oracle on small images of odd sizes that are not square."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from attnknn.nn.augment import augment, cut_out, random_crop, random_jitter, random_rotation
+
+PARTS = {"crop": 2, "jitter": 0.4, "rotate": 30.0, "cutout": 3}
+
+
+def gen(seed: int = 0) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def images(b: int = 5, c: int = 3, h: int = 7, w: int = 11, seed: int = 1) -> Tensor:
+    return torch.randint(256, (b, c, h, w), generator=gen(seed), dtype=torch.uint8)
+
+
+def drawn(b: int, seed: int = 0) -> np.ndarray:
+    """The first b numbers from [0, 1) that a generator of this seed gives."""
+    return torch.rand(b, generator=gen(seed)).double().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_everything_off_is_the_identity_and_draws_nothing(dtype: torch.dtype) -> None:
+    x, generator = images().to(dtype), gen()
+    before = generator.get_state()
+    view = augment(x, generator)
+    assert view.dtype == dtype
+    assert torch.equal(view, x)
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("part", "draws"),
+    [("crop", random_crop), ("jitter", random_jitter), ("rotate", random_rotation), ("cutout", cut_out)],
+)
+def test_one_part_alone_is_that_part(part: str, draws) -> None:
+    x, strength = images(), PARTS[part]
+    alone = draws(x, strength, gen())
+    assert torch.equal(augment(x, gen(), **{part: strength}), alone)
+    assert not torch.equal(alone.float(), x.float())
+
+
+@pytest.mark.parametrize("part", ["jitter", "rotate"])
+def test_strength_zero_leaves_the_image(part: str) -> None:
+    draws = {"jitter": random_jitter, "rotate": random_rotation}[part]
+    torch.testing.assert_close(draws(images(), 0.0, gen()), images().float(), rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize(("h", "w", "padding"), [(7, 11, 2), (13, 5, 1), (3, 5, 7), (1, 3, 2)])
+def test_crop_is_a_window_of_the_image_padded_by_its_mirror(h: int, w: int, padding: int) -> None:
+    """Among 1000 copies of an image of different numbers every shift turns up, and nothing else."""
+    image = torch.arange(2 * h * w).reshape(2, h, w).to(torch.uint8)
+    padded = np.pad(image.numpy(), [(0, 0), (padding, padding), (padding, padding)], mode="reflect")
+    shifts = range(2 * padding + 1)
+    windows = {padded[:, dy : dy + h, dx : dx + w].tobytes() for dy in shifts for dx in shifts}
+    views = random_crop(image.expand(1000, -1, -1, -1), padding, gen())
+    assert views.dtype == torch.uint8
+    found = [view.numpy().tobytes() for view in views]
+    assert set(found) == windows
+
+
+def test_the_images_that_are_told_are_mirrored_left_to_right() -> None:
+    x = images(5)
+    view = augment(x, gen(), mirrored=torch.tensor([True, False, True, False, False]))
+    assert torch.equal(view[[0, 2]], x[[0, 2]].flip(-1))
+    assert torch.equal(view[[1, 3, 4]], x[[1, 3, 4]])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_cutout_paints_one_square_somewhere_inside(dtype: torch.dtype) -> None:
+    """Of 1000 copies, each has a 3×3 square of the image's mean, and every place turns up."""
+    image = images(1, 2, 5, 7).to(dtype)
+    views = cut_out(image.expand(1000, -1, -1, -1), 3, gen())
+    mean = image.float().mean((2, 3)).to(dtype)[0, :, None, None]
+    expected = set()
+    for top in range(3):
+        for left in range(5):
+            painted = image[0].clone()
+            painted[:, top : top + 3, left : left + 3] = mean
+            expected.add(painted.numpy().tobytes())
+    assert {view.numpy().tobytes() for view in views} == expected
+
+
+def test_a_square_larger_than_the_image_paints_it_all() -> None:
+    x = images(2)
+    assert torch.equal(cut_out(x, 99, gen()), x.float().mean((2, 3), keepdim=True).to(x.dtype).expand_as(x))
+
+
+@pytest.mark.parametrize(("quarters", "h", "w"), [(1, 7, 7), (-1, 8, 8), (2, 7, 11), (2, 8, 6)])
+def test_rotation_by_whole_quarters(quarters: int, h: int, w: int) -> None:
+    """The largest angle is chosen so that what this seed draws, (2u − 1) · degrees, is a multiple of 90°."""
+    degrees = 90 * quarters / (2 * drawn(1)[0] - 1)
+    x = images(1, 3, h, w)
+    view = random_rotation(x, float(degrees), gen())
+    expected = np.rot90(x.numpy(), quarters, axes=(2, 3)).astype(np.float32)
+    np.testing.assert_allclose(view.numpy(), expected, atol=0.02)
+
+
+@pytest.mark.parametrize(("h", "w"), [(7, 7), (7, 11), (13, 5)])
+def test_rotation_against_scipy(h: int, w: int) -> None:
+    """Bilinear, about the centre, in pixels: a circle stays a circle where height and width differ."""
+    from scipy.ndimage import affine_transform
+
+    x = images(5, 3, h, w)
+    views = random_rotation(x, 60.0, gen()).numpy()
+    centre = np.array([h - 1, w - 1]) / 2
+    for image, view, u in zip(x.numpy(), views, drawn(5), strict=True):
+        angle = math.radians(60 * (2 * u - 1))
+        turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        for plane, found in zip(image.astype(float), view, strict=True):
+            expected = affine_transform(plane, turn, centre - turn @ centre, order=1, mode="nearest")
+            np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def test_jitter_by_loops() -> None:
+    """Brightness, then contrast about the image's mean, then saturation about each pixel's grey."""
+    x, strength = images(5, 3, 3, 5), 0.4
+    views = random_jitter(x, strength, gen()).numpy()
+    brightness, contrast, saturation = 1 - strength + 2 * strength * drawn(15).reshape(3, 5)
+    for i, image in enumerate(x.double().numpy()):
+        bright = image * brightness[i]
+        mean = sum(bright.flat) / bright.size
+        for row in range(3):
+            for column in range(5):
+                pixel = [mean + (v - mean) * contrast[i] for v in bright[:, row, column]]
+                grey = sum(pixel) / 3
+                expected = [min(max(grey + (v - grey) * saturation[i], 0), 255) for v in pixel]
+                assert views[i, :, row, column] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jitter_of_grey_images_stays_grey_and_of_flat_ones_flat(channels: int) -> None:
+    """A flat grey image has neither contrast nor saturation to lose, so only its brightness changes."""
+    flat = torch.full((200, channels, 3, 5), 100.0)
+    views = random_jitter(flat, 0.4, gen())
+    spread = views.flatten(1).amax(1) - views.flatten(1).amin(1)
+    assert spread.max() < 1e-3
+    factor = views[:, 0, 0, 0] / 100
+    assert factor.min() >= 0.6
+    assert factor.max() < 1.4
+    assert factor.std() == pytest.approx(0.8 / math.sqrt(12), rel=0.15)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("shape", [(5, 3, 7, 11), (3, 1, 8, 8), (2, 3, 5, 3)])
+def test_shape_dtype_and_range(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Crop, flip and cutout keep the type; rotation and jitter make new ones, so they give float32."""
+    x = images(*shape).to(dtype)
+    moved = augment(x, gen(), crop=2, mirrored=torch.ones(len(x), dtype=torch.bool), cutout=2)
+    assert moved.dtype == dtype
+    assert moved.shape == shape
+    view = augment(x, gen(), **PARTS)
+    assert view.dtype == torch.float32
+    assert view.shape == shape
+    assert view.min() >= 0
+    assert view.max() <= 255
+    torch.testing.assert_close(view, augment(images(*shape), gen(), **PARTS))
+
+
+def test_the_same_state_gives_the_same_views_and_the_next_state_others() -> None:
+    x, generator = images(), gen(4)
+    first, second = augment(x, generator, **PARTS), augment(x, generator, **PARTS)
+    assert torch.equal(first, augment(x, gen(4), **PARTS))
+    assert not torch.equal(first, second)
+
+
+def test_images_have_draws_of_their_own_and_do_not_mix() -> None:
+    copies = augment(images(1).expand(5, -1, -1, -1), gen(), **PARTS)
+    assert all(not torch.equal(copies[i], copies[j]) for i in range(5) for j in range(i))
+    x, others = images(), images(seed=2)
+    others[2] = x[2]
+    assert torch.equal(augment(x, gen(), **PARTS)[2], augment(others, gen(), **PARTS)[2])
+
+
+def test_the_input_is_left_alone() -> None:
+    x = images().float()
+    augment(x, gen(), **PARTS)
+    assert torch.equal(x, images().float())

@@ -1,0 +1,277 @@
+"""`make review` in a tiny git and DVC project: two branches, one changed setting."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from import_closure import ROOT
+from tools import review
+
+SCRIPT = """\
+import json, pathlib, yaml
+k = yaml.safe_load(open("params.yaml"))["k"]
+for folder in ("metrics/iris/42", "plots/intervals"):
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+scores = {"attention": {"accuracy": 0.9, "nll": 0.5 - k / 100, "ece": 0.1 + k / 10000}}
+if k > 5:
+    scores["linear"] = {"accuracy": 0.8}
+json.dump(scores, open("metrics/iris/42/evaluate.json", "w"))
+json.dump({"distance": {"k": k}}, open("metrics/iris/42/tuned.json", "w"))
+rows = ["method,metric,value,low,high"]
+for name, value in scores["attention"].items():
+    rows.append(f"attention,{name},{value},{value - 0.01},{value + 0.01}")
+open("plots/intervals/iris-42.csv", "w").write("\\n".join(rows) + "\\n")
+"""
+DVC_YAML = """\
+stages:
+  evaluate:
+    cmd: python evaluate.py
+    deps: [evaluate.py]
+    params: [k]
+    outs:
+      - metrics/iris/42/evaluate.json: {cache: false}
+      - metrics/iris/42/tuned.json: {cache: false}
+      - plots/intervals/iris-42.csv: {cache: false}
+  other:
+    cmd: python -c "print(1)" > other.txt
+    deps: [params.yaml.note]
+    outs: [other.txt]
+"""
+
+
+class Project:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        tools = str(Path(sys.executable).parent)
+        path = f"{tools}:{os.environ['PATH']}"
+        names = {f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        self.env = {**os.environ, **names, "PATH": path, "PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1"}
+
+    def __call__(self, *command: str) -> str:
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def review(self, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tools.review", *options]
+        where = cwd or self.folder
+        return subprocess.run(command, cwd=where, env=self.env, capture_output=True, text=True, timeout=120)
+
+    def commit(self, message: str) -> None:
+        self("git", "add", "-A")
+        self("git", "commit", "-q", "-m", message)
+
+
+def part(markdown: str, title: str) -> str:
+    """The section under one heading."""
+    return markdown.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def cells(markdown: str) -> list[list[str]]:
+    """The rows of the tables in a Markdown text, heads and rules left out."""
+    lines = markdown.splitlines()
+    rows = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
+    rules = [i for i, row in enumerate(rows) if set(row) <= {"---", "| ---"} or row[0].strip("| -") == ""]
+    return [row for i, row in enumerate(rows) if i not in rules and i + 1 not in rules]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(tmp_path_factory.mktemp("review"))
+    for name, text in {
+        "evaluate.py": SCRIPT,
+        "dvc.yaml": DVC_YAML,
+        "params.yaml": "k: 5\nunused: a|b\n",
+        "params.yaml.note": "1",
+    }.items():
+        (made.folder / name).write_text(text)
+    made("git", "init", "-q", "-b", "main")
+    made("dvc", "init", "-q")
+    made("dvc", "repro")
+    made.commit("first")
+    made("git", "switch", "-q", "-c", "change")
+    (made.folder / "params.yaml").write_text("k: 20\nunused: a|b\nadded: 1\n")
+    made("dvc", "repro")
+    made.commit("k 20")
+    return made
+
+
+@pytest.fixture(scope="module")
+def text(project: Project) -> str:
+    done = project.review()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_branch_is_compared_with_main_and_its_lock_is_fine(text: str) -> None:
+    assert text.startswith("# Review against `main`")
+    assert "**Up to date**" in part(text, "Lock")
+
+
+def test_params_that_differ_and_no_others(text: str) -> None:
+    assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
+
+
+PRESET = "k: {}\nunset: null\ntrain_embedder: {{epochs: 9, mlp: {{epochs: {}}}}}\n"
+SETTINGS = """\
+datasets: [digits, iris]
+preset: {}
+k: {}
+unset: 1
+train_embedder: {{encoder: convnet, epochs: 5}}
+overrides: {{iris: {{train_embedder: {{encoder: mlp}}}}}}
+"""
+
+
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: dict[str, str], new: dict[str, str]) -> str:
+    """What `params` says of two sets of files."""
+    for path, text in new.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(review, "git", lambda *command, **_: "\0".join(p for p in old if p.startswith(command[-1])))
+    monkeypatch.setattr(review, "at", lambda _, path: old.get(path, ""))
+    return review.params("main")
+
+
+def test_an_edited_preset_is_shown_and_has_no_effect_unless_it_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
+    new = old | {"presets/p.yaml": PRESET.format(8, 3), "presets/q.yaml": PRESET.format(1, 1)}
+    text = shown(tmp_path, monkeypatch, old, new)
+    assert cells(text) == [["`presets/p.yaml:k`", "7", "8"], ["`presets/q.yaml`", "–", "a new file"]]
+    assert "In effect" not in text
+
+
+def test_a_chosen_preset_is_shown_as_it_takes_effect_on_each_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`k` of params.yaml moves and is hidden by the preset; the block `mlp` holds for the dataset of an mlp alone."""
+    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
+    chosen = {"params.yaml": SETTINGS.format("p", 6), "presets/p.yaml": PRESET.format(7, 3)}
+    before, after = shown(tmp_path, monkeypatch, old, chosen).split("In effect, with the preset laid over (none → p):")
+    assert cells(before) == [["`preset`", "`none`", "`p`"], ["`k`", "5", "6"]]
+    assert cells(after) == [
+        ["`k`", "digits, iris", "5", "7"],
+        ["`train_embedder.epochs`", "digits", "5", "9"],
+        ["`train_embedder.epochs`", "iris", "5", "3"],
+    ]
+    edited = chosen | {"params.yaml": SETTINGS.format("p", 9), "presets/p.yaml": PRESET.format(7, 4)}
+    before, after = shown(tmp_path, monkeypatch, chosen, edited).split("In effect, with the preset laid over (p):")
+    assert cells(before) == [["`k`", "6", "9"], ["`presets/p.yaml:train_embedder.mlp.epochs`", "3", "4"]]
+    assert cells(after) == [["`train_embedder.epochs`", "iris", "3", "4"]]
+
+
+def test_scores_come_by_size_with_their_interval(text: str) -> None:
+    """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
+    rows = [row for row in cells(part(text, "Metrics")) if row[0] == "iris"]
+    assert [row[:7] for row in rows] == [
+        ["iris", "42", "attention", "nll", "0.4500", "0.3000", "-0.1500"],
+        ["iris", "42", "attention", "ece", "0.1005", "0.1020", "+0.0015"],
+    ]
+    assert [row[7] for row in rows] == ["0.2900 … 0.3100", "0.0920 … 0.1120"]
+    assert [row[8] for row in rows] == ["⚠", ""]
+
+
+def test_other_values_and_new_ones_stand_apart(text: str) -> None:
+    metrics = part(text, "Metrics")
+    assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
+    assert "New: 1 in `iris/42/evaluate`." in metrics
+    assert "Gone" not in metrics
+
+
+def test_a_last_bit_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.3003}
+    old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in of.items()} for of in values)
+    monkeypatch.setattr(review, "metric_values", lambda base: old if base else new)
+    text = review.metrics("main")
+    assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
+    assert "Moved by rounding alone, less than 1e-09 of the value: 1." in text
+
+
+def test_stages_that_reran_and_why(text: str) -> None:
+    assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
+
+
+def test_a_stale_lock_ends_in_one_and_still_shows_all(project: Project) -> None:
+    script = project.folder / "evaluate.py"
+    script.write_text(SCRIPT + "# changed\n")
+    try:
+        done = project.review()
+    finally:
+        script.write_text(SCRIPT)
+    assert done.returncode == 1
+    assert "**Not up to date**: 1 would rerun: `evaluate`" in done.stdout
+    assert "## Stages that reran" in done.stdout
+
+
+def test_the_same_revision_shows_nothing(project: Project) -> None:
+    done = project.review("--base", "HEAD")
+    assert [part(done.stdout, title).strip() for title in ("Params", "Metrics", "Stages that reran")] == ["None."] * 3
+
+
+def test_an_unknown_revision_is_one_line(project: Project) -> None:
+    done = project.review("--base", "nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: nope: no such revision here; name another with --base REVISION " + (
+        "(make review BASE=REVISION)\n"
+    )
+
+
+def test_on_main_the_base_is_the_commit_before(project: Project, tmp_path: Path) -> None:
+    project("git", "clone", "-q", "--branch", "main", str(project.folder), str(tmp_path / "clone"))
+    done = project.review(cwd=tmp_path / "clone")
+    assert done.returncode == 2
+    assert "HEAD~1: no such revision" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("branch", "hint"),
+    [("change", "git fetch --depth=1 origin main:main"), ("main", "git fetch --deepen=1")],
+)
+def test_a_shallow_clone_is_told_what_to_fetch(project: Project, tmp_path: Path, branch: str, hint: str) -> None:
+    """`main` needs a second commit, or its clone would not be shallow."""
+    source = tmp_path / "source"
+    project("git", "clone", "-q", "--branch", "change", str(project.folder), str(source))
+    inside = ["git", "-C", str(source)]
+    project(*inside, "branch", "-q", "main", "change")
+    clone = tmp_path / "clone"
+    project("git", "clone", "-q", "--depth", "1", "--branch", branch, f"file://{source}", str(clone))
+    done = project.review(cwd=clone)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_hint_of_a_shallow_clone_works(project: Project, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    project("git", "clone", "-q", "--depth", "1", "--branch", "change", f"file://{project.folder}", str(clone))
+    project("git", "-C", str(clone), "fetch", "-q", "--depth=1", "origin", "main:main")
+    done = project.review(cwd=clone)
+    assert "# Review against `main`" in done.stdout
+    assert cells(part(done.stdout, "Stages that reran")) == [["`evaluate`", "`k`"]]
+    # Cached outputs are not in a fresh clone; that alone makes nothing stale.
+    assert (done.returncode, "**Up to date**" in done.stdout) == (0, True)
+
+
+def test_outside_a_repository(project: Project, tmp_path: Path) -> None:
+    done = project.review(cwd=tmp_path)
+    assert done.returncode == 2
+    assert "not in a git repository" in done.stderr
+
+
+def test_other_timings_are_no_news_and_other_bytes_of_any_other_stage_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "  {}: {{cmd: x, deps: [{{path: code.py, md5: {}}}], outs: [{{path: out, md5: {}}}]}}\n"
+    names = ("evaluate@iris-42", "profile@iris-42", "profile@digits-42")
+
+    def lock(*md5s: tuple[str, str]) -> str:
+        return "stages:\n" + "".join(entry.format(name, *md5) for name, md5 in zip(names, md5s, strict=True))
+
+    monkeypatch.setattr(review, "at", lambda *_: lock(("a1", "b1"), ("a1", "b1"), ("a1", "b1")))
+    monkeypatch.setattr(review, "here", lambda *_: lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2")))
+    told = {row[0]: row[1] for row in cells(review.reran("main"))}
+    assert told == {"`evaluate@iris-42`": review.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}

@@ -1,0 +1,140 @@
+"""Small models of every kind that the tests of the server share, and a server of its own process."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+
+from attnknn import AttnKNNClassifier
+from attnknn.app.model.fit import teach
+from attnknn.app.model.inputs import Batch, Pictures
+from attnknn.app.model.model import Cases, Model
+from attnknn.app.server.serve import Server, bound, settings
+from attnknn.encoder.encoder import Encoder
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
+FAST = {"max_iter": 3, "n_neighbors": 12}
+
+
+def table_model(folder: Path, rows: int = 160) -> Path:
+    """Rows of two numbers and a category; a class, a column and a value look like HTML, and some labels are wrong."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, rows)
+    frame = pd.DataFrame(
+        {
+            "size": np.round(y + rng.normal(0, 0.35, rows), 3).astype(str),
+            "weight": np.round(10 * (y == 1) + rng.normal(0, 2, rows), 2).astype(str),
+            "<b>colour</b>": np.array(["red", "green", HOSTILE])[(y + (rng.random(rows) < 0.3)) % 3],
+        }
+    )
+    frame.loc[5, "weight"] = ""
+    wrong = rng.random(rows) < 0.12
+    frame["kind"] = np.array(["apple", "melon", HOSTILE])[(y + wrong) % 3]
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(folder / "rows.csv", index=False)
+    teach(folder / "rows.csv", target="kind", test=0.3, **FAST)[0].save(folder / "model")
+    return folder / "model"
+
+
+def pictures(rows: int = 90, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images of 8 × 8 in grey, bright on one side, and which."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, rows)
+    images = rng.integers(0, 90, (rows, 1, 8, 8), dtype=np.uint8)
+    for image, side in zip(images, y, strict=True):
+        image[0, :, 4 * side : 4 * side + 4] += 120
+    return images, np.array(["left", "right"])[y]
+
+
+def picture_model(folder: Path) -> Path:
+    """An encoder that nothing was taught, and pictures of two classes."""
+    torch.manual_seed(0)
+    encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=6, depth=1)
+    images, y = pictures()
+    encoder.fit_normalisation(images)
+    given = Pictures(encoder.eval())
+    z, examples = given.vectors(Batch([], images)), given.examples(Batch([], images))
+    known, kept_out = np.arange(70), np.arange(70, 90)
+    classifier = AttnKNNClassifier(random_state=0, **FAST).fit(z[known], y[known])
+    cases = Cases(z[kept_out], y[kept_out], examples.take(kept_out))
+    Model(classifier, given, examples.take(known), cases).save(folder / "model")
+    return folder / "model"
+
+
+def vector_model(folder: Path, named: bool = False) -> Path:
+    """A classifier that was saved by itself."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 120)
+    X = 2 * np.eye(3, 5)[y] + rng.normal(size=(120, 5))
+    given = pd.DataFrame(X, columns=list("abcde")) if named else X
+    AttnKNNClassifier(random_state=0, **FAST).fit(given, y).save(folder / "model")
+    return folder / "model"
+
+
+def beside_model(folder: Path, dim: int, rows: int = 90) -> Path:
+    """Vectors without names, and columns beside them that are not read."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "x.npy", 2 * np.eye(2, dim)[y] + rng.normal(size=(rows, dim)))
+    beside = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
+    pd.DataFrame(beside).to_csv(folder / "rows.csv", index=False)
+    model, _ = teach(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
+    model.save(folder / "model")
+    return folder / "model"
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@contextmanager
+def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tuple[int, subprocess.Popen]]:
+    """`attnknn serve` as a process, which may open so many files; its port."""
+    command = [sys.executable, "-c", "from attnknn.cli import app; app()", "serve", str(model), "--port", "0", *options]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r":(\d+)/", line)
+        assert found, line + process.stdout.read()
+        yield int(found[1]), process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def running(app: object) -> Iterator[int]:
+    """An application served by a thread of this process; its port."""
+    listening = bound("127.0.0.1", 0)
+    server = Server(settings(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+    assert not thread.is_alive()

@@ -1,0 +1,106 @@
+"""Small made-up data that the tests share."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
+from attnknn.encoder.crossfit import fold_splits
+from attnknn.neighbours.search import memory, search
+from attnknn.neighbours.space import Neighbourhood, Retrieved
+from attnknn.neighbours.statistics import gather_evidence
+
+
+def parts(n: int, seed: int = 0) -> np.ndarray:
+    """int8 (n,) parts, about ½ bank and a sixth each of the others, in random order."""
+    share = np.array([BANK, BANK, BANK, FIT, VAL, TEST], dtype=np.int8)
+    return np.random.default_rng(seed).permutation(np.resize(share, n))
+
+
+def blobs(n: int = 300, dim: int = 7, classes: int = 3, noise: float = 1.0, seed: int = 0) -> Split:
+    """A table of Gaussian classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    centres = rng.normal(size=(classes, dim))
+    x = (centres[y] + noise * rng.normal(size=(n, dim))).astype(np.float32)
+    names = tuple("abcdefghij"[:classes])
+    return Split(x, y, parts(n, seed), names, tuple(f"f{i}" for i in range(dim)))
+
+
+def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Split:
+    """Images of a bright bar whose place tells the class, in noise."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    x = rng.integers(0, 120, size=(n, 1, size, size))
+    x[np.arange(n), 0, 2 * y + 1] += 100
+    return Split(x.astype(np.uint8), y, parts(n, seed), tuple("abc"[:classes]))
+
+
+def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int, refit: bool = False) -> list[np.ndarray]:
+    """The parts of each fold's split, whose rows and labels stay."""
+    x, names = np.zeros((len(y), 1), dtype=np.float32), tuple("abc"[: int(y.max()) + 1])
+    split = Split(x, y, part, names, ("f",))
+    made = fold_splits(split, folds, seed, refit)
+    assert all(of.x is split.x and of.y is split.y for of in made)
+    return [of.part for of in made]
+
+
+def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:
+    """Embeddings that are the table itself, on the unit sphere, with made-up logits."""
+    z = np.asarray(split.x) / np.linalg.norm(split.x, axis=1, keepdims=True)
+    logits = np.random.default_rng(seed).normal(size=(len(z), len(split.classes))) + 2 * np.eye(3)[split.y]
+    return Embeddings(z.astype(np.float32), split.y, split.part, split.classes, logits.astype(np.float32))
+
+
+def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:
+    """Exact neighbours of every row."""
+    return search(memory(embeddings), embeddings, k)
+
+
+def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 7)) -> Retrieved:
+    """Exact neighbours and the evidence."""
+    found = searched(embeddings, k)
+    return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
+
+
+def relabelled(data: Retrieved, part: int) -> Retrieved:
+    """The same rows, the labels of one part shuffled."""
+    y = np.array(data.embeddings.y)
+    at = data.embeddings.part == part
+    y[at] = np.random.default_rng(0).permutation(y[at])
+    return replace(data, embeddings=replace(data.embeddings, y=y))
+
+
+def neighbourhood(
+    b: int = 5,
+    k: int = 11,
+    d: int = 7,
+    c: int = 3,
+    s: int = 2,
+    seed: int = 0,
+    missing: bool = False,
+    metric: str = "l2",
+) -> Neighbourhood:
+    """Random queries and neighbours, nearest first; with `missing` the first query lacks its last two."""
+    g = torch.Generator().manual_seed(seed)
+    query = torch.randn(b, d, generator=g)
+    keys = query[:, None] + torch.randn(b, k, d, generator=g)
+    dot = (keys @ query[:, :, None]).squeeze(2)
+    sims = dot if metric == "ip" else -(query[:, None] - keys).square().sum(2)
+    order = sims.argsort(1, descending=True)
+    keys, sims = keys.gather(1, order[:, :, None].expand_as(keys)), sims.gather(1, order)
+    labels = torch.randint(c, (b, k), generator=g)
+    agreement, density = torch.rand(b, k, s, generator=g), -torch.rand(b, k, generator=g)
+    prototypes = torch.nn.functional.normalize(torch.randn(c, d, generator=g))
+    if missing:
+        sims[0, -2:], labels[0, -2:] = -torch.inf, -1
+    shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
+    return Neighbourhood(sims, labels, shares, prototypes, query, keys, agreement, density)
+
+
+def reordered(n: Neighbourhood, order: torch.Tensor) -> Neighbourhood:
+    """The same neighbours in another order."""
+    assert n.keys is not None
+    moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}
+    return replace(n, **moved)

@@ -1,0 +1,42 @@
+"""Files that small models are fitted from."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+from sklearn.datasets import load_iris
+
+from attnknn.encoder.encoder import Encoder
+
+
+def iris_csv(path: Path, rows: int = 150) -> pd.DataFrame:
+    data = load_iris(as_frame=True)
+    frame = data.frame.iloc[np.random.default_rng(0).permutation(150)[:rows]].reset_index(drop=True)
+    frame["kind"] = np.where(frame["petal length (cm)"] > 3, "long", "short")
+    frame["target"] = np.array(data.target_names)[frame["target"]]
+    frame.loc[3, "kind"] = ""
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def picture_encoder() -> Encoder:
+    encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=3, depth=1)
+    encoder.fit_normalisation(np.random.default_rng(0).integers(0, 255, (20, 1, 8, 8), dtype=np.uint8))
+    return encoder.eval()
+
+
+def picture_folders(folder: Path, per_class: int = 12) -> None:
+    """Class `left` is bright on the left, `right` on the right."""
+    rng = np.random.default_rng(1)
+    for side, name in enumerate(("left", "right")):
+        (folder / name).mkdir(parents=True)
+        for i in range(per_class):
+            pixels = rng.integers(0, 60, (8, 8), dtype=np.uint8)
+            pixels[:, 4 * side : 4 * side + 4] += 150
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+def save_npy(path: Path, array: np.ndarray) -> Path:
+    np.save(path, array)
+    return path

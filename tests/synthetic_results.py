@@ -1,0 +1,162 @@
+"""Results as the stages write them, from made-up predictions and the project's own scoring."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.paired_tests import (
+    UNDER_CONDITIONS,
+    Pair,
+    intervals_and_tests,
+    pairs,
+    reliability,
+    scores,
+    values,
+)
+from attnknn.report.plots import CALIBRATIONS, METHODS
+
+# method: (strength of the evidence for the true class, how much too sure)
+Strengths = dict[str, tuple[float, float]]
+TIE: Strengths = {
+    "uniform": (1.9, 3.2),
+    "distance": (2.0, 2.8),
+    "distance_vector": (2.0, 2.1),
+    "attention": (2.0, 2.1),
+    "prototypes": (1.9, 2.1),
+    "linear": (2.1, 2.7),
+    "linear_temperature": (2.1, 2.0),
+}
+WIN = TIE | {"attention": (3.0, 2.8)}
+LOSS = TIE | {"attention": (1.2, 4.0)}
+CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("long tail 0.1", "long tail 0.01")}
+
+
+def calibrated(strengths: Strengths) -> Strengths:
+    """With every calibration of those that get them: as strong, and less too sure."""
+    made = dict(strengths)
+    for base in ("uniform", "distance", "attention", "prototypes", "linear"):
+        for i, kind in enumerate(CALIBRATIONS if base in strengths else ()):
+            strength, sharp = strengths[base]
+            made.setdefault(f"{base}_{kind}", (strength, 1.9 + 0.2 * (sharp - 1.9) + 0.05 * i))
+    return made
+
+
+def predictions(strengths: Strengths, rows: int, classes: int = 5, seed: int = 0) -> Predictions:
+    """Softmax of shared noise plus each method's evidence for the true class, sharpened."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=rows)
+    shared, probs = rng.normal(size=(rows, classes)), []
+    for strength, sharp in strengths.values():
+        logits = sharp * (strength * np.eye(classes)[y] + shared + 0.2 * rng.normal(size=(rows, classes)))
+        e = np.exp(logits - logits.max(1, keepdims=True))
+        probs.append(e / e.sum(1, keepdims=True))
+    names = tuple("abcdefghij"[:classes])
+    stacked = np.stack(probs).astype(np.float32)
+    return Predictions(np.arange(rows, dtype=np.int32), y, stacked, tuple(strengths), names)
+
+
+def write_results(
+    root: Path, dataset: str, seed: int, strengths: Strengths, rows: int = 300, resamples: int = 100
+) -> None:
+    """Write root/metrics and root/plots of one dataset and seed as the stages that run for every dataset do."""
+    everything = calibrated(strengths)
+    made, on_val = predictions(everything, rows, seed=seed), predictions(everything, rows, seed=seed + 1000)
+    folder, plots, item = root / "metrics" / dataset / str(seed), root / "plots", f"{dataset}-{seed}.csv"
+    sizes = {"rows": 6 * rows, "bank": 3 * rows, "fit": rows, "val": rows, "test": rows, "classes": 5}
+    write_json(folder / "prepare.json", sizes)
+    write_json(folder / "train_embedder.json", {"best_epoch": 3, "val_accuracy": 0.9})
+    head = {
+        "best_epoch": 2,
+        "fit_loss": 0.30,
+        "val_nll": 0.31,
+        "val_nll_start": 0.35,
+        "temperature": 0.5,
+        "prior": 0.01,
+    }
+    write_json(folder / "train_attention.json", head)
+    table = scores(made, 15)
+    write_json(folder / "evaluate.json", {name: table[name] for name in table if name in METHODS})
+    write_json(folder / "calibration.json", {name: table[name] for name in table if name not in METHODS})
+    write_json(folder / "headroom.json", {"oracle_at_1": 0.861, "oracle_at_5": 0.942, "oracle_at_k": 0.987, "k": 50})
+    tuned = {
+        "uniform": {"k": 5, "prior": 0.003},
+        "distance": {"k": 16, "temperature": 0.35, "prior": 0.003},
+        "distance_vector": {"ridge": 0.01},
+        "distance_isotonic": {"mix": 0.03},
+        "uniform_dirichlet": {"unchanged": 1.0},
+        "linear_temperature": {"temperature": 1.31},
+    }
+    write_json(folder / "tuned.json", tuned)
+    epochs = range(1, 7)
+    loss = [{"epoch": e, "loss": 2.0 / e, "val_accuracy": None if e % 3 else 0.87 + 0.01 * e} for e in epochs]
+    write_csv(plots / "training" / item, loss)
+    nll = [{"epoch": e, "fit_loss": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
+    write_csv(plots / "attention" / item, nll)
+    intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(made, 15)}
+    for name, rows_ in {**tables, "validation": values(on_val, 15)}.items():
+        write_csv(plots / name / item, rows_)
+
+
+def write_conditions(
+    root: Path, dataset: str, seed: int, strengths: Strengths, rows: int = 300, resamples: int = 100, repeats: int = 2
+) -> None:
+    """Write what the stages `noise` and `imbalance` do: everything gets weaker as the memory gets worse."""
+    for stage, names in CONDITIONS.items():
+        tables: dict[str, list[dict[str, Any]]] = {stage: [], f"{stage}_paired": [], f"{stage}_validation": []}
+        for i, condition in enumerate(names):
+            weaker = {
+                name: (strength - (0.05 if name == "attention" else 0.15) * i, sharp + 0.15 * i)
+                for name, (strength, sharp) in strengths.items()
+            }
+            for repeat in range(repeats):
+                where = {"condition": condition, "repeat": repeat}
+                draw = 7 * seed + 10 * i + repeat
+                made = predictions(weaker, rows, seed=draw)
+                intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
+                on_val = values(predictions(weaker, rows, seed=draw + 1000), 15)
+                intervals = [row for row in intervals if row["metric"] in UNDER_CONDITIONS]
+                shots = {"metric": "few", "value": 0.5, "low": None, "high": None}
+                intervals += [{"method": name, **shots} for name in made.methods]
+                for name, found in zip(tables, (intervals, paired, on_val), strict=True):
+                    tables[name] += [{**where, **row} for row in found]
+        for name, found in tables.items():
+            write_csv(root / "plots" / name / f"{dataset}-{seed}.csv", found)
+
+
+# variant: (group, what it is measured against, strength, how much too sure)
+VARIANTS = {
+    "full": ("full", "full", 2.4, 2.3),
+    "all evidence": ("without", "full", 2.1, 2.3),
+    "label_bias": ("without", "full", 2.4, 2.35),
+    "null": ("without", "full", 2.35, 2.6),
+    "self_attention": ("with", "full", 2.41, 2.3),
+    "temperature": ("alone", "distance", 2.0, 2.75),
+    "agreement": ("alone", "distance", 2.15, 2.6),
+    "historic": ("reference", "full", 1.9, 2.8),
+    "prototypes": ("reference", "full", 2.3, 2.3),
+}
+
+
+def write_ablation(
+    root: Path, dataset: str, seed: int, rows: int = 300, resamples: int = 100, repeats: int = 2
+) -> None:
+    """Write what the stage `ablation` does."""
+    table: list[dict[str, Any]] = []
+    for repeat in range(repeats):
+        strengths = {name: (strength, sharp) for name, (_, _, strength, sharp) in VARIANTS.items()}
+        made = predictions(strengths | {"distance": (2.0, 2.8)}, rows, seed=seed + repeat)
+        against: list[Pair] = [(name, reference) for name, (_, reference, _, _) in VARIANTS.items()]
+        intervals, paired = intervals_and_tests(made, against, 15, resamples, 0.95, seed)
+        known = {(row["method"], row["metric"]): row["value"] for row in intervals}
+        for row in paired:
+            name, metric = row["method"], row["metric"]
+            group, reference, _, _ = VARIANTS[name]
+            moved = {key: row[key] for key in ("difference", "low", "high", "p")}
+            where = {"variant": name, "group": group, "repeat": repeat, "metric": metric}
+            found = {"validation": 0.9 * known[name, metric], "value": known[name, metric]}
+            table.append({**where, **found, "reference": reference, **moved})
+    write_csv(root / "plots" / "ablation" / f"{dataset}-{seed}.csv", table)
