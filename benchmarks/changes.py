@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from attnknn import AttnKNNClassifier
-from attnknn.classifier.memory import LabelledBank
+from attnknn.classifier.memory import Memory
 from benchmarks.compared import Row, compared
 from benchmarks.made_up import clustered
 
@@ -45,7 +45,7 @@ def measure(threads: int, repeats: int, rows: int, dim: int, changed: int, queri
             changing, answers = model.memory_, model.predict_proba(asked)
             given = changing.vectors(), changing.y, changing.weight, len(model.classes_)
             start = perf_counter()
-            model.memory_ = LabelledBank.build(*given)
+            model.memory_ = Memory.build(*given)
             taken[what][PEER].append(1000 * (perf_counter() - start))
             apart = max(apart, float(np.abs(model.predict_proba(asked) - answers).max()))
             model.memory_ = changing

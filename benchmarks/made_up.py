@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, TEST, Embeddings, Evidence, Neighbours
-from attnknn.neighbours.space import Retrieved
+from attnknn.core.artifacts import BANK, TEST, Embeddings, NeighbourStatistics, Neighbours
+from attnknn.neighbours.space import EmbeddingSpace
 
 CLASSES = 10
 _RANK, _WITHIN, _NOISE = 16, 0.5, 0.15  # of the spread within a class: dimensions, size; and size of what has no form
@@ -29,7 +29,7 @@ def clustered(rows: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32), y
 
 
-def retrieved(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...], seed: int = 0) -> Retrieved:
+def retrieved(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...], seed: int = 0) -> EmbeddingSpace:
     """A bank of `rows` and then `queries` test rows with k drawn neighbours each, four in five of their own class.
 
     For what comes after the search, whose time does not depend on which rows the neighbours are.
@@ -46,8 +46,8 @@ def retrieved(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...],
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     agreement, density = rng.random((n, len(sizes)), dtype=np.float32), -rng.random(n, dtype=np.float32)
     prototypes = rng.standard_normal((CLASSES, dim), dtype=np.float32)
-    return Retrieved(
+    return EmbeddingSpace(
         Embeddings(z, y, part, tuple("abcdefghij")),
         Neighbours(np.arange(rows, n, dtype=np.int32), ids, sims, "l2"),
-        Evidence(agreement, density, prototypes, sizes),
+        NeighbourStatistics(agreement, density, prototypes, sizes),
     )

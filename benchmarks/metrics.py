@@ -16,7 +16,7 @@ from attnknn.core.torchvision_shim import torchvision  # noqa: F401  before torc
 from attnknn.evaluation.metrics import METRICS, bootstrap, reliability, scores
 from attnknn.heads.attention import Distance
 from attnknn.heads.classify import classify
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from benchmarks.compared import Row, compared, in_rounds, peer
 from benchmarks.made_up import retrieved
 from benchmarks.votes import PRIOR, TEMPERATURE, by_numpy
@@ -80,14 +80,14 @@ def plain_bootstrap(probs: np.ndarray, y: np.ndarray, resamples: int) -> np.ndar
     return np.array(found)
 
 
-def ours_in_all(data: Retrieved, rows: np.ndarray, y: np.ndarray, k: int, resamples: int) -> np.ndarray:
+def ours_in_all(data: EmbeddingSpace, rows: np.ndarray, y: np.ndarray, k: int, resamples: int) -> np.ndarray:
     """Votes, scores and bootstrap: (1 + resamples, 8), the sample's own first."""
     probs = classify(Distance(k, TEMPERATURE, PRIOR), data, rows, k)
     own = [scores(probs, y, BINS)[metric] for metric in METRICS]
     return np.vstack([own, bootstrap(probs[None], y, BINS, resamples, SEED)[0]])
 
 
-def plain_in_all(data: Retrieved, rows: np.ndarray, y: np.ndarray, k: int, resamples: int) -> np.ndarray:
+def plain_in_all(data: EmbeddingSpace, rows: np.ndarray, y: np.ndarray, k: int, resamples: int) -> np.ndarray:
     """The same by numpy's votes and the plain loop."""
     probs = summing_to_one(by_numpy(data, rows, k))
     own = [plain_scores(probs, y)[metric] for metric in METRICS]

@@ -11,7 +11,7 @@ import torch
 from attnknn.core.artifacts import TEST
 from attnknn.heads.attention import Distance
 from attnknn.heads.classify import classify
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.votes import distance_weights, vote
 from benchmarks.compared import Row, compared, in_rounds, one_by_one
 from benchmarks.made_up import retrieved
@@ -33,7 +33,7 @@ def added(sims: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarra
     return (1 - PRIOR) * votes + PRIOR * shares
 
 
-def by_numpy(data: Retrieved, rows: np.ndarray, k: int) -> np.ndarray:
+def by_numpy(data: EmbeddingSpace, rows: np.ndarray, k: int) -> np.ndarray:
     """What `classify` does with the head `distance`, by numpy: the labels of the stored neighbours, and their votes."""
     ids, sims = data.neighbours.of(rows, k)
     return added(sims, data.embeddings.y[ids], data.shares.numpy())

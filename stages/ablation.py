@@ -7,7 +7,7 @@ from tqdm import tqdm
 from attnknn.core.device import processes, use_device
 from attnknn.core.files import write_csv
 from attnknn.experiments.ablation import ablate
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -19,7 +19,7 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: 
     device = use_device(p.device, p.threads)
     with tqdm(desc=f"ablation {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
         rows = ablate(
-            [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)],
+            [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)],
             p.ablation.repeats,
             k_train=p.k_train,
             k_eval=p.k_eval,

@@ -11,14 +11,14 @@ from attnknn.encoder.crossfit import fold_splits
 from attnknn.encoder.encoder import embed
 from attnknn.index.faiss_index import set_threads
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 from stages.train_embedder import train
 
 
 def folds(
     data: Split, p: SimpleNamespace, seed: int, device: str, label: str, refit: bool = False
-) -> Iterator[Retrieved]:
+) -> Iterator[EmbeddingSpace]:
     """The bank rows of DATA as queries, or with REFIT all but test rows, fold by fold; nothing where folds is 0."""
     splits = fold_splits(data, p.crossfit.folds, seed, refit) if p.crossfit.folds else []
     for fold, held in enumerate(splits):
@@ -34,7 +34,7 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
     with new_folder(out) as draft:
-        Retrieved.save_folds(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}"), draft)
+        EmbeddingSpace.save_folds(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}"), draft)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from attnknn.core.device import use_device
 from attnknn.core.files import read_json, write_csv
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
 from attnknn.experiments.refit import fit_and_compare
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 METHODS = ("distance", "distance_vector", "attention", "linear_temperature")
@@ -21,8 +21,8 @@ def main(
     if not names:
         return write_csv(table, [], BESIDE)
     device = use_device(p.device, p.threads)
-    spaces = {"configured": Retrieved.load(embeddings, neighbours, evidence)}
-    spaces |= {name: Retrieved.load_whole(variants / str(place)) for place, name in enumerate(names)}
+    spaces = {"configured": EmbeddingSpace.load(embeddings, neighbours, evidence)}
+    spaces |= {name: EmbeddingSpace.load_whole(variants / str(place)) for place, name in enumerate(names)}
     fitting, grids = p.train_attention.model_dump(), p.tune.model_dump()
     found = {
         name: fit_and_compare([space], p.k_train, p.k_eval, fitting, grids, seed, device).test

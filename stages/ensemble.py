@@ -6,7 +6,7 @@ from attnknn.core.device import use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.ensemble import compare_variants
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -24,7 +24,7 @@ def main(
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS and HEADS; write METRICS, and tables under PLOTS."""
     p = read_params(dataset, "ensemble", "tune", "evaluate", "k_eval", "device", "threads")
     device = use_device(p.device, p.threads)
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     attention = load_head(heads / "attention").to(device)
     grids, scoring = p.tune.model_dump(), p.evaluate.model_dump()
     means, intervals, paired = compare_variants(

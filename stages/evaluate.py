@@ -9,7 +9,7 @@ from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import classifier, compare, headroom, together
 from attnknn.evaluation.paired_tests import BASE, intervals_and_tests, pairs, reliability, scores, values
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -30,7 +30,7 @@ def main(
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS, CNN, PEERS; write OUT (predictions), METRICS and PLOTS."""
     p = read_params(dataset, "evaluate", "tune", "k_eval", "device", "threads")
     device, e = use_device(p.device, p.threads), p.evaluate
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
     made = compare(spaces, fitted, p.k_eval, **p.tune.model_dump(), calibrations=KINDS, device=device)
     plain = classifier(Embeddings.load(cnn), spaces[0], p.tune.ridges, KINDS)

@@ -12,7 +12,7 @@ from attnknn.experiments.gallery import gallery
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Distance
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 COMPARED = ("attention", "distance_vector", "linear_temperature")
@@ -35,7 +35,7 @@ def main(
     """Read SPLIT, EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEADS, PREDICTIONS and TUNED; write METRICS, the rest to PLOTS."""
     p = read_params(dataset, "explain", "k_eval", "device", "threads")
     device, e, item = use_device(p.device, p.threads), p.explain, f"{dataset}-{seed}"
-    found, retrieved = Predictions.load(predictions / "test"), Retrieved.load(embeddings, neighbours, evidence)
+    found, retrieved = Predictions.load(predictions / "test"), EmbeddingSpace.load(embeddings, neighbours, evidence)
     attention, distance = load_head(heads / "attention").to(device), Distance(**read_json(tuned)["distance"])
     shown = (Split.load(split), retrieved, attention, distance, found, p.k_eval, e.cases, e.neighbours)
     cases, strips = gallery(*shown, device=device)

@@ -8,8 +8,8 @@ from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
 from attnknn.heads.registry import load_head
 from attnknn.index.faiss_index import set_threads
-from attnknn.neighbours.search import grown
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.search import with_larger_bank
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 METHODS = ("uniform", "distance", "distance_vector", "attention", "prototypes")
@@ -22,9 +22,9 @@ def main(
     p = read_params(dataset, "evaluate", "tune", "build_index", "evidence", "k_eval", "k_max", "device", "threads")
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}
-    more = grown(spaces[0].embeddings, p.k_max, p.evidence.sizes, p.build_index.metric, device)
+    more = with_larger_bank(spaces[0].embeddings, p.k_max, p.evidence.sizes, p.build_index.metric, device)
     settings = p.tune.model_dump() | {"calibrations": ("vector",), "device": device}
     of = {
         name: compare(spaces, fitted, p.k_eval, **settings, memory=memory).test

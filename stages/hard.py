@@ -8,7 +8,7 @@ from attnknn.core.artifacts import TEST
 from attnknn.core.device import processes, use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.hard_queries import by_subset, compare_weighting, disagreement, shares
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -18,7 +18,7 @@ def main(
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
     p = read_params(dataset, "hard", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads")
     device, item = use_device(p.device, p.threads), f"{dataset}-{seed}.csv"
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     k = min(p.k_eval, *(space.neighbours.ids.shape[1] for space in spaces))
     table = shares(spaces, k, p.hard.disagreement)
     settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": seed}

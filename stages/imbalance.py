@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attnknn.core.device import use_device
 from attnknn.experiments.corruption import imbalance_conditions, with_imbalance
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.noise import study
 from stages.params import read_params, run
 
@@ -20,7 +20,7 @@ def main(
         "k_train", "k_eval", "device", "threads",
     )
     # fmt: on
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     make = partial(with_imbalance, spaces, device=use_device(p.device, p.threads), most=max(p.k_train, p.k_eval))
     found = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios)
     conditions = {name: partial(make, ratio, kind=kind) for name, (kind, ratio) in found.items()}

@@ -6,7 +6,7 @@ from attnknn.core.artifacts import Embeddings
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.corruption import NETWORK, imbalance_conditions
 from attnknn.experiments.trained_on_corruption import as_scores, under_imbalance
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.noise_trained import PAIRED, SCORES, settings
 from stages.params import read_params, run
 
@@ -24,7 +24,7 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     scores, scored, paired = {}, [], []
     for name, (_, ratio) in imbalance_conditions([p.imbalance.train_kind], p.imbalance.train_ratios).items():
         folder, at = trained / str(ratio), {"condition": name, "ratio": ratio}
-        plain = Retrieved.load_whole(folder / "plain")
+        plain = EmbeddingSpace.load_whole(folder / "plain")
         found = under_imbalance(plain, Embeddings.load(folder / NETWORK), **settings(p, seed))
         scores[name] = as_scores(found[0])
         for table, rows in zip((scored, paired), found, strict=True):

@@ -9,7 +9,7 @@ from attnknn.core.device import processes, use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.k_sweep import root, sweep, swept_ks
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -27,7 +27,7 @@ def main(
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS, HEADS; write predictions to OUT, the rest to METRICS and PLOTS."""
     p = read_params(dataset, "k_sweep", "train_attention", "tune", "evaluate", "device", "threads")
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     device, stored = use_device(p.device, p.threads), min(one.neighbours.ids.shape[1] for one in spaces)
     bank = len(spaces[0].embeddings.rows(BANK))
     ks = swept_ks(p.k_sweep.ks, bank, stored)

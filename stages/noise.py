@@ -12,7 +12,7 @@ from attnknn.core.files import write_csv, write_json
 from attnknn.evaluation.paired_tests import BASE
 from attnknn.experiments.corruption import noise_conditions, with_noise
 from attnknn.experiments.refit import Make, under_conditions
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -43,7 +43,7 @@ def main(
         "k_eval", "device", "threads",
     )
     # fmt: on
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     found = noise_conditions(p.noise.kinds, p.noise.rates)
     conditions = {name: partial(with_noise, spaces, rate, kind=kind) for name, (kind, rate) in found.items()}
     study("noise", conditions, p.noise.repeats, p, (dataset, seed), [metrics, plots])

@@ -9,7 +9,7 @@ from attnknn.core.device import use_device
 from attnknn.core.files import read_json, write_csv, write_json
 from attnknn.experiments.corruption import noise_conditions
 from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, under_noise
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 AT = ("condition", "rate")
@@ -36,7 +36,7 @@ def main(dataset: str, seed: int, trained: Path, metrics: Path, plots: Path) -> 
     scores, scored, paired, cleaning = {}, [], [], []
     for name, (_, rate) in noise_conditions([p.noise.train_kind], p.noise.train_rates).items():
         folder, at = trained / str(rate), {"condition": name, "rate": rate}
-        plain, cleaned = (Retrieved.load_whole(folder / variant) for variant in ("plain", "cleaned"))
+        plain, cleaned = (EmbeddingSpace.load_whole(folder / variant) for variant in ("plain", "cleaned"))
         networks = {variant: Embeddings.load(folder / variant) for variant in NETWORKS}
         found = under_noise(plain, cleaned, networks, **settings(p, seed))
         scores[name] = as_scores(found[0])

@@ -10,7 +10,7 @@ from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, p
 from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.registry import load_head
 from attnknn.index.faiss_index import set_threads
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -22,7 +22,7 @@ def main(
     about = machine()  # with the load before there is ours
     device, of, t = use_device(p.device, p.threads), p.profile, p.tune
     set_threads(p.threads)
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     space, metric = spaces[0], spaces[0].neighbours.metric
     fitted = tuned_baselines(spaces, choices_of_k(t.ks, p.k_eval), t.temperatures, t.priors)[0]
     fitted["attention"] = load_head(heads / "attention").to(device)

@@ -17,10 +17,13 @@ def one(folder: Path, seed: int, p: SimpleNamespace, device: str) -> Predictions
     # What needs torch is imported here and below: where nothing was split anew, the stage takes no time.
     from attnknn.evaluation.evaluate import together
     from attnknn.experiments.refit import fit_and_compare
-    from attnknn.neighbours.space import Retrieved
+    from attnknn.neighbours.space import EmbeddingSpace
 
-    spaces = [Retrieved.load_whole(folder / "space"), *Retrieved.load_folds(folder / "folds")]
-    asked = {"memory": Retrieved.load_whole(folder / "asked"), "members": Retrieved.load_folds(folder / "members")}
+    spaces = [EmbeddingSpace.load_whole(folder / "space"), *EmbeddingSpace.load_folds(folder / "folds")]
+    asked = {
+        "memory": EmbeddingSpace.load_whole(folder / "asked"),
+        "members": EmbeddingSpace.load_folds(folder / "members"),
+    }
     fitting, grids = p.train_attention.model_dump(), p.tune.model_dump()
     made = fit_and_compare(spaces, p.k_train, p.k_eval, fitting, grids, seed, device, **asked)
     peers = folder / "peers"

@@ -9,7 +9,7 @@ from attnknn.core.device import use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments import theory
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -28,7 +28,7 @@ def main(
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEAD, the table SWEPT and ANSWERS; write METRICS, and tables to PLOTS."""
     p = read_params(dataset, "theory", "evaluate", "k_eval", "device", "threads")
     device = use_device(p.device, p.threads)
-    space, by_k = Retrieved.load(embeddings, neighbours, evidence), Predictions.load(answers)
+    space, by_k = EmbeddingSpace.load(embeddings, neighbours, evidence), Predictions.load(answers)
     attention, rows = load_head(head).to(device), space.embeddings.rows(TEST)
     scoring = p.evaluate.model_dump() | p.theory.model_dump()
     fits, points = theory.error_curves(by_k, **scoring, seed=seed)

@@ -9,7 +9,7 @@ from attnknn.core.files import new_folder, write_csv, write_json
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.heads.registry import save_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 
 
@@ -28,7 +28,7 @@ def main(
     p = read_params(dataset, "train_attention", "tune", "k_train", "device", "threads")
     t = p.train_attention
     device = use_device(p.device, p.threads)
-    spaces = [Retrieved.load(embeddings, neighbours, evidence), *Retrieved.load_folds(folds)]
+    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     with tqdm(desc=f"train_attention {dataset}/{seed}", unit="epoch", delay=2, disable=None) as bar:
 
         def progress(row: dict[str, float]) -> None:

@@ -13,7 +13,7 @@ from attnknn.experiments.corruption import NETWORK, with_wrong_labels
 from attnknn.experiments.label_cleaning import clean_in_rounds, quality
 from attnknn.index.faiss_index import set_threads
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from stages.params import read_params, run
 from stages.train_cnn import best_network, trained
 
@@ -26,7 +26,7 @@ def train_all(seed: int, rate: float, split: Path, p: SimpleNamespace, label: st
     set_threads(p.threads)
     data = with_wrong_labels(true, rate, p.noise.train_kind, np.random.default_rng(seed))
 
-    def embed(of: Split, number: int = 0) -> Retrieved:
+    def embed(of: Split, number: int = 0) -> EmbeddingSpace:
         e, _ = trained(of, short, seed, device, f"{label}, round {number}", classify=False)
         return retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device)
 

@@ -18,20 +18,23 @@ def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> N
     from attnknn.encoder.encoder import embed_split
     from attnknn.experiments.peers import answers
     from attnknn.index.faiss_index import set_threads
-    from attnknn.neighbours.search import grown, retrieve
-    from attnknn.neighbours.space import Retrieved
+    from attnknn.neighbours.search import with_larger_bank, retrieve
+    from attnknn.neighbours.space import EmbeddingSpace
     from stages.crossfit import folds
     from stages.train_embedder import train
 
     set_threads(1)
     encoder, _ = train(data, p.train_embedder, seed, device, f"split {seed}", None)
     e = embed_split(encoder, data, device, p.train_embedder.bf16)
-    searching, ask = (p.k_max, p.evidence.sizes, p.build_index.metric, device), grown if p.splits.refit else retrieve
+    searching, ask = (
+        (p.k_max, p.evidence.sizes, p.build_index.metric, device),
+        with_larger_bank if p.splits.refit else retrieve,
+    )
     retrieve(e, *searching).save(out / "space")
     ask(e, *searching).save(out / "asked")
-    Retrieved.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
+    EmbeddingSpace.save_folds(held := list(folds(data, p, seed, device, f"split {seed}, fold")), out / "folds")
     again = folds(data, p, seed, device, f"split {seed}, refit", refit=True) if p.splits.refit else held
-    Retrieved.save_folds((ask(replace(of.embeddings, part=e.part), *searching) for of in again), out / "members")
+    EmbeddingSpace.save_folds((ask(replace(of.embeddings, part=e.part), *searching) for of in again), out / "members")
     if p.peers.methods:
         answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
 

@@ -7,7 +7,7 @@ from attnknn.core.files import write_csv, write_json
 from attnknn.evaluation.paired_tests import BASE
 from attnknn.experiments.tta import COLUMNS, answer_views, score_views
 from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.views import load_views
 from stages.params import read_params, run
 
@@ -26,7 +26,7 @@ def main(
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, VIEWS and HEADS; write METRICS, and tables under PLOTS."""
     p = read_params(dataset, "tune", "evaluate", "k_eval", "device", "threads")
     device = use_device(p.device, p.threads)
-    main, seen = Retrieved.load(embeddings, neighbours, evidence), load_views(views)
+    main, seen = EmbeddingSpace.load(embeddings, neighbours, evidence), load_views(views)
     means, tables = {}, {name: [] for name in COLUMNS}
     if seen:
         fitted = {name: load_head(heads / name).to(device) for name in ("attention", "prototypes")}

@@ -8,8 +8,8 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.encoder.crossfit import fold_splits
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.space import Neighbourhood, Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import NeighbourBatch, EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 
 
 def parts(n: int, seed: int = 0) -> np.ndarray:
@@ -58,13 +58,13 @@ def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:
     return search(memory(embeddings), embeddings, k)
 
 
-def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 7)) -> Retrieved:
+def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 7)) -> EmbeddingSpace:
     """Exact neighbours and the evidence."""
     found = searched(embeddings, k)
-    return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
+    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, sizes))
 
 
-def relabelled(data: Retrieved, part: int) -> Retrieved:
+def relabelled(data: EmbeddingSpace, part: int) -> EmbeddingSpace:
     """The same rows, the labels of one part shuffled."""
     y = np.array(data.embeddings.y)
     at = data.embeddings.part == part
@@ -81,7 +81,7 @@ def neighbourhood(
     seed: int = 0,
     missing: bool = False,
     metric: str = "l2",
-) -> Neighbourhood:
+) -> NeighbourBatch:
     """Random queries and neighbours, nearest first; with `missing` the first query lacks its last two."""
     g = torch.Generator().manual_seed(seed)
     query = torch.randn(b, d, generator=g)
@@ -96,10 +96,10 @@ def neighbourhood(
     if missing:
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
-    return Neighbourhood(sims, labels, shares, prototypes, query, keys, agreement, density)
+    return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density)
 
 
-def reordered(n: Neighbourhood, order: torch.Tensor) -> Neighbourhood:
+def reordered(n: NeighbourBatch, order: torch.Tensor) -> NeighbourBatch:
     """The same neighbours in another order."""
     assert n.keys is not None
     moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import threadpool_limits
 
 from attnknn.classifier.held_out import asked_space, fold_parts, held_out_spaces
-from attnknn.classifier.memory import LabelledBank
+from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import (
     AnyHead,
     Parts,
@@ -28,7 +28,7 @@ from attnknn.classifier.persistence import (
     unpacked_head,
     unswapped,
 )
-from attnknn.classifier.predictor import Counterfactual, Decider, Explanation
+from attnknn.classifier.predictor import Counterfactual, Predictor, Explanation
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.errors import InputError, require
 from attnknn.evaluation.calibration import fitted_scaling
@@ -37,7 +37,7 @@ from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
 from attnknn.index.bank import LARGEST
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
@@ -106,7 +106,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X had some.
-    memory_ : LabelledBank
+    memory_ : Memory
         The rows that answer.
     head_ : Attention, Distance or Uniform
         What weighs their votes.
@@ -211,7 +211,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self._usual_weight = float(weight.mean())
         z = self._vectors(X)
         with self._threads():
-            self.memory_ = LabelledBank.build(z, numbers, self._relative(weight), len(self.classes_), kind=self.index)
+            self.memory_ = Memory.build(z, numbers, self._relative(weight), len(self.classes_), kind=self.index)
             args = (self.memory_, z, len(self.classes_), int(self.n_neighbors))
             if held_out is None:
                 spaces = held_out_spaces(*args, fold_parts(numbers, seed))
@@ -234,7 +234,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         known, new = (", ".join(map(str, of[:10])) for of in (self.classes_, unknown))
         require(len(unknown) == 0, f"{name}: {new} are new classes; this model knows {known}; fit it anew")
 
-    def _learn(self, spaces: list[Retrieved], seed: int) -> None:
+    def _learn(self, spaces: list[EmbeddingSpace], seed: int) -> None:
         k = int(min(self.n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces)))
         device = self._device()
         priors = PRIORS if self.prior is None else (self.prior,)
@@ -275,9 +275,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.head_ = cast(AnyHead, self.head_.double().cpu())
         self._held_out = self._decider().calibrated(val), y_val
 
-    def _decider(self) -> Decider:
+    def _decider(self) -> Predictor:
         check_is_fitted(self)
-        return Decider(
+        return Predictor(
             self.memory_,
             cast(AnyHead, self.head_),
             *self.calibration_,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from attnknn.classifier.memory import SIZES, LabelledBank
+from attnknn.classifier.memory import SIZES, Memory
 from attnknn.core.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
 from attnknn.index.bank import build
-from attnknn.neighbours.space import Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 
 FOLDS = 5
 _QUERIES = 10_000  # rows taken out, at most: more tell a head of a thousand weights nothing
@@ -34,8 +34,8 @@ def fold_parts(y: np.ndarray, seed: int, folds: int = FOLDS, queries: int = _QUE
 
 
 def held_out_spaces(
-    memory: LabelledBank, z: np.ndarray, classes: int, k: int, parts: list[np.ndarray]
-) -> list[Retrieved]:
+    memory: Memory, z: np.ndarray, classes: int, k: int, parts: list[np.ndarray]
+) -> list[EmbeddingSpace]:
     """What `retrieve` would give for each fold's memory, by leaving rows out of the neighbours that are known.
 
     Args:
@@ -45,7 +45,7 @@ def held_out_spaces(
     return [_without(memory, z, classes, k, part) for part in parts]
 
 
-def _without(memory: LabelledBank, z: np.ndarray, classes: int, k: int, part: np.ndarray) -> Retrieved:
+def _without(memory: Memory, z: np.ndarray, classes: int, k: int, part: np.ndarray) -> EmbeddingSpace:
     in_bank = part == BANK
     wanted = min(max(k, SIZES[-1]), int(in_bank.sum()) - 1)
     kept = in_bank[memory.near_ids] & (memory.near_ids >= 0)
@@ -64,8 +64,8 @@ def _without(memory: LabelledBank, z: np.ndarray, classes: int, k: int, part: np
 
 
 def asked_space(
-    memory: LabelledBank, z: np.ndarray, classes: int, k: int, asked: np.ndarray, y: np.ndarray, seed: int
-) -> Retrieved:
+    memory: Memory, z: np.ndarray, classes: int, k: int, asked: np.ndarray, y: np.ndarray, seed: int
+) -> EmbeddingSpace:
     """What `retrieve` would give for a memory and rows that are not in it, half of them FIT and half VAL, by class.
 
     Args:
@@ -87,14 +87,14 @@ def asked_space(
 
 
 def _space(
-    memory: LabelledBank,
+    memory: Memory,
     z: np.ndarray,
     y: np.ndarray,
     part: np.ndarray,
     classes: int,
     ids: np.ndarray,
     sims: np.ndarray,
-) -> Retrieved:
+) -> EmbeddingSpace:
     names = tuple(map(str, range(classes)))
     embeddings = Embeddings(z, y, part, names)
     found = Neighbours(
@@ -103,4 +103,4 @@ def _space(
     log_weight = np.log(memory.weight) if memory.weighted else None
     if log_weight is not None:
         log_weight = np.pad(log_weight, (0, len(z) - len(log_weight)))
-    return Retrieved(embeddings, found, gather_evidence(embeddings, found, SIZES), log_weight)
+    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, SIZES), log_weight)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnknn.core.errors import require
 from attnknn.index.bank import Bank, build, checked_vectors
-from attnknn.neighbours.space import Neighbourhood
+from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import class_shares
 
 SIZES = (5, 20, 64)  # neighbourhoods that evidence is taken from, as in the study
@@ -19,7 +19,7 @@ _SPARE = 32  # neighbours of a row beyond those: so many may be forgotten before
 
 
 @dataclass(eq=False)
-class LabelledBank:
+class Memory:
     """Rows with ids in rising order, and what a head is told of them.
 
     Attributes:
@@ -30,7 +30,7 @@ class LabelledBank:
         near_ids, near_sims: (N, S) the nearest other rows of each row; −1 and −inf beyond those that are known.
         next_id: of the next row that is added; an id is never given twice.
         sums: float64 (C, D), of the vectors of each class times their weights.
-        agreement: float32 (N, len(SIZES)). density: float32 (N,). See `artifacts.Evidence`.
+        agreement: float32 (N, len(SIZES)). density: float32 (N,). See `artifacts.NeighbourStatistics`.
     """
 
     bank: Bank
@@ -55,7 +55,7 @@ class LabelledBank:
         return len(self.ids)
 
     @classmethod
-    def build(cls, z: np.ndarray, y: np.ndarray, weight: np.ndarray, n_classes: int, **index: object) -> "LabelledBank":
+    def build(cls, z: np.ndarray, y: np.ndarray, weight: np.ndarray, n_classes: int, **index: object) -> "Memory":
         """Rows 0 … N−1.
 
         Args:
@@ -92,7 +92,7 @@ class LabelledBank:
         needs: Collection[str],
         device: str = "cpu",
         without: Sequence[int] = (),
-    ) -> tuple[Int[np.ndarray, "B K"], Neighbourhood]:
+    ) -> tuple[Int[np.ndarray, "B K"], NeighbourBatch]:
         """Ids of the k nearest rows of each query, and what a head is given.
 
         Args:
@@ -113,7 +113,7 @@ class LabelledBank:
         labels = torch.from_numpy(np.where(at >= 0, self.y[at], -1))
         weights = torch.from_numpy(np.log(self.weight[at])) if self.weighted else None
         shares, prototypes = self.classes(gone)
-        near = Neighbourhood(torch.from_numpy(sims), labels, shares, prototypes, log_weight=weights, **known)
+        near = NeighbourBatch(torch.from_numpy(sims), labels, shares, prototypes, log_weight=weights, **known)
         return ids, near
 
     def _evidence_without(
@@ -142,7 +142,7 @@ class LabelledBank:
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return shares, torch.from_numpy(np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)).float()
 
-    def relabelled(self, ids: Sequence[int], number: int, among: np.ndarray) -> "LabelledBank":
+    def relabelled(self, ids: Sequence[int], number: int, among: np.ndarray) -> "Memory":
         """The same rows, some of them of another class; rows and index are shared, so neither may be changed.
 
         Args:
@@ -256,7 +256,7 @@ class LabelledBank:
         return touched
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Evidence about some rows, from the nearest of each."""
+        """NeighbourStatistics about some rows, from the nearest of each."""
         near = self.near_ids[rows, : SIZES[-1]], self.near_sims[rows, : SIZES[-1]]
         self.agreement[rows], self.density[rows] = self._told(rows, *near)
 

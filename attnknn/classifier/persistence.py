@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from attnknn.classifier.memory import LabelledBank
+from attnknn.classifier.memory import Memory
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import new_folder, write_json
 from attnknn.heads.attention import Distance, Uniform
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
         about: plain values.
     """
 
-    memory: LabelledBank
+    memory: Memory
     head: AnyHead
     arrays: dict[str, np.ndarray]
     about: dict[str, Any]
@@ -152,7 +152,7 @@ def load_parts(folder: Path) -> Parts:
         rows = np.sort(bank.ids[bank.ids >= 0])
         fit = np.array_equal(rows, of["ids"]) and all(len(of[name]) == len(rows) for name in _OF_MEMORY[:-1])
         require(fit, "rows of the index and of the memory differ")
-        memory = LabelledBank(bank=bank, next_id=about["next_id"], **of)
+        memory = Memory(bank=bank, next_id=about["next_id"], **of)
         head = unpacked_head(about["head"], _with_prefix(arrays, "head."))
         return Parts(memory, head, _with_prefix(arrays, "own."), about["about"])
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError, SafetensorError) as error:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from attnknn.classifier.memory import LabelledBank
+from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import scaled
 
@@ -65,7 +65,7 @@ class Counterfactual:
 
 
 @dataclass(frozen=True)
-class Decider:
+class Predictor:
     """Answers for queries.
 
     Attributes:
@@ -77,7 +77,7 @@ class Decider:
         device: where neighbours are searched.
     """
 
-    memory: LabelledBank
+    memory: Memory
     head: AnyHead
     scale: np.ndarray
     bias: np.ndarray

@@ -215,7 +215,7 @@ class Neighbours(Artifact):
 
 
 @dataclass(frozen=True)
-class Evidence(Artifact):
+class NeighbourStatistics(Artifact):
     """What is known of each bank row, and of each class, beyond distance; computed once per bank and label set.
 
     Attributes:

@@ -15,7 +15,7 @@ from attnknn.evaluation.paired_tests import FOLDS
 from attnknn.heads.attention import Distance, Head, Uniform
 from attnknn.heads.baselines import Tuned, choices_of_k, tune_distance, tune_uniform
 from attnknn.heads.classify import classify_part
-from attnknn.neighbours.space import Retrieved, classes_of, pooled, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled, voters
 
 Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
 
@@ -30,7 +30,7 @@ class Compared:
 
 
 def tuned_baselines(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     ks: Sequence[int],
     temperatures: Sequence[float],
     priors: Sequence[float],
@@ -49,18 +49,18 @@ def tuned_baselines(
     return heads, tuned
 
 
-def linear_probs(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
+def linear_probs(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
     """Probabilities float32 (M, C) of the encoder's linear head for the rows of a part, in the order of `pooled`."""
     logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(spaces, part)])  # type: ignore[index]
     return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
 
 
 def answers(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     heads: Mapping[str, Head],
     k: int,
     device: str = "cpu",
-    memory: Retrieved | None = None,
+    memory: EmbeddingSpace | None = None,
 ) -> Answers:
     """What each head says of the fit, val and test rows by its k nearest; `linear` too, where there are logits.
 
@@ -79,7 +79,7 @@ def answers(
 
 def calibrated(
     probs: Answers,
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     ridges: Sequence[float],
     calibrations: Sequence[str],
 ) -> tuple[Predictions, Predictions, dict[str, Tuned]]:
@@ -97,7 +97,9 @@ def calibrated(
             on_val[f"{name}_{kind}"], on_test[f"{name}_{kind}"] = made.val, made.test
             tuned[f"{name}_{kind}"] = made.settings
 
-    def predictions(of: Sequence[Retrieved], part: int, y: np.ndarray, found: dict[str, np.ndarray]) -> Predictions:
+    def predictions(
+        of: Sequence[EmbeddingSpace], part: int, y: np.ndarray, found: dict[str, np.ndarray]
+    ) -> Predictions:
         rows = np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32)
         return Predictions(rows, y, np.stack(list(found.values())), tuple(found), tuple(of[0].embeddings.classes))
 
@@ -105,7 +107,7 @@ def calibrated(
 
 
 def compare(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     heads: Mapping[str, Head],
     k_eval: int,
     ks: Sequence[int],
@@ -114,8 +116,8 @@ def compare(
     ridges: Sequence[float],
     calibrations: Sequence[str],
     device: str = "cpu",
-    memory: Retrieved | None = None,
-    members: Sequence[Retrieved] = (),
+    memory: EmbeddingSpace | None = None,
+    members: Sequence[EmbeddingSpace] = (),
 ) -> Compared:
     """Probabilities of every method, and what was tuned.
 
@@ -129,7 +131,7 @@ def compare(
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
-        memory: the main space with another memory (see `gather.grown`), for test rows alone; nothing is tuned on it.
+        memory: the main space with another memory (see `gather.with_larger_bank`), for test rows alone; nothing is tuned on it.
         members: the same rows by other encoders, for test rows alone: `distance` and `attention` answer in each of
             these spaces as well, and the mean over them and the main one is the method `<name>-folds`.
 
@@ -152,7 +154,9 @@ def compare(
     return Compared(of_test, of_val, tuned | fitted)
 
 
-def classifier(network: Embeddings, like: Retrieved, ridges: Sequence[float], calibrations: Sequence[str]) -> Compared:
+def classifier(
+    network: Embeddings, like: EmbeddingSpace, ridges: Sequence[float], calibrations: Sequence[str]
+) -> Compared:
     """A plain classifier by its logits, as the method `cnn`, bare and with each calibration.
 
     Args:
@@ -176,7 +180,7 @@ def together(first: Predictions, *others: Predictions) -> Predictions:
     return dataclasses.replace(first, probs=probs, methods=methods)
 
 
-def headroom(space: Retrieved, k: int) -> dict[str, float]:
+def headroom(space: EmbeddingSpace, k: int) -> dict[str, float]:
     """Share of test rows whose class is among their nearest 1, 5 and k, which no votes of these exceed; and k."""
     labels, y = voters([space], TEST, k)[1], classes_of([space], TEST)
     at = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}

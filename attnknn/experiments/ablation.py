@@ -17,7 +17,7 @@ from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.heads.registry import learns_space
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 Parts = dict[str, Any]
 
@@ -109,7 +109,7 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
 
 
 def _fitted(
-    spaces: Sequence[Retrieved], k_eval: int, bins: int, how: Mapping[str, Any], seed: int
+    spaces: Sequence[EmbeddingSpace], k_eval: int, bins: int, how: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """A head's probabilities of the test rows, and its scores on the val rows of all spaces."""
     head, _ = fit_head(spaces, **how, seed=seed)
@@ -119,7 +119,7 @@ def _fitted(
 
 
 def ablate(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     repeats: int,
     k_train: int,
     k_eval: int,

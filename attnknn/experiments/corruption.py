@@ -7,8 +7,8 @@ import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 
 NOISES = ("symmetric", "asymmetric", "instance")
 IMBALANCES = ("long_tail", "step")
@@ -140,8 +140,8 @@ def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float]) -> dict[
 
 
 def with_noise(
-    of: Sequence[Retrieved], rate: float, rng: np.random.Generator, kind: str = "symmetric"
-) -> list[Retrieved]:
+    of: Sequence[EmbeddingSpace], rate: float, rng: np.random.Generator, kind: str = "symmetric"
+) -> list[EmbeddingSpace]:
     """The same memories, round(rate·N) rows of the first one's bank labelled as another class.
 
     Neighbours stay, since they know no labels; what their labels say of them is gathered again. Instance noise goes by
@@ -158,24 +158,26 @@ def with_noise(
     return relabelled(of, y)
 
 
-def relabelled(of: Sequence[Retrieved], y: np.ndarray) -> list[Retrieved]:
+def relabelled(of: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpace]:
     """The same memories, their bank rows labelled y (N,); the labels of all other rows stay."""
     made = []
     for one in of:
         e = one.embeddings
         noisy = dataclasses.replace(e, y=np.where(e.part == BANK, y, e.y))
-        made.append(Retrieved(noisy, one.neighbours, gather_evidence(noisy, one.neighbours, one.evidence.sizes)))
+        made.append(
+            EmbeddingSpace(noisy, one.neighbours, neighbour_statistics(noisy, one.neighbours, one.evidence.sizes))
+        )
     return made
 
 
 def with_imbalance(
-    of: Sequence[Retrieved],
+    of: Sequence[EmbeddingSpace],
     ratio: float,
     rng: np.random.Generator,
     device: str = "cpu",
     kind: str = "long_tail",
     most: int | None = None,
-) -> list[Retrieved]:
+) -> list[EmbeddingSpace]:
     """The same embeddings with fewer bank rows, whose rarest class has `ratio` of the largest one's rows.
 
     They are searched again, exactly. Row ids are those of the rows that are left.

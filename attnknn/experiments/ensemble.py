@@ -13,7 +13,7 @@ from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.experiments.learned_stopping import fit_stopping, mixed
 from attnknn.heads.attention import Distance, Head, Uniform
 from attnknn.heads.baselines import choices_of_k, tune_distance, tune_uniform
-from attnknn.neighbours.space import Retrieved, classes_of, pooled, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled, voters
 
 SINGLE = "single"
 VARIANTS = (SINGLE, "k_ensemble", "adaptive_k", "stopping")
@@ -38,7 +38,7 @@ def historic_step(entropy: np.ndarray) -> np.ndarray:
 
 
 @torch.inference_mode()
-def weight_entropy(head: Head, spaces: Sequence[Retrieved], part: int, k: int, device: str = "cpu") -> np.ndarray:
+def weight_entropy(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: int, device: str = "cpu") -> np.ndarray:
     """Entropy of each row's weights of its k neighbours, over log k: float64 (M,), in the order of `pooled`.
 
         H = −Σᵢ wᵢ·log wᵢ / log k,   w made to sum to 1 without the null neighbours
@@ -57,7 +57,7 @@ def weight_entropy(head: Head, spaces: Sequence[Retrieved], part: int, k: int, d
 
 
 def heads_at(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     attention: Head,
     k_eval: int,
     ks: Mapping[str, Sequence[int]],
@@ -75,7 +75,7 @@ def heads_at(
 
 
 def variants(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     attention: Head,
     k_eval: int,
     ensemble_ks: Sequence[int],
@@ -131,7 +131,7 @@ def variants(
 
 
 def compare_variants(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     attention: Head,
     k_eval: int,
     ensemble_ks: Sequence[int],

@@ -10,7 +10,7 @@ import torch
 from attnknn.core.artifacts import Predictions, Split
 from attnknn.core.errors import require
 from attnknn.heads.attention import Head
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.objectives import hardness
 
 KINDS = ("wrong", "uncertain", "hard", "right")
@@ -75,7 +75,7 @@ class Decision:
 
 @torch.inference_mode()
 def decisions(
-    head: Head, other: Head, retrieved: Retrieved, rows: np.ndarray, k: int, count: int, device: str = "cpu"
+    head: Head, other: Head, retrieved: EmbeddingSpace, rows: np.ndarray, k: int, count: int, device: str = "cpu"
 ) -> list[Decision]:
     """For each query row the `count` of its k neighbours that weigh most under a head, and their weights under another.
 
@@ -138,7 +138,7 @@ def _strip(images: np.ndarray) -> np.ndarray:
 
 def gallery(
     split: Split,
-    retrieved: Retrieved,
+    retrieved: EmbeddingSpace,
     head: Head,
     other: Head,
     predictions: Predictions,

@@ -22,7 +22,7 @@ from attnknn.heads.attention import Distance, Head
 from attnknn.heads.baselines import choices_of_k, spread
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
-from attnknn.neighbours.space import Retrieved, classes_of, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, voters
 from attnknn.nn.objectives import hard_weights, hardness, nll
 from attnknn.nn.votes import distance_weights, vote
 
@@ -35,7 +35,7 @@ _CALIBRATED = {
 }
 
 
-def disagreement(spaces: Sequence[Retrieved], part: int, k: int) -> np.ndarray:
+def disagreement(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> np.ndarray:
     """Share of each row's k nearest that carry another class than it: float32 (M,), in the order of `pooled`.
 
     Raises:
@@ -45,7 +45,7 @@ def disagreement(spaces: Sequence[Retrieved], part: int, k: int) -> np.ndarray:
     return hardness(labels, torch.from_numpy(classes_of(spaces, part))).numpy()
 
 
-def shares(spaces: Sequence[Retrieved], k: int, threshold: float) -> Table:
+def shares(spaces: Sequence[EmbeddingSpace], k: int, threshold: float) -> Table:
     """How many rows of each class are hard: part (fit, val, test), class, rows, hard.
 
     Fit and val rows are those of all spaces, test rows those of the first alone.
@@ -63,7 +63,7 @@ def shares(spaces: Sequence[Retrieved], k: int, threshold: float) -> Table:
 
 
 def tune_weighted_distance(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     ks: Sequence[int],
     temperatures: Sequence[float],
     priors: Sequence[float],
@@ -94,7 +94,7 @@ def tune_weighted_distance(
 
 
 def compare_weighting(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     factor: float,
     repeats: int,
     k_train: int,
@@ -145,7 +145,7 @@ def compare_weighting(
     return Predictions(rows, y, np.stack(list(found.values())), tuple(found), tuple(main.classes))
 
 
-def _calibrated(probs: Answers, spaces: Sequence[Retrieved], ridges: Sequence[float]) -> dict[str, np.ndarray]:
+def _calibrated(probs: Answers, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float]) -> dict[str, np.ndarray]:
     """Probabilities of the test rows after the calibrations that are compared."""
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     made = {}

@@ -17,7 +17,7 @@ from attnknn.evaluation.metrics import METRICS
 from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.fit import fit_head
-from attnknn.neighbours.space import Retrieved, classes_of, pooled
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
 
 KNN = ("uniform", "distance", "attention")  # the methods that k means something for; each has every calibration too
 OURS = "attention"
@@ -94,14 +94,19 @@ class _Answered:
     val: dict[str, np.ndarray]
 
 
-def _calibrated(probs: Answers, spaces: Sequence[Retrieved], ridges: Sequence[float], k: int) -> _Answered:
+def _calibrated(probs: Answers, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int) -> _Answered:
     test, val, _ = calibrated(probs, spaces, ridges, KINDS)
     names = [at(method, k) for method in test.methods]
     return _Answered(*(dict(zip(names, of.probs, strict=True)) for of in (test, val)))
 
 
 def _at_k(
-    spaces: Sequence[Retrieved], k: int, fitting: Mapping[str, Any], grids: Mapping[str, Any], seed: int, device: str
+    spaces: Sequence[EmbeddingSpace],
+    k: int,
+    fitting: Mapping[str, Any],
+    grids: Mapping[str, Any],
+    seed: int,
+    device: str,
 ) -> _Answered:
     """The methods with neighbours, made for k of them."""
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
@@ -111,7 +116,7 @@ def _at_k(
     return _calibrated({name: probs[name] for name in KNN}, spaces, grids["ridges"], k)
 
 
-def _predictions(spaces: Sequence[Retrieved], part: int, found: Mapping[str, np.ndarray]) -> Predictions:
+def _predictions(spaces: Sequence[EmbeddingSpace], part: int, found: Mapping[str, np.ndarray]) -> Predictions:
     rows = np.concatenate([rows for _, rows in pooled(spaces, part)]).astype(np.int32)
     classes = spaces[0].embeddings.classes
     return Predictions(rows, classes_of(spaces, part), np.stack(list(found.values())), tuple(found), tuple(classes))
@@ -124,7 +129,7 @@ def _some(predictions: Predictions, wanted: Callable[[str], bool]) -> Prediction
 
 
 def sweep(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     ks: Sequence[int],
     others: Mapping[str, Head],
     fitting: Mapping[str, Any],

@@ -13,12 +13,12 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from attnknn.core.artifacts import BANK, VAL, Split
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-def label_votes(space: Retrieved, y: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     """Share of each label among the k nearest bank rows of the given rows, none its own neighbour: float64 (M, C).
 
     Args:
@@ -32,7 +32,7 @@ def label_votes(space: Retrieved, y: np.ndarray, rows: np.ndarray, k: int) -> np
     return votes / votes.sum(1, keepdims=True)
 
 
-def choose_k(space: Retrieved, y: np.ndarray, ks: Sequence[int]) -> int:
+def choose_k(space: EmbeddingSpace, y: np.ndarray, ks: Sequence[int]) -> int:
     """The k whose votes name most labels y (N,) of the val rows as they are given; ties go to the larger k.
 
     As long as wrong labels are no rule that neighbours share, who names most given labels names most true ones too.
@@ -41,7 +41,7 @@ def choose_k(space: Retrieved, y: np.ndarray, ks: Sequence[int]) -> int:
     return max(ks, key=lambda k: (float((label_votes(space, y, rows, k).argmax(1) == y[rows]).mean()), k))
 
 
-def clean_labels(space: Retrieved, y: np.ndarray, k: int) -> np.ndarray:
+def clean_labels(space: EmbeddingSpace, y: np.ndarray, k: int) -> np.ndarray:
     """A copy of labels y (N,) in which each bank row carries the class that most of its k nearest other ones carry.
 
     A row whose own label has as many votes as any other keeps it. There is no threshold: at a high noise rate the true
@@ -60,8 +60,8 @@ def clean_labels(space: Retrieved, y: np.ndarray, k: int) -> np.ndarray:
 
 
 def clean_in_rounds(
-    data: Split, plain: Retrieved, embed: Callable[[Split, int], Retrieved], ks: Sequence[int], rounds: int
-) -> tuple[Retrieved, list[np.ndarray]]:
+    data: Split, plain: EmbeddingSpace, embed: Callable[[Split, int], EmbeddingSpace], ks: Sequence[int], rounds: int
+) -> tuple[EmbeddingSpace, list[np.ndarray]]:
     """Clean, train on what was cleaned, and clean the given labels again in that better space, some times over.
 
     Each round votes with the labels as they were given, so that an error of one round is no evidence in the next.

@@ -22,7 +22,7 @@ from attnknn.heads.attention import Head
 from attnknn.heads.classify import classify
 from attnknn.index.bank import Bank, build
 from attnknn.index.faiss_index import FAISS, Index, Nearest
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
 NEAREST = 10  # neighbours that recall is also told of, whatever k_eval is
 _EXACT = 0.9999  # recall from which on; inner product finds other neighbours than L2 where vectors differ in length
@@ -202,7 +202,7 @@ def profile_indexes(
 
 
 def profile_heads(
-    space: Retrieved, heads: Mapping[str, Head], k: int, repeats: int, singles: int, seed: int, device: str = "cpu"
+    space: EmbeddingSpace, heads: Mapping[str, Head], k: int, repeats: int, singles: int, seed: int, device: str = "cpu"
 ) -> Table:
     """What each head takes for a test row whose k neighbours are stored: gather, weigh, vote.
 
@@ -233,7 +233,7 @@ def profile_heads(
 
 
 def accuracy_lost(
-    space: Retrieved,
+    space: EmbeddingSpace,
     found: Mapping[str, Neighbours],
     heads: Mapping[str, Head],
     k: int,

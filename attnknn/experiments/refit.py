@@ -15,14 +15,14 @@ from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.evaluation.paired_tests import UNDER_CONDITIONS, Table, intervals_and_tests, pairs, scores, values
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
-Make = Callable[[np.random.Generator], Sequence[Retrieved]]
+Make = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 Settings = Mapping[str, Any]
 
 
 def fit_and_compare(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     k_train: int,
     k_eval: int,
     fitting: Settings,
@@ -30,8 +30,8 @@ def fit_and_compare(
     seed: int,
     device: str,
     calibrations: Sequence[str] = KINDS,
-    memory: Retrieved | None = None,
-    members: Sequence[Retrieved] = (),
+    memory: EmbeddingSpace | None = None,
+    members: Sequence[EmbeddingSpace] = (),
 ) -> Compared:
     """Fit attention and prototypes alone, tune the baselines, and answer all test rows; k shrinks with the bank.
 

@@ -16,7 +16,7 @@ from attnknn.experiments.ensemble import weight_entropy
 from attnknn.experiments.k_sweep import KNN, at, parted, root
 from attnknn.heads.registry import LearnedHead
 from attnknn.heads.tabr import Retrieval
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
 COLUMNS = ("quantity", "item", "value", "low", "high")
 ENTROPY_COLUMNS = ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high")
@@ -127,7 +127,7 @@ def norms(z: np.ndarray) -> Table:
     return [{"quantity": "norm", "item": i, "value": float(v), "low": None, "high": None} for i, v in of.items()]
 
 
-def equivalence(space: Retrieved, rows: np.ndarray, k: int) -> Table:
+def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
     """Whether −‖q − k‖² and q·k order a query's k neighbours alike, as they must on unit vectors.
 
     There −‖q − k‖² = 2 q·k − 2. Neighbours that differ by no more than rounding may swap.
@@ -163,7 +163,7 @@ def temperatures(head: LearnedHead) -> Table:
 
 @torch.inference_mode()
 def attended(
-    head: LearnedHead, space: Retrieved, part: int, k: int, device: str
+    head: LearnedHead, space: EmbeddingSpace, part: int, k: int, device: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of the rows of a part: entropy of the weights over log k, mass of the null neighbours, and whether the head is
     wrong, (N,) each.

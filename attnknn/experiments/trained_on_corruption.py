@@ -15,14 +15,14 @@ from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Pair, Table,
 from attnknn.experiments.corruption import NETWORK
 from attnknn.experiments.label_cleaning import forward_temperature, sharpened, transitions
 from attnknn.experiments.refit import fit_and_compare
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
 NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: on labels as given, and as they were cleaned
 LIKE = ("distance", "linear", "prototypes")  # what attention is set beside in one encoder's space, by the same labels
 
 
 def answered(
-    spaces: Mapping[str, Retrieved],
+    spaces: Mapping[str, EmbeddingSpace],
     networks: Mapping[str, Embeddings],
     calibrations: Sequence[str],
     seed: int,
@@ -122,8 +122,8 @@ def tables(
 
 
 def under_noise(
-    plain: Retrieved,
-    cleaned: Retrieved,
+    plain: EmbeddingSpace,
+    cleaned: EmbeddingSpace,
     networks: Mapping[str, Embeddings],
     scoring: Mapping[str, Any],
     seed: int,
@@ -149,7 +149,7 @@ def under_noise(
 
 
 def under_imbalance(
-    plain: Retrieved, network: Embeddings, scoring: Mapping[str, Any], seed: int, **settings: Any
+    plain: EmbeddingSpace, network: Embeddings, scoring: Mapping[str, Any], seed: int, **settings: Any
 ) -> tuple[Table, Table]:
     """All methods in a memory of rare classes, and a plain network; each bare and corrected for the class shares.
 

@@ -6,7 +6,7 @@ from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation.confusion import answers
 from attnknn.evaluation.paired_tests import Table
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 
 FEWEST_ROWS = 5  # that a t-SNE has something to say of
 
@@ -45,7 +45,12 @@ def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
 
 
 def tsne_table(
-    retrieved: Retrieved, predictions: Predictions, count: int, perplexity: float, seed: int, method: str = "attention"
+    retrieved: EmbeddingSpace,
+    predictions: Predictions,
+    count: int,
+    perplexity: float,
+    seed: int,
+    method: str = "attention",
 ) -> Table:
     """t-SNE of at most `count` predicted rows: x, y, actual, predicted, wrong; no row where there are too few."""
     at = stratified(np.asarray(predictions.y), count)

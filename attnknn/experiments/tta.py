@@ -18,7 +18,7 @@ from attnknn.evaluation.evaluate import Answers, answers, calibrated, tuned_base
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.baselines import choices_of_k
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.neighbours.views import View, held_out
 
 ORIGINAL = "original"
@@ -33,7 +33,7 @@ COLUMNS = {
 }
 
 
-def as_view(main: Retrieved, view: View) -> Retrieved:
+def as_view(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
     """The same bank and the same labels, the held-out rows as they look under a view.
 
     Raises:
@@ -53,11 +53,11 @@ def as_view(main: Retrieved, view: View) -> Retrieved:
         require(view.logits is not None, "view: no logits beside embeddings that have some; run `dvc repro`")
         logits = np.array(e.logits)
         logits[view.rows] = view.logits
-    return Retrieved(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.evidence)
+    return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.evidence)
 
 
 def answer_views(
-    main: Retrieved,
+    main: EmbeddingSpace,
     views: Mapping[str, View],
     heads: Mapping[str, Head],
     k_eval: int,
@@ -113,7 +113,7 @@ def _scored_alone(seen: Mapping[str, Answers], y: np.ndarray, bins: int) -> Tabl
 
 def score_views(
     seen: Mapping[str, Answers],
-    main: Retrieved,
+    main: EmbeddingSpace,
     ridges: Sequence[float],
     bins: int,
     resamples: int,

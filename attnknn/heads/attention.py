@@ -1,6 +1,6 @@
 """Heads: how much each neighbour counts. Uniform, distance-weighted and attention share one signature.
 
-A head maps a `Neighbourhood` to class probabilities (B, C), rows ≥ 0 that sum to 1, and the weights (B, K) that the
+A head maps a `NeighbourBatch` to class probabilities (B, C), rows ≥ 0 that sum to 1, and the weights (B, K) that the
 neighbours have in them. What the neighbours leave, the null neighbours hold, one of each class: they vote for the class
 shares of the bank, or, with prototypes, for what the query itself resembles. So no class ever gets probability 0.
 Neighbours that are missing (label −1, similarity −inf) weigh 0.
@@ -16,12 +16,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnknn.core.errors import InputError
-from attnknn.neighbours.space import Neighbourhood
+from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import distance_weights, uniform_weights, vote
 
 Answer = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, weights
 # The one signature. Its `needs`, out of `neighbourhood.NEEDS`, name what is to be gathered for it.
-Head = Callable[[Neighbourhood], Answer]
+Head = Callable[[NeighbourBatch], Answer]
 
 EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
@@ -36,7 +36,7 @@ class Uniform:
     prior: float
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __call__(self, n: Neighbourhood) -> Answer:
+    def __call__(self, n: NeighbourBatch) -> Answer:
         weights, null = uniform_weights(n.sims, self.k, self.prior, n.log_weight)
         return vote(weights, null, n.labels, n.shares), weights
 
@@ -50,7 +50,7 @@ class Distance:
     prior: float
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __call__(self, n: Neighbourhood) -> Answer:
+    def __call__(self, n: NeighbourBatch) -> Answer:
         weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior, n.log_weight)
         return vote(weights, null, n.labels, n.shares), weights
 
@@ -186,12 +186,12 @@ class Attention(nn.Module):
         low, high = self.bounds
         return (self.start + low + (high - low) * self.heat.sigmoid()).exp()
 
-    def prepared(self, n: Neighbourhood) -> Neighbourhood:
+    def prepared(self, n: NeighbourBatch) -> NeighbourBatch:
         """The same with what the head reads of it and never learns, worked out once for many calls."""
         log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()
         return replace(n, log_share=log_share, features=self.features(n, log_share) if self.evidence else None)
 
-    def similarities(self, n: Neighbourhood) -> Float[Tensor, "B H K"]:
+    def similarities(self, n: NeighbourBatch) -> Float[Tensor, "B H K"]:
         """Similarity of the query to each neighbour, per head, before the temperature.
 
         Of a missing neighbour it is finite, and means nothing.
@@ -212,7 +212,7 @@ class Attention(nn.Module):
         difference = query[:, None] - keys  # (B, K, D)
         return -(difference + difference @ self.delta.T).square().sum(2)[:, None]
 
-    def features(self, n: Neighbourhood, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
+    def features(self, n: NeighbourBatch, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
         """What the evidence network sees of each neighbour; 0 where it is missing."""
         there = torch.isfinite(n.sims)
         nearest = n.sims.amax(1, keepdim=True)
@@ -236,7 +236,7 @@ class Attention(nn.Module):
         parts = [part if part.ndim == 3 else part[:, :, None] for part in parts]
         return torch.cat(parts, 2).masked_fill(~there[:, :, None], 0)
 
-    def evidence_bias(self, n: Neighbourhood) -> Float[Tensor, "B K"]:
+    def evidence_bias(self, n: NeighbourBatch) -> Float[Tensor, "B K"]:
         """The evidence network's output, with attention among the neighbours where that is switched on."""
         units = nn.functional.gelu(self.spread_out(n.features))  # (B, K, hidden)
         if self.has_self_attention:
@@ -246,7 +246,7 @@ class Attention(nn.Module):
             units = units + self.residual * mixed
         return self.draw_in(units).squeeze(2)
 
-    def scores(self, n: Neighbourhood) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
+    def scores(self, n: NeighbourBatch) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""
         n = self.prepared(n) if n.log_share is None else n
         assert n.log_share is not None, "just prepared"
@@ -280,7 +280,7 @@ class Attention(nn.Module):
             missing = torch.ones_like(missing)
         return (scores + bias[:, None]).masked_fill(missing, -torch.inf), null
 
-    def forward(self, n: Neighbourhood) -> Answer:
+    def forward(self, n: NeighbourBatch) -> Answer:
         scores, null = self.scores(n)
         weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
         k = n.labels.shape[1]

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from attnknn.heads.attention import Head
-from attnknn.neighbours.space import Retrieved, pooled
+from attnknn.neighbours.space import EmbeddingSpace, pooled
 
 _BATCH = 1024
 
 
 @torch.inference_mode()
-def classify(head: Head, retrieved: Retrieved, rows: np.ndarray, k: int, device: str = "cpu") -> np.ndarray:
+def classify(head: Head, retrieved: EmbeddingSpace, rows: np.ndarray, k: int, device: str = "cpu") -> np.ndarray:
     """Class probabilities float32 (len(rows), C) of query rows by their k stored neighbours under a head.
 
     Raises:
@@ -28,6 +28,6 @@ def classify(head: Head, retrieved: Retrieved, rows: np.ndarray, k: int, device:
     return out
 
 
-def classify_part(head: Head, spaces: Sequence[Retrieved], part: int, k: int, device: str = "cpu") -> np.ndarray:
+def classify_part(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: int, device: str = "cpu") -> np.ndarray:
     """`classify` for the rows of a part in several embedding spaces, one after the other."""
     return np.concatenate([classify(head, space, rows, k, device) for space, rows in pooled(spaces, part)])

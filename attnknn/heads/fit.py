@@ -15,7 +15,7 @@ from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import spread, tune_distance
 from attnknn.heads.classify import classify_part
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
-from attnknn.neighbours.space import NEEDS, Retrieved, classes_of, pooled, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, pooled, voters
 from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.nn.optim import AdamW
 
@@ -24,7 +24,7 @@ VAL_BATCH = 1024
 
 
 def fit_head(
-    spaces: Sequence[Retrieved],
+    spaces: Sequence[EmbeddingSpace],
     *,
     k_train: int,
     kind: str,

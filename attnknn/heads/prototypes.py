@@ -9,10 +9,10 @@ from scipy.special import log_softmax
 
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.heads.attention import COSINE, Attention
-from attnknn.neighbours.space import Retrieved, classes_of, pooled
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
 
 
-def _cosines(spaces: Sequence[Retrieved], part: int) -> tuple[np.ndarray, np.ndarray]:
+def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, np.ndarray]:
     """q·P_c and log share_c, both (M, C), of the rows of a part; each space has its own prototypes and shares."""
     found = pooled(spaces, part)
     x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.evidence.prototypes.T for s, rows in found]
@@ -20,7 +20,7 @@ def _cosines(spaces: Sequence[Retrieved], part: int) -> tuple[np.ndarray, np.nda
     return np.concatenate(x), np.concatenate(shares)
 
 
-def fit_prototypes(spaces: Sequence[Retrieved], ridges: Sequence[float], device: str = "cpu") -> Attention:
+def fit_prototypes(spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], device: str = "cpu") -> Attention:
     """p_c ∝ share_c·exp(g·q·P_c + d_c), fitted on fit rows; the pull of its ridge is chosen by the NLL on val rows.
 
         NLL + ridge·((g/30)² + Σ_c d_c²/C)

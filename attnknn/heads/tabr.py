@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from attnknn.heads.attention import Answer
-from attnknn.neighbours.space import Neighbourhood
+from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import vote
 
 
@@ -63,7 +63,7 @@ class Retrieval(nn.Module):
         nn.init.zeros_(last.weight)  # type: ignore[arg-type]
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
-    def forward(self, n: Neighbourhood) -> Answer:
+    def forward(self, n: NeighbourBatch) -> Answer:
         query, keys = n.given("query"), n.given("keys")
         missing = ~torch.isfinite(n.sims)
         projected = query + query @ self.delta.T  # (B, D)

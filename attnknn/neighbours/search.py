@@ -8,8 +8,8 @@ import numpy as np
 from attnknn.core.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
 from attnknn.core.errors import require
 from attnknn.index.bank import Bank, build
-from attnknn.neighbours.space import Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 
 
 def memory(embeddings: Embeddings, **index: object) -> Bank:
@@ -39,15 +39,15 @@ def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") 
 
 def retrieve(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
-) -> Retrieved:
+) -> EmbeddingSpace:
     """Exact neighbours of every row (see `memory.search`), and the evidence."""
     found = search(memory(embeddings, metric=metric), embeddings, k_max, device)
-    return Retrieved(embeddings, found, gather_evidence(embeddings, found, sizes))
+    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, sizes))
 
 
-def grown(
+def with_larger_bank(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
-) -> Retrieved:
+) -> EmbeddingSpace:
     """The same with a memory that takes fit and val rows too, which nothing is tuned or fitted on any more."""
     known = np.isin(embeddings.part, (FIT, VAL))
     part = np.where(known, np.int8(BANK), embeddings.part)

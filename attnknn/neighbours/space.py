@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.core.artifacts import BANK, Embeddings, Evidence, Neighbours
+from attnknn.core.artifacts import BANK, Embeddings, NeighbourStatistics, Neighbours
 from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares
@@ -20,7 +20,7 @@ NEEDS = ("query", "keys", "agreement", "density")  # what is gathered only for h
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class NeighbourBatch:
     """Queries with their K nearest bank rows, nearest first.
 
     A missing neighbour has label −1 and similarity −inf. What no head asked for (see `heads.Head`) is None.
@@ -56,16 +56,16 @@ class Neighbourhood:
         assert value is not None, f"{name} was not gathered; name it in the head's `needs`"
         return value
 
-    def to(self, target: str | torch.dtype) -> "Neighbourhood":
+    def to(self, target: str | torch.dtype) -> "NeighbourBatch":
         """The same on another device, or with floats of another type."""
 
         def moved(value: Tensor | None) -> Tensor | None:
             kept = value is None or (isinstance(target, torch.dtype) and not value.is_floating_point())
             return value if kept else value.to(target)  # type: ignore[union-attr]
 
-        return Neighbourhood(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
+        return NeighbourBatch(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
 
-    def take(self, at: Int[Tensor, " M"]) -> "Neighbourhood":
+    def take(self, at: Int[Tensor, " M"]) -> "NeighbourBatch":
         """The queries at some places, in that order."""
         of_bank = ("shares", "prototypes")
 
@@ -73,11 +73,11 @@ class Neighbourhood:
             value = getattr(self, name)
             return value if value is None or name in of_bank else value[at]
 
-        return Neighbourhood(**{f.name: taken(f.name) for f in fields(self)})  # type: ignore[arg-type]
+        return NeighbourBatch(**{f.name: taken(f.name) for f in fields(self)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Retrieved:
+class EmbeddingSpace:
     """Embeddings with the stored neighbours of their rows and the evidence about their bank.
 
     `log_weight` (N,) is the logarithm of each row's own weight, None where all weigh the same; it is not saved.
@@ -85,7 +85,7 @@ class Retrieved:
 
     embeddings: Embeddings
     neighbours: Neighbours
-    evidence: Evidence
+    evidence: NeighbourStatistics
     log_weight: np.ndarray | None = None
 
     def save(self, folder: Path) -> None:
@@ -94,19 +94,19 @@ class Retrieved:
             getattr(self, name).save(folder / name)
 
     @classmethod
-    def load(cls, embeddings: Path, neighbours: Path, evidence: Path) -> "Retrieved":
+    def load(cls, embeddings: Path, neighbours: Path, evidence: Path) -> "EmbeddingSpace":
         """Open the three artifacts.
 
         Raises:
             InputError: one is missing, damaged, or does not fit the others.
         """
-        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), Evidence.load(evidence)
+        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(evidence)
         fits = len(e.z) == len(about.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
         require(fits, f"{evidence}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
         return cls(e, n, about)
 
     @classmethod
-    def load_whole(cls, folder: Path) -> "Retrieved":
+    def load_whole(cls, folder: Path) -> "EmbeddingSpace":
         """Open what `save` wrote to `folder`.
 
         Raises:
@@ -115,7 +115,7 @@ class Retrieved:
         return cls.load(*(Path(folder) / name for name in _PARTS))
 
     @staticmethod
-    def save_folds(spaces: "Iterable[Retrieved]", folder: Path) -> None:
+    def save_folds(spaces: "Iterable[EmbeddingSpace]", folder: Path) -> None:
         """Write each to the folders 0, 1, … in `folder`, one after another, and how many they are to `folds.json`."""
         folds = 0
         Path(folder).mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class Retrieved:
         write_json(Path(folder) / "folds.json", {"folds": folds})
 
     @classmethod
-    def load_folds(cls, folder: Path) -> "list[Retrieved]":
+    def load_folds(cls, folder: Path) -> "list[EmbeddingSpace]":
         """Open what `save_folds` wrote.
 
         Raises:
@@ -145,7 +145,7 @@ class Retrieved:
         """Mean embedding of each class in the bank."""
         return torch.from_numpy(np.array(self.evidence.prototypes))
 
-    def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> Neighbourhood:
+    def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> NeighbourBatch:
         """The k stored neighbours of the given query rows.
 
         Args:
@@ -162,21 +162,23 @@ class Retrieved:
         labels = np.where(ids >= 0, e.y[ids], -1)
         if self.log_weight is not None:
             gathered["log_weight"] = torch.from_numpy(self.log_weight[ids])
-        return Neighbourhood(torch.from_numpy(sims), torch.from_numpy(labels), self.shares, self.prototypes, **gathered)
+        return NeighbourBatch(
+            torch.from_numpy(sims), torch.from_numpy(labels), self.shares, self.prototypes, **gathered
+        )
 
 
-def pooled(spaces: Sequence[Retrieved], part: int) -> list[tuple[Retrieved, np.ndarray]]:
+def pooled(spaces: Sequence[EmbeddingSpace], part: int) -> list[tuple[EmbeddingSpace, np.ndarray]]:
     """The rows of a part in each embedding space that has some: first the main one's, then those of the folds."""
     found = [(space, space.embeddings.rows(part)) for space in spaces]
     return [(space, rows) for space, rows in found if len(rows)]
 
 
-def classes_of(spaces: Sequence[Retrieved], part: int) -> np.ndarray:
+def classes_of(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
     """True classes int64 (M,) of the rows of a part in all spaces, in the order of `pooled`."""
     return np.concatenate([np.asarray(space.embeddings.y[rows]) for space, rows in pooled(spaces, part)])
 
 
-def voters(spaces: Sequence[Retrieved], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+def voters(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Similarities and labels (M, k) of the neighbours of the rows of a part in all spaces.
 
     Raises:

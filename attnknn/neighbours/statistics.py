@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, Embeddings, Evidence, Neighbours
+from attnknn.core.artifacts import BANK, Embeddings, NeighbourStatistics, Neighbours
 from attnknn.core.errors import require
 
 
-def gather_evidence(embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int]) -> Evidence:
+def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int]) -> NeighbourStatistics:
     """Leave-one-out label agreement and density of every bank row, and the class prototypes.
 
         agreement_s(i) = (1/s)·Σⱼ 1[yⱼ = yᵢ]     over the s nearest other bank rows j of i
@@ -43,4 +43,4 @@ def gather_evidence(embeddings: Embeddings, neighbours: Neighbours, sizes: Seque
     np.add.at(sums, y[rows], z[rows])
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     prototypes = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
-    return Evidence(agreement, density, prototypes.astype(np.float32), tuple(sizes))
+    return NeighbourStatistics(agreement, density, prototypes.astype(np.float32), tuple(sizes))

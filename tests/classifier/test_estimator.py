@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
 from attnknn.classifier.held_out import asked_space, fold_parts, held_out_spaces
-from attnknn.classifier.memory import LabelledBank
+from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.evaluation.calibration import fitted_scaling, scaled
 
@@ -103,7 +103,7 @@ def test_cosine_neighbours_do_not_know_lengths() -> None:
 def test_no_query_of_fit_is_in_the_memory_it_asks_and_no_evidence_knows_it() -> None:
     X, y = blobs(150)
     z = np.ascontiguousarray(X, dtype=np.float32)
-    memory = LabelledBank.build(z, y, np.ones(150), 3)
+    memory = Memory.build(z, y, np.ones(150), 3)
     parts = fold_parts(y, seed=3)
     held = np.stack([part != BANK for part in parts])
     np.testing.assert_array_equal(held.sum(0), 1)  # every row once
@@ -118,7 +118,7 @@ def test_no_query_of_fit_is_in_the_memory_it_asks_and_no_evidence_knows_it() -> 
         queries = np.flatnonzero(part != BANK)
         flipped = y.copy()
         flipped[queries] = (y[queries] + 1) % 3
-        other = LabelledBank.build(z, flipped, np.ones(150), 3)
+        other = Memory.build(z, flipped, np.ones(150), 3)
         (again,) = held_out_spaces(other, z, 3, 10, [part])
         np.testing.assert_array_equal(again.evidence.agreement, space.evidence.agreement)
         np.testing.assert_array_equal(again.evidence.prototypes, space.evidence.prototypes)
@@ -128,7 +128,7 @@ def test_neighbours_without_the_rows_held_out_are_those_of_a_memory_without_them
     X, y = blobs(150)
     z = np.ascontiguousarray(X, dtype=np.float32)
     weight = 1.0 + y
-    memory = LabelledBank.build(z, y, weight, 3)
+    memory = Memory.build(z, y, weight, 3)
     part = np.where(np.arange(150) % 15 < 7, BANK, np.where(np.arange(150) % 2 > 0, FIT, VAL)).astype(np.int8)
     left = np.flatnonzero(part == BANK)
     (space,) = held_out_spaces(memory, z, 3, 10, [part])
@@ -142,7 +142,7 @@ def test_neighbours_without_the_rows_held_out_are_those_of_a_memory_without_them
 def test_rows_to_learn_on_are_halved_by_class() -> None:
     X, y = blobs(150)
     z = np.ascontiguousarray(X, dtype=np.float32)
-    memory = LabelledBank.build(z[:100], y[:100], np.ones(100), 3)
+    memory = Memory.build(z[:100], y[:100], np.ones(100), 3)
     space = asked_space(memory, z[:100], 3, 10, z[100:], y[100:], seed=0)
     part = space.embeddings.part
     assert (part[:100] == BANK).all()
@@ -232,7 +232,7 @@ def test_a_counterfactual_is_what_doing_it_brings(weights: str, how: str) -> Non
         changed = y.copy()
         changed[ids] = label
         old = real.memory_
-        real.memory_ = LabelledBank.build(old.vectors(), changed, old.weight, 3)
+        real.memory_ = Memory.build(old.vectors(), changed, old.weight, 3)
         return real
 
     for row, answer, found in zip(asked, answers, model.counterfactual(asked, how), strict=True):
@@ -313,7 +313,7 @@ def test_ids_are_no_places() -> None:
     X, y = blobs(120)
     model = AttnKNNClassifier(12, weights="distance", **FAST).fit(X, y).forget(np.arange(20))
     other = copy.deepcopy(model)
-    other.memory_ = LabelledBank.build(model.memory_.vectors(), y[20:], np.ones(100), 3)
+    other.memory_ = Memory.build(model.memory_.vectors(), y[20:], np.ones(100), 3)
     found, expected = model.explain(X[:9]), other.explain(X[:9])
     np.testing.assert_array_equal(found.ids, expected.ids + 20)
     np.testing.assert_array_equal(found.labels, y[found.ids])
@@ -377,7 +377,7 @@ def test_rows_added_and_forgotten_change_answers_as_a_memory_built_anew_does() -
     assert (model.kneighbors(X[200:], 1)[1][:, 0] == np.arange(200, 300)).all()
     added = model.predict_proba(X[200:])
     assert np.abs(added - before).max() > 0.01
-    anew = LabelledBank.build(model.memory_.vectors(), y, np.ones(300), 3)
+    anew = Memory.build(model.memory_.vectors(), y, np.ones(300), 3)
     other = AttnKNNClassifier(12, **FAST).fit(X[:200], y[:200])
     other.memory_ = anew
     np.testing.assert_allclose(other.predict_proba(X[200:]), added, atol=1e-6)
@@ -494,7 +494,7 @@ def test_a_weight_counts_as_so_many_rows_at_the_place() -> None:
     weight[5:20] = 3
     heavy = AttnKNNClassifier(200, **settings).fit(X, y, weight)
     often = AttnKNNClassifier(200, **settings).fit(X, y, weight)
-    often.memory_ = LabelledBank.build(
+    often.memory_ = Memory.build(
         np.repeat(heavy.memory_.vectors(), np.r_[[3] * 15, [1] * 70], axis=0),
         np.repeat(y[5:], np.r_[[3] * 15, [1] * 70]),
         np.ones(115),

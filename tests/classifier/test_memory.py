@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnknn.classifier.memory import SIZES, LabelledBank, class_sums
+from attnknn.classifier.memory import SIZES, Memory, class_sums
 from attnknn.core.artifacts import BANK, Embeddings
 from attnknn.core.errors import InputError
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.statistics import neighbour_statistics
 
 
 def rows(n: int, seed: int = 0, dim: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -19,12 +19,12 @@ def rows(n: int, seed: int = 0, dim: int = 5) -> tuple[np.ndarray, np.ndarray, n
     return z, rng.integers(0, 3, n), np.ones(n)
 
 
-def built_anew(bank: LabelledBank, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> LabelledBank:
+def built_anew(bank: Memory, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Memory:
     """A memory of the rows that `bank` holds, of all that there ever were."""
-    return LabelledBank.build(z[bank.ids], y[bank.ids], weight[bank.ids], 3)
+    return Memory.build(z[bank.ids], y[bank.ids], weight[bank.ids], 3)
 
 
-def assert_same(bank: LabelledBank, anew: LabelledBank, queries: np.ndarray) -> None:
+def assert_same(bank: Memory, anew: Memory, queries: np.ndarray) -> None:
     np.testing.assert_array_equal(bank.y, anew.y)
     np.testing.assert_allclose(bank.agreement, anew.agreement, atol=1e-6)
     np.testing.assert_allclose(bank.density, anew.density, rtol=1e-5, atol=1e-6)
@@ -54,9 +54,9 @@ def assert_same(bank: LabelledBank, anew: LabelledBank, queries: np.ndarray) -> 
 @pytest.mark.parametrize("n", [3, 40, 300])
 def test_evidence_is_that_of_the_study(n: int) -> None:
     z, y, weight = rows(n)
-    bank = LabelledBank.build(z, y, weight, 3)
+    bank = Memory.build(z, y, weight, 3)
     e = Embeddings(z, y, np.full(n, BANK, np.int8), ("a", "b", "c"))
-    expected = gather_evidence(e, search(memory(e), e, 96), SIZES)
+    expected = neighbour_statistics(e, search(memory(e), e, 96), SIZES)
     np.testing.assert_allclose(bank.agreement, expected.agreement, atol=1e-6)
     np.testing.assert_allclose(bank.density, expected.density, rtol=1e-5)
     np.testing.assert_allclose(bank.classes()[1], expected.prototypes, atol=1e-6)
@@ -67,7 +67,7 @@ def test_evidence_is_that_of_the_study(n: int) -> None:
 def test_rows_that_came_and_went_leave_no_trace(n: int, steps: list[tuple[bool, int]], seed: int) -> None:
     z, y, weight = rows(600, seed)
     weight = np.random.default_rng(seed).integers(1, 4, 600).astype(np.float32)
-    bank = LabelledBank.build(z[:n], y[:n], weight[:n], 3)
+    bank = Memory.build(z[:n], y[:n], weight[:n], 3)
     rng, there = np.random.default_rng(seed), n
     for adds, count in steps:
         if adds:
@@ -82,14 +82,14 @@ def test_rows_that_came_and_went_leave_no_trace(n: int, steps: list[tuple[bool, 
 
 def test_many_rows_forgotten_are_searched_for_again() -> None:
     z, y, weight = rows(400, 3)
-    bank = LabelledBank.build(z, y, weight, 3)
+    bank = Memory.build(z, y, weight, 3)
     bank.forget(np.argsort(((z - z[0]) ** 2).sum(1))[1:200])  # all that were near to a row
     assert_same(bank, built_anew(bank, z, y, weight), z[:20])
 
 
 def test_a_graph_that_hides_what_it_forgot_serves_as_well() -> None:
     z, y, weight = rows(300, 4)
-    bank = LabelledBank.build(z[:250], y[:250], weight[:250], 3, kind="hnsw")
+    bank = Memory.build(z[:250], y[:250], weight[:250], 3, kind="hnsw")
     bank.forget(np.arange(0, 100, 3))
     bank.add(z[250:], y[250:], weight[250:])
     assert_same(bank, built_anew(bank, z, y, weight), z[:20])
@@ -97,7 +97,7 @@ def test_a_graph_that_hides_what_it_forgot_serves_as_well() -> None:
 
 def test_what_is_not_there_cannot_be_forgotten() -> None:
     z, y, weight = rows(20)
-    bank = LabelledBank.build(z, y, weight, 3)
+    bank = Memory.build(z, y, weight, 3)
     bank.forget(np.array([4, 4]))
     assert_same(bank, built_anew(bank, z, y, weight), z[:5])
     with pytest.raises(InputError, match="ids: 4, 77 not in the memory"):
@@ -106,7 +106,7 @@ def test_what_is_not_there_cannot_be_forgotten() -> None:
         bank.forget(bank.ids[1:])
     assert len(bank) == 19
     with pytest.raises(InputError, match="n_samples = 1"):
-        LabelledBank.build(z[:1], y[:1], weight[:1], 3)
+        Memory.build(z[:1], y[:1], weight[:1], 3)
 
 
 def test_sums_of_classes_are_those_of_a_loop() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from import_closure import ROOT
 from stages.params import check
 from stages.train_embedder import train
@@ -51,7 +51,7 @@ def test_with_refit_memories_and_members_have_fit_and_val_rows_and_never_test_ro
     p.peers = p.peers.model_copy(update={"methods": ["raw-uniform"], "tries": 1})
     one(split, 0, p, "cpu", tmp_path)
     known = np.flatnonzero(split.part != TEST) if refit else split.rows(BANK)
-    asked, members = Retrieved.load_whole(tmp_path / "asked"), Retrieved.load_folds(tmp_path / "members")
+    asked, members = EmbeddingSpace.load_whole(tmp_path / "asked"), EmbeddingSpace.load_folds(tmp_path / "members")
     assert len(members) == 2
     for memory in (asked, *members):
         np.testing.assert_array_equal(memory.embeddings.rows(BANK), known)
@@ -61,6 +61,6 @@ def test_with_refit_memories_and_members_have_fit_and_val_rows_and_never_test_ro
     # Without it the members are the encoders of the cross-fit themselves; with it they have learnt anew.
     same = [
         np.array_equal(member.embeddings.z, fold.embeddings.z)
-        for member, fold in zip(members, Retrieved.load_folds(tmp_path / "folds"), strict=True)
+        for member, fold in zip(members, EmbeddingSpace.load_folds(tmp_path / "folds"), strict=True)
     ]
     assert same == [not refit] * 2

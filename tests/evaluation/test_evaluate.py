@@ -13,7 +13,7 @@ from attnknn.evaluation.evaluate import Compared, compare
 from attnknn.heads.attention import Attention, Distance, Uniform
 from attnknn.heads.baselines import spread, tune_distance, tune_uniform
 from attnknn.heads.classify import classify, classify_part
-from attnknn.neighbours.space import Retrieved, voters
+from attnknn.neighbours.space import EmbeddingSpace, voters
 from synthetic import blobs, embedded, relabelled, retrieved
 
 GRIDS = {
@@ -26,7 +26,7 @@ BASES = ("uniform", "distance", "attention", "prototypes", "linear")
 
 
 @pytest.fixture(scope="module")
-def data() -> Retrieved:
+def data() -> EmbeddingSpace:
     return retrieved(embedded(blobs(360, noise=1.5)))
 
 
@@ -35,11 +35,11 @@ def heads(dim: int = 7) -> dict[str, Attention]:
     return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
 
 
-def run(data: Retrieved, k_eval: int = 20, folds: tuple[Retrieved, ...] = ()) -> Compared:
+def run(data: EmbeddingSpace, k_eval: int = 20, folds: tuple[EmbeddingSpace, ...] = ()) -> Compared:
     return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
 
 
-def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:
+def test_all_methods_answer_all_test_rows(data: EmbeddingSpace) -> None:
     made = compare([data], heads(), 20, **GRIDS, calibrations=KINDS)  # type: ignore[arg-type]
     calibrated = [f"{base}_{kind}" for base in BASES for kind in KINDS]
     assert made.test.methods == made.val.methods == (*BASES, *calibrated)
@@ -50,7 +50,7 @@ def test_all_methods_answer_all_test_rows(data: Retrieved) -> None:
     assert made.tuned["uniform"]["k"] in (1, 3, 8, 20)
 
 
-def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Retrieved) -> None:
+def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: EmbeddingSpace) -> None:
     """By hand: each answers the main test rows in its own space; nothing else moves."""
     rng = np.random.default_rng(0)
     e = data.embeddings
@@ -66,18 +66,18 @@ def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Retri
     assert (by_hand[0] != by_hand[1]).any()
 
 
-def test_fault_7_no_method_gives_a_class_probability_zero(data: Retrieved) -> None:
+def test_fault_7_no_method_gives_a_class_probability_zero(data: EmbeddingSpace) -> None:
     for k_eval in (1, 20):
         assert (run(data, k_eval).test.probs > 0).all()
 
 
-def test_fault_4_test_labels_change_no_probability_and_no_choice(data: Retrieved) -> None:
+def test_fault_4_test_labels_change_no_probability_and_no_choice(data: EmbeddingSpace) -> None:
     before, after = run(data), run(relabelled(data, TEST))
     np.testing.assert_array_equal(before.test.probs, after.test.probs)
     assert before.tuned == after.tuned
 
 
-def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieved) -> None:
+def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: EmbeddingSpace) -> None:
     tuned = run(data).tuned
     on_val, on_fit = run(relabelled(data, VAL)).tuned, run(relabelled(data, FIT)).tuned
     assert on_val["distance"] != tuned["distance"]
@@ -95,7 +95,7 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Retrieve
     assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
 
 
-def test_val_rows_are_calibrated_as_test_rows_are(data: Retrieved) -> None:
+def test_val_rows_are_calibrated_as_test_rows_are(data: EmbeddingSpace) -> None:
     made = run(data)
     temperature = made.tuned["linear_temperature"]["temperature"]
     assert abs(temperature - 1) > 0.1
@@ -119,7 +119,7 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
     assert tuned["distance"]["temperature"] != pytest.approx(spread(sims))
 
 
-def test_folds_tune_and_calibrate_but_never_answer(data: Retrieved) -> None:
+def test_folds_tune_and_calibrate_but_never_answer(data: EmbeddingSpace) -> None:
     """Their val rows count in tuning, their fit rows in calibration, their test rows in nothing."""
     fold = retrieved(embedded(blobs(360, noise=0.7, seed=4)))
     alone, with_fold = run(data), run(data, folds=(fold,))
@@ -135,7 +135,7 @@ def test_folds_tune_and_calibrate_but_never_answer(data: Retrieved) -> None:
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_votes_equal_scikit_learns(data: Retrieved, weights: str) -> None:
+def test_votes_equal_scikit_learns(data: EmbeddingSpace, weights: str) -> None:
     e = data.embeddings
     bank, test = e.rows(BANK), e.rows(TEST)
 
@@ -148,18 +148,18 @@ def test_votes_equal_scikit_learns(data: Retrieved, weights: str) -> None:
     np.testing.assert_allclose(classify(head, data, test, 20), peer.predict_proba(e.z[test]), atol=1e-5)
 
 
-def test_a_smaller_k_is_a_slice(data: Retrieved) -> None:
+def test_a_smaller_k_is_a_slice(data: EmbeddingSpace) -> None:
     test, head = data.embeddings.rows(TEST), heads()["attention"]
     fewer = retrieved(data.embeddings, 7)
     np.testing.assert_array_equal(classify(head, data, test, 6), classify(head, fewer, test, 6))
 
 
-def test_k_eval_above_what_is_stored(data: Retrieved) -> None:
+def test_k_eval_above_what_is_stored(data: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
         run(data, 21)
 
 
-def test_without_a_linear_head(data: Retrieved) -> None:
+def test_without_a_linear_head(data: EmbeddingSpace) -> None:
     e = dataclasses.replace(data.embeddings, logits=None)
     methods = run(dataclasses.replace(data, embeddings=e)).test.methods
     assert not any("linear" in name for name in methods)

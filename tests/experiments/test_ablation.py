@@ -16,7 +16,7 @@ from attnknn.heads.attention import EVIDENCE, Attention, Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import blobs, embedded, fold_parts, neighbourhood
 
 DEFAULT: dict[str, Any] = {
@@ -149,21 +149,21 @@ Key = tuple[str, int, str]
 
 
 @pytest.fixture(scope="module")
-def spaces() -> list[Retrieved]:
+def spaces() -> list[EmbeddingSpace]:
     main = embedded(blobs(240, dim=8, noise=1.5))
     parts = fold_parts(main.y, main.part, 2, seed=0)
     folds = [dataclasses.replace(main, z=np.roll(main.z, 1 + i, axis=1), part=p) for i, p in enumerate(parts)]
     return [retrieve(e, 15, (3, 15)) for e in (main, *folds)]
 
 
-def run(spaces: list[Retrieved], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
+def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
     table = ablate(spaces, repeats, 12, 15, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
     assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
     return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
 
 
 @pytest.fixture(scope="module")
-def table(spaces: list[Retrieved]) -> dict[Key, dict[str, Any]]:
+def table(spaces: list[EmbeddingSpace]) -> dict[Key, dict[str, Any]]:
     return run(spaces, 2)
 
 
@@ -194,7 +194,7 @@ def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[s
 
 
 def test_validation_is_the_variants_own_nll_on_val_rows(
-    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What stopped a head, told again by the table: of all spaces, or of the main one where it learns of that alone."""
     lowest: list[float] = []
@@ -242,14 +242,14 @@ def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, An
         assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
 
 
-def test_a_repeat_depends_on_its_seed_alone(spaces: list[Retrieved], table: dict[Key, dict[str, Any]]) -> None:
+def test_a_repeat_depends_on_its_seed_alone(spaces: list[EmbeddingSpace], table: dict[Key, dict[str, Any]]) -> None:
     """Nor on how many repeats there are, since each starts from its own seed."""
     for key, row in run(spaces, 1).items():
         assert row == table[key]
 
 
 def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
-    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[tuple[bool, int]] = []
 
@@ -265,7 +265,7 @@ def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
 
 
 def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention(
-    spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch
+    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[str] = []
 
@@ -280,7 +280,7 @@ def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention
     assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + readers + 1, "and without folds"
 
 
-def test_fault_4_test_labels_change_no_fit(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_4_test_labels_change_no_fit(spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every head of the table learns the same, epoch by epoch, where all test labels are others."""
     fits: list[tuple[list[dict[str, float]], bytes]] = []
 

@@ -8,8 +8,8 @@ import pytest
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings
 from attnknn.experiments.corruption import NOISES, with_imbalance, with_noise
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 from synthetic import blobs, embedded, fold_parts
 
 SIZES = (3, 7)
@@ -20,7 +20,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.fixture(scope="module")
-def spaces() -> list[Retrieved]:
+def spaces() -> list[EmbeddingSpace]:
     """The main embeddings and those of three folds, whose last column numbers the rows of the main one."""
     main = embedded(blobs(180, noise=1.5))
     z = np.column_stack([main.z, 1e-6 * np.arange(180)]).astype(np.float32)
@@ -41,10 +41,10 @@ def of_queries(e: Embeddings) -> np.ndarray:
     return np.flatnonzero(e.part != BANK)
 
 
-def same(a: Retrieved, b: Retrieved) -> bool:
+def same(a: EmbeddingSpace, b: EmbeddingSpace) -> bool:
     pairs = [
         (getattr(getattr(a, part.name), f.name), getattr(getattr(b, part.name), f.name))
-        for part in dataclasses.fields(Retrieved)
+        for part in dataclasses.fields(EmbeddingSpace)
         if part.name != "log_weight"
         for f in dataclasses.fields(getattr(a, part.name))
     ]
@@ -60,7 +60,7 @@ def test_retrieve_takes_no_more_than_the_other_rows_of_the_bank() -> None:
     assert retrieve(data, 4, (3,), metric="ip").neighbours.metric == "ip"
 
 
-def test_fault_10_noise_hits_bank_rows_only_and_exactly_so_many(spaces: list[Retrieved]) -> None:
+def test_fault_10_noise_hits_bank_rows_only_and_exactly_so_many(spaces: list[EmbeddingSpace]) -> None:
     for rate in (0.3, 0.6):
         for before, after in zip(spaces, with_noise(spaces, rate, rng()), strict=True):
             e, noisy = before.embeddings, after.embeddings
@@ -74,7 +74,7 @@ def test_fault_10_noise_hits_bank_rows_only_and_exactly_so_many(spaces: list[Ret
                 assert wrong.sum() == round(rate * 90)
 
 
-def test_folds_have_the_same_noise_on_the_same_rows(spaces: list[Retrieved]) -> None:
+def test_folds_have_the_same_noise_on_the_same_rows(spaces: list[EmbeddingSpace]) -> None:
     main, *folds = (one.embeddings for one in with_noise(spaces, 0.6, rng()))
     for fold in folds:
         bank = fold.rows(BANK)
@@ -84,14 +84,14 @@ def test_folds_have_the_same_noise_on_the_same_rows(spaces: list[Retrieved]) -> 
         assert (main.y[queries] != fold.y[queries]).any(), "as queries they keep the label that they lose as bank rows"
 
 
-def test_neighbours_carry_the_wrong_labels_and_so_does_their_evidence(spaces: list[Retrieved]) -> None:
+def test_neighbours_carry_the_wrong_labels_and_so_does_their_evidence(spaces: list[EmbeddingSpace]) -> None:
     for one in with_noise(spaces, 0.3, rng()):
         rows = one.embeddings.rows(FIT)
         near = one.around(rows, 20)
         np.testing.assert_array_equal(near.labels, one.embeddings.y[one.neighbours.ids[rows]])
         counts = np.bincount(one.embeddings.y[one.embeddings.rows(BANK)])
         np.testing.assert_allclose(near.shares, counts / counts.sum(), rtol=1e-6)
-        again = gather_evidence(one.embeddings, one.neighbours, SIZES)
+        again = neighbour_statistics(one.embeddings, one.neighbours, SIZES)
         np.testing.assert_array_equal(one.evidence.agreement, again.agreement)
         np.testing.assert_array_equal(one.evidence.prototypes, again.prototypes)
     clean, noisy = spaces[0].evidence, with_noise(spaces, 0.6, rng())[0].evidence
@@ -100,19 +100,19 @@ def test_neighbours_carry_the_wrong_labels_and_so_does_their_evidence(spaces: li
     np.testing.assert_array_equal(noisy.density, clean.density)
 
 
-def test_no_noise_changes_nothing(spaces: list[Retrieved]) -> None:
+def test_no_noise_changes_nothing(spaces: list[EmbeddingSpace]) -> None:
     for before, after in zip(spaces, with_noise(spaces, 0.0, rng()), strict=True):
         assert same(before, after)
 
 
-def test_the_same_generator_gives_the_same_memory(spaces: list[Retrieved]) -> None:
+def test_the_same_generator_gives_the_same_memory(spaces: list[EmbeddingSpace]) -> None:
     for make, how_much in ((with_noise, 0.3), (with_imbalance, 0.1)):
         first, again, other = (make(spaces, how_much, rng(seed))[0] for seed in (4, 4, 5))
         assert same(first, again)
         assert not same(first, other)
 
 
-def test_what_was_given_stays_as_it_was(spaces: list[Retrieved]) -> None:
+def test_what_was_given_stays_as_it_was(spaces: list[EmbeddingSpace]) -> None:
     y, z = np.array(spaces[0].embeddings.y), np.array(spaces[0].embeddings.z)
     with_noise(spaces, 0.6, rng())
     with_imbalance(spaces, 0.1, rng())
@@ -122,7 +122,7 @@ def test_what_was_given_stays_as_it_was(spaces: list[Retrieved]) -> None:
 
 @pytest.mark.parametrize("ratio", [0.25, 0.1, 0.01])
 def test_fault_10_a_long_tail_takes_bank_rows_by_the_formula_and_no_queries(
-    spaces: list[Retrieved], ratio: float
+    spaces: list[EmbeddingSpace], ratio: float
 ) -> None:
     made = with_imbalance(spaces, ratio, rng())
     sizes = np.bincount(spaces[0].embeddings.y[spaces[0].embeddings.rows(BANK)])
@@ -136,7 +136,7 @@ def test_fault_10_a_long_tail_takes_bank_rows_by_the_formula_and_no_queries(
             np.testing.assert_array_equal(getattr(e, name), getattr(before.embeddings, name)[at])
 
 
-def test_folds_lose_the_same_rows(spaces: list[Retrieved]) -> None:
+def test_folds_lose_the_same_rows(spaces: list[EmbeddingSpace]) -> None:
     main, *folds = (one.embeddings for one in with_imbalance(spaces, 0.1, rng()))
     kept = origin(main)[main.rows(BANK)]
     for before, fold in zip(spaces[1:], folds, strict=True):
@@ -144,7 +144,7 @@ def test_folds_lose_the_same_rows(spaces: list[Retrieved]) -> None:
         assert set(bank) == set(kept) & set(before.embeddings.rows(BANK))
 
 
-def test_after_a_long_tail_neighbours_are_those_that_are_left(spaces: list[Retrieved]) -> None:
+def test_after_a_long_tail_neighbours_are_those_that_are_left(spaces: list[EmbeddingSpace]) -> None:
     """Searched again: fault 1 and fault 2 stay mended, and the nearest is truly the nearest."""
     for one in with_imbalance(spaces, 0.25, rng()):
         e, found = one.embeddings, one.neighbours
@@ -158,7 +158,7 @@ def test_after_a_long_tail_neighbours_are_those_that_are_left(spaces: list[Retri
         assert found.ids.shape[1] == min(20, len(bank) - 1)
 
 
-def test_fewer_rows_left_than_k(spaces: list[Retrieved]) -> None:
+def test_fewer_rows_left_than_k(spaces: list[EmbeddingSpace]) -> None:
     """Of 30 rows a class 30, 3 and 1 are left, fewer than 40; every row still has as many neighbours as there are."""
     wide = [retrieve(one.embeddings, 40, (5, 40)) for one in spaces]
     for one in with_imbalance(wide, 0.01, rng()):
@@ -169,7 +169,7 @@ def test_fewer_rows_left_than_k(spaces: list[Retrieved]) -> None:
         assert (one.neighbours.ids >= 0).all()
 
 
-def test_a_class_that_vanishes_from_a_fold(spaces: list[Retrieved]) -> None:
+def test_a_class_that_vanishes_from_a_fold(spaces: list[EmbeddingSpace]) -> None:
     """The one row that is left of the rarest class is held out by one fold, whose memory then has none of it."""
     made = with_imbalance(spaces, 0.01, rng())
     counts = np.stack([np.bincount(one.embeddings.y[one.embeddings.rows(BANK)], minlength=3) for one in made])
@@ -183,7 +183,7 @@ def test_a_class_that_vanishes_from_a_fold(spaces: list[Retrieved]) -> None:
     assert (bare.embeddings.y[bare.embeddings.rows(FIT)] == 2).any(), "its queries stay"
 
 
-def test_all_of_a_class_relabelled(spaces: list[Retrieved]) -> None:
+def test_all_of_a_class_relabelled(spaces: list[EmbeddingSpace]) -> None:
     """Two classes at rate 1 trade places: agreement, which sees only who agrees with whom, stays."""
     main = spaces[0]
     two = dataclasses.replace(main.embeddings, y=main.embeddings.y % 2, classes=("a", "b"), logits=None)
@@ -194,13 +194,13 @@ def test_all_of_a_class_relabelled(spaces: list[Retrieved]) -> None:
     np.testing.assert_array_equal(after.embeddings.y[two.rows(TEST)], two.y[two.rows(TEST)])
 
 
-def test_the_metric_of_the_memory_is_kept(spaces: list[Retrieved]) -> None:
+def test_the_metric_of_the_memory_is_kept(spaces: list[EmbeddingSpace]) -> None:
     products = [retrieve(one.embeddings, 20, SIZES, metric="ip") for one in spaces]
     assert {one.neighbours.metric for one in with_imbalance(products, 0.1, rng())} == {"ip"}
 
 
 @pytest.mark.parametrize("kind", NOISES)
-def test_every_kind_of_noise_hits_so_many_bank_rows_and_no_query(spaces: list[Retrieved], kind: str) -> None:
+def test_every_kind_of_noise_hits_so_many_bank_rows_and_no_query(spaces: list[EmbeddingSpace], kind: str) -> None:
     for before, after in zip(spaces, with_noise(spaces, 0.4, rng(), kind), strict=True):
         wrong = after.embeddings.y != before.embeddings.y
         assert not wrong[of_queries(before.embeddings)].any()
@@ -209,7 +209,7 @@ def test_every_kind_of_noise_hits_so_many_bank_rows_and_no_query(spaces: list[Re
 
 
 def test_instance_noise_gives_bank_rows_the_class_whose_prototype_is_next_and_hits_those_near_it(
-    spaces: list[Retrieved],
+    spaces: list[EmbeddingSpace],
 ) -> None:
     e, prototypes = spaces[0].embeddings, spaces[0].evidence.prototypes
     bank = e.rows(BANK)
@@ -226,13 +226,13 @@ def test_instance_noise_gives_bank_rows_the_class_whose_prototype_is_next_and_hi
     assert np.mean(margins[True]) < np.mean(margins[False]) - 0.2
 
 
-def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[Retrieved]) -> None:
+def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[EmbeddingSpace]) -> None:
     made = with_imbalance(spaces, 0.1, rng(), kind="step")
     before, left = (np.bincount(e.y[e.rows(BANK)]) for e in (spaces[0].embeddings, made[0].embeddings))
     np.testing.assert_array_equal(left, [before[0], before[1], round(before.max() * 0.1)])
 
 
-def test_fewer_neighbours_are_those_nearest(spaces: list[Retrieved]) -> None:
+def test_fewer_neighbours_are_those_nearest(spaces: list[EmbeddingSpace]) -> None:
     """As many as are asked for or as the evidence needs, whichever is more; the same ones either way."""
     whole, some = (with_imbalance(spaces, 0.25, rng(), most=most)[0] for most in (None, 1))
     k = max(spaces[0].evidence.sizes)

@@ -26,7 +26,7 @@ from attnknn.experiments.ensemble import (
 from attnknn.experiments.repeats import seeds_ensemble, why_no_seeds_ensemble
 from attnknn.heads.attention import Attention, Distance, Uniform
 from attnknn.heads.classify import classify_part
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section, sentence
@@ -40,7 +40,7 @@ LEVEL = Level(0.01, 10_000)
 
 
 @pytest.fixture(scope="module")
-def data() -> Retrieved:
+def data() -> EmbeddingSpace:
     return retrieved(embedded(blobs(n=360, noise=1.5)))
 
 
@@ -53,11 +53,11 @@ def head(seed: int = 0) -> Attention:
 
 
 @pytest.fixture(scope="module")
-def made(data: Retrieved) -> Any:
+def made(data: EmbeddingSpace) -> Any:
     return variants([data], head(), K, [3, 5, 9], **GRIDS)
 
 
-def test_every_method_gets_every_variant_with_and_without_calibration(data: Retrieved) -> None:
+def test_every_method_gets_every_variant_with_and_without_calibration(data: EmbeddingSpace) -> None:
     """Fault 9: an add-on for one method alone cannot be told from that method."""
     means, intervals, paired = compare_variants([data], head(), K, [3, 5], GRIDS, SCORING, seed=0)
     names = {name for base in METHODS for name in (base, f"{base}_vector")}
@@ -77,7 +77,7 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Retr
     assert set(TABLES[PAIRED]) <= set(paired[0])
 
 
-def test_single_is_what_the_main_comparison_answers(data: Retrieved, made: Any) -> None:
+def test_single_is_what_the_main_comparison_answers(data: EmbeddingSpace, made: Any) -> None:
     main = compare([data], {"attention": head()}, K, **GRIDS, calibrations=())
     for name in METHODS:
         np.testing.assert_array_equal(made[0][f"single {name}"][2], main.test.probs[main.test.methods.index(name)])
@@ -85,7 +85,7 @@ def test_single_is_what_the_main_comparison_answers(data: Retrieved, made: Any) 
     assert made[1]["single uniform"] == main.tuned["uniform"]["k"]
 
 
-def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: Retrieved, made: Any) -> None:
+def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpace, made: Any) -> None:
     apart = [variants([data], head(), K, [k], **GRIDS)[0] for k in (3, 5, 9)]
     for name in [f"k_ensemble {method}" for method in METHODS]:
         for i in range(3):
@@ -93,13 +93,13 @@ def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: Retrieved, m
     np.testing.assert_array_equal(apart[1]["k_ensemble attention"][2], classify_part(head(), [data], TEST, 5))
 
 
-def test_the_ensemble_of_k_eval_alone_is_the_single_k(data: Retrieved) -> None:
+def test_the_ensemble_of_k_eval_alone_is_the_single_k(data: EmbeddingSpace) -> None:
     probs, mean_k = variants([data], head(), K, [K], **GRIDS)
     np.testing.assert_array_equal(probs["k_ensemble attention"][2], probs["single attention"][2])
     assert mean_k["k_ensemble attention"] == K
 
 
-def test_ks_above_k_eval_are_left_out(data: Retrieved) -> None:
+def test_ks_above_k_eval_are_left_out(data: EmbeddingSpace) -> None:
     few, none = (variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
     assert few["k_ensemble uniform"] == 3
     assert none["k_ensemble uniform"] == 4
@@ -114,7 +114,7 @@ def test_the_historic_rule_on_entropies_by_hand() -> None:
     np.testing.assert_array_equal(historic_step(np.array([0.0, 0.499, 0.5, 0.999, 1.0])), [0, 0, 1, 1, 2])
 
 
-def test_weight_entropy_by_hand(data: Retrieved) -> None:
+def test_weight_entropy_by_hand(data: EmbeddingSpace) -> None:
     alike = weight_entropy(Uniform(K, 0.3), [data], TEST, K)
     np.testing.assert_array_equal(alike, 1.0)
     half = weight_entropy(Uniform(2, 0.3), [data], TEST, K)
@@ -123,7 +123,7 @@ def test_weight_entropy_by_hand(data: Retrieved) -> None:
     assert len(weight_entropy(head(), [data, data], FIT, K)) == 2 * len(data.embeddings.rows(FIT))
 
 
-def test_adaptive_k_answers_each_row_at_the_k_of_its_own_weights(data: Retrieved, made: Any) -> None:
+def test_adaptive_k_answers_each_row_at_the_k_of_its_own_weights(data: EmbeddingSpace, made: Any) -> None:
     entropy = weight_entropy(head(), [data], TEST, K)
     cut = float(np.median(entropy))
     at = {k: classify_part(head(), [data], TEST, k) for k in historic_choices(K)}
@@ -138,7 +138,7 @@ def test_adaptive_k_answers_each_row_at_the_k_of_its_own_weights(data: Retrieved
     assert made[1]["adaptive_k uniform"] == K, "weights that are all alike keep every neighbour"
 
 
-def test_stopping_never_loses_to_the_single_k_on_val(data: Retrieved, made: Any) -> None:
+def test_stopping_never_loses_to_the_single_k_on_val(data: EmbeddingSpace, made: Any) -> None:
     y = np.asarray(data.embeddings.y[data.embeddings.rows(VAL)])
     for name in METHODS:
         ours, single = (scores(made[0][f"{v} {name}"][1], y)["nll"] for v in ("stopping", "single"))
@@ -146,7 +146,7 @@ def test_stopping_never_loses_to_the_single_k_on_val(data: Retrieved, made: Any)
         assert min(3, made[1][f"single {name}"]) <= made[1][f"stopping {name}"] <= K
 
 
-def test_test_labels_choose_nothing(data: Retrieved, made: Any) -> None:
+def test_test_labels_choose_nothing(data: EmbeddingSpace, made: Any) -> None:
     again = variants([relabelled(data, TEST)], head(), K, [3, 5, 9], **GRIDS)
     assert again[1] == made[1]
     for name, probs in made[0].items():

@@ -17,8 +17,8 @@ from attnknn.evaluation.confusion import confusion, confusion_tests, shared_erro
 from attnknn.experiments.gallery import decisions, gallery, pick_cases, readable_values
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Attention, Distance, Uniform
-from attnknn.neighbours.space import NEEDS, Retrieved
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace
+from attnknn.neighbours.statistics import neighbour_statistics
 from attnknn.report.results import Run
 from attnknn.report.sections import explain as report
 from synthetic import blobs, embedded, pictures, retrieved
@@ -27,7 +27,7 @@ from synthetic_results import TIE, predictions
 K = 7
 
 
-def answered(data: Retrieved, heads: Mapping[str, object]) -> Predictions:
+def answered(data: EmbeddingSpace, heads: Mapping[str, object]) -> Predictions:
     """What heads say of the test rows."""
     rows = data.embeddings.rows(TEST)
     probs = np.stack([head(data.around(rows, K, NEEDS))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
@@ -35,12 +35,12 @@ def answered(data: Retrieved, heads: Mapping[str, object]) -> Predictions:
 
 
 @pytest.fixture(scope="module")
-def table() -> tuple[Split, Retrieved]:
+def table() -> tuple[Split, EmbeddingSpace]:
     split = blobs(240, noise=1.6)
     return split, retrieved(embedded(split), k=11)
 
 
-def learned(data: Retrieved) -> Attention:
+def learned(data: EmbeddingSpace) -> Attention:
     """An attention head with prototypes and evidence, whose null neighbours have weight of their own."""
     torch.manual_seed(0)
     head = Attention(
@@ -59,7 +59,7 @@ def test_the_deciding_neighbour_is_named() -> None:
     ids = np.array([[2, 3], [3, 2], [3, -1], [2, -1], [3, 2]], dtype=np.int32)
     near = np.where(ids >= 0, -((z - z[ids.clip(0), 0]) ** 2), -np.inf).astype(np.float32)
     n = Neighbours(np.arange(5, dtype=np.int32), ids, near, "l2")
-    data = Retrieved(e, n, gather_evidence(e, n, (1,)))
+    data = EmbeddingSpace(e, n, neighbour_statistics(e, n, (1,)))
     (of,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([0]), 2, 2)
     first = 0.9 / (1 + np.exp(-2))
     assert of.ids.tolist() == [2, 3]
@@ -71,7 +71,7 @@ def test_the_deciding_neighbour_is_named() -> None:
     assert missing.ids.tolist() == [3], "a neighbour that is not there is not shown"
 
 
-def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, Retrieved]) -> None:
+def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, EmbeddingSpace]) -> None:
     _, data = table
     rows = data.embeddings.rows(TEST)
     for d in decisions(learned(data), Distance(K, 0.3, 0.1), data, rows, K, 3):
@@ -106,7 +106,7 @@ def test_without_errors_and_without_disagreement_those_kinds_are_empty() -> None
     assert {kind: len(found) for kind, found in picked.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
 
 
-def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, Retrieved]) -> None:
+def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, EmbeddingSpace]) -> None:
     split, data = table
     head = learned(data)
     found, strips = gallery(
@@ -157,7 +157,7 @@ def test_one_hot_columns_read_as_the_category_they_were() -> None:
     assert names == ["ratio = x/y"], "a number's own name stays whole"
 
 
-def made_run(root: Path, split: Split, data: Retrieved, seed: int = 1) -> Run:
+def made_run(root: Path, split: Split, data: EmbeddingSpace, seed: int = 1) -> Run:
     """What the stage writes, of one head beside another."""
     heads = {"attention": learned(data), "distance_vector": Distance(K, 0.3, 0.1)}
     of = answered(data, heads)
@@ -177,7 +177,7 @@ def made_run(root: Path, split: Split, data: Retrieved, seed: int = 1) -> Run:
     return Run("made", seed, {"prepare": {"test": 40}, "explain": shared_errors(of, of.methods)}, frames)
 
 
-def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Retrieved], tmp_path: Path) -> None:
+def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
     run = made_run(tmp_path, *table)
     counts = run.tables["confusion"]
     wrong = counts[(counts["method"] == "attention") & (counts["actual"] != counts["predicted"])]["count"].sum()
@@ -194,7 +194,7 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Retri
     assert part.sentence.startswith(f"Attention gets {2 * wrong} of 80 test rows over 2 seeds wrong.")
 
 
-def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, Retrieved], tmp_path: Path) -> None:
+def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
     run = made_run(tmp_path, *table)
     paired = run.tables["confusion_paired"].copy()
     paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]

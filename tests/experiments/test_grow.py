@@ -8,7 +8,7 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import side_by_side
-from attnknn.neighbours.search import grown, retrieve
+from attnknn.neighbours.search import with_larger_bank, retrieve
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import grow as report
@@ -27,7 +27,7 @@ GRIDS = {
 @pytest.fixture(scope="module")
 def spaces():
     e = embedded(blobs(noise=1.5))
-    return retrieve(e, K, [5]), grown(e, K, [5])
+    return retrieve(e, K, [5]), with_larger_bank(e, K, [5])
 
 
 def test_all_rows_but_the_test_rows_are_in_it(spaces):

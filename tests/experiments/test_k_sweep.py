@@ -16,7 +16,7 @@ from attnknn.evaluation.paired_tests import TESTED
 from attnknn.experiments import k_sweep
 from attnknn.experiments.k_sweep import COLUMNS, KNN, at, parted, root, sweep, swept_ks
 from attnknn.heads.prototypes import fit_prototypes
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.report.results import Run
 from attnknn.report.sections.k_sweep import PAIRED, SWEPT, TABLES, best_rows, beyond, section, sentence
 from synthetic import blobs, embedded, relabelled, retrieved
@@ -41,16 +41,16 @@ KS = [1, 5, 11, 19]  # 120 bank rows: √n is 11
 
 
 @pytest.fixture(scope="module")
-def space() -> Retrieved:
+def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(240, noise=1.5)))
 
 
-def swept(space: Retrieved, **more: Any) -> k_sweep.Swept:
+def swept(space: EmbeddingSpace, **more: Any) -> k_sweep.Swept:
     return sweep([space], KS, {"prototypes": fit_prototypes([space], [0.1])}, FITTING, GRIDS, SCORING, seed=3, **more)
 
 
 @pytest.fixture(scope="module")
-def found(space: Retrieved) -> k_sweep.Swept:
+def found(space: EmbeddingSpace) -> k_sweep.Swept:
     return swept(space)
 
 
@@ -92,7 +92,7 @@ def test_one_row_for_every_k_method_and_metric(found: k_sweep.Swept) -> None:
     assert ((table["low"] <= table["value"]) & (table["value"] <= table["high"]))[table["metric"] != "accuracy"].all()
 
 
-def test_each_k_is_tuned_by_itself(space: Retrieved, found: k_sweep.Swept) -> None:
+def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, found: k_sweep.Swept) -> None:
     table = pd.DataFrame(found.table).set_index(["k", "method", "metric"])
     y = classes_of([space], TEST)
     for k in KS:
@@ -108,7 +108,9 @@ def test_each_k_is_tuned_by_itself(space: Retrieved, found: k_sweep.Swept) -> No
     assert set(found.answers.methods) == {at(m, k) for m in KNN for k in KS}
 
 
-def test_attention_is_fitted_with_the_k_that_it_answers_with(space: Retrieved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_fitted_with_the_k_that_it_answers_with(
+    space: EmbeddingSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
     real = k_sweep.fit_head
 
@@ -121,7 +123,7 @@ def test_attention_is_fitted_with_the_k_that_it_answers_with(space: Retrieved, m
     assert asked == KS
 
 
-def test_each_k_is_told_when_it_is_done(space: Retrieved) -> None:
+def test_each_k_is_told_when_it_is_done(space: EmbeddingSpace) -> None:
     told: list[int] = []
     swept(space, progress=told.append)
     assert told == KS
@@ -163,7 +165,7 @@ def test_attention_and_its_opponents_have_the_k_and_calibration_of_lowest_nll_on
     assert any(calibration for _, _, calibration in baselines), "or the data cannot tell bare from calibrated"
 
 
-def test_test_rows_choose_nothing(space: Retrieved, found: k_sweep.Swept) -> None:
+def test_test_rows_choose_nothing(space: EmbeddingSpace, found: k_sweep.Swept) -> None:
     again = swept(relabelled(space, TEST))
     assert {m: of.get("best_k") for m, of in again.best.items()} == {
         m: of.get("best_k") for m, of in found.best.items()
@@ -172,7 +174,7 @@ def test_test_rows_choose_nothing(space: Retrieved, found: k_sweep.Swept) -> Non
     assert [row["validation"] for row in again.table] == [row["validation"] for row in found.table]
 
 
-def test_an_encoder_without_a_linear_head_has_no_such_lines(space: Retrieved) -> None:
+def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpace) -> None:
     e: Embeddings = dataclasses.replace(space.embeddings, logits=None)
     made = sweep(
         [dataclasses.replace(space, embeddings=e)],

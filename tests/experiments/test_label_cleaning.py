@@ -18,11 +18,11 @@ from attnknn.experiments.label_cleaning import (
     transitions,
 )
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import parts
 
 
-def clusters(n: int = 240, classes: int = 2) -> Retrieved:
+def clusters(n: int = 240, classes: int = 2) -> EmbeddingSpace:
     """Clusters far apart on the unit circle, a class each."""
     y = np.arange(n) % classes
     angle = 2 * np.pi * y / classes + np.random.default_rng(0).uniform(-0.3, 0.3, n)
@@ -30,7 +30,7 @@ def clusters(n: int = 240, classes: int = 2) -> Retrieved:
     return retrieve(Embeddings(z, y, parts(n), tuple("abcde"[:classes])), 40, (5,))
 
 
-def wrong(space: Retrieved, rate: float, seed: int = 0) -> np.ndarray:
+def wrong(space: EmbeddingSpace, rate: float, seed: int = 0) -> np.ndarray:
     """The labels with a share of wrong ones in every part."""
     e = space.embeddings
     return symmetric_noise(np.asarray(e.y), rate, len(e.classes), np.random.default_rng(seed))
@@ -108,7 +108,7 @@ def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> No
     data = Split(e.z, given, e.part, e.classes, ("a", "b"))
     seen = []
 
-    def embed(of: Split, number: int) -> Retrieved:
+    def embed(of: Split, number: int) -> EmbeddingSpace:
         seen.append((number, of.y))
         return space
 

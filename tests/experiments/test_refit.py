@@ -18,7 +18,7 @@ from attnknn.experiments.corruption import with_imbalance, with_noise
 from attnknn.experiments.refit import fit_and_compare, under_conditions
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import blobs, embedded, fold_parts
 
 SETTINGS: dict[str, Any] = {
@@ -48,14 +48,14 @@ SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
 
 
 @pytest.fixture(scope="module")
-def spaces() -> list[Retrieved]:
+def spaces() -> list[EmbeddingSpace]:
     main = embedded(blobs(240, noise=1.5))
     parts = fold_parts(main.y, main.part, 2, seed=0)
     folds = [dataclasses.replace(main, z=np.roll(main.z, 1 + i, axis=1), part=p) for i, p in enumerate(parts)]
     return [retrieve(e, 20, (3, 20)) for e in (main, *folds)]
 
 
-def run(spaces: Sequence[Retrieved], repeats: int = 2, seed: int = 3) -> Any:
+def run(spaces: Sequence[EmbeddingSpace], repeats: int = 2, seed: int = 3) -> Any:
     conditions = {
         "noise 0.3": partial(with_noise, spaces, 0.3),
         "long tail 0.01": partial(with_imbalance, spaces, 0.01),
@@ -64,7 +64,7 @@ def run(spaces: Sequence[Retrieved], repeats: int = 2, seed: int = 3) -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(spaces: list[Retrieved]) -> Any:
+def found(spaces: list[EmbeddingSpace]) -> Any:
     return run(spaces)
 
 
@@ -126,7 +126,7 @@ def test_repeats_have_another_memory_each(found: Any) -> None:
             assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
 
 
-def test_repeats_have_another_head_each(spaces: list[Retrieved]) -> None:
+def test_repeats_have_another_head_each(spaces: list[EmbeddingSpace]) -> None:
     """Under a memory that stays the same, attention differs from repeat to repeat, and the baselines do not."""
     _, tables = under_conditions({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)
     value = {(r["repeat"], r["method"]): r["value"] for r in tables["intervals"] if r["metric"] == "nll"}
@@ -135,7 +135,7 @@ def test_repeats_have_another_head_each(spaces: list[Retrieved]) -> None:
         assert value[0, method] == value[1, method]
 
 
-def test_the_seed_decides(spaces: list[Retrieved], found: Any) -> None:
+def test_the_seed_decides(spaces: list[EmbeddingSpace], found: Any) -> None:
     """The first of one repeat is the first of two, to the last digit."""
     for name, rows in run(spaces, repeats=1)[1].items():
         assert rows == [row for row in found[1][name] if row["repeat"] == 0]
@@ -145,14 +145,14 @@ def test_the_seed_decides(spaces: list[Retrieved], found: Any) -> None:
     assert other["uniform", "nll"] != first["uniform", "nll"]
 
 
-def test_progress_is_told_of_every_head(spaces: list[Retrieved]) -> None:
+def test_progress_is_told_of_every_head(spaces: list[EmbeddingSpace]) -> None:
     told: list[str] = []
     under_conditions({"a": lambda _: spaces[:1], "b": lambda _: spaces[:1]}, 2, SCORING, 3, told.append, **SETTINGS)
     assert told == ["a", "a", "b", "b"]
 
 
-def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(spaces: list[Retrieved]) -> None:
-    def relabelled(one: Retrieved, rows: np.ndarray) -> Retrieved:
+def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(spaces: list[EmbeddingSpace]) -> None:
+    def relabelled(one: EmbeddingSpace, rows: np.ndarray) -> EmbeddingSpace:
         y = np.array(one.embeddings.y)
         y[rows] = (y[rows] + 1) % 3
         return dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, y=y))
@@ -167,7 +167,7 @@ def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(sp
         assert (a.test.y != b.test.y).all()
 
 
-def test_queries_keep_their_labels_under_noise(spaces: list[Retrieved]) -> None:
+def test_queries_keep_their_labels_under_noise(spaces: list[EmbeddingSpace]) -> None:
     """Fault 10: what is scored is the true class, of all test rows, whatever the memory says."""
     main = spaces[0].embeddings
     made = fit_and_compare(with_noise(spaces, 0.6, np.random.default_rng(0)), seed=3, **SETTINGS)
@@ -176,7 +176,7 @@ def test_queries_keep_their_labels_under_noise(spaces: list[Retrieved]) -> None:
     assert len(made.val.y) == sum(len(one.embeddings.rows(VAL)) for one in spaces)
 
 
-def test_k_shrinks_with_the_bank(spaces: list[Retrieved], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch) -> None:
     """With fewer rows left than k_train and k_eval, every method gets by with what the smallest bank has stored."""
     made = with_imbalance(spaces, 0.01, np.random.default_rng(0))
     stored = min(one.neighbours.ids.shape[1] for one in made)
@@ -204,7 +204,7 @@ def test_k_shrinks_with_the_bank(spaces: list[Retrieved], monkeypatch: pytest.Mo
     assert (asked["k_train"], asked["k_eval"]) == (4, 5)
 
 
-def test_validation_values_are_those_of_the_val_rows(spaces: list[Retrieved]) -> None:
+def test_validation_values_are_those_of_the_val_rows(spaces: list[EmbeddingSpace]) -> None:
     _, tables = under_conditions({"clean": lambda _: spaces[:1]}, 1, SCORING, 3, **SETTINGS)
     made = fit_and_compare(spaces[:1], seed=301, **SETTINGS)
     expected = scores(made.val, SCORING["bins"])
@@ -213,7 +213,7 @@ def test_validation_values_are_those_of_the_val_rows(spaces: list[Retrieved]) ->
     assert expected != scores(made.test, SCORING["bins"])
 
 
-def test_without_a_linear_head(spaces: list[Retrieved]) -> None:
+def test_without_a_linear_head(spaces: list[EmbeddingSpace]) -> None:
     bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
     means, tables = under_conditions({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
     expected = {name for name in METHODS if not name.startswith("linear")}
@@ -221,7 +221,7 @@ def test_without_a_linear_head(spaces: list[Retrieved]) -> None:
     assert {row["baseline"] for row in tables["paired"]} == expected - {"attention"}
 
 
-def test_noise_costs_what_it_must(spaces: list[Retrieved]) -> None:
+def test_noise_costs_what_it_must(spaces: list[EmbeddingSpace]) -> None:
     """A memory of labels that are all wrong, of two classes, is worse than a clean one for uniform votes."""
     one = spaces[0]
     two = dataclasses.replace(one.embeddings, y=one.embeddings.y % 2, classes=("a", "b"), logits=None)
@@ -231,7 +231,7 @@ def test_noise_costs_what_it_must(spaces: list[Retrieved]) -> None:
     assert means["noise 1.0"]["uniform"]["nll"] > means["noise 0.0"]["uniform"]["nll"]
 
 
-def test_processes_change_nothing_but_the_order_of_sums(spaces: list[Retrieved]) -> None:
+def test_processes_change_nothing_but_the_order_of_sums(spaces: list[EmbeddingSpace]) -> None:
     """Every cell is made from its own seeds, so it does not matter where, nor which was made before."""
     conditions = {"noise 0.3": partial(with_noise, spaces, 0.3), "noise 0.1": partial(with_noise, spaces, 0.1)}
     one, two = (under_conditions(conditions, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))

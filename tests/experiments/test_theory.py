@@ -30,7 +30,7 @@ from attnknn.experiments.theory import (
 from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
 from attnknn.heads.tabr import Retrieval
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.results import Run
 from attnknn.report.sections.theory import (
     CURVE,
@@ -49,7 +49,7 @@ KS = (1, 3, 5, 10, 20, 50)
 
 
 @pytest.fixture(scope="module")
-def space() -> Retrieved:
+def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(240, noise=1.5)))
 
 
@@ -184,7 +184,7 @@ def test_norms() -> None:
     assert {item: row["value"] for (_, item), row in found.items()} == {"min": 0, "mean": 2, "max": 5}
 
 
-def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: Retrieved) -> None:
+def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: EmbeddingSpace) -> None:
     rows = space.embeddings.rows(TEST)
     numbers = of(equivalence(space, rows, 20))
     assert numbers["same_order", "test rows"]["value"] == 1
@@ -197,7 +197,7 @@ def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: Retrieved
     assert numbers["largest_gap", "test rows"]["value"] > 0.1
 
 
-def test_missing_neighbours_break_no_order(space: Retrieved) -> None:
+def test_missing_neighbours_break_no_order(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -3:], sims[:, -3:] = -1, -np.inf
     other = dataclasses.replace(space, neighbours=dataclasses.replace(space.neighbours, ids=ids, sims=sims))
@@ -216,7 +216,7 @@ def test_temperatures_of_every_head_and_kind() -> None:
     assert single == pytest.approx({("temperature_start", "head 0"): 0.25, ("temperature", "head 0"): 0.25})
 
 
-def test_attended_is_what_the_head_says(space: Retrieved) -> None:
+def test_attended_is_what_the_head_says(space: EmbeddingSpace) -> None:
     head, rows = Attention(7, 3, 2, 0.5, 0.2).eval(), space.embeddings.rows(TEST)
     entropy, null, wrong = attended(head, space, TEST, 20, "cpu")
     np.testing.assert_allclose(null, 0.2, atol=1e-6)  # ε: an untrained head is distance weighting
@@ -271,7 +271,7 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
 # The report
 
 
-def tables(space: Retrieved, seed: int = 0) -> dict[str, pd.DataFrame]:
+def tables(space: EmbeddingSpace, seed: int = 0) -> dict[str, pd.DataFrame]:
     made = answered({m: lambda k: 0.1 + 0.3 / k for m in ("uniform", "distance", "attention")}, seed=seed)
     found, points = error_curves(made, 10, 100, 0.95, 0)
     rng = np.random.default_rng(seed)
@@ -284,7 +284,7 @@ def tables(space: Retrieved, seed: int = 0) -> dict[str, pd.DataFrame]:
     return {FOUND: pd.DataFrame(rows), CURVE: pd.DataFrame(points), ENTROPY: pd.DataFrame(deciles)}
 
 
-def test_section(space: Retrieved, tmp_path: Any) -> None:
+def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
     runs = [Run("bare", 1, {"prepare": {"test": 400}}, {})]
     for seed in (1, 2):
         found = {}
@@ -314,7 +314,7 @@ def test_section(space: Retrieved, tmp_path: Any) -> None:
     assert len(part.tables) == 2
 
 
-def test_sentences_say_what_contradicts_the_claims(space: Retrieved) -> None:
+def test_sentences_say_what_contradicts_the_claims(space: EmbeddingSpace) -> None:
     made = {name: table.assign(seed=1) for name, table in tables(space).items()}
     found = made[FOUND].copy()
 

@@ -14,7 +14,7 @@ from attnknn.core.files import read_json
 from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.experiments.corruption import NOISES, with_noise, with_rare_classes, with_wrong_labels
 from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, noise_pairs, under_imbalance, under_noise
-from attnknn.neighbours.space import Retrieved
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import imbalance_trained, noise_trained
@@ -78,7 +78,7 @@ def network(e: Embeddings) -> Embeddings:
 
 
 @pytest.fixture(scope="module")
-def noisy() -> tuple[Retrieved, Retrieved]:
+def noisy() -> tuple[EmbeddingSpace, EmbeddingSpace]:
     """A memory with wrong labels, and the same with them mended."""
     clean = retrieved(embedded(blobs(300, noise=0.5)))
     e = clean.embeddings
@@ -87,7 +87,7 @@ def noisy() -> tuple[Retrieved, Retrieved]:
     return with_noise([cleaned], 0.4, rng())[0], cleaned
 
 
-def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[Retrieved, Retrieved]) -> None:
+def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[EmbeddingSpace, EmbeddingSpace]) -> None:
     plain, cleaned = noisy
     networks = dict(zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True))
     scored, paired = under_noise(plain, cleaned, networks, SCORING, 0, **SETTINGS)
@@ -165,7 +165,7 @@ def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
     found = read_json(tmp_path / "out" / "cleaning.json")["rounds"]
     assert [of["wrong_after"] for of in found] == [pytest.approx(first), pytest.approx(second)]
     for variant, given in (("plain", seen[0]), ("cleaned", seen[2])):
-        np.testing.assert_array_equal(Retrieved.load_whole(tmp_path / "out" / variant).embeddings.y, given.y)
+        np.testing.assert_array_equal(EmbeddingSpace.load_whole(tmp_path / "out" / variant).embeddings.y, given.y)
     for variant, given, kept in zip(NETWORKS, (seen[3], seen[5]), (full // 2, full), strict=True):
         network = Embeddings.load(tmp_path / "out" / variant)
         np.testing.assert_array_equal(network.y, given.y)

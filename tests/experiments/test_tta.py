@@ -16,7 +16,7 @@ from attnknn.evaluation.evaluate import Answers
 from attnknn.evaluation.paired_tests import BASE, TESTED
 from attnknn.experiments.tta import CALIBRATIONS, COLUMNS, ORIGINAL, answer_views, as_view, mean_of, score_views
 from attnknn.heads.attention import Attention
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.neighbours.views import View, held_out
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
@@ -30,11 +30,11 @@ METHODS = ("uniform", "distance", "attention", "prototypes", "linear")
 RIDGES, SCORING = [0.01, 1.0], {"bins": 5, "resamples": 200, "confidence": 0.9, "seed": 0}
 
 
-def space() -> Retrieved:
+def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(noise=1.5)), 20)
 
 
-def moved(main: Retrieved, amount: float, seed: int) -> View:
+def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
     """A view: held-out rows moved a little, and searched again."""
     e, rows = main.embeddings, held_out(main.embeddings.part)
     rng = np.random.default_rng(seed)
@@ -47,7 +47,7 @@ def moved(main: Retrieved, amount: float, seed: int) -> View:
     return View(rows, z[rows], ids, sims, "l2", logits)
 
 
-def heads(main: Retrieved) -> dict[str, Attention]:
+def heads(main: EmbeddingSpace) -> dict[str, Attention]:
     z = main.embeddings.z
     own = Attention(z.shape[1], 3, 2, 0.1, 0.05, evidence=["agreement"], prototypes=True).eval()
     without = Attention(z.shape[1], 3, 2, 1.0, 0.5, prototypes=True, neighbours=False).eval()
@@ -56,21 +56,21 @@ def heads(main: Retrieved) -> dict[str, Attention]:
     return {"attention": own, "prototypes": without}
 
 
-def seen(main: Retrieved, given: dict[str, View]) -> dict[str, Answers]:
+def seen(main: EmbeddingSpace, given: dict[str, View]) -> dict[str, Answers]:
     return answer_views(main, given, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
 
 
 @pytest.fixture(scope="module")
-def main() -> Retrieved:
+def main() -> EmbeddingSpace:
     return space()
 
 
 @pytest.fixture(scope="module")
-def answered(main: Retrieved) -> dict[str, Answers]:
+def answered(main: EmbeddingSpace) -> dict[str, Answers]:
     return seen(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
 
 
-def test_every_method_gets_the_same_views(main: Retrieved, answered: dict[str, Answers]) -> None:
+def test_every_method_gets_the_same_views(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
     """Fault 9: views were given to attention alone."""
     assert list(answered) == [ORIGINAL, "a", "b"]
     for view in answered.values():
@@ -117,7 +117,7 @@ def test_rows_sum_to_one(answered: dict[str, Answers]) -> None:
                 np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
 
 
-def test_the_mean_of_identical_views_is_the_view(main: Retrieved) -> None:
+def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     same = moved(main, 0.0, 0)
     found = seen(main, {"a": same, "b": same})
     single, mean = found[ORIGINAL], mean_of(list(found.values()))
@@ -130,7 +130,7 @@ def test_the_mean_of_identical_views_is_the_view(main: Retrieved) -> None:
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean(main: Retrieved, answered: dict[str, Answers]) -> None:
+def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
     means, _ = score_views(answered, main, RIDGES, **SCORING)
     fit, val, test = mean_of(list(answered.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
@@ -139,7 +139,7 @@ def test_calibration_is_fitted_on_the_mean(main: Retrieved, answered: dict[str, 
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
-def test_what_a_view_adds_is_all_less_all_others(main: Retrieved, answered: dict[str, Answers]) -> None:
+def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
     _, tables = score_views(answered, main, RIDGES, **SCORING)
     alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
@@ -149,7 +149,7 @@ def test_what_a_view_adds_is_all_less_all_others(main: Retrieved, answered: dict
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
-def test_views_and_test_labels_choose_nothing(main: Retrieved, answered: dict[str, Answers]) -> None:
+def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
     without = seen(main, {})[ORIGINAL]
     shuffled = seen(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method in METHODS:
@@ -158,7 +158,7 @@ def test_views_and_test_labels_choose_nothing(main: Retrieved, answered: dict[st
             np.testing.assert_array_equal(shuffled["a"][method][part], answered["a"][method][part])
 
 
-def test_a_view_leaves_bank_and_evidence_alone(main: Retrieved) -> None:
+def test_a_view_leaves_bank_and_evidence_alone(main: EmbeddingSpace) -> None:
     view = moved(main, 0.3, 1)
     made = as_view(main, view)
     bank = main.embeddings.rows(BANK)
@@ -170,7 +170,7 @@ def test_a_view_leaves_bank_and_evidence_alone(main: Retrieved) -> None:
         made.around(bank[:2], 3)
 
 
-def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: Retrieved) -> None:
+def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: EmbeddingSpace) -> None:
     view, rows = moved(main, 0.3, 1), main.embeddings.rows(BANK)[:5].astype(np.int32)
     of_bank = View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5])
     with pytest.raises(InputError, match="only held-out rows have views"):
@@ -181,12 +181,12 @@ def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: Retrieved) -> N
         as_view(main, replace(view, logits=None))
 
 
-def test_more_neighbours_than_stored_are_refused(main: Retrieved) -> None:
+def test_more_neighbours_than_stored_are_refused(main: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
         answer_views(main, {}, {}, 21, [1], [1.0], [0.1])
 
 
-def test_one_view_is_no_mean(main: Retrieved, answered: dict[str, Answers]) -> None:
+def test_one_view_is_no_mean(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
     with pytest.raises(InputError, match="one only"):
         score_views({ORIGINAL: answered[ORIGINAL]}, main, RIDGES, **SCORING)
 

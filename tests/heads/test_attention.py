@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnknn.core.errors import InputError
 from attnknn.heads.attention import EVIDENCE, Attention, Distance, Uniform, label_shares
-from attnknn.neighbours.space import NEEDS, Neighbourhood
+from attnknn.neighbours.space import NEEDS, NeighbourBatch
 from attnknn.nn.votes import class_shares
 from synthetic import neighbourhood, reordered
 
@@ -60,9 +60,9 @@ def trained(parts: dict[str, Any], metric: str = "l2") -> Attention:
     return head
 
 
-def given_neighbours(sims: list[float], labels: list[int], shares: list[float]) -> Neighbourhood:
+def given_neighbours(sims: list[float], labels: list[int], shares: list[float]) -> NeighbourBatch:
     k, c = len(sims), len(shares)
-    return Neighbourhood(
+    return NeighbourBatch(
         query=torch.zeros(1, 2),
         keys=torch.zeros(1, k, 2),
         sims=torch.tensor([sims]),

@@ -15,7 +15,7 @@ from attnknn.heads.baselines import tune_distance
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
-from attnknn.neighbours.space import NEEDS, Retrieved, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, voters
 from attnknn.nn.objectives import entropy, hardness, nll, soft_ece
 from synthetic import blobs, embedded, relabelled, retrieved
 
@@ -40,19 +40,19 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def data() -> Retrieved:
+def data() -> EmbeddingSpace:
     """A memory with wrong labels, so that there is something to learn beyond distance."""
     return wrongly_labelled(0)
 
 
-def wrongly_labelled(seed: int) -> Retrieved:
+def wrongly_labelled(seed: int) -> EmbeddingSpace:
     embeddings = embedded(blobs(480, noise=0.8, seed=seed))
     y, bank = np.array(embeddings.y), embeddings.rows(BANK)
     y[bank] = symmetric_noise(y[bank], 0.4, 3, np.random.default_rng(seed))
     return retrieved(dataclasses.replace(embeddings, y=y))
 
 
-def fit(data: Retrieved, *folds: Retrieved, **changes: Any) -> tuple[LearnedHead, list[dict[str, float]]]:
+def fit(data: EmbeddingSpace, *folds: EmbeddingSpace, **changes: Any) -> tuple[LearnedHead, list[dict[str, float]]]:
     return fit_head([data, *folds], **{**SETTINGS, **changes})
 
 
@@ -60,17 +60,17 @@ def bytes_of(head: LearnedHead) -> bytes:
     return b"".join(t.numpy().tobytes() for t in head.state_dict().values())
 
 
-def replaced(data: Retrieved, **changes: Any) -> Retrieved:
+def replaced(data: EmbeddingSpace, **changes: Any) -> EmbeddingSpace:
     return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, **changes))
 
 
-def nll_of(head: Any, data: Retrieved, part: int) -> float:
+def nll_of(head: Any, data: EmbeddingSpace, part: int) -> float:
     rows = data.embeddings.rows(part)
     probs = classify(head, data, rows, 20)
     return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
 
 
-def test_it_starts_at_the_best_distance_weighting_of_k_train(data: Retrieved) -> None:
+def test_it_starts_at_the_best_distance_weighting_of_k_train(data: EmbeddingSpace) -> None:
     y = data.embeddings.y[data.embeddings.rows(VAL)]
     near = voters([data], VAL, 20)
     tuned = tune_distance(*near, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
@@ -78,7 +78,7 @@ def test_it_starts_at_the_best_distance_weighting_of_k_train(data: Retrieved) ->
     assert history[0]["val_nll"] == pytest.approx(nll_of(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
 
 
-def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: Retrieved) -> None:
+def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: EmbeddingSpace) -> None:
     head, history = fit(data)
     assert history[-1]["fit_loss"] < history[0]["fit_loss"] - 0.02
     best = min(row["val_nll"] for row in history)
@@ -97,7 +97,7 @@ def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: Retrieved)
     ],
     ids=["l2", "historic", "evidence", "prototypes", "retrieval"],
 )
-def test_it_overfits_32_rows(data: Retrieved, kind: str, parts: dict[str, Any]) -> None:
+def test_it_overfits_32_rows(data: EmbeddingSpace, kind: str, parts: dict[str, Any]) -> None:
     rows = data.embeddings.rows(FIT)
     part = np.array(data.embeddings.part)
     part[rows[32:]] = TEST
@@ -106,12 +106,12 @@ def test_it_overfits_32_rows(data: Retrieved, kind: str, parts: dict[str, Any]) 
     assert history[-1]["fit_loss"] < 0.5 * history[0]["fit_loss"]
 
 
-def test_the_same_seed_gives_the_same_bytes(data: Retrieved) -> None:
+def test_the_same_seed_gives_the_same_bytes(data: EmbeddingSpace) -> None:
     assert bytes_of(fit(data)[0]) == bytes_of(fit(data)[0])
     assert bytes_of(fit(data, seed=4)[0]) != bytes_of(fit(data)[0])
 
 
-def test_fault_3_it_is_fitted_on_fit_rows(data: Retrieved) -> None:
+def test_fault_3_it_is_fitted_on_fit_rows(data: EmbeddingSpace) -> None:
     """Other labels of the fit rows make another head; bank and test rows are never its queries."""
     assert bytes_of(fit(relabelled(data, FIT))[0]) != bytes_of(fit(data)[0])
     n = data.neighbours
@@ -120,17 +120,17 @@ def test_fault_3_it_is_fitted_on_fit_rows(data: Retrieved) -> None:
     assert bytes_of(fit(dataclasses.replace(data, neighbours=only))[0]) == bytes_of(fit(data)[0])
 
 
-def test_fault_4_test_rows_change_nothing(data: Retrieved) -> None:
+def test_fault_4_test_rows_change_nothing(data: EmbeddingSpace) -> None:
     assert bytes_of(fit(relabelled(data, TEST))[0]) == bytes_of(fit(data)[0])
 
 
-def test_patience_stops_it(data: Retrieved) -> None:
+def test_patience_stops_it(data: EmbeddingSpace) -> None:
     _, history = fit(data, lr=0.3, epochs=100, patience=3)
     best = min(history, key=lambda row: row["val_nll"])
     assert history[-1]["epoch"] == best["epoch"] + 3 < 100
 
 
-def test_of_restarts_the_best_is_kept(data: Retrieved) -> None:
+def test_of_restarts_the_best_is_kept(data: EmbeddingSpace) -> None:
     head, history = fit(data, restarts=3, epochs=5)
     assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]
     ends = [min(row["val_nll"] for row in history if row["restart"] == r) for r in range(3)]
@@ -138,7 +138,7 @@ def test_of_restarts_the_best_is_kept(data: Retrieved) -> None:
     assert nll_of(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
 
 
-def test_restarts_differ_in_their_first_weights(data: Retrieved) -> None:
+def test_restarts_differ_in_their_first_weights(data: EmbeddingSpace) -> None:
     """With one batch and no dropout there is nothing else that they could differ in."""
     parts = {**SETTINGS["parts"], "dropout": 0.0}
     _, history = fit(data, restarts=2, epochs=1, batch_size=500, parts=parts)
@@ -146,19 +146,19 @@ def test_restarts_differ_in_their_first_weights(data: Retrieved) -> None:
     assert abs(first - second) > 1e-4
 
 
-def test_the_unit_of_the_embeddings_does_not_matter(data: Retrieved) -> None:
+def test_the_unit_of_the_embeddings_does_not_matter(data: EmbeddingSpace) -> None:
     parts = {"evidence": ["distance", "gap", "density"]}
     doubled = retrieved(dataclasses.replace(data.embeddings, z=2 * data.embeddings.z))
     (_, history), (_, again) = fit(data, parts=parts), fit(doubled, parts=parts)
     assert [row["val_nll"] for row in again] == pytest.approx([row["val_nll"] for row in history], abs=1e-4)
 
 
-def test_dropout_is_on_while_it_learns(data: Retrieved) -> None:
+def test_dropout_is_on_while_it_learns(data: EmbeddingSpace) -> None:
     plain = {"evidence": ["agreement"]}
     assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])
 
 
-def test_weight_decay_is_of_matrices_alone(data: Retrieved) -> None:
+def test_weight_decay_is_of_matrices_alone(data: EmbeddingSpace) -> None:
     """A decay so strong that a step leaves next to nothing of what it is applied to."""
     kind = {"parts": {"evidence": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
     strong, none = fit(data, **kind)[0].state_dict(), fit(data, **{**kind, "weight_decay": 0.0})[0].state_dict()
@@ -167,7 +167,7 @@ def test_weight_decay_is_of_matrices_alone(data: Retrieved) -> None:
         assert strong[name].norm() > 0.5 * none[name].norm(), name
 
 
-def test_each_objective_moves_what_it_is_about(data: Retrieved) -> None:
+def test_each_objective_moves_what_it_is_about(data: EmbeddingSpace) -> None:
     """Entropy spreads the weights, the calibration term lowers the calibration error, smoothing the confidence."""
     rows = data.embeddings.rows(FIT)
     near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
@@ -200,7 +200,7 @@ def test_a_weight_on_hard_queries_serves_them() -> None:
     assert nll_of_the_hardest(10.0) < nll_of_the_hardest(1.0) - 0.05
 
 
-def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> None:
+def test_several_spaces_are_fitted_and_validated_together(data: EmbeddingSpace) -> None:
     """The validation NLL is that of all val rows; each space's rows meet their own bank."""
     other = wrongly_labelled(5)
     head, history = fit(data, other)
@@ -211,7 +211,7 @@ def test_several_spaces_are_fitted_and_validated_together(data: Retrieved) -> No
 
 
 @pytest.mark.parametrize("batch_size", [7, 32, 500])
-def test_an_epoch_meets_every_fit_row_of_every_space_once(data: Retrieved, batch_size: int) -> None:
+def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, batch_size: int) -> None:
     """The loss of epoch 0, of the head as it starts, is the mean over all of them."""
     other = wrongly_labelled(5)
     start, history = fit(data, other, epochs=0, batch_size=batch_size)
@@ -228,17 +228,17 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: Retrieved, batch
         {"parts": {"prototypes": True, "move_prototypes": True}},
     ],
 )
-def test_what_is_learned_of_one_space_is_refused_for_several(data: Retrieved, change: dict[str, Any]) -> None:
+def test_what_is_learned_of_one_space_is_refused_for_several(data: EmbeddingSpace, change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="means nothing in another"):
         fit(data, data, **change)
 
 
-def test_k_train_above_what_is_stored(data: Retrieved) -> None:
+def test_k_train_above_what_is_stored(data: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k_train: 21 is above the 20"):
         fit(data, k_train=21)
 
 
-def test_under_inner_product_it_starts_there_too(data: Retrieved) -> None:
+def test_under_inner_product_it_starts_there_too(data: EmbeddingSpace) -> None:
     sims = 1 + data.neighbours.sims / 2  # of unit vectors
     other = dataclasses.replace(data, neighbours=dataclasses.replace(data.neighbours, sims=sims, metric="ip"))
     start = fit(data, epochs=0)[1][0]["val_nll"]

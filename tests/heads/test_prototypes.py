@@ -10,22 +10,22 @@ from scipy.special import log_softmax
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.heads.classify import classify, classify_part
 from attnknn.heads.prototypes import fit_prototypes
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from synthetic import blobs, embedded, relabelled, retrieved
 
 
 @pytest.fixture(scope="module")
-def data() -> Retrieved:
+def data() -> EmbeddingSpace:
     return retrieved(embedded(blobs(480, noise=1.5)))
 
 
-def nll(head, data: Retrieved, part: int) -> float:
+def nll(head, data: EmbeddingSpace, part: int) -> float:
     rows = data.embeddings.rows(part)
     probs = classify(head, data, rows, 5)
     return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
 
 
-def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: Retrieved) -> None:
+def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: EmbeddingSpace) -> None:
     """Found by a search that knows no gradient, from the formula itself."""
     rows = data.embeddings.rows(FIT)
     x, y = data.embeddings.z[rows] @ data.evidence.prototypes.T, data.embeddings.y[rows]
@@ -46,25 +46,25 @@ def test_its_ridge_is_chosen_on_val_rows() -> None:
     assert nll(fit_prototypes([data], list(each)), data, VAL) == pytest.approx(each[1.0])
 
 
-def test_a_ridge_that_is_great_leaves_the_class_shares(data: Retrieved) -> None:
+def test_a_ridge_that_is_great_leaves_the_class_shares(data: EmbeddingSpace) -> None:
     probs = classify(fit_prototypes([data], [1e12]), data, data.embeddings.rows(TEST), 5)
     np.testing.assert_allclose(probs, np.broadcast_to(data.shares.numpy(), probs.shape), atol=1e-4)
 
 
-def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: Retrieved) -> None:
-    def gain(of: Retrieved) -> float:
+def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: EmbeddingSpace) -> None:
+    def gain(of: EmbeddingSpace) -> float:
         return float(fit_prototypes([of], [1e-4]).prototype_gain.detach())  # type: ignore[union-attr]
 
     assert gain(relabelled(data, FIT)) != gain(data)
     assert gain(relabelled(data, TEST)) == gain(data)
 
 
-def test_neighbours_count_for_nothing(data: Retrieved) -> None:
+def test_neighbours_count_for_nothing(data: EmbeddingSpace) -> None:
     head, rows = fit_prototypes([data], [1e-4]), data.embeddings.rows(TEST)
     np.testing.assert_allclose(classify(head, data, rows, 1), classify(head, data, rows, 20), atol=1e-6)
 
 
-def test_several_spaces_are_fitted_together(data: Retrieved) -> None:
+def test_several_spaces_are_fitted_together(data: EmbeddingSpace) -> None:
     """Each by its own prototypes: the pooled NLL on fit rows is below that of a head fitted on the main one alone."""
     fold = retrieved(embedded(blobs(480, noise=0.7, seed=4)))
     spaces = [data, fold]
@@ -76,7 +76,7 @@ def test_several_spaces_are_fitted_together(data: Retrieved) -> None:
     assert pooled(fit_prototypes(spaces, [1e-9])) < pooled(fit_prototypes([data], [1e-9])) - 1e-3
 
 
-def test_each_space_has_the_class_shares_of_its_own_bank(data: Retrieved) -> None:
+def test_each_space_has_the_class_shares_of_its_own_bank(data: EmbeddingSpace) -> None:
     """The biases are free, so over all fit rows the mean probability of a class is its share of them."""
     part = np.array(data.embeddings.part)
     part[np.flatnonzero((data.embeddings.y == 0) & (part == BANK))[10:]] = TEST
@@ -86,6 +86,6 @@ def test_each_space_has_the_class_shares_of_its_own_bank(data: Retrieved) -> Non
     np.testing.assert_allclose(probs.mean(0), shares, atol=1e-4)
 
 
-def test_it_is_where_it_is_asked_to_be(data: Retrieved) -> None:
+def test_it_is_where_it_is_asked_to_be(data: EmbeddingSpace) -> None:
     """So that it meets its queries there; `meta` stands for any device that is not the CPU."""
     assert {p.device.type for p in fit_prototypes([data], [1e-4], "meta").parameters()} == {"meta"}

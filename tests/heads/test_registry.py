@@ -11,7 +11,7 @@ from attnknn.core.errors import InputError
 from attnknn.heads.attention import EVIDENCE, Distance
 from attnknn.heads.registry import KINDS, LearnedHead, load_head, make_head, save_head
 from attnknn.heads.tabr import Retrieval
-from attnknn.neighbours.space import Neighbourhood
+from attnknn.neighbours.space import NeighbourBatch
 from synthetic import neighbourhood, reordered
 
 PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True}
@@ -142,7 +142,7 @@ def test_a_part_that_is_out_of_the_retrieval_head_learns_nothing_and_says_nothin
     assert less.config[part] is False
     for head in (whole, less):
         torch.nn.init.normal_(head.answer[-1].weight)  # type: ignore[arg-type]
-    n = Neighbourhood(
+    n = NeighbourBatch(
         -torch.rand(7, 6),
         torch.randint(3, (7, 6)),
         torch.full((3,), 1 / 3),

@@ -10,18 +10,18 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.core.files import write_json
-from attnknn.neighbours.space import NEEDS, Retrieved, classes_of, pooled, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, pooled, voters
 from synthetic import blobs, embedded, neighbourhood, retrieved
 
 PARTS = ("embeddings", "neighbours", "evidence")
 
 
 @pytest.fixture(scope="module")
-def space() -> Retrieved:
+def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(120, noise=1.5)))
 
 
-def fold(of: Retrieved, seed: int) -> Retrieved:
+def fold(of: EmbeddingSpace, seed: int) -> EmbeddingSpace:
     """The same rows by another encoder (another rotation of the table), with other parts."""
     e = of.embeddings
     rng = np.random.default_rng(seed)
@@ -30,7 +30,7 @@ def fold(of: Retrieved, seed: int) -> Retrieved:
     return retrieved(dataclasses.replace(e, z=(e.z @ turn).astype(np.float32), part=part), k=15)
 
 
-def test_around_by_loops(space: Retrieved) -> None:
+def test_around_by_loops(space: EmbeddingSpace) -> None:
     """Everything about a neighbour is looked up by its id, for rows in any order."""
     e, evidence = space.embeddings, space.evidence
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
@@ -56,35 +56,35 @@ def test_around_by_loops(space: Retrieved) -> None:
                     some.given(name)
 
 
-def test_the_keys_have_the_similarities_beside_them(space: Retrieved) -> None:
+def test_the_keys_have_the_similarities_beside_them(space: EmbeddingSpace) -> None:
     near = space.around(np.arange(120), 20, ("query", "keys"))
     again = -(near.given("query")[:, None] - near.given("keys")).square().sum(2)
     np.testing.assert_allclose(near.sims, again, atol=1e-5)
     assert (near.sims.diff(dim=1) <= 0).all()
 
 
-def test_shares_are_those_of_the_bank_alone(space: Retrieved) -> None:
+def test_shares_are_those_of_the_bank_alone(space: EmbeddingSpace) -> None:
     e = space.embeddings
     y = np.array(e.y)
     bank = e.rows(BANK)
     y[bank[:6]], y[bank[6:]] = 2, 0
     y[e.part != BANK] = 1
-    shares = Retrieved(dataclasses.replace(e, y=y), space.neighbours, space.evidence).shares
+    shares = EmbeddingSpace(dataclasses.replace(e, y=y), space.neighbours, space.evidence).shares
     counts = np.array([54, 0.5, 6])  # a class that is nowhere in the bank counts as half a row
     np.testing.assert_allclose(shares, counts / 60.5, rtol=1e-6)
 
 
-def test_a_missing_neighbour_has_no_label(space: Retrieved) -> None:
+def test_a_missing_neighbour_has_no_label(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -1], sims[:, -1] = -1, -np.inf
     found = Neighbours(space.neighbours.rows, ids, sims, "l2")
-    near = Retrieved(space.embeddings, found, space.evidence).around(np.arange(120), 20, NEEDS)
+    near = EmbeddingSpace(space.embeddings, found, space.evidence).around(np.arange(120), 20, NEEDS)
     assert (near.labels[:, -1] == -1).all()
     assert torch.isneginf(near.sims[:, -1]).all()
     assert (near.labels[:, :-1] >= 0).all()
 
 
-def test_rows_and_k_that_were_not_searched(space: Retrieved) -> None:
+def test_rows_and_k_that_were_not_searched(space: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k: 21 neighbours asked for; 20 are stored"):
         space.around(np.arange(3), 21)
     with pytest.raises(InputError, match="1 rows have no stored neighbours"):
@@ -102,7 +102,7 @@ def test_moving_to_another_type_leaves_labels_whole() -> None:
     assert dataclasses.replace(n, keys=None).to("cpu").keys is None
 
 
-def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: Retrieved) -> None:
+def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: EmbeddingSpace) -> None:
     folds = [fold(space, seed) for seed in (1, 2)]
     spaces = [space, *folds]
     for part in (FIT, VAL):
@@ -112,11 +112,11 @@ def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: Retriev
         np.testing.assert_array_equal(classes_of(spaces, part), y)
     e = folds[0].embeddings
     unfitted = dataclasses.replace(e, part=np.where(e.part == FIT, TEST, e.part).astype(np.int8))
-    without = [space, Retrieved(unfitted, folds[0].neighbours, folds[0].evidence), folds[1]]
+    without = [space, EmbeddingSpace(unfitted, folds[0].neighbours, folds[0].evidence), folds[1]]
     assert [one for one, _ in pooled(without, FIT)] == [without[0], without[2]]
 
 
-def test_voters_are_those_of_each_space(space: Retrieved) -> None:
+def test_voters_are_those_of_each_space(space: EmbeddingSpace) -> None:
     folds = [fold(space, seed) for seed in (1, 2)]
     sims, labels = voters([space, *folds], VAL, 9)
     at = 0
@@ -132,12 +132,12 @@ def test_voters_are_those_of_each_space(space: Retrieved) -> None:
         voters([space, *folds], VAL, 16)
 
 
-def test_saved_and_loaded(space: Retrieved, tmp_path: Path) -> None:
+def test_saved_and_loaded(space: EmbeddingSpace, tmp_path: Path) -> None:
     folds = [fold(space, seed) for seed in (1, 2)]
     for i, one in enumerate(folds):
         one.save(tmp_path / str(i))
     write_json(tmp_path / "folds.json", {"folds": 2})
-    again = Retrieved.load_folds(tmp_path)
+    again = EmbeddingSpace.load_folds(tmp_path)
     assert len(again) == 2
     for one, other in zip(folds, again, strict=True):
         rows = one.embeddings.rows(FIT)
@@ -145,16 +145,16 @@ def test_saved_and_loaded(space: Retrieved, tmp_path: Path) -> None:
         for field in dataclasses.fields(a):
             np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
     write_json(tmp_path / "folds.json", {"folds": 0})
-    assert Retrieved.load_folds(tmp_path) == []
+    assert EmbeddingSpace.load_folds(tmp_path) == []
     (tmp_path / "folds.json").unlink()
     with pytest.raises(InputError, match=r"folds\.json"):
-        Retrieved.load_folds(tmp_path)
+        EmbeddingSpace.load_folds(tmp_path)
 
 
-def test_artifacts_that_do_not_belong_together_are_refused(space: Retrieved, tmp_path: Path) -> None:
+def test_artifacts_that_do_not_belong_together_are_refused(space: EmbeddingSpace, tmp_path: Path) -> None:
     space.save(tmp_path / "large")
     retrieved(embedded(blobs(90))).save(tmp_path / "small")
     for names in (("small", "large", "large"), ("large", "large", "small"), ("small", "large", "small")):
         folders = [tmp_path / name / part for name, part in zip(names, PARTS, strict=True)]
         with pytest.raises(InputError, match="does not belong to"):
-            Retrieved.load(*folders)
+            EmbeddingSpace.load(*folders)

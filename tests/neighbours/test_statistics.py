@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Evidence, Neighbours
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, NeighbourStatistics, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.search import memory, retrieve, search
-from attnknn.neighbours.statistics import gather_evidence
+from attnknn.neighbours.statistics import neighbour_statistics
 from synthetic import blobs, embedded, searched
 
 
@@ -17,8 +17,8 @@ def of_points(z: list[list[float]], y: list[int], part: list[int], classes: str 
     return Embeddings(np.array(z, dtype=np.float32), np.array(y), np.array(part, dtype=np.int8), tuple(classes))
 
 
-def evidence(embeddings: Embeddings, k: int, sizes: tuple[int, ...]) -> Evidence:
-    return gather_evidence(embeddings, search(memory(embeddings), embeddings, k), sizes)
+def evidence(embeddings: Embeddings, k: int, sizes: tuple[int, ...]) -> NeighbourStatistics:
+    return neighbour_statistics(embeddings, search(memory(embeddings), embeddings, k), sizes)
 
 
 def test_four_rows_on_a_line_by_hand() -> None:
@@ -93,7 +93,7 @@ def test_neighbours_that_were_not_found_do_not_count() -> None:
     line = of_points([[0], [1], [2], [4]], [0, 0, 1, 1], [BANK] * 4)
     ids = np.array([[1, 2, -1], [0, 2, 3], [1, 0, 3], [2, 1, 0]], dtype=np.int32)
     sims = np.array([[-1, -4, -np.inf], [-1, -1, -9], [-1, -4, -4], [-4, -9, -16]], dtype=np.float32)
-    found = gather_evidence(line, Neighbours(np.arange(4, dtype=np.int32), ids, sims, "l2"), (1, 3))
+    found = neighbour_statistics(line, Neighbours(np.arange(4, dtype=np.int32), ids, sims, "l2"), (1, 3))
     assert found.agreement[0].tolist() == [1, 0.5]
     assert found.density[0] == -2.5
     np.testing.assert_allclose(found.agreement[1:], [[1, 1 / 3], [0, 1 / 3], [1, 1 / 3]], rtol=1e-6)
@@ -149,4 +149,4 @@ def test_neighbours_of_held_out_rows_only_are_not_enough() -> None:
     held_out = np.flatnonzero(data.part != BANK)
     some = Neighbours(all_rows.rows[held_out], all_rows.ids[held_out], all_rows.sims[held_out], "l2")
     with pytest.raises(InputError, match="45 rows have no stored neighbours"):
-        gather_evidence(data, some, (3,))
+        neighbour_statistics(data, some, (3,))

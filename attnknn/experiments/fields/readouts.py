@@ -15,13 +15,13 @@ from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.search import retrieve
-from attnknn.neighbours.space import Retrieved, classes_of
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 NEIGHBOURS = ("uniform", "distance", "attention")
 READOUTS = (*NEIGHBOURS, "linear_probe", "transformer")
 
 
-def _val_nll(space: Retrieved, k_eval: int, grids: Mapping[str, Any], device: str) -> float:
+def _val_nll(space: EmbeddingSpace, k_eval: int, grids: Mapping[str, Any], device: str) -> float:
     """NLL on val of distance weighting at its best there."""
     k = min(k_eval, space.neighbours.ids.shape[1])
     heads, _ = tuned_baselines([space], choices_of_k(grids["ks"], k), grids["temperatures"], grids["priors"])
