@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, TEST, Embeddings, NeighbourStatistics, Neighbours
+from attnknn.core.artifacts import BANK, TEST, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.neighbours.space import EmbeddingSpace
 
 CLASSES = 10

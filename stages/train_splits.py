@@ -18,7 +18,7 @@ def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> N
     from attnknn.encoder.encoder import embed_split
     from attnknn.experiments.peers import answers
     from attnknn.index.faiss_index import set_threads
-    from attnknn.neighbours.search import with_larger_bank, retrieve
+    from attnknn.neighbours.search import retrieve, with_larger_bank
     from attnknn.neighbours.space import EmbeddingSpace
     from stages.crossfit import folds
     from stages.train_embedder import train

@@ -8,7 +8,7 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.encoder.crossfit import fold_splits
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.space import NeighbourBatch, EmbeddingSpace
+from attnknn.neighbours.space import EmbeddingSpace, NeighbourBatch
 from attnknn.neighbours.statistics import neighbour_statistics
 
 

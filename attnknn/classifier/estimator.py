@@ -28,7 +28,7 @@ from attnknn.classifier.persistence import (
     unpacked_head,
     unswapped,
 )
-from attnknn.classifier.predictor import Counterfactual, Predictor, Explanation
+from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.errors import InputError, require
 from attnknn.evaluation.calibration import fitted_scaling

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.core.artifacts import BANK, Embeddings, NeighbourStatistics, Neighbours
+from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, Embeddings, NeighbourStatistics, Neighbours
+from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.errors import require
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, NeighbourStatistics, Neighbours
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.errors import InputError
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.search import memory, retrieve, search
