@@ -131,7 +131,7 @@ def compare(
         k_eval: the most neighbours any method may use.
         ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
         calibrations: kinds of `calibration.calibrate`.
-        memory: the main space with another memory (see `gather.with_larger_bank`), for test rows alone; nothing is tuned on it.
+        memory: the main space with another memory (see `with_larger_bank`), for test rows only; nothing is tuned on it.
         members: the same rows by other encoders, for test rows alone: `distance` and `attention` answer in each of
             these spaces as well, and the mean over them and the main one is the method `<name>-folds`.
 
