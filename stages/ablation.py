@@ -13,16 +13,13 @@ from stages.params import read_params, run
 
 def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, table: Path) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write TABLE."""
-    p = read_params(
-        dataset, "ablation", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads"
-    )
+    p = read_params(dataset, "ablation", "train_attention", "tune", "evaluate", "k_train", "device", "threads")
     device = use_device(p.device, p.threads)
     with tqdm(desc=f"ablation {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
         rows = ablate(
             [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)],
             p.ablation.repeats,
-            k_train=p.k_train,
-            k_eval=p.k_eval,
+            k=p.k_train,
             fitting=p.train_attention.model_dump(),
             grids=p.tune.model_dump(),
             scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},

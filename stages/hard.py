@@ -16,15 +16,15 @@ def main(
     dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
-    p = read_params(dataset, "hard", "train_attention", "tune", "evaluate", "k_train", "k_eval", "device", "threads")
+    p = read_params(dataset, "hard", "train_attention", "tune", "evaluate", "k_train", "device", "threads")
     device, item = use_device(p.device, p.threads), f"{dataset}-{seed}.csv"
     spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
-    k = min(p.k_eval, *(space.neighbours.ids.shape[1] for space in spaces))
+    k = min(p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
     table = shares(spaces, k, p.hard.disagreement)
     settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": seed}
     settings |= {"device": device, "workers": processes(device, p.threads)}
     with tqdm(desc=f"hard {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
-        ours = p.hard.weight, p.hard.repeats, p.k_train, p.k_eval
+        ours = p.hard.weight, p.hard.repeats, p.k_train
         made = compare_weighting(spaces, *ours, progress=lambda _: bar.update(), **settings)
     hard = disagreement(spaces[:1], TEST, k) >= p.hard.disagreement
     if not hard.any():

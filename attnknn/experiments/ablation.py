@@ -109,20 +109,19 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
 
 
 def _fitted(
-    spaces: Sequence[EmbeddingSpace], k_eval: int, bins: int, how: Mapping[str, Any], seed: int
+    spaces: Sequence[EmbeddingSpace], k: int, bins: int, how: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """A head's probabilities of the test rows, and its scores on the val rows of all spaces."""
     head, _ = fit_head(spaces, **how, seed=seed)
-    on_test = classify_part(head, spaces[:1], TEST, k_eval, how["device"])
-    on_val = classify_part(head, spaces, VAL, k_eval, how["device"])
+    on_test = classify_part(head, spaces[:1], TEST, k, how["device"])
+    on_val = classify_part(head, spaces, VAL, k, how["device"])
     return on_test, metrics.scores(on_val, classes_of(spaces, VAL), bins)
 
 
 def ablate(
     spaces: Sequence[EmbeddingSpace],
     repeats: int,
-    k_train: int,
-    k_eval: int,
+    k: int,
     fitting: Mapping[str, Any],
     grids: Mapping[str, Any],
     scoring: Mapping[str, Any],
@@ -139,13 +138,16 @@ def ablate(
     Variants that learn one embedding space are fitted on the main embeddings alone; where there are folds, they are
     compared with the full head fitted so (`ONE_SPACE`).
 
+    Args:
+        k: neighbours that each head is fitted and evaluated with.
+
     Returns:
         Rows of variant, group, repeat, metric, validation, value, reference, difference, low, high, p. `validation` is
         the metric on the val rows, by which a part is chosen; all the rest is of the test rows. `alone` is compared
         with tuned distance weighting, `retrieval` with the whole retrieval head, everything else with the full head.
     """
     full = fitting["parts"]
-    starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k_train, "device": device}
+    starts = {"temperatures": grids["temperatures"], "priors": grids["priors"], "k_train": k, "device": device}
     settings = {**fitting, **starts, "kind": "attention"}
     asked = {key: {**settings, "parts": parts} for key, parts in variants(full).items()}
     for name, (key, off, on) in OBJECTIVES.items():
@@ -163,11 +165,11 @@ def ablate(
         of_main.add(("reference", ONE_SPACE))
     alone = fit_prototypes(spaces, grids["ridges"], device)
     main = spaces[:1]
-    base = compare(spaces, {"prototypes": alone}, k_eval, **grids, calibrations=("vector",), device=device)
+    base = compare(spaces, {"prototypes": alone}, k, **grids, calibrations=("vector",), device=device)
     tuned = {name: found for name, found in scores(base.val, scoring["bins"]).items() if name in REFERENCES}
     cells = [(repeat, key) for repeat in range(repeats) for key in asked]
     calls = [
-        partial(_fitted, main if key in of_main else spaces, k_eval, scoring["bins"], asked[key], 100 * seed + repeat)
+        partial(_fitted, main if key in of_main else spaces, k, scoring["bins"], asked[key], 100 * seed + repeat)
         for repeat, key in cells
     ]
     answered: dict[int, list[tuple[np.ndarray, dict[str, float]]]] = {repeat: [] for repeat in range(repeats)}

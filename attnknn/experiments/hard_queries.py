@@ -97,8 +97,7 @@ def compare_weighting(
     spaces: Sequence[EmbeddingSpace],
     factor: float,
     repeats: int,
-    k_train: int,
-    k_eval: int,
+    k: int,
     fitting: Mapping[str, Any],
     grids: Mapping[str, Sequence[Any]],
     seed: int,
@@ -114,23 +113,24 @@ def compare_weighting(
     distance weighting, tuned with the same weights. k shrinks with the bank.
 
     Args:
+        k: neighbours that each head is fitted and evaluated with, at most.
         fitting: keyword arguments of `fit_head` that do not follow from the others.
         grids: ks, temperatures, priors, ridges of `comparison.compare`.
         workers: see `parallel.in_order`.
         progress: called with each head's name when it is fitted.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
-    k_train, k_eval = min(k_train, stored), min(k_eval, stored)
+    k = min(k, stored)
     starts = {name: grids[name] for name in ("temperatures", "priors")}
-    ks = choices_of_k(grids["ks"], k_eval)
+    ks = choices_of_k(grids["ks"], k)
     heads: dict[str, Head] = dict(tuned_baselines(spaces, ks, **starts)[0])
-    heads["distance_weighted"] = tune_weighted_distance(spaces, ks, **starts, factor=factor, k=k_train)
+    heads["distance_weighted"] = tune_weighted_distance(spaces, ks, **starts, factor=factor, k=k)
     heads["prototypes"] = fit_prototypes(spaces, grids["ridges"], device)
     weights = {"attention": 1.0, "attention_weighted": factor}
     if fitting["hard_weight"] not in weights.values():
         weights["attention_configured"] = fitting["hard_weight"]
     asked = {f"{name}/{r}": (weight, r) for name, weight in weights.items() for r in range(repeats)}
-    common = {**fitting, **starts, "k_train": k_train, "device": device}
+    common = {**fitting, **starts, "k_train": k, "device": device}
     # Not the seed of `train_attention`, whose head is counted elsewhere.
     seeds = {name: {"hard_weight": weight, "seed": 100 * seed + r + 1} for name, (weight, r) in asked.items()}
     fits = [partial(fit_head, spaces, **common | own) for own in seeds.values()]
@@ -138,7 +138,7 @@ def compare_weighting(
         heads[name] = head
         if progress is not None:
             progress(name)
-    probs = answers(spaces, heads, k_eval, device)
+    probs = answers(spaces, heads, k, device)
     found = {name: test for name, (_, _, test) in probs.items()} | _calibrated(probs, spaces, grids["ridges"])
     main = spaces[0].embeddings
     rows, y = main.rows(TEST).astype(np.int32), classes_of(spaces[:1], TEST)

@@ -157,7 +157,7 @@ def spaces() -> list[EmbeddingSpace]:
 
 
 def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
-    table = ablate(spaces, repeats, 12, 15, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
+    table = ablate(spaces, repeats, 12, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
     assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
     return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
 
@@ -205,12 +205,12 @@ def test_validation_is_the_variants_own_nll_on_val_rows(
         return head, history
 
     monkeypatch.setattr(ablation, "fit_head", seen)
-    table = ablate(spaces, 1, 12, 12, FITTING, GRIDS, SCORING, 3, "cpu")
+    table = ablate(spaces, 1, 12, FITTING, GRIDS, SCORING, 3, "cpu")
     fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
     assert [row["validation"] for row in fitted] == pytest.approx(lowest)
     assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
     made = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
-    alone = ablate([spaces[0]], 1, 12, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
+    alone = ablate([spaces[0]], 1, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
     expected = scores(made.val, SCORING["bins"])
     for row in alone:
         if row["variant"] in ("distance", "distance_vector"):

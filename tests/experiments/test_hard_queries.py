@@ -90,7 +90,7 @@ def test_distance_tuned_with_weight_has_the_lowest_weighted_nll(data) -> None:
 @pytest.fixture(scope="module")
 def compared(data):
     grids = {**GRIDS, "ks": [3, 7], "ridges": [0.1]}
-    return compare_weighting([data], 5.0, 2, 11, 11, FITTING | {"hard_weight": 2.0}, grids, seed=1)
+    return compare_weighting([data], 5.0, 2, 11, FITTING | {"hard_weight": 2.0}, grids, seed=1)
 
 
 def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared) -> None:
@@ -103,7 +103,7 @@ def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared
     of = dict(zip(made, compared.probs, strict=True))
     assert np.abs(of["attention/0"] - of["attention_weighted/0"]).max() > 1e-4
     grids = {**GRIDS, "ks": [3, 7], "ridges": [0.1]}
-    nearly = compare_weighting([data], 1.0 + 1e-9, 1, 11, 11, FITTING, grids, seed=1)
+    nearly = compare_weighting([data], 1.0 + 1e-9, 1, 11, FITTING, grids, seed=1)
     again = dict(zip(nearly.methods, nearly.probs, strict=True))
     np.testing.assert_allclose(again["attention/0"], again["attention_weighted/0"], atol=1e-5)
     np.testing.assert_allclose(again["attention/0"], of["attention/0"], atol=1e-6)
