@@ -20,7 +20,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_file, read_json, write_json
+from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.experiments.profile import machine
 from attnknn.index.faiss_index import set_threads
 from attnknn.report.section import Table, as_markdown
@@ -163,9 +163,9 @@ def main(argv: list[str] | None = None) -> None:
         if path:
             write_json(path, suites)
             if has_curve(rows):
-                with new_file(path.with_name(CURVE)) as draft:
+                with atomic_file(path.with_name(CURVE)) as draft:
                     draft.write_bytes(module.picture(rows))
-            with new_file(path.with_name("RESULTS.md")) as draft:
+            with atomic_file(path.with_name("RESULTS.md")) as draft:
                 draft.write_text("\n".join([HEAD, *(markdown(*of) for of in suites.items())]), "utf-8")
 
 

@@ -21,13 +21,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from attnknn.core.artifacts import BANK, TEST, VAL, Split
-from attnknn.core.device import compiled, use_device
+from attnknn.core.device import compile_network, use_device
 from attnknn.core.errors import require
 from attnknn.core.torchvision_shim import torchvision
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
-from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, tidy
+from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, style_axes
 from benchmarks.compared import Row, compared
 from stages.params import read_params
 from stages.schema import TrainEmbedder
@@ -174,7 +174,7 @@ def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[R
     for name, compile in ((OURS, False), (COMPILED, True)):
         encoder = Encoder(t.encoder, x.shape[1:], 10, **t.model_dump(include=NETWORK)).to(device).train()
         encoder.fit_normalisation(x.cpu().numpy())
-        forward = compiled(encoder, device) if compile else encoder
+        forward = compile_network(encoder, device) if compile else encoder
 
         def images(n: int, encoder=encoder, forward=forward) -> float:
             start = time.perf_counter()
@@ -269,7 +269,7 @@ def picture(table: list[Row]) -> bytes:
         ends.append((points[-1][1], table[0][side]["name"], colour))
     axes.set_xlabel("minutes of training")
     axes.set_ylabel("validation accuracy, linear head")
-    tidy(axes)
+    style_axes(axes)
     name_ends(axes, ends)
     return as_png(figure)
 

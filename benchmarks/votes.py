@@ -35,7 +35,7 @@ def added(sims: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarra
 
 def by_numpy(data: EmbeddingSpace, rows: np.ndarray, k: int) -> np.ndarray:
     """What `classify` does with the head `distance`, by numpy: the labels of the stored neighbours, and their votes."""
-    ids, sims = data.neighbours.of(rows, k)
+    ids, sims = data.neighbours.take(rows, k)
     return added(sims, data.embeddings.y[ids], data.shares.numpy())
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from attnknn.core.device import processes, use_device
+from attnknn.core.device import n_workers, use_device
 from attnknn.core.files import write_csv
 from attnknn.experiments.ablation import ablate
 from attnknn.neighbours.space import EmbeddingSpace
@@ -25,7 +25,7 @@ def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: 
             scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},
             seed=seed,
             device=device,
-            workers=processes(device, p.threads),
+            workers=n_workers(device, p.threads),
             progress=lambda _: bar.update(),
         )
     write_csv(table, rows)

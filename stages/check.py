@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 from stages.params import read_params, run
 
 
@@ -13,7 +13,7 @@ def main(out: Path) -> None:
         from attnknn.core.device import use_device
 
         use_device(p.device, p.threads)
-    with new_file(out) as draft:
+    with atomic_file(out) as draft:
         draft.write_text("params.yaml was checked\n")
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder
+from attnknn.core.files import atomic_folder
 from attnknn.encoder.crossfit import fold_splits
 from attnknn.encoder.encoder import embed
 from attnknn.index.faiss_index import set_threads
@@ -33,7 +33,7 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     p = read_params(dataset, "crossfit", "train_embedder", "build_index", "evidence", "k_max", "device", "threads")
     device = use_device(p.device, p.threads)
     set_threads(p.threads)
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         EmbeddingSpace.save_folds(folds(Split.load(split), p, seed, device, f"crossfit {dataset}/{seed}"), draft)
 
 

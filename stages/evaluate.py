@@ -4,7 +4,7 @@ from pathlib import Path
 
 from attnknn.core.artifacts import Embeddings, Predictions
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_folder, read_json, write_csv, write_json
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import classifier, compare, headroom, together
 from attnknn.evaluation.paired_tests import BASE, intervals_and_tests, pairs, reliability, scores, values
@@ -40,7 +40,7 @@ def main(
     asked = [Predictions.load(peers / part) for part in read_json(peers / "peers.json")["parts"]]
     test, others = together(made.test, plain.test, *asked[:1]), together(plain.val, *asked[1:])
     val = made.val if spaces[1:] else together(made.val, others)  # a fold's rows are unknown to the others
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         test.save(draft / "test")
         val.save(draft / "val")
     scored = scores(test, e.bins)

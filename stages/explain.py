@@ -6,7 +6,7 @@ from PIL import Image
 
 from attnknn.core.artifacts import Predictions, Split
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_folder, read_json, write_csv, write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
 from attnknn.experiments.gallery import gallery
 from attnknn.experiments.tsne import tsne_table
@@ -39,7 +39,7 @@ def main(
     attention, distance = load_head(heads / "attention").to(device), Distance(**read_json(tuned)["distance"])
     shown = (Split.load(split), retrieved, attention, distance, found, p.k_eval, e.cases, e.neighbours)
     cases, strips = gallery(*shown, device=device)
-    with new_folder(plots / "gallery" / item) as draft:
+    with atomic_folder(plots / "gallery" / item) as draft:
         write_json(draft / "gallery.json", cases)
         for name, strip in strips.items():
             Image.fromarray(strip).save(draft / name, optimize=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attnknn.core.errors import require
-from attnknn.core.files import new_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, read_json, write_json
 from stages.params import read_params, run
 
 
@@ -13,7 +13,7 @@ def main(dataset: str, seed: int, split: Path, fields: Path, out: Path) -> None:
     require(fields.is_dir(), f"{fields}: no such folder; run `dvc repro`")
     found = {path.parent.name: read_json(path) for path in sorted(fields.glob("*/trained.json"))}
     trained = {name: about for name, about in found.items() if about["size"] != "none"}
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         same = {key: about[key] for about in trained.values() for key in ("size", "share", "least")}
         write_json(draft / "latents.json", {"variants": list(trained), **same})
         if not trained:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnknn.core.files import new_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_folder, read_json, write_csv, write_json
 from stages.params import read_params, run
 
 PSNR = ("mode", "source", "baseline", "value", "low", "high")
@@ -16,7 +16,7 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
     if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
         from attnknn.core.artifacts import Split
-        from attnknn.core.device import processes, use_device
+        from attnknn.core.device import n_workers, use_device
         from attnknn.encoder.encoder import Encoder
         from attnknn.experiments.fields.fidelity import psnr_table, reconstructions, strips
         from attnknn.experiments.fields.maps import maps
@@ -28,11 +28,11 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
         strip = strips(pictures)
         shown = {"rows": p.probe.tsne_rows, "perplexity": p.explain.perplexity, "seed": seed}
         embed = Encoder.load(encoder)[0]
-        places = maps(data, latents, variants, embed, known, processes(device, p.threads), **shown)
+        places = maps(data, latents, variants, embed, known, n_workers(device, p.threads), **shown)
         for name in variants:
             history = read_json(fields / name / "trained.json")["history"]
             training += [dict.fromkeys(TRAINING) | {"variant": name, **row} for row in history]
-    with new_folder(plots / "field_pictures" / item) as draft:
+    with atomic_folder(plots / "field_pictures" / item) as draft:
         write_json(draft / "pictures.json", {"columns": [] if strip is None else strip[0]})
         if strip is not None:
             strip[1].save(draft / "reconstructions.png", optimize=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from attnknn.core.artifacts import TEST
-from attnknn.core.device import processes, use_device
+from attnknn.core.device import n_workers, use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.hard_queries import by_subset, compare_weighting, disagreement, shares
 from attnknn.neighbours.space import EmbeddingSpace
@@ -22,7 +22,7 @@ def main(
     k = min(p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
     table = shares(spaces, k, p.hard.disagreement)
     settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": seed}
-    settings |= {"device": device, "workers": processes(device, p.threads)}
+    settings |= {"device": device, "workers": n_workers(device, p.threads)}
     with tqdm(desc=f"hard {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
         ours = p.hard.weight, p.hard.repeats, p.k_train
         made = compare_weighting(spaces, *ours, progress=lambda _: bar.update(), **settings)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from attnknn.core.artifacts import BANK
-from attnknn.core.device import processes, use_device
+from attnknn.core.device import n_workers, use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.k_sweep import root, sweep, swept_ks
 from attnknn.heads.registry import load_head
@@ -45,7 +45,7 @@ def main(
             seed,
             device,
             lambda _: bar.update(),
-            processes(device, p.threads),
+            n_workers(device, p.threads),
         )
     made.answers.save(out)
     write_json(metrics, made.best)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from tqdm import tqdm
 
-from attnknn.core.device import processes, use_device
+from attnknn.core.device import n_workers, use_device
 from attnknn.core.files import write_csv, write_json
 from attnknn.evaluation.paired_tests import BASE
 from attnknn.experiments.corruption import noise_conditions, with_noise
@@ -24,7 +24,7 @@ def study(
     metrics, plots = out
     total, device = len(conditions) * repeats, use_device(p.device, p.threads)
     with tqdm(total=total, desc=f"{stage} {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
-        settings = {"k_train": p.k_train, "k_eval": p.k_eval, "device": device, "workers": processes(device, p.threads)}
+        settings = {"k_train": p.k_train, "k_eval": p.k_eval, "device": device, "workers": n_workers(device, p.threads)}
         settings |= {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
         scoring = p.evaluate.model_dump()
         means, tables = under_conditions(conditions, repeats, scoring, seed, lambda _: bar.update(), **settings)

@@ -22,7 +22,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
     if variants := (about := read_json(latents / "latents.json"))["variants"]:
         # What needs torch is imported here: with no field, as for tables, the stage takes no time.
         from attnknn.core.artifacts import Split
-        from attnknn.core.device import processes, use_device
+        from attnknn.core.device import n_workers, use_device
         from attnknn.encoder.encoder import Encoder
         from attnknn.experiments.fields.comparison import compare, tables
         from attnknn.index.faiss_index import set_threads
@@ -40,7 +40,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
         places = {"share": about["share"], "least": about["least"], "patch": net.patch}
         embed = Encoder.load(encoder)[0]
         found = compare(
-            Split.load(split), latents, variants, embed, places, seed, processes(device, p.threads), **reading
+            Split.load(split), latents, variants, embed, places, seed, n_workers(device, p.threads), **reading
         )
         scoring = {"bins": p.evaluate.bins, "resamples": p.probe.resamples, "confidence": p.evaluate.confidence}
         means, scored, paired, agreed = tables(found, scoring, seed)

@@ -35,12 +35,12 @@ def main(dataset: str, splits: Path, plots: Path) -> None:
     p = read_params(dataset, "train_attention", "tune", "evaluate", "k_eval", "k_train", "device", "threads")
     about, table, paired = read_json(splits / "splits.json"), [], []
     if about["seeds"]:
-        from attnknn.core.device import processes, use_device
-        from attnknn.core.parallel import in_order
+        from attnknn.core.device import n_workers, use_device
+        from attnknn.core.parallel import run_parallel
 
         device = use_device(p.device, p.threads)
         calls = [partial(one, splits / str(seed), seed, p, device) for seed in about["seeds"]]
-        done = in_order(calls, processes(device, p.threads))
+        done = run_parallel(calls, n_workers(device, p.threads))
         bar = tqdm(done, f"splits {dataset}", len(calls), unit="split", delay=2, disable=None)
         found = dict(zip(about["seeds"], bar, strict=True))
         table, paired = over_splits(found, about["rows"], p.evaluate.bins, p.evaluate.confidence)

@@ -6,7 +6,7 @@ from typing import Any
 
 from attnknn.core.artifacts import Split
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.encoder.encoder import embed_split
 from attnknn.index.faiss_index import set_threads
 from attnknn.neighbours.search import retrieve
@@ -35,7 +35,7 @@ def main(dataset: str, seed: int, split: Path, out: Path) -> None:
     )
     whole, wanted = p.train_embedder.model_dump(), p.encoder_ablation.variants
     variants = {name: merge(whole, change) for name, change in wanted.items() if merge(whole, change) != whole}
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         write_json(draft / "variants.json", {"variants": list(variants)})
         train_all(variants, seed, split, p, f"train_ablation {dataset}/{seed}", draft)
 

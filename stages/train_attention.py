@@ -5,7 +5,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder, write_csv, write_json
+from attnknn.core.files import atomic_folder, write_csv, write_json
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.heads.registry import save_head
@@ -37,7 +37,7 @@ def main(
 
         settings = t.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors, "seed": seed}
         head, history = fit_head(spaces, **settings, k_train=p.k_train, device=device, progress=progress)
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         save_head(head, draft / "attention")
         save_head(fit_prototypes(spaces, p.tune.ridges, device), draft / "prototypes")
     best = min(history, key=lambda row: row["val_nll"])

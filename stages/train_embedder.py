@@ -7,7 +7,7 @@ import torch
 from attnknn.core.artifacts import BANK, Split
 from attnknn.core.device import use_device
 from attnknn.core.files import write_csv, write_json
-from attnknn.core.progress import epochs_shown
+from attnknn.core.progress import epoch_progress
 from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
@@ -37,7 +37,7 @@ def train(
         votes |= {**t.knn.model_dump(), "label_smoothing": t.label_smoothing}
         neighbours = NeighbourLoss(data.y[bank], c, encoder.dim, **votes)
     rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judge, "resume": state}
-    with epochs_shown(bar, t.epochs) as show:
+    with epoch_progress(bar, t.epochs) as show:
         return encoder, train_encoder(data, encoder, loss, **t.model_dump(exclude=NOT_LOOP), **rest, progress=show)
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from attnknn.core.artifacts import BANK, VAL, Split
 from attnknn.core.errors import require
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from stages.params import read_params, run
 
 FROM_SCRATCH = ("full", "sparse", "full_nce")  # sparse_nce goes on from sparse: stages/finetune_field.py
@@ -16,7 +16,7 @@ LOOP = {"share", "warmup", "grad_clip", "temperature", "soft"}
 def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path | None, state: Path, out: Path) -> None:
     """Write to OUT a field, new or that of START trained on; or that none is wanted, or that SPLIT holds no images."""
     t, data = p.train_field, Split.load(split)
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         if t.size == "none" or not data.is_image:
             write_json(draft / "trained.json", {"size": "none", "history": []})
             print(f"no field {variant}: {'train_field.size is none' if data.is_image else 'these rows are no images'}")
@@ -25,7 +25,7 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
         import torch
 
         from attnknn.core.device import use_device
-        from attnknn.core.progress import epochs_shown
+        from attnknn.core.progress import epoch_progress
         from attnknn.experiments.fields.perceiver import Field, FieldConfig
         from attnknn.experiments.fields.training import train_field
 
@@ -41,7 +41,7 @@ def train(p: SimpleNamespace, variant: str, seed: int, split: Path, start: Path 
             loop |= {"lr": t.finetune.rate * size.lr, "muon": t.finetune.rate * size.muon}
         loop["contrast_weight"] = t.contrast_weight if variant.endswith("_nce") else 0.0
         loop |= {"sampler": "full" if variant.startswith("full") else t.sampler, "seed": seed, "device": device}
-        with epochs_shown(f"field {variant} {seed}", loop["epochs"]) as show:
+        with epoch_progress(f"field {variant} {seed}", loop["epochs"]) as show:
             images = data.x[data.rows(BANK)], data.x[data.rows(VAL)]
             history = train_field(field, *images, **loop, resume=state, progress=show)
         field.save(draft / "field")

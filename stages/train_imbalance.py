@@ -6,7 +6,7 @@ import numpy as np
 
 from attnknn.core.artifacts import Split
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder
+from attnknn.core.files import atomic_folder
 from attnknn.experiments.corruption import NETWORK, with_rare_classes
 from attnknn.index.faiss_index import set_threads
 from attnknn.neighbours.search import retrieve
@@ -25,7 +25,7 @@ def main(dataset: str, seed: int, ratio: float, split: Path, out: Path) -> None:
     data = with_rare_classes(Split.load(split), ratio, kind, np.random.default_rng(seed))
     set_threads(p.threads)
     device = use_device(p.device, p.threads)
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         e, _ = trained(data, t, seed, device, label, classify=False)
         retrieve(e, p.k_max, p.evidence.sizes, p.build_index.metric, device).save(draft / "plain")
         trained(data, t, seed, device, f"{label}, {NETWORK}", classify=True)[0].save(draft / NETWORK)

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnknn.core.artifacts import BANK, Split
 from attnknn.core.device import use_device
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.experiments.corruption import NETWORK, with_wrong_labels
 from attnknn.experiments.label_cleaning import clean_in_rounds, quality
 from attnknn.index.faiss_index import set_threads
@@ -47,7 +47,7 @@ def main(dataset: str, seed: int, rate: float, split: Path, out: Path) -> None:
         dataset, "noise.train_kind", "noise.train_rounds", "noise.train_share", "train_embedder",
         "build_index", "evidence", "k_max", "device", "threads",
     )  # fmt: skip
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         train_all(seed, rate, split, p, f"train_noise {dataset}/{seed} {rate}", draft)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attnknn.core.artifacts import Split
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.experiments.peers import answers
 from stages.params import read_params, run
 
@@ -13,7 +13,7 @@ def main(dataset: str, seed: int, split: Path, out: Path, metrics: Path) -> None
     p = read_params(dataset, "peers", "threads")
     data, chosen = Split.load(split), {}
     names = [] if data.is_image else p.peers.methods
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         write_json(draft / "peers.json", {"parts": ["test", "val"] if names else []})
         if names:
             test, val, chosen = answers(data, names, p.peers.tries, seed, p.threads)

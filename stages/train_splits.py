@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from tqdm import tqdm
 
 from attnknn.core.artifacts import Split
-from attnknn.core.files import new_folder, write_json
-from attnknn.data.split import repeated
+from attnknn.core.files import atomic_folder, write_json
+from attnknn.data.split import prepare_repeats
 from stages.params import read_params, run
 
 
@@ -45,17 +45,17 @@ def main(dataset: str, raw: Path, out: Path) -> None:
         dataset, "sources", "prepare", "train_embedder", "build_index", "crossfit", "evidence", "peers", "splits",
         "k_max", "device", "threads")  # fmt: skip
     seeds, most = range(p.splits.first, p.splits.first + p.splits.count), p.splits.largest
-    data = repeated(p.sources, raw, seeds, most, **p.prepare.model_dump())
-    with new_folder(out) as draft:
+    data = prepare_repeats(p.sources, raw, seeds, most, **p.prepare.model_dump())
+    with atomic_folder(out) as draft:
         rows = max((len(of.y) for of in data.values()), default=0)
         write_json(draft / "splits.json", {"seeds": list(data), "rows": rows})
         if data:
-            from attnknn.core.device import processes, use_device
-            from attnknn.core.parallel import in_order
+            from attnknn.core.device import n_workers, use_device
+            from attnknn.core.parallel import run_parallel
 
             device = use_device(p.device, p.threads)
             calls = [partial(one, of, seed, p, device, draft / str(seed)) for seed, of in data.items()]
-            done = in_order(calls, processes(device, p.threads))
+            done = run_parallel(calls, n_workers(device, p.threads))
             list(tqdm(done, f"train_splits {dataset}", len(calls), unit="split", delay=2, disable=None))
 
 

@@ -7,7 +7,7 @@ import typer
 import yaml
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 from attnknn.report.answers import beyond, headline, out_of_reach
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
@@ -107,7 +107,7 @@ def main() -> None:
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
-    with new_file(Path("README.md")) as draft:
+    with atomic_file(Path("README.md")) as draft:
         results = "\n".join(f"- {line}" for line in answer)
         results = f"{results}\n\n{as_markdown(short(runs, made))}"
         if anew := over_splits(runs):
@@ -118,7 +118,7 @@ def main() -> None:
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
     parts = [text(section) for section in sections(runs, made, None, params["preset"], resamples, beside=beside)]
     table = as_markdown(claim_rows(made, digits))
-    with new_file(Path("RESULTS.md")) as draft:
+    with atomic_file(Path("RESULTS.md")) as draft:
         whole = [HEAD, "## Claims", "", in_full, "", table, *parts, f"Made with {versions}.", ""]
         draft.write_text("\n".join(whole), "utf-8")
 

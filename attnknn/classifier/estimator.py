@@ -24,9 +24,9 @@ from attnknn.classifier.persistence import (
     Parts,
     load_parts,
     packed_head,
+    read_consistently,
     save_parts,
     unpacked_head,
-    unswapped,
 )
 from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
 from attnknn.core.artifacts import FIT, VAL
@@ -362,9 +362,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         that it is calibrated on have also stopped the training. The likeliest class is always in. Rows that are added
         or forgotten change the answers, but not this calibration.
         """
-        return self.sets_of(self.predict_proba(X), alpha)
+        return self.sets_from_proba(self.predict_proba(X), alpha)
 
-    def sets_of(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
+    def sets_from_proba(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
         """What `predict_set` gives for rows of these probabilities (B, C)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
         likeliest = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
@@ -423,7 +423,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         names = _row_ids(ids)
         require(len(names) > 0, "ids: none given")
-        at = self.memory_.at(names)
+        at = self.memory_.positions(names)
         missing = names[at < 0]
         require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
         return list(zip(names.tolist(), self.memory_.vectors()[at], strict=True))
@@ -529,7 +529,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: there is none, it is damaged, or of a later format.
         """
-        memory, head, of, about = unswapped(Path(path), lambda: load_parts(Path(path)))
+        memory, head, of, about = read_consistently(Path(path), lambda: load_parts(Path(path)))
         try:
             model = cls(**about["params"])
             model.classes_ = np.array(about["classes"], dtype=np.dtype(about["classes_dtype"]))

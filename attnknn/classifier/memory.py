@@ -70,7 +70,7 @@ class Memory:
         sums = class_sums(z, y, weight, n_classes)
         return cls(bank, ids, np.asarray(y), np.asarray(weight, np.float32), near_ids, near_sims, sums, len(z))
 
-    def at(self, ids: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
+    def positions(self, ids: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
         """Positions of row ids; −1 where an id is −1 or none of the rows'."""
         there = (ids >= 0) & (ids < len(self._places))
         return np.where(there, self._places[np.where(there, ids, 0)], -1)
@@ -101,7 +101,7 @@ class Memory:
         gone = np.unique(np.asarray(without, dtype=np.int64))
         hidden = np.broadcast_to(gone, (len(queries), len(gone))) if len(gone) else None
         ids, sims = self.bank.search(queries, k, exclude=hidden, device=device)
-        at = self.at(ids)
+        at = self.positions(ids)
         if len(gone):
             agreement, density = self._evidence_without(at, gone)
         else:
@@ -120,7 +120,7 @@ class Memory:
         self, at: Int[np.ndarray, "B K"], gone: Int[np.ndarray, " M"]
     ) -> tuple[Float[np.ndarray, "B K S"], Float[np.ndarray, "B K"]]:
         """`agreement` and `density` of some rows as they are without others."""
-        rows, place = np.unique(np.where(at >= 0, at, self.at(self.ids[:1])), return_inverse=True)
+        rows, place = np.unique(np.where(at >= 0, at, self.positions(self.ids[:1])), return_inverse=True)
         hidden = np.column_stack([self.ids[rows], np.broadcast_to(gone, (len(rows), len(gone)))])
         wanted = min(SIZES[-1], len(self) - len(gone) - 1)
         found = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0), np.float32)
@@ -132,7 +132,7 @@ class Memory:
     def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
         """Shares (see `votes.class_shares`) and prototypes, the mean vector of each class at unit length, zeros where
         it has no row; without some rows by their ids."""
-        at = self.at(np.asarray(without, dtype=np.int64))
+        at = self.positions(np.asarray(without, dtype=np.int64))
         kept = np.ones(len(self), dtype=bool)
         kept[at] = False
         sums = self.sums
@@ -148,13 +148,13 @@ class Memory:
         Args:
             among: ids of the rows whose evidence is to be true then; that of the others is as it was.
         """
-        at = self.at(np.asarray(ids, dtype=np.int64))
+        at = self.positions(np.asarray(ids, dtype=np.int64))
         made = copy.copy(self)
         made.y, made.agreement, made.density = self.y.copy(), self.agreement.copy(), self.density.copy()
         made.y[at] = number
         z, weight, classes = self._vectors_of(at), self.weight[at], len(self.sums)
         made.sums = self.sums - class_sums(z, self.y[at], weight, classes) + class_sums(z, made.y[at], weight, classes)
-        made._tell(self.at(among[among >= 0]))
+        made._tell(self.positions(among[among >= 0]))
         return made
 
     def __getstate__(self) -> dict[str, object]:
@@ -202,7 +202,7 @@ class Memory:
             InputError: an id is not there, or fewer than two rows would be left.
         """
         gone = np.unique(ids)
-        at = self.at(gone)
+        at = self.positions(gone)
         missing = gone[at < 0]
         require(len(missing) == 0, f"ids: {', '.join(map(str, missing[:10]))} not in the memory")
         require(len(self) - len(gone) > 1, "ids: fewer than two rows would be left; keep at least two")
@@ -263,7 +263,7 @@ class Memory:
     def _told(
         self, rows: Int[np.ndarray, " M"], near_ids: Int[np.ndarray, "M S"], near_sims: Float[np.ndarray, "M S"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        at = self.at(near_ids)
+        at = self.positions(near_ids)
         weights = np.where(at >= 0, self.weight[at], 0.0)
         agrees = weights * (self.y[at] == self.y[rows][:, None])
         agreement = np.zeros((len(rows), len(SIZES)), dtype=np.float32)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from attnknn.classifier.memory import Memory
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.heads.attention import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, make_head
 from attnknn.index.bank import Bank
@@ -74,12 +74,12 @@ def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None =
     from attnknn import __version__
 
     folder = folder.resolve()  # a link stays one
-    check_free(folder)
+    check_destination(folder)
     config, weights = packed_head(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, name) for name in _OF_MEMORY}
     arrays |= {f"head.{name}": of for name, of in weights.items()}
     arrays |= {f"own.{name}": of for name, of in parts.arrays.items()}
-    with new_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         parts.memory.bank.save(draft / _BANK)
         save_file({name: np.ascontiguousarray(of) for name, of in arrays.items()}, draft / _ARRAYS)
         if also is not None:
@@ -92,7 +92,7 @@ def save_parts(parts: Parts, folder: Path, also: Callable[[Path], None] | None =
         write_json(draft / _ABOUT, {**about, "own_sha256": _digest_of(about)})
 
 
-def check_free(folder: Path) -> None:
+def check_destination(folder: Path) -> None:
     """Refuse to write a model where something is that is none, or that holds files of others.
 
     Raises:
@@ -111,7 +111,7 @@ def check_free(folder: Path) -> None:
     require(not others, f"{folder}: holds {', '.join(others[:3])} beside a model, which would be lost; move it away")
 
 
-def unswapped(folder: Path, read: Callable[[], T], again: int = 20) -> T:
+def read_consistently(folder: Path, read: Callable[[], T], again: int = 20) -> T:
     """What `read` makes of a folder; again where another process has saved to it meanwhile, so never of two models."""
     before = _which(folder)
     try:
@@ -123,7 +123,7 @@ def unswapped(folder: Path, read: Callable[[], T], again: int = 20) -> T:
             raise
     time.sleep(0.01)
     # Where none was, the old one may just have gone, and the new one be about to come.
-    return unswapped(folder, read, 0 if before is None else again - 1)
+    return read_consistently(folder, read, 0 if before is None else again - 1)
 
 
 def _which(folder: Path) -> tuple[int, int] | None:

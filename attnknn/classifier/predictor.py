@@ -114,7 +114,7 @@ class Predictor:
     def explained(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
         """What decided each answer; distances are similarities still, and labels class numbers."""
         ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self.parts(z, without), strict=True))
-        labels, rows = self.memory.y[self.memory.at(ids)], np.arange(len(z))
+        labels, rows = self.memory.y[self.memory.positions(ids)], np.arange(len(z))
         null = votes.copy()
         np.subtract.at(null, (rows[:, None], labels), weights)
         probabilities = self.calibrated(votes, without)
@@ -139,7 +139,7 @@ class Predictor:
             top, next_to_it = (int(c) for c in np.argsort(-probabilities, kind="stable")[:2])
             if not taken:
                 first, second, near = top, next_to_it, ids[0]
-            for_it = np.where(changed.memory.y[self.memory.at(ids[0])] == first, weights[0], 0.0)
+            for_it = np.where(changed.memory.y[self.memory.positions(ids[0])] == first, weights[0], 0.0)
             heaviest = int(for_it.argmax())
             can = len(taken) < min(most, len(self.memory) - len(itself) - 2) and for_it[heaviest] > 0
             if top != first or not can:

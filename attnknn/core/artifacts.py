@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, read_json, write_json
 
 PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
@@ -46,7 +46,7 @@ class Artifact:
     def save(self, folder: Path) -> None:
         """Write the artifact to `folder`, in one step; an earlier one there is replaced only by a whole one."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        with new_folder(folder) as draft:
+        with atomic_folder(folder) as draft:
             for name, value in fields.items():
                 if isinstance(value, np.ndarray):
                     np.save(draft / f"{name}.npy", value, allow_pickle=False)
@@ -200,7 +200,7 @@ class Neighbours(Artifact):
         require(bool((self.ids[:, :1] >= 0).all()), "ids: a query has no neighbour at all")
         require(bool((np.diff(self.rows) > 0).all()), "rows: must ascend")
 
-    def of(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def take(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and sims (B, k) of the given query rows.
 
         Raises:

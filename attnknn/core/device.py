@@ -40,7 +40,7 @@ def use_device(device: str, threads: int) -> str:
     return device
 
 
-def processes(device: str, threads: int) -> int:
+def n_workers(device: str, threads: int) -> int:
     """How many processes share independent fits: one a thread on the CPU, one alone on a GPU."""
     return 1 if device.startswith("cuda") else threads
 
@@ -59,7 +59,7 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, -1)  # nor given back at the heap's end
 
 
-def compiled(net: nn.Module, device: str) -> Callable[..., Any]:
+def compile_network(net: nn.Module, device: str) -> Callable[..., Any]:
     """The network under torch.compile, or as it is, with a warning, where the compiler that this takes is missing."""
     if device.startswith("cuda"):
         missing = "" if importlib.util.find_spec("triton") else "the package triton"

@@ -17,7 +17,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), dpi=160, layout="constrained", facecolor="white")
 
 
-def tidy(axes: "Axes") -> None:
+def style_axes(axes: "Axes") -> None:
     """The same frame, ticks and sizes of type everywhere."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(SOFT)

@@ -13,7 +13,7 @@ from attnknn.core.errors import InputError
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `folder` when the block ends well, and vanishes otherwise."""
     folder = Path(folder)
     draft = folder.with_name(f".{folder.name}.draft")
@@ -34,7 +34,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; it takes the place of `path` when the block ends well, and vanishes otherwise."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON, keys in their order; NaN and infinity are refused."""
-    with new_file(path) as draft:
+    with atomic_file(path) as draft:
         draft.write_text(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
 
 
@@ -58,7 +58,7 @@ def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = (
     Args:
         columns: the header where there may be no row, as of a stage that has nothing to do for a dataset.
     """
-    with new_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+    with atomic_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]) if rows else columns, lineterminator="\n")
         table.writeheader()
         table.writerows({k: "" if v != v else v for k, v in row.items()} for row in rows)
@@ -82,7 +82,7 @@ def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) ->
     """Write a module's tensors as `weights.safetensors` with `config.json` beside them, in one step."""
     from safetensors.torch import save_file
 
-    with new_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         save_file(
             {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()},
             draft / "weights.safetensors",

@@ -32,7 +32,7 @@ def _result(place: int) -> bytes:
     return pickle.dumps(_calls[place]())
 
 
-def in_order(calls: Sequence[Callable[[], T]], workers: int) -> Iterator[T]:
+def run_parallel(calls: Sequence[Callable[[], T]], workers: int) -> Iterator[T]:
     """The results of calls, yielded in their order as they come.
 
     Fitting a head is thousands of small operations, which a second thread does not make faster; a second process does.

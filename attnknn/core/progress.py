@@ -9,7 +9,7 @@ _SHOWN = ("loss", "val_accuracy", "val_psnr")
 
 
 @contextmanager
-def epochs_shown(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
+def epoch_progress(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
     """A function that takes each epoch's row (epoch, loss, val_accuracy or val_psnr) and shows it."""
     with tqdm(total=total, desc=name, unit="epoch", delay=2, disable=None) as bar:
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import new_folder, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.data.fetch import base_name, fetch
 from attnknn.data.image_folder import ARCHIVES, pack_folder
 from attnknn.data.torchvision_datasets import official_files
@@ -23,7 +23,7 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
     Raises:
         InputError: a file is nowhere to be had, or is not the one that was expected.
     """
-    with new_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         if source["kind"] == "sklearn":
             _save_bundled(source["loader"], draft)
         elif source["kind"] == "torchvision":

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 
 CHUNK = 1 << 20
 MIRROR = "the mirror setting (`mirror`, or the environment variable ATTNKNN_MIRROR)"
@@ -70,7 +70,7 @@ def fetch(
     local = not _is_url(location) and Path(location).expanduser().is_file()
     for place in [*([] if local else _mirror_places(mirror, mirror_folder, name)), location]:
         try:
-            with new_file(out) as draft:
+            with atomic_file(out) as draft:
                 got = _copy(place, draft, timeout)
                 for kind, expected in (("sha256", sha256.lower()), ("md5", md5.lower())):
                     if expected and got[kind] != expected:

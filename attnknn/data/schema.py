@@ -140,13 +140,13 @@ class Schema:
             raise InputError(f"column {name!r}: values too large for float32; give them in a larger unit")
         return x
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain values, which JSON can hold."""
         return asdict(self)
 
     @classmethod
-    def of_plain(cls, values: Mapping[str, Any]) -> "Schema":
-        """What `plain` gave.
+    def from_dict(cls, values: Mapping[str, Any]) -> "Schema":
+        """What `to_dict` gave.
 
         Raises:
             InputError: something is missing, or too much.
@@ -184,7 +184,7 @@ def _refuse(column: Any, wrong: Any, why: str, numeric: bool = True) -> None:
         raise InputError(f"{where}: column {column.name!r} is {shown}, {why}")
 
 
-def kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:
+def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:
     """What each column of strings is: `number` where every value is one, `id`, or `category`.
 
     An id tells rows apart and says nothing of other rows: text that hardly ever repeats, or whole numbers that hardly
@@ -260,7 +260,7 @@ def _refuse_dates(file: str, there: Any, dates: bool) -> None:
 
 
 def _counted(file: str, there: Any) -> str:
-    """`id` or `number`: what numbers are, in the order of the rows; see `kinds`."""
+    """`id` or `number`: what numbers are, in the order of the rows; see `column_kinds`."""
     v = as_floats(there).to_numpy()
     apart, steps = len(np.unique(v)), np.diff(v)
     if len(v) < _FEW or not (v % 1 == 0).all() or apart < _APART * len(v):
@@ -281,7 +281,7 @@ def fit_schema(frame: Any, kind_of: Mapping[str, str], bank: np.ndarray, scale: 
 
     Args:
         frame: a data frame of N rows.
-        kind_of: what its columns are; see `kinds`.
+        kind_of: what its columns are; see `column_kinds`.
         bank: bool (N,).
         scale: `standard` takes mean and standard deviation, `quantile` ranks.
 

@@ -53,10 +53,10 @@ def prepare(
     from attnknn.data.schema import fit_schema  # imports pandas
 
     schema = fit_schema(data.table.iloc[rows], data.kinds, part == BANK, numeric)
-    return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.plain())
+    return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.to_dict())
 
 
-def repeated(
+def prepare_repeats(
     source: dict[str, Any], raw: Path, seeds: Sequence[int], largest: int, **settings: Any
 ) -> dict[int, Split]:
     """What `prepare` makes of a table by each seed: test rows drawn anew every time.
@@ -210,7 +210,7 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     from attnknn.data.download import csv_files
     from attnknn.data.fetch import base_name
     from attnknn.data.read_csv import class_numbers, read_csv
-    from attnknn.data.schema import kinds
+    from attnknn.data.schema import column_kinds
 
     keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
     layout = {key: source[key] for key in keys if key in source}
@@ -221,7 +221,7 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
             raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
     frame = pd.concat([frame for frame, _ in tables])
     # By the first file alone: both may number their rows from 1.
-    kind_of = kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
+    kind_of = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"

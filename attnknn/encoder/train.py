@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
-from attnknn.core.device import compiled
+from attnknn.core.device import compile_network
 from attnknn.core.errors import require
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.losses import EncoderLoss
@@ -164,7 +164,7 @@ def train_encoder(
     first_sides = torch.rand(n, generator=torch.Generator().manual_seed(seed * 100_003 + epochs)).to(device) < 0.5
     flip, views_of = augment.get("flip", False), {name: v for name, v in augment.items() if name != "flip"}
     slow = LookAhead(encoder, look_ahead)
-    forward = compiled(encoder, device) if compile else encoder
+    forward = compile_network(encoder, device) if compile else encoder
 
     for epoch in range(len(history), epochs):
         torch.manual_seed(seed * 100_003 + epoch)  # dropout

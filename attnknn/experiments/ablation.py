@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import TEST, VAL
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
@@ -173,7 +173,7 @@ def ablate(
         for repeat, key in cells
     ]
     answered: dict[int, list[tuple[np.ndarray, dict[str, float]]]] = {repeat: [] for repeat in range(repeats)}
-    for (repeat, key), found in zip(cells, in_order(calls, workers), strict=True):
+    for (repeat, key), found in zip(cells, run_parallel(calls, workers), strict=True):
         answered[repeat].append(found)
         if progress is not None:
             progress(" ".join(key))

@@ -85,7 +85,7 @@ def decisions(
     near = retrieved.around(rows, k, {*head.needs, *other.needs}).to(device)
     (probs, weights), compared = head(near), other(near)[1]
     probs, weights, compared = (t.cpu().double().numpy() for t in (probs, weights, compared))
-    ids = retrieved.neighbours.of(rows, k)[0]
+    ids = retrieved.neighbours.take(rows, k)[0]
     made = []
     for i in range(len(rows)):
         first = np.argsort(-weights[i], kind="stable")[:count]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from attnknn.core.artifacts import FIT, PARTS, TEST, VAL, Predictions
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import calibrate
 from attnknn.evaluation.evaluate import Answers, answers, tuned_baselines
 from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests
@@ -116,7 +116,7 @@ def compare_weighting(
         k: neighbours that each head is fitted and evaluated with, at most.
         fitting: keyword arguments of `fit_head` that do not follow from the others.
         grids: ks, temperatures, priors, ridges of `comparison.compare`.
-        workers: see `parallel.in_order`.
+        workers: see `parallel.run_parallel`.
         progress: called with each head's name when it is fitted.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
@@ -134,7 +134,7 @@ def compare_weighting(
     # Not the seed of `train_attention`, whose head is counted elsewhere.
     seeds = {name: {"hard_weight": weight, "seed": 100 * seed + r + 1} for name, (weight, r) in asked.items()}
     fits = [partial(fit_head, spaces, **common | own) for own in seeds.values()]
-    for name, (head, _) in zip(seeds, in_order(fits, workers), strict=True):
+    for name, (head, _) in zip(seeds, run_parallel(fits, workers), strict=True):
         heads[name] = head
         if progress is not None:
             progress(name)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import BANK, TEST, VAL, Predictions
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Answers, answers, calibrated, tuned_baselines
 from attnknn.evaluation.metrics import METRICS
@@ -154,11 +154,11 @@ def sweep(
         grids: temperatures, priors, ridges.
         scoring: bins, resamples, confidence.
         progress: is told each k that is done.
-        workers: see `parallel.in_order`.
+        workers: see `parallel.run_parallel`.
     """
     found = _calibrated(answers(spaces, others, 1, device), spaces, grids["ridges"], 0)
     calls = [partial(_at_k, spaces, k, fitting, grids, seed, device) for k in ks]
-    for k, of_k in zip(ks, in_order(calls, workers), strict=True):
+    for k, of_k in zip(ks, run_parallel(calls, workers), strict=True):
         found.test.update(of_k.test)
         found.val.update(of_k.val)
         if progress is not None:

@@ -26,7 +26,7 @@ def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) 
         rows: (M,) row ids.
         k: at most what is stored is taken.
     """
-    ids = space.neighbours.of(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
+    ids = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
     c, at = len(space.embeddings.classes), np.arange(len(rows))[:, None]
     votes = np.bincount((at * c + y[ids])[ids >= 0], minlength=len(rows) * c).reshape(len(rows), c)
     return votes / votes.sum(1, keepdims=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import BANK
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Compared, compare
 from attnknn.evaluation.metrics import shot_accuracy
@@ -88,7 +88,7 @@ def under_conditions(
     Args:
         conditions: by name, what makes the memory from a random generator.
         scoring: bins, resamples, confidence.
-        workers: see `parallel.in_order`.
+        workers: see `parallel.run_parallel`.
         settings: of `fit_and_compare`.
 
     Returns:
@@ -100,7 +100,7 @@ def under_conditions(
     calls = [partial(_cell, conditions[name], repeat, scoring, seed, settings) for name, repeat in asked]
     scored: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in conditions}
     tables: dict[str, Table] = {"intervals": [], "paired": [], "validation": []}
-    for (name, repeat), cell in zip(asked, in_order(calls, workers), strict=True):
+    for (name, repeat), cell in zip(asked, run_parallel(calls, workers), strict=True):
         scored[name].append(cell.scores)
         for table, rows in cell.tables.items():
             tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]

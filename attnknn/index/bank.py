@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, read_json, write_json
 from attnknn.index import faiss_index
 from attnknn.index.faiss_index import KINDS, METRICS, Index, Nearest
 from attnknn.index.rerank import settle, undecided, within
@@ -244,7 +244,7 @@ class Bank:
 
     def save(self, folder: Path) -> None:
         """Write vectors, ids and index to `folder`, in one step."""
-        with new_folder(folder) as draft:
+        with atomic_folder(folder) as draft:
             np.save(draft / "z.npy", self.z)
             np.save(draft / "ids.npy", self.ids)
             self.index.write(draft / "index.faiss")

@@ -154,7 +154,7 @@ class EmbeddingSpace:
         Raises:
             InputError: k is above the neighbours stored, or a row was never searched for.
         """
-        ids, sims = self.neighbours.of(rows, k)
+        ids, sims = self.neighbours.take(rows, k)
         e = self.embeddings
         of_rows = {"query": (e.z, rows), "keys": (e.z, ids)}
         of_rows |= {"agreement": (self.evidence.agreement, ids), "density": (self.evidence.density, ids)}

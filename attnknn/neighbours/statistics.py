@@ -30,7 +30,7 @@ def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: 
     sizes = sorted(min(size, stored) for size in sizes)
     require(bool(sizes) and sizes[0] >= 1, f"sizes: {sizes}; give at least one, of 1 or more")
     rows, y, z = embeddings.rows(BANK), np.asarray(embeddings.y), embeddings.z
-    ids, sims = neighbours.of(rows, sizes[-1])  # (N, K)
+    ids, sims = neighbours.take(rows, sizes[-1])  # (N, K)
     found = ids >= 0
     agrees = (y[ids] == y[rows][:, None]) & found
     agreement = np.zeros((len(y), len(sizes)), dtype=np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnknn.core.artifacts import BANK, Artifact, Neighbours, finite
 from attnknn.core.errors import require
-from attnknn.core.files import new_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def held_out(part: np.ndarray) -> np.ndarray:
 def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:
     """Write views by their names to folders inside `folder`, in one step; their names, also to `views.json` there."""
     names = []
-    with new_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         for name, view in views:
             view.save(draft / name)
             names.append(name)

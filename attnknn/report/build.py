@@ -14,8 +14,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from attnknn.core.files import new_folder
-from attnknn.core.parallel import in_order
+from attnknn.core.files import atomic_folder
+from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.metrics import NORMAL_FROM
 from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
@@ -150,7 +150,7 @@ def sections(
 
     Args:
         beside: runs of which only representations of images were compared; they stand in those sections alone.
-        workers: see `parallel.in_order`; the pictures take most of the time.
+        workers: see `parallel.run_parallel`; the pictures take most of the time.
     """
     level = Level(alpha, resamples)
     calls: list[Callable[[], Section]] = [
@@ -165,7 +165,7 @@ def sections(
             of = [*runs, *beside] if module in (probe, field_report) else runs
             calls.append(partial(module.section, of, *more))
     calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
-    return [section for section in in_order(calls, workers) if section.parts]
+    return [section for section in run_parallel(calls, workers) if section.parts]
 
 
 def write_report(
@@ -222,7 +222,7 @@ def write_report(
         environment=environment(),
         revision=revision,
     )
-    with new_folder(out) as draft:
+    with atomic_folder(out) as draft:
         (draft / "index.html").write_text(page + "\n", "utf-8")
         everywhere(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
         (draft / "tables").mkdir()

@@ -6,7 +6,7 @@ readable on a phone. matplotlib's object interface draws on Agg without a displa
 
 from typing import TYPE_CHECKING, Any
 
-from attnknn.core.figure import INK, SOFT, as_png, new_figure, tidy
+from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     below.set(xlabel="confidence, top class", ylabel="rows")
     below.locator_params(axis="y", nbins=3)
     for axes in (top, below):
-        tidy(axes)
+        style_axes(axes)
     return as_png(figure)
 
 
@@ -134,7 +134,7 @@ def differences(rows: "pd.DataFrame", metric: str) -> bytes:
     side = "right" if metric in HIGHER_IS_BETTER else "left"
     axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
     axes.set_xlabel(f"attention − baseline\n({side} of 0: attention better)")
-    tidy(axes)
+    style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return as_png(figure)
@@ -167,7 +167,7 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
     axes.set_ylabel(labels.get("ylabel", ""))
     axes.set_title(labels.get("title", ""), loc="left", size=10, weight="bold", color=INK)
     axes.locator_params(axis="x", integer=True)
-    tidy(axes)
+    style_axes(axes)
     if len(ends) > 1:
         name_ends(axes, ends)
     return as_png(figure)
@@ -223,7 +223,7 @@ def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
     title = f"{METRICS.get(metric, metric)}, {kind}"
     axes.set_title(title, loc="left", size=10, weight="bold", color=INK)
     figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
-    tidy(axes)
+    style_axes(axes)
     return as_png(figure)
 
 
@@ -259,7 +259,7 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
     side = "right" if metric in HIGHER_IS_BETTER else "left"
     axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
     axes.set_xlabel(f"difference ({side} of 0: better)")
-    tidy(axes)
+    style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     return as_png(figure)

@@ -21,7 +21,7 @@ from attnknn.app.model.sentences import beside, percent, sentence, what_changes
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.data.image_folder import decode
-from attnknn.data.schema import fit_schema, kinds
+from attnknn.data.schema import column_kinds, fit_schema
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.evaluation.metrics import scores
 
@@ -224,11 +224,11 @@ def test_a_split_of_a_table_is_read_by_its_schema_and_encoder(tmp_path: Path) ->
     iris_csv(tmp_path / "iris.csv")
     frame = pd.read_csv(tmp_path / "iris.csv", dtype=str)
     names = frame.pop("target")
-    schema = fit_schema(frame, kinds(frame), np.ones(150, bool))
+    schema = fit_schema(frame, column_kinds(frame), np.ones(150, bool))
     x = schema.encode(frame)
     classes, y = np.unique(names, return_inverse=True)
     part = np.resize(np.array([BANK, BANK, FIT, VAL, TEST], np.int8), 150)
-    Split(x, y, part, tuple(classes), schema.features, schema.plain()).save(tmp_path / "split")
+    Split(x, y, part, tuple(classes), schema.features, schema.to_dict()).save(tmp_path / "split")
     encoder = Encoder("mlp", (x.shape[1],), 0, [4], embed_dim=2).eval()
     encoder.save(tmp_path / "encoder")
     teach(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)[0].save(tmp_path / "model")
@@ -252,7 +252,7 @@ def test_decoded_columns_are_those_that_were_encoded(tmp_path: Path, scale: str)
     iris_csv(tmp_path / "iris.csv")
     frame = pd.read_csv(tmp_path / "iris.csv", dtype=str).drop(columns="target")
     frame.loc[5, "sepal width (cm)"] = np.nan
-    schema = fit_schema(frame, kinds(frame), np.ones(150, bool), scale)
+    schema = fit_schema(frame, column_kinds(frame), np.ones(150, bool), scale)
     again = decoded(schema, schema.encode(frame))
     assert again["kind"].isna().tolist() == frame["kind"].isna().tolist()
     assert (again["kind"].dropna() == frame["kind"].dropna()).all()

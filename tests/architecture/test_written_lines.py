@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from attnknn.app.cli import app
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.data.read_csv import read_rows
-from attnknn.data.schema import fit_schema, kinds
+from attnknn.data.schema import column_kinds, fit_schema
 from attnknn.encoder.encoder import Encoder
 from attnknn.index.bank import build
 from import_closure import BLOCK, ROOT
@@ -48,11 +48,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         images.save(folder / f"data/split/{name}/42")
         picture_encoder().save(folder / f"models/encoder/{name}/42")
     frame = read_rows(folder / "new.csv")
-    schema = fit_schema(frame, kinds(frame), np.ones(len(frame), bool))
+    schema = fit_schema(frame, column_kinds(frame), np.ones(len(frame), bool))
     x = rng.normal(size=(100, len(schema.features))).astype(np.float32)
-    Split(x, labels, part, ("no", "yes"), schema.features, schema.plain()).save(folder / "data/split/mine/42")
+    Split(x, labels, part, ("no", "yes"), schema.features, schema.to_dict()).save(folder / "data/split/mine/42")
     encoder = Encoder("mlp", (len(schema.features),), 0, [4], embed_dim=2)
-    encoder.save(folder / "models/encoder/mine/42", schema=schema.plain())
+    encoder.save(folder / "models/encoder/mine/42", schema=schema.to_dict())
     build(np.eye(4, dtype=np.float32), np.arange(4)).save(folder / "models/bank/digits/42")
     for name in ("pictures", "my-folder", "more-pictures", "more-robins", "new-pictures"):
         picture_folders(folder / name)

@@ -8,7 +8,7 @@ import pytest
 
 from attnknn.core.artifacts import Embeddings, Neighbours, Predictions, Split
 from attnknn.core.errors import InputError
-from attnknn.core.files import new_file, new_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_file, atomic_folder, read_json, write_csv, write_json
 from synthetic import blobs, embedded, pictures, searched
 
 EMBEDDINGS = embedded(blobs(60))
@@ -71,13 +71,13 @@ def test_what_does_not_fit_is_refused_by_name(artifact, changes: dict, message: 
 
 def test_a_slice_of_neighbours_by_row_id() -> None:
     rows = NEIGHBOURS.rows[[7, 2]]
-    ids, sims = NEIGHBOURS.of(rows, 3)
+    ids, sims = NEIGHBOURS.take(rows, 3)
     np.testing.assert_array_equal(ids, NEIGHBOURS.ids[[7, 2], :3])
     np.testing.assert_array_equal(sims, NEIGHBOURS.sims[[7, 2], :3])
     with pytest.raises(InputError, match="6 neighbours asked for; 5 are stored"):
-        NEIGHBOURS.of(rows, 6)
+        NEIGHBOURS.take(rows, 6)
     with pytest.raises(InputError, match="1 rows have no stored neighbours"):
-        NEIGHBOURS.of(np.array([len(EMBEDDINGS.y)]), 3)
+        NEIGHBOURS.take(np.array([len(EMBEDDINGS.y)]), 3)
 
 
 def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_write_leaves_the_earlier_artifact_and_no_draft(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "a") as draft:
+    with atomic_folder(tmp_path / "a") as draft:
         (draft / "x").write_text("old")
     write_json(tmp_path / "b.json", "old")
-    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "a") as draft:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "a") as draft:
         (draft / "x").write_text("half")
         raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "b.json") as file:
+    with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "b.json") as file:
         file.write_text("half")
         raise KeyboardInterrupt
     assert (tmp_path / "a/x").read_text() == "old"
@@ -122,7 +122,7 @@ def test_an_interrupted_write_leaves_the_earlier_artifact_and_no_draft(tmp_path:
 
 def test_a_new_folder_replaces_the_whole_old_one(tmp_path: Path) -> None:
     for name in ("old", "new"):
-        with new_folder(tmp_path / "a") as draft:
+        with atomic_folder(tmp_path / "a") as draft:
             (draft / name).write_text(name)
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["new"]
     assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from attnknn.core.errors import InputError
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 
 
 def square(x: int) -> int:
@@ -31,27 +31,27 @@ def large(at: np.ndarray, row: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_results_come_in_the_order_asked(workers: int) -> None:
-    assert list(in_order([partial(square, x) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
+    assert list(run_parallel([partial(square, x) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
 
 
 def test_nothing_asked_is_nothing_done() -> None:
     calls: list[Callable[[], int]] = []
-    assert list(in_order(calls, 1)) == []
+    assert list(run_parallel(calls, 1)) == []
 
 
 def test_every_call_is_made_in_another_process_on_one_thread() -> None:
     asked: list[Callable[[], object]] = [os.getpid, os.getpid, threads, threads]
-    first, second, *counts = in_order(asked, 2)
+    first, second, *counts = run_parallel(asked, 2)
     assert os.getpid() not in (first, second)
     assert counts == [{1}, {1}]
 
 
 def test_tensors_outlive_the_process_that_made_them() -> None:
     at = np.arange(4_000.0).reshape(4, 1_000)
-    found = list(in_order([partial(large, at, row) for row in range(4)], 2))
+    found = list(run_parallel([partial(large, at, row) for row in range(4)], 2))
     assert torch.equal(torch.stack(found), torch.from_numpy(at * 2))
 
 
 def test_what_a_call_refuses_is_refused_here() -> None:
     with pytest.raises(InputError, match="k: 0 given"):
-        list(in_order([partial(square, 2), refuse], 2))
+        list(run_parallel([partial(square, 2), refuse], 2))

@@ -12,15 +12,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
 from attnknn.core.errors import InputError
-from attnknn.data.schema import Schema, fit_schema, kinds
+from attnknn.data.schema import Schema, column_kinds, fit_schema
 
 N = 60
 
 
 def encode(frame, bank, scale="standard"):
     """What the columns become, and their names, by a schema that has been through JSON."""
-    fitted = fit_schema(frame, kinds(frame), bank, scale)
-    schema = Schema.of_plain(json.loads(json.dumps(fitted.plain())))
+    fitted = fit_schema(frame, column_kinds(frame), bank, scale)
+    schema = Schema.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert schema == fitted
     return schema.encode(frame), schema.features
 
@@ -33,14 +33,14 @@ def table(n=N, **columns):
 
 def test_a_column_is_numeric_only_where_every_value_is():
     frame = pd.DataFrame({"n": ["1", None, "2e3"], "c": ["1", "two", "3"], "b": ["True", "False", "True"]})
-    assert kinds(frame) == {"n": "number", "c": "category", "b": "category"}
+    assert column_kinds(frame) == {"n": "number", "c": "category", "b": "category"}
 
 
 def test_what_a_column_is_can_be_said():
     frame = table(zip_code=[f"{10000 + i % 7}" for i in range(N)], running=range(N))
-    assert kinds(frame)["zip_code"] == "number"
-    assert kinds(frame)["running"] == "id"
-    told = kinds(frame, numeric=["running"], categories=["zip_code"])
+    assert column_kinds(frame)["zip_code"] == "number"
+    assert column_kinds(frame)["running"] == "id"
+    told = column_kinds(frame, numeric=["running"], categories=["zip_code"])
     assert (told["running"], told["zip_code"]) == ("number", "category")
     x = fit_schema(frame, told, np.ones(N, bool))
     assert x.features[:2] == ("a", "running")
@@ -64,8 +64,8 @@ def test_what_a_column_is_can_be_said():
 )
 def test_ids_are_left_out(values):
     frame = table(key=values)
-    assert kinds(frame)["key"] == "id"
-    schema = fit_schema(frame, kinds(frame), np.ones(N, bool))
+    assert column_kinds(frame)["key"] == "id"
+    schema = fit_schema(frame, column_kinds(frame), np.ones(N, bool))
     assert schema.ids == ("key",)
     assert not any("key" in name for name in schema.features)
     schema.encode(frame.drop(columns="key"))  # nobody needs it later on
@@ -80,9 +80,9 @@ def test_ids_are_left_out(values):
     ],
 )
 def test_what_repeats_is_no_id(values):
-    assert kinds(table(key=values))["key"] != "id"
-    assert kinds(table(10, key=range(10)))["key"] == "number"  # of ten rows that may be chance
-    assert kinds(table(key=range(N))[["key"]]) == {"key": "number"}  # there is nothing else
+    assert column_kinds(table(key=values))["key"] != "id"
+    assert column_kinds(table(10, key=range(10)))["key"] == "number"  # of ten rows that may be chance
+    assert column_kinds(table(key=range(N))[["key"]]) == {"key": "number"}  # there is nothing else
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_what_repeats_is_no_id(values):
 def test_dates_are_refused_in_a_line(day):
     frame = table(signed_up=[day.format(1 + i % 9) for i in range(N)])
     with pytest.raises(InputError, match=r"^t.csv: column 'signed_up' holds dates \(such as .*name it in `drop`, or"):
-        kinds(frame)
-    assert kinds(frame, categories=["signed_up"])["signed_up"] == "category"
+        column_kinds(frame)
+    assert column_kinds(frame, categories=["signed_up"])["signed_up"] == "category"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_dates_are_refused_in_a_line(day):
 )
 def test_columns_that_cannot_be_used(frame, told, line):
     with pytest.raises(InputError) as caught:
-        kinds(frame, **told)
+        column_kinds(frame, **told)
     assert str(caught.value).startswith(line)
 
 
@@ -153,20 +153,20 @@ def test_columns_that_cannot_be_used(frame, told, line):
     [("12-34-5678", "99-14-2000"), ("2019-20", "2020-21"), ("1,2,3", "4,1,3,1"), ("01234", "90210"), ("5+", "3")],
 )
 def test_what_only_looks_like_dates_or_numbers_is_a_category(texts):
-    assert kinds(table(b=list(texts) * (N // 2)))["b"] == "category"
-    assert kinds(table(b=["01234", "90210"] * (N // 2)), numeric=["b"])["b"] == "number"
+    assert column_kinds(table(b=list(texts) * (N // 2)))["b"] == "category"
+    assert column_kinds(table(b=["01234", "90210"] * (N // 2)), numeric=["b"])["b"] == "number"
 
 
 def test_values_without_a_deviation_are_refused():
     frame = table(b=[f"{7 * i % 61}e200" for i in range(N)])
     with pytest.raises(InputError, match=r"^column 'b': values as large as 6e\+201; give them in a larger unit$"):
-        fit_schema(frame, kinds(frame), np.ones(N, bool))
+        fit_schema(frame, column_kinds(frame), np.ones(N, bool))
 
 
 def test_categories_are_texts_and_columns_are_there_once():
     """pandas makes 1 beside nothing 1.0, and true True: as categories they would be none, without a word."""
     frame = table(k=["1", None, "2"] * (N // 3), t=["true", "false"] * (N // 2))
-    schema = fit_schema(frame, kinds(frame, categories=["k"]), np.ones(N, bool))
+    schema = fit_schema(frame, column_kinds(frame, categories=["k"]), np.ones(N, bool))
     for column, values, shown in (("k", [1.0, np.nan, 2.0] * (N // 3), "1.0"), ("t", [True, False] * (N // 2), "True")):
         with pytest.raises(InputError) as caught:
             schema.encode(frame.assign(**{column: values}))
@@ -187,7 +187,7 @@ def test_categories_are_texts_and_columns_are_there_once():
 )
 def test_another_table_is_checked_against_the_schema(other, line):
     frame = table()
-    schema = fit_schema(frame, kinds(frame), np.ones(N, bool))
+    schema = fit_schema(frame, column_kinds(frame), np.ones(N, bool))
     with pytest.raises(InputError) as caught:
         schema.encode(other)
     assert str(caught.value).startswith(line)
@@ -196,7 +196,7 @@ def test_another_table_is_checked_against_the_schema(other, line):
 
 def test_a_damaged_schema_is_refused():
     with pytest.raises(InputError, match=r"schema: damaged .*dvc repro"):
-        Schema.of_plain({"numeric": [{"name": "a"}], "categories": [], "ids": []})
+        Schema.from_dict({"numeric": [{"name": "a"}], "categories": [], "ids": []})
 
 
 def test_as_scikit_learn_encodes():

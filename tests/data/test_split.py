@@ -13,7 +13,7 @@ from PIL import Image
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.data.download import download
-from attnknn.data.split import assign_parts, part_counts, prepare, repeated, subset_rows
+from attnknn.data.split import assign_parts, part_counts, prepare, prepare_repeats, subset_rows
 
 SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
 
@@ -117,16 +117,16 @@ def test_only_small_tables_are_split_anew(tmp_path):
     """A large table and images are split once: their test rows are not read by ten more splits."""
     iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
     ours = [make(iris, tmp_path, seed) for seed in range(3)]
-    anew = repeated(iris, tmp_path / "raw", range(3), 150, **SHARES)
+    anew = prepare_repeats(iris, tmp_path / "raw", range(3), 150, **SHARES)
     assert [split.part.tobytes() for split in anew.values()] == [split.part.tobytes() for split in ours]
     assert len({split.part.tobytes() for split in anew.values()}) == 3
-    assert repeated(iris, tmp_path / "raw", range(3), 149, **SHARES) == {}
-    assert repeated(iris, tmp_path / "raw", (), 150, **SHARES) == {}
+    assert prepare_repeats(iris, tmp_path / "raw", range(3), 149, **SHARES) == {}
+    assert prepare_repeats(iris, tmp_path / "raw", (), 150, **SHARES) == {}
     download(digits, tmp_path / "digits")
-    assert repeated(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
+    assert prepare_repeats(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
     official = {"kind": "csv", "train": {"path": "a.csv"}, "test": {"path": "b.csv"}, "target": "y"}
-    assert repeated(official, tmp_path / "not there", range(3), 5000, **SHARES) == {}
-    assert repeated({"kind": "image_folder"}, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    assert prepare_repeats(official, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    assert prepare_repeats({"kind": "image_folder"}, tmp_path / "not there", range(3), 5000, **SHARES) == {}
 
 
 def test_folder_and_archives_give_the_same_split(tmp_path):

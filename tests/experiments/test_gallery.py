@@ -124,7 +124,7 @@ def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, Embedding
         assert [n["class"] for n in case["neighbours"]] == [split.classes[split.y[i]] for i in rows[1:]]
         assert case["actual"] == split.classes[split.y[case["row"]]]
         assert split.part[case["row"]] == TEST
-        labels = split.y[data.neighbours.of(np.array([case["row"]]), K)[0][0]]
+        labels = split.y[data.neighbours.take(np.array([case["row"]]), K)[0][0]]
         assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
 
 

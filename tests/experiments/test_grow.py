@@ -12,7 +12,7 @@ from attnknn.neighbours.search import retrieve, with_larger_bank
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import grow as report
-from tests.data import blobs, embedded
+from synthetic import blobs, embedded
 
 K = 12
 GRIDS = {
@@ -34,14 +34,14 @@ def test_all_rows_but_the_test_rows_are_in_it(spaces):
     bank, more = spaces
     e = bank.embeddings
     rows = e.rows(TEST)
-    ids = more.neighbours.of(rows, K)[0]
+    ids = more.neighbours.take(rows, K)[0]
     known = np.flatnonzero(e.part != TEST)
     oracle = known[
         torch.cdist(torch.from_numpy(e.z[rows]), torch.from_numpy(e.z[known])).topk(K, largest=False).indices
     ]
     assert (ids == oracle).mean() > 0.99
     assert {BANK, FIT, VAL} == set(e.part[ids].ravel().tolist())
-    assert (bank.embeddings.part[bank.neighbours.of(rows, K)[0]] == BANK).all()
+    assert (bank.embeddings.part[bank.neighbours.take(rows, K)[0]] == BANK).all()
     assert (more.evidence.agreement[e.part == FIT] > 0).any()
 
 
@@ -56,7 +56,7 @@ def test_it_answers_test_rows_and_tunes_nothing(spaces):
     assert not np.array_equal(found.test.probs[0], alone.test.probs[0])
     k, prior = (found.tuned["uniform"][name] for name in ("k", "prior"))
     e = bank.embeddings
-    votes = np.eye(3)[e.y[more.neighbours.of(e.rows(TEST), K)[0][:, :k]]].mean(1)
+    votes = np.eye(3)[e.y[more.neighbours.take(e.rows(TEST), K)[0][:, :k]]].mean(1)
     shares = np.bincount(e.y[e.part != TEST]) / (e.part != TEST).sum()
     np.testing.assert_allclose(found.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
 

@@ -73,7 +73,7 @@ def test_votes_are_counted_without_the_row_itself() -> None:
     given, rows = wrong(space, 0.4), space.embeddings.rows(BANK)
     votes = label_votes(space, given, rows, 7)
     for row, found in zip(rows, votes, strict=True):
-        ids = space.neighbours.of(np.array([row]), 7)[0][0]
+        ids = space.neighbours.take(np.array([row]), 7)[0][0]
         assert row not in ids
         np.testing.assert_allclose(found, np.bincount(given[ids], minlength=2) / 7)
     np.testing.assert_array_equal(label_votes(space, given, rows, 1000), label_votes(space, given, rows, 40))
@@ -86,7 +86,7 @@ def test_a_tie_keeps_the_label_and_a_class_without_votes_its_rows() -> None:
     given[bank[0]] = 1  # outvoted everywhere, and the last of its class
     assert clean_labels(space, given, 20)[bank[0]] == 1
     given[bank[:2]] = 1
-    ids = space.neighbours.of(bank, 2)[0]
+    ids = space.neighbours.take(bank, 2)[0]
     tied = bank[(given[ids] != given[ids[:, :1]]).any(1)]
     np.testing.assert_array_equal(clean_labels(space, given, 2)[tied], given[tied])
 
@@ -96,7 +96,7 @@ def test_k_is_that_of_most_given_val_labels() -> None:
     space = clusters()
     given = np.array(space.embeddings.y)
     val = space.embeddings.rows(VAL)
-    nearest = np.unique(space.neighbours.of(val, 1)[0])
+    nearest = np.unique(space.neighbours.take(val, 1)[0])
     given[nearest[::3]] = 1 - given[nearest[::3]]
     assert choose_k(space, given, (1, 9)) == 9
     assert choose_k(space, np.array(space.embeddings.y), (1, 5, 40)) == 40

@@ -42,7 +42,7 @@ def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
     z[rows] += amount * rng.normal(size=(len(rows), z.shape[1])).astype(np.float32)
     z[rows] /= np.linalg.norm(z[rows], axis=1, keepdims=True)
     again = retrieved(replace(e, z=z), 20)
-    ids, sims = again.neighbours.of(rows, 20)
+    ids, sims = again.neighbours.take(rows, 20)
     logits = e.logits[rows] + np.float32(amount) * rng.normal(size=(len(rows), 3)).astype(np.float32)
     return View(rows, z[rows], ids, sims, "l2", logits)
 

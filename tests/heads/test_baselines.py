@@ -20,7 +20,7 @@ KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.
 def val():
     data = embedded(blobs(240, noise=1.5))
     rows = data.rows(VAL)
-    ids, sims = searched(data).of(rows, 20)
+    ids, sims = searched(data).take(rows, 20)
     return sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
 
 
@@ -62,7 +62,7 @@ def test_fault_8_the_historic_temperature_is_near_uniform_and_tuning_beats_it() 
     """τ = 1 on squared distances of unit vectors hardly tells a neighbour from another; the tuned one does."""
     data = embedded(blobs(150, dim=3, noise=0.7))
     rows = data.rows(VAL)
-    ids, sims = searched(data, 64).of(rows, 64)
+    ids, sims = searched(data, 64).take(rows, 64)
     val = sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
     untuned = np.exp(sims) / np.exp(sims).sum(1, keepdims=True)
     assert untuned.max() < 5 / 64

@@ -77,7 +77,7 @@ def test_a_view_that_changes_nothing_finds_what_the_search_found(k_max: int) -> 
     encoder, embeddings, bank = encoded(split)
     rows = held_out(split.part)
     view = see(encoder, split.x[rows], rows, bank, k_max)
-    ids, sims = search(bank, embeddings, k_max).of(rows, min(k_max, len(bank.ids) - 1))
+    ids, sims = search(bank, embeddings, k_max).take(rows, min(k_max, len(bank.ids) - 1))
     assert np.array_equal(view.ids, ids)
     assert np.array_equal(view.sims, sims)
     assert np.array_equal(view.logits, embeddings.logits[rows])

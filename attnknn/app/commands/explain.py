@@ -13,7 +13,7 @@ from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_pipe, l
 from attnknn.app.commands.shown import show
 from attnknn.app.model.sentences import beside, percent, sentence, what_changes
 from attnknn.core.errors import require
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 
 if TYPE_CHECKING:
     from attnknn.app.model.examples import Examples
@@ -45,7 +45,7 @@ def explain(
         from attnknn.app.model.explain_plot import explained
 
         png = explained(known, names, asked, answers, changes)
-        with new_file(output) as draft:
+        with atomic_file(output) as draft:
             draft.write_bytes(png)
     if as_json:
         for i, (name, answer, change) in enumerate(zip(names, answers, changes, strict=True)):

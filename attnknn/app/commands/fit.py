@@ -83,8 +83,8 @@ def _scores(about: dict[str, Any]) -> str:
 
 def _check_output(output: Path, force: bool) -> None:
     """Before any work: nothing is lost, and nothing of another kind is ever replaced."""
-    from attnknn.classifier.persistence import check_free
+    from attnknn.classifier.persistence import check_destination
 
-    check_free(output)
+    check_destination(output)
     there = (output / "model.json").is_file()
     require(force or not there, f"{output}: a model is there already; name another folder, or add --force")

@@ -13,7 +13,7 @@ import typer
 from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_pipe, load
 from attnknn.app.commands.shown import with_progress
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ def told_rows(
 ) -> list[Row]:
     """A row for each answer; JSON lines hold lists and objects, the others columns."""
     classes, top = model.classifier.classes_.tolist(), probs.argmax(1)
-    sets = None if alpha is None else model.classifier.sets_of(probs, alpha)
+    sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha)
     rows: list[Row] = []
     for i, name in enumerate(names):
         row: Row = {"input": name, "label": classes[top[i]], "confidence": round(float(probs[i, top[i]]), 6)}
@@ -120,7 +120,7 @@ def _written(output: Path | None, kind: str) -> Iterator[Callable[[list[Row]], N
         with writer(sys.stdout.buffer) as write:
             yield write
         return
-    with new_file(output) as draft, draft.open("wb") as file, writer(file) as write:
+    with atomic_file(output) as draft, draft.open("wb") as file, writer(file) as write:
         yield write
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.model import Model
 from attnknn.app.model.sentences import beside, percent, what_changes
-from attnknn.core.figure import INK, SOFT, as_png, new_figure, tidy
+from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
@@ -113,4 +113,4 @@ def _bars(band: "SubFigure", answer: dict[str, Any]) -> None:
     axes.set_yticks(at, [f"{of['label']}  #{of['id']}" for of in neighbours])
     axes.invert_yaxis()
     axes.set_xlabel("weight, %")
-    tidy(axes)
+    style_axes(axes)

@@ -46,7 +46,7 @@ def teach(
         encoder: folder of an `Encoder`.
         layout: of CSV files: keyword arguments of `tables.row_chunks`.
         drop: columns to leave out.
-        kinds_given: columns that are `numeric` or `categories`, whatever they look like; see `table_schema.kinds`.
+        kinds_given: columns that are `numeric` or `categories`, whatever they look like; see `schema.column_kinds`.
         test: share of the rows that are kept out, of each class; a split, and a folder test/, say themselves.
         seed: draws these rows, and is the classifier's.
         params: of `AttnKNNClassifier`.
@@ -147,13 +147,13 @@ def _of_table(
     seed: int,
 ) -> tuple[Rows, Batch, np.ndarray, np.ndarray]:
     from attnknn.data.read_csv import read_csv
-    from attnknn.data.schema import fit_schema, kinds
+    from attnknn.data.schema import column_kinds, fit_schema
 
     require(target is not None, f"{path}: which column is to be predicted? name it with --target")
     frame, found = read_csv(path, str(target), drop=drop, **layout)
     labels = found.to_numpy(str)
     part = kept_out(labels, test, seed)
-    schema = fit_schema(frame, kinds(frame, **given), ~part)
+    schema = fit_schema(frame, column_kinds(frame, **given), ~part)
     return Rows(schema, layout), Batch(list(frame.index), frame), labels, part
 
 
@@ -221,7 +221,7 @@ def _of_split(
         given = Pictures(encoder, bool(about.get("bf16", False)))
         examples = given.examples(Batch([], np.asarray(split.x)))
     else:
-        schema = Schema.of_plain(split.schema)
+        schema = Schema.from_dict(split.schema)
         given = Rows(schema, layout, encoder)
         examples = Examples(table=decoded(schema, np.asarray(split.x)))
     test, taught = part == TEST, (part != TEST) & (part != BANK)

@@ -144,7 +144,7 @@ class Rows:
 
     def plain(self) -> dict[str, Any]:
         """What JSON keeps."""
-        return {"schema": self.schema.plain(), "layout": self.layout}
+        return {"schema": self.schema.to_dict(), "layout": self.layout}
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def load_input(folder: Path) -> Input:
         if about["kind"] == Rows.kind:
             from attnknn.data.schema import Schema
 
-            return Rows(Schema.of_plain(about["schema"]), about["layout"], encoder)
+            return Rows(Schema.from_dict(about["schema"]), about["layout"], encoder)
         require(about["kind"] == Pictures.kind and encoder is not None, f"{folder}: no input that this version knows")
         return Pictures(encoder, about["bf16"])
     except (KeyError, TypeError) as error:

@@ -14,7 +14,7 @@ import numpy as np
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
 from attnknn.classifier.estimator import AttnKNNClassifier
-from attnknn.classifier.persistence import unswapped
+from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.errors import require
 from attnknn.index.bank import LARGEST
@@ -72,7 +72,7 @@ class Model:
         Raises:
             InputError: there is none, or it is damaged.
         """
-        return unswapped(folder, lambda: cls._read(folder))
+        return read_consistently(folder, lambda: cls._read(folder))
 
     @classmethod
     def _read(cls, folder: Path) -> Self:
@@ -150,7 +150,7 @@ class Model:
         """
         memory = self.classifier.memory_
         named = [row if 0 <= row < memory.next_id else -1 for row in ids]  # numpy has no larger ones than int64
-        at = memory.at(np.array(named, dtype=np.int64)).tolist()
+        at = memory.positions(np.array(named, dtype=np.int64)).tolist()
         missing = [str(row) for row, place in zip(ids, at, strict=True) if place < 0]
         require(not missing, f"id {', '.join(missing[:10])}: not in the memory")
         return at
@@ -188,7 +188,7 @@ class Model:
             alpha: of the prediction sets.
         """
         c = self.classifier
-        sets = c.sets_of(found.probabilities, alpha)
+        sets = c.sets_from_proba(found.probabilities, alpha)
         plain = c.classes_.tolist()
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         out = []

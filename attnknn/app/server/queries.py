@@ -77,7 +77,7 @@ def named(name: str, model: Model, asked: Asked) -> Query:
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
     if kind == "memory":
         memory = model.classifier.memory_
-        at = int(memory.at(np.array([number]))[0])
+        at = int(memory.positions(np.array([number]))[0])
         if at < 0:
             raise Refusal(404, f"row {rest[:20]} is not in the memory, which holds {len(memory)} rows; name another")
         label = str(model.classifier.classes_[memory.y[at]])

@@ -31,7 +31,7 @@ class Looks:
     def of_memory(self, row: int, whole: bool = False) -> dict[str, Any]:
         """A row of the memory; of a long vector the first numbers, or the whole, to be asked again."""
         memory = self._model.classifier.memory_
-        at = int(memory.at(np.array([row]))[0])
+        at = int(memory.positions(np.array([row]))[0])
         shown = self._shown(self._model.examples, at, f"memory/{row}")
         if self._numbers:
             shown["vector"] = self._vector(memory.bank.z[np.flatnonzero(memory.bank.ids == row)[0]], None, whole)

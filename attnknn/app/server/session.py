@@ -215,7 +215,7 @@ class Explorer:
     def _cases_taken(self) -> list[int]:
         """Test cases that are in the memory now."""
         return sorted(
-            {case for row, case in self._taken.items() if self._model.classifier.memory_.at(np.array(row)) >= 0}
+            {case for row, case in self._taken.items() if self._model.classifier.memory_.positions(np.array(row)) >= 0}
         )
 
     def cases(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import Predictions, Split
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.evaluate import together
 from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests
@@ -41,14 +41,14 @@ def compare(
 
     Args:
         latents, encoder, places: of `representation`; share, least, patch.
-        workers: see `parallel.in_order`.
+        workers: see `parallel.run_parallel`.
         reading: of `readouts.read_off`.
     """
     asked = [(mode, name) for mode in MODES for name in (PIXELS, *variants, ENCODER)]
     makers = [partial(representation, split, latents, name, mode, encoder, **places, seed=seed) for mode, name in asked]
     calls = [partial(_one, make, split, seed=seed, **reading) for make in makers]
     made = []
-    for (mode, name), found in zip(asked, in_order(calls, workers), strict=True):
+    for (mode, name), found in zip(asked, run_parallel(calls, workers), strict=True):
         made.append(dataclasses.replace(found, methods=tuple(f"{mode}:{name}:{of}" for of in found.methods)))
     return together(*made)
 

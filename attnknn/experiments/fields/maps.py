@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import TEST, Split
-from attnknn.core.parallel import in_order
+from attnknn.core.parallel import run_parallel
 from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.fields.representations import ENCODER, PIXELS, representation, standardised
@@ -30,7 +30,7 @@ def maps(
 
     Args:
         known: of `representations.representation`.
-        workers: see `parallel.in_order`.
+        workers: see `parallel.run_parallel`.
     """
     test = split.rows(TEST)
     some = test[stratified(np.asarray(split.y[test]), rows)]
@@ -43,7 +43,7 @@ def maps(
         return tsne(standardised(vectors[0], np.asarray(split.part))[some], perplexity, seed)
 
     actual = [split.classes[y] for y in split.y[some]]
-    made = zip(names, in_order([partial(place, name) for name in names], workers), strict=True)
+    made = zip(names, run_parallel([partial(place, name) for name in names], workers), strict=True)
     return [
         {"representation": name, "x": round(float(x), 3), "y": round(float(y), 3), "actual": of}
         for name, plane in made

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor, nn
 
-from attnknn.core.device import compiled
+from attnknn.core.device import compile_network
 from attnknn.core.errors import require
 from attnknn.experiments.fields.contexts import draw_points, points_of, shown
 from attnknn.experiments.fields.encoding import as_values, reconstruct
@@ -87,7 +87,7 @@ def train_field(
     movers = [AdamW([{"params": rest}], betas=(0.9, 0.99)), StackedMuon(matrices, lr=muon)]
     peaks, nothing = (lr, muon), nn.Module()
     history = (load_state(resume, mark, field, nothing, movers, {}) if resume else None) or []
-    encode = compiled(field.encode, device) if compile else field.encode  # type: ignore[arg-type]
+    encode = compile_network(field.encode, device) if compile else field.encode  # type: ignore[arg-type]
     data, batch = torch.from_numpy(x).to(device), min(batch_size, len(x))
     steps = max(1, len(x) // batch)
     at_val = draw_points(sampler, len(x_val), pixels, points, Generator().manual_seed(seed))

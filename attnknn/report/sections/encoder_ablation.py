@@ -63,7 +63,7 @@ def picture(found: pd.DataFrame, metric: str) -> bytes:
     figure.suptitle(title, x=0.01, ha="left", size=10, weight="bold", color=pictures.INK)
     side = "right" if metric in pictures.HIGHER_IS_BETTER else "left"
     axes.set_xlabel(f"{side} of 0: configured is better\n(red: attention, blue: distance)", loc="right")
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return pictures.as_png(figure)

@@ -8,7 +8,16 @@ import pandas as pd
 from attnknn.report.claims import NAMES
 from attnknn.report.differences import OUT_OF_REACH, judged, over_runs
 from attnknn.report.gains import Level
-from attnknn.report.plots import HIGHER_IS_BETTER, INK, METRICS, as_png, method_colour, method_name, new_figure, tidy
+from attnknn.report.plots import (
+    HIGHER_IS_BETTER,
+    INK,
+    METRICS,
+    as_png,
+    method_colour,
+    method_name,
+    new_figure,
+    style_axes,
+)
 from attnknn.report.results import OF_SEEDS, Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import digits_for, fixed, p_value
@@ -138,7 +147,7 @@ def picture(found: pd.DataFrame) -> bytes:
         axes.locator_params(axis="x", nbins=3)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.6g}".replace("-", "−"))
         axes.margins(x=0.12)
-        tidy(axes)
+        style_axes(axes)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0, labelsize=7.5)
         axes.tick_params(axis="x", labelsize=7)

@@ -61,7 +61,7 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
     figure.suptitle(
         f"Confusion, % of each class{some}", x=0.02, ha="left", size=9, weight="bold", color=plots.method_colour(method)
     )
-    plots.tidy(axes)
+    plots.style_axes(axes)
     axes.tick_params(labelsize=7, length=0)
     axes.spines[:].set_visible(False)
     return plots.as_png(figure)

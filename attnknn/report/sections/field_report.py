@@ -100,7 +100,7 @@ def training_picture(training: pd.DataFrame) -> bytes:
     axes.set(xlabel="epoch", ylabel="PSNR on val images, dB\n(sparse: of what was not shown)")
     axes.set_title("Reconstruction in training", loc="left", size=10, weight="bold", color=pictures.INK)
     axes.locator_params(axis="x", integer=True)
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     pictures.name_ends(axes, named)
     return pictures.as_png(figure)
 

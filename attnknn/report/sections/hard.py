@@ -132,7 +132,7 @@ def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
         axes.set_title(f"{subset} rows", loc="left", size=8.5, color=plots.INK)
         axes.set_ylim(len(methods) - 0.5, -0.5)
         axes.locator_params(axis="x", nbins=3)
-        plots.tidy(axes)
+        plots.style_axes(axes)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0, labelsize=7)
         axes.grid(axis="y", color="#eeeeee", lw=0.6)
@@ -169,7 +169,7 @@ def moves_picture(moves: Moves, other: Moves, metric: str) -> bytes:
     side = "right" if metric in plots.HIGHER_IS_BETTER else "left"
     axes.set_title(f"{plots.METRICS[metric]}: weighted − not", loc="left", size=10, weight="bold", color=plots.INK)
     axes.set_xlabel(f"difference ({side} of 0: weight is better)")
-    plots.tidy(axes)
+    plots.style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return plots.as_png(figure)
@@ -193,7 +193,7 @@ def classes_picture(shares: pd.DataFrame) -> bytes:
     axes.set_xlim(0, max(1.0, 1.15 * found["share"].max()))
     axes.set_title("Where hard queries come from", loc="left", size=10, weight="bold", color=plots.INK)
     axes.set_xlabel("hard test rows of the class (%)")
-    plots.tidy(axes)
+    plots.style_axes(axes)
     axes.tick_params(axis="y", length=0)
     return plots.as_png(figure)
 

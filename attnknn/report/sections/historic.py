@@ -10,7 +10,7 @@ from attnknn.report import historic
 from attnknn.report.conclusions import Conclusion, conclusions
 from attnknn.report.gains import Finding, Level
 from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS, Number
-from attnknn.report.plots import INK, METRICS, as_png, method_colour, method_name, new_figure, tidy
+from attnknn.report.plots import INK, METRICS, as_png, method_colour, method_name, new_figure, style_axes
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import by_dataset, fixed
@@ -204,7 +204,7 @@ def _curve(table: str, numbers: Sequence[Number], here: Scores, metric: str, fir
         axes.invert_xaxis()
     axes.set_xticks(ats, [f"{at:g}" for at in ats])
     axes.minorticks_off()
-    tidy(axes)
+    style_axes(axes)
     low, high = axes.get_ylim()
     step, floor = 0.08 * (high - low), float("-inf")
     for value, name, colour, at in sorted(ends):

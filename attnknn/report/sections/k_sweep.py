@@ -15,7 +15,7 @@ from attnknn.report.plots import (
     method_colour,
     method_name,
     new_figure,
-    tidy,
+    style_axes,
 )
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
@@ -225,7 +225,7 @@ def picture(swept: pd.DataFrame) -> bytes:
         title = f"{METRICS[metric]}, {'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better"
         axes.set_title(title, loc="left", size=9.5, weight="bold", color=INK, pad=12 if metric == DRAWN[0] else 6)
         axes.margins(y=0.08)
-        tidy(axes)
+        style_axes(axes)
     panels[-1].set_xscale("log")
     shown = [k for i, k in enumerate(ks) if i in (0, len(ks) - 1) or (k / ks[i - 1] > 1.3 and ks[-1] / k > 1.35)]
     panels[-1].set_xticks(shown, [str(k) for k in shown])

@@ -66,7 +66,7 @@ def cleaning_picture(runs: Sequence[Run]) -> bytes:
     axes.set_ylim(0, None)
     axes.set_xlabel("share of labels made wrong")
     axes.set_title("Wrong labels in the bank, cleaned", loc="left", size=10, weight="bold", color=pictures.INK)
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     pictures.name_ends(axes, ends)
     return pictures.as_png(figure)
 

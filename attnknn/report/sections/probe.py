@@ -151,7 +151,7 @@ def picture(scores: pd.DataFrame, mode: str) -> bytes:
     title = f"Accuracy, {MODES[mode]}"
     figure.suptitle(title, x=0.01, ha="left", size=10, weight="bold", color=pictures.INK)
     figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1, columnspacing=1)
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.spines["left"].set_visible(False)
     return pictures.as_png(figure)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from attnknn.report.claims import holm
 from attnknn.report.differences import over_runs
-from attnknn.report.plots import INK, as_png, method_colour, method_name, new_figure, tidy
+from attnknn.report.plots import INK, as_png, method_colour, method_name, new_figure, style_axes
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, fixed, method_cell, p_value
@@ -143,7 +143,7 @@ def speed_picture(times: Measured) -> bytes:
         axes.set_ylim(len(INDEXES) - 0.5, -0.5)
         axes.set_title(use, loc="left", size=8.5, color=INK)
         axes.set_xscale("log")
-        tidy(axes)
+        style_axes(axes)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
     left, right = panels[-1].get_xlim()
@@ -174,7 +174,7 @@ def lost_picture(judged: Measured) -> bytes:
     axes.set_xlabel("accuracy − that by exact search")
     axes.set_title("Accuracy lost", loc="left", size=10, weight="bold", color=INK)
     figure.legend(loc="outside lower left", ncols=3, fontsize=7, frameon=False, handlelength=0.8, columnspacing=0.8)
-    tidy(axes)
+    style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return as_png(figure)

@@ -179,7 +179,7 @@ def risk_picture(curves: pd.DataFrame) -> bytes:
     axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
     axes.set_title("Risk against coverage", loc="left", size=10, weight="bold", color=plots.INK)
     figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
-    plots.tidy(axes)
+    plots.style_axes(axes)
     return plots.as_png(figure)
 
 
@@ -213,7 +213,7 @@ def sets_picture(sets: pd.DataFrame, alpha: float) -> bytes:
     right.set_xlim(0, 1.4 * at["size"].max())
     right.set_xlabel("classes in it\n(mean)")
     for axes in (left, right):
-        plots.tidy(axes)
+        plots.style_axes(axes)
         axes.tick_params(axis="y", length=0, labelsize=7.5)
         axes.set_axisbelow(True)
     left.spines["left"].set_visible(False)

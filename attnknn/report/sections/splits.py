@@ -63,7 +63,7 @@ def picture(scores: pd.DataFrame, metric: str) -> bytes:
     axes.locator_params(axis="x", nbins=3)
     title = f"{pictures.METRICS[metric]}: mean ± sd over splits"
     figure.suptitle(title, x=0.01, ha="left", size=10, weight="bold", color=pictures.INK)
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return pictures.as_png(figure)

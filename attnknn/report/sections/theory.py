@@ -8,7 +8,7 @@ import pandas as pd
 
 from attnknn.report.claims import FEWEST_ERRORS
 from attnknn.report.gains import FITS, RATE, rate_verdict
-from attnknn.report.plots import INK, as_png, method_colour, method_name, new_figure, tidy
+from attnknn.report.plots import INK, as_png, method_colour, method_name, new_figure, style_axes
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section, Table
 from attnknn.report.tables import by_dataset, fixed
@@ -194,7 +194,7 @@ def picture(found: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame) -> 
     below.set_title("Attention: error by entropy", loc="left", size=9.5, weight="bold", color=INK)
     below.set_ylim(bottom=0)
     for one in axes:
-        tidy(one)
+        style_axes(one)
     return as_png(figure)
 
 

@@ -43,7 +43,7 @@ def against(rows: pd.DataFrame, x: str, lines: dict[Line, str], labels: dict[str
     axes.set_title(labels["title"], loc="left", size=10, weight="bold", color=pictures.INK)
     axes.set_xlabel(labels["xlabel"])
     figure.legend(loc="outside lower left", ncols=1, fontsize=7.5, frameon=False, handlelength=2.6)
-    pictures.tidy(axes)
+    pictures.style_axes(axes)
     return pictures.as_png(figure)
 
 

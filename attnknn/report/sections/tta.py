@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnknn.report.differences import OUT_OF_REACH, judged, over_runs
 from attnknn.report.gains import Level
-from attnknn.report.plots import INK, METHODS, METRICS, as_png, method_colour, method_name, new_figure, tidy
+from attnknn.report.plots import INK, METHODS, METRICS, as_png, method_colour, method_name, new_figure, style_axes
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import digits_for, fixed, method_cell, p_value
@@ -107,7 +107,7 @@ def _curves(rows: pd.DataFrame) -> bytes:
             ends.append((float(line["value"].iloc[-1]), method, colour))
         axes.set_title(METRICS[metric], loc="left", size=10, weight="bold", color=INK)
         axes.set_xticks(sorted(rows["views"].unique()))
-        tidy(axes)
+        style_axes(axes)
     panels[-1].set_xlabel("views averaged")
     figure.legend(
         *panels[0].get_legend_handles_labels(),
@@ -141,7 +141,7 @@ def _gains(rows: pd.DataFrame, views: int) -> bytes:
         axes.set_ylim(len(methods) - 0.5, -0.5)
         axes.locator_params(axis="x", nbins=2)
         axes.xaxis.set_major_formatter("{x:g}")
-        tidy(axes)
+        style_axes(axes)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0, labelsize=7.5)
     panels[0].set_yticks(range(len(methods)), [method_name(m).replace(" + ", "\n+ ") for m in methods])
