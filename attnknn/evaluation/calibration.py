@@ -14,9 +14,8 @@ import numpy as np
 from scipy.special import log_softmax
 
 from attnknn.core.errors import require
+from attnknn.evaluation.method import KINDS, PRIOR
 
-KINDS = ("temperature", "vector", "isotonic", "dirichlet")
-PRIOR = "prior"  # not calibration but correction: for memories with rare classes
 UNCHANGED = {"unchanged": 1.0}
 _TINY = float(np.finfo(np.float32).tiny)  # 1.2e-38, so that every probability has a logarithm
 _ETAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)

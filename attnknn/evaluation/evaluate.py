@@ -10,6 +10,7 @@ from scipy.special import softmax
 from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import calibrate
+from attnknn.evaluation.method import Method
 from attnknn.evaluation.metrics import oracle
 from attnknn.evaluation.paired_tests import FOLDS
 from attnknn.heads.attention import Distance, Head, Uniform
@@ -83,7 +84,7 @@ def calibrated(
     ridges: Sequence[float],
     calibrations: Sequence[str],
 ) -> tuple[Predictions, Predictions, dict[str, Tuned]]:
-    """Every method as it is and with each calibration, as `<method>_<calibration>`, fitted on fit rows.
+    """Every method as it is and with each calibration, fitted on fit rows.
 
     Returns:
         Predictions of the test rows and of the val rows, and what was fitted.
@@ -94,8 +95,8 @@ def calibrated(
     for name, (fit, val, test) in probs.items():
         for kind in calibrations:
             made = calibrate(kind, fit, y_fit, val, y_val, test, ridges, spaces[0].shares.numpy())
-            on_val[f"{name}_{kind}"], on_test[f"{name}_{kind}"] = made.val, made.test
-            tuned[f"{name}_{kind}"] = made.settings
+            method = str(Method(name, kind))
+            on_val[method], on_test[method], tuned[method] = made.val, made.test, made.settings
 
     def predictions(
         of: Sequence[EmbeddingSpace], part: int, y: np.ndarray, found: dict[str, np.ndarray]

@@ -1,6 +1,7 @@
 """From predictions to what is reported: scores, intervals, paired tests and reliability, as plain tables."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
+from attnknn.evaluation.method import Method
 
 Table = list[dict[str, Any]]
 Pair = tuple[str, str]
@@ -55,10 +57,10 @@ def pairs(methods: Sequence[str]) -> list[Pair]:
     with the same one, so that the head's own gain is seen apart from calibration's.
     """
     found = [("attention", name) for name in methods if name != "attention"]
-    for name in methods:
-        base, _, kind = name.partition("_")
-        if base == "attention" and kind:
-            found += [(name, other) for other in (f"distance_{kind}", f"uniform_{kind}") if other in methods]
+    for method in map(Method.parse, methods):
+        if method.base == "attention" and method.calibration:
+            others = [str(replace(method, base=base)) for base in ("distance", "uniform")]
+            found += [(str(method), other) for other in others if other in methods]
     return found
 
 
@@ -152,19 +154,19 @@ def side_by_side(of: Mapping[str, Predictions], methods: Sequence[str], scoring:
         require(same and first.classes == other.classes, "predictions: of other rows or classes; run `dvc repro`")
     names = [name for name in methods if all(name in made.methods for made in of.values())]
     probs = np.concatenate([made.probs[[made.methods.index(name) for name in names]] for made in of.values()])
-    keys = tuple(f"{source}/{name}" for source in of for name in names)
+    keys = tuple(f"{source}:{name}" for source in of for name in names)
     stacked = Predictions(first.rows, first.y, probs, keys, first.classes)
     main, *rest = of
-    against = [(f"{main}/{name}", f"{source}/{name}") for source in rest for name in names]
+    against = [(f"{main}:{name}", f"{source}:{name}") for source in rest for name in names]
     intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, wanted=TESTED)
     moved = {(row["baseline"], row["metric"]): row for row in paired}
     table: Table = []
     for row in intervals:
-        source, _, name = row["method"].rpartition("/")
+        method = Method.parse(row["method"])
         test = moved.get((row["method"], row["metric"]), {})
         score = (row[key] for key in ("metric", "value", "low", "high"))
         differs = (test.get(key) for key in ("difference", "low", "high", "errors", "p", "test"))
-        table.append(dict(zip(BESIDE, (source, name, *score, *differs), strict=True)))
+        table.append(dict(zip(BESIDE, (method.variant, method.name, *score, *differs), strict=True)))
     return table
 
 

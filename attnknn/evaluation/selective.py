@@ -11,6 +11,7 @@ import numpy as np
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
+from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import BASE, Table
 
 OURS = "attention"
@@ -120,7 +121,7 @@ def strongest(test: Predictions, val: Predictions) -> dict[str, str]:
     """
     found: dict[str, tuple[float, str]] = {}
     for name, probs in zip(val.methods, val.probs, strict=True):
-        base = name.partition("_")[0]
+        base = Method.parse(name).base
         if name in test.methods and base in BASE:
             # A calibration that changes nothing but the last bits is a tie, and the first form is the bare one.
             nll = round(metrics.scores(probs, val.y)["nll"], 6)

@@ -7,6 +7,7 @@ readable on a phone. matplotlib's object interface draws on Agg without a displa
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
+from attnknn.evaluation.method import Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,24 +63,20 @@ METRICS = {
 HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy"}
 
 
-def _parted(method: str) -> tuple[str, str]:
-    """(base, calibration) of a method with a calibration added; ("", "") of any other."""
-    base, _, kind = method.rpartition("_")
-    return (base, kind) if base in METHODS and kind in CALIBRATIONS else ("", "")
-
-
 def method_name(method: str) -> str:
     """The name of a method that people read; an unknown one keeps its own."""
     if method in METHODS:
         return METHODS[method][0]
-    base, kind = _parted(method)
-    return f"{METHODS[base][0]} + {CALIBRATIONS[kind]}" if base else method.replace("_", " ")
+    parts = Method.parse(method)
+    if parts.base in METHODS and parts.calibration in CALIBRATIONS:
+        return f"{METHODS[parts.base][0]} + {CALIBRATIONS[parts.calibration]}"
+    return method.replace("_", " ")
 
 
 def method_colour(method: str) -> str:
     """The colour of a method in every picture; a calibration keeps that of what it is added to."""
-    base = method if method in METHODS else _parted(method)[0]
-    return METHODS[base][1] if base else "#444444"
+    base = method if method in METHODS else Method.parse(method).base
+    return METHODS[base][1] if base in METHODS else "#444444"
 
 
 def reliability(bins: "pd.DataFrame", method: str) -> bytes:
