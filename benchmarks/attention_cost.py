@@ -13,7 +13,7 @@ from attnknn.core.artifacts import TEST
 from attnknn.experiments.ablation import HISTORIC, NOTHING
 from attnknn.heads.attention import Attention, Distance, Head
 from attnknn.heads.classify import classify
-from attnknn.heads.tabr import Retrieval
+from attnknn.heads.tabr import TabR
 from benchmarks.compared import Row, compared, in_rounds, one_by_one
 from benchmarks.made_up import CLASSES, retrieved
 
@@ -38,7 +38,7 @@ def heads(dim: int, k: int) -> dict[str, Head]:
         "attention + self-attention": attention(**{**default, "self_attention": True}),
         "attention + l2 projection": attention(**{**default, "similarity": "l2"}),
         "the historic form, 4 heads of dot": attention(**{**NOTHING, **HISTORIC}),
-        "retrieval": Retrieval(dim, CLASSES, 0.1, 0.01).eval(),
+        "retrieval": TabR(dim, CLASSES, 0.1, 0.01).eval(),
     }
 
 

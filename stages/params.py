@@ -127,7 +127,7 @@ def _fit_together(dataset: str, params: Params) -> None:
     """Refuse a head that learns of one embedding space where a cross-fit makes several; see `learned.learns_space`."""
     parts = params.train_attention.parts
     moved = parts.prototypes and parts.move_prototypes
-    of_one_space = params.train_attention.kind == "retrieval" or parts.similarity != "bank" or moved
+    of_one_space = params.train_attention.kind == "tabr" or parts.similarity != "bank" or moved
     require(
         not (params.crossfit.folds and of_one_space),
         f"{PARAMS}: {dataset}: crossfit.folds: {params.crossfit.folds} embeds rows in several spaces, and "

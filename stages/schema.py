@@ -193,7 +193,7 @@ class Parts(Block):
     similarity: Literal["bank", "l2", "dot"]
     heads: Count
     temperature_bounds: list[Positive]
-    evidence: list[Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]]
+    features: list[Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]]
     hidden: Count
     self_attention: bool
     label_bias: bool
@@ -213,17 +213,17 @@ class Parts(Block):
             raise ValueError(
                 f"temperature_bounds: {self.temperature_bounds}; give [low, high] with low < 1 < high, or []"
             )
-        if self.self_attention and not self.evidence:
-            raise ValueError("self_attention: true needs evidence to attend to; name some, or set it false")
+        if self.self_attention and not self.features:
+            raise ValueError("self_attention: true needs features to attend to; name some, or set it false")
         if self.move_prototypes and not self.prototypes:
             raise ValueError("move_prototypes: true needs prototypes: true; set it, or this false")
-        if len(set(self.evidence)) < len(self.evidence):
-            raise ValueError(f"evidence: {self.evidence} names one twice")
+        if len(set(self.features)) < len(self.features):
+            raise ValueError(f"features: {self.features} names one twice")
         return self
 
 
 class TrainAttention(Block):
-    kind: Literal["attention", "retrieval"]
+    kind: Literal["attention", "tabr"]
     epochs: Count
     batch_size: Count
     lr: Positive
@@ -564,7 +564,11 @@ class Params(Block):
         lists = {key: getattr(self, key) for key in ("datasets", "seeds")}
         lists |= {"noise.rates": self.noise.rates, "imbalance.ratios": self.imbalance.ratios}
         lists |= {"noise.train_rates": self.noise.train_rates, "imbalance.train_ratios": self.imbalance.train_ratios}
-        lists |= {"evidence.sizes": self.evidence.sizes, "k_sweep.ks": self.k_sweep.ks, "ensemble.ks": self.ensemble.ks}
+        lists |= {
+            "evidence.sizes": self.evidence.sizes,
+            "k_sweep.ks": self.k_sweep.ks,
+            "ensemble.ks": self.ensemble.ks,
+        }
         some = {"noise.train_seeds": self.noise.train_seeds, "imbalance.train_seeds": self.imbalance.train_seeds}
         some |= {"encoder_ablation.seeds": self.encoder_ablation.seeds}
         for key, values in (lists | some).items():

@@ -43,7 +43,7 @@ from attnknn.neighbours.space import EmbeddingSpace, classes_of
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
 PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
-EVIDENCE = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
+FEATURES = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
 _FITTED = ("n_features_in_", "n_iter_", "_unit", "_usual_weight", "_doubt")  # plain values that `save` keeps
 
 
@@ -241,7 +241,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = 1
         if self.weights == "attention":
             queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
-            parts = {"evidence": EVIDENCE, "prototypes": bool(self.prototypes), "learned_prior": self.prior is None}
+            parts = {"features": FEATURES, "prototypes": bool(self.prototypes), "learned_prior": self.prior is None}
             self.head_, history = fit_head(
                 spaces,
                 k_train=k,

@@ -16,7 +16,7 @@ from attnknn.classifier.memory import Memory
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_folder, write_json
 from attnknn.heads.attention import Distance, Uniform
-from attnknn.heads.registry import LearnedHead, make_head
+from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
 
 FORMAT = 1
@@ -43,11 +43,8 @@ def unpacked_head(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> AnyH
     kind = about.pop("kind")
     if kind in _BASELINES:
         return _BASELINES[kind](**about)
-    names = ("n_sizes", "unit", "dim", "n_classes", "temperature", "prior", "metric")
-    given = {name: about.pop(name) for name in names}
-    head = make_head(kind, about, **given)
-    head.load_state_dict({name: torch.from_numpy(np.array(of)) for name, of in arrays.items()})
-    return head.double().eval()
+    weights = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    return restored_head(config, weights).double()
 
 
 class Parts(NamedTuple):

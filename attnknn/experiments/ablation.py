@@ -12,7 +12,7 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
-from attnknn.heads.attention import EVIDENCE
+from attnknn.heads.attention import FEATURES
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
@@ -26,7 +26,7 @@ NOTHING: Parts = {
     "similarity": "bank",
     "heads": 1,
     "temperature_bounds": [],
-    "evidence": [],
+    "features": [],
     "self_attention": False,
     "label_bias": False,
     "prototypes": False,
@@ -62,28 +62,28 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     """
     whole = {**NOTHING, **full}
     nothing = {**whole, **NOTHING}  # of the same size
-    named = list(whole["evidence"])
+    named = list(whole["features"])
     made: dict[tuple[str, str], Parts] = {("full", "full"): whole}
 
     def changed(group: str, name: str, base: Parts, **changes: Any) -> None:
         made[group, name] = {**base, **changes}
 
-    for part in EVIDENCE:
+    for part in FEATURES:
         if part in named:
             rest = [name for name in named if name != part]
-            changed("without", part, whole, evidence=rest, self_attention=whole["self_attention"] and bool(rest))
+            changed("without", part, whole, features=rest, self_attention=whole["self_attention"] and bool(rest))
         else:
-            changed("with", part, whole, evidence=[*named, part])
-        changed("alone", part, nothing, evidence=[part])
+            changed("with", part, whole, features=[*named, part])
+        changed("alone", part, nothing, features=[part])
     if named:
-        changed("without", "all evidence", whole, evidence=[], self_attention=False)
-    all_evidence = named or list(EVIDENCE)
-    changed("alone", "all evidence", nothing, evidence=all_evidence)
+        changed("without", "all evidence", whole, features=[], self_attention=False)
+    all_features = named or list(FEATURES)
+    changed("alone", "all evidence", nothing, features=all_features)
     changed(
         "without" if whole["self_attention"] else "with",
         "self_attention",
         whole,
-        evidence=all_evidence,
+        features=all_features,
         self_attention=not whole["self_attention"],
     )
     for part in _SWITCHES:
@@ -153,7 +153,7 @@ def ablate(
     for name, (key, off, on) in OBJECTIVES.items():
         there = fitting[key] != off
         asked["without" if there else "with", name] = {**settings, key: off if there else on}
-    asked["reference", "retrieval"] = reading = {**settings, "kind": "retrieval"}
+    asked["reference", "retrieval"] = reading = {**settings, "kind": "tabr"}
     for name, part in READING.items():
         asked["retrieval", f"retrieval without {name}"] = {**reading, "parts": {**full, part: False}}
     how = "without" if full["dropout"] else "with"

@@ -153,7 +153,7 @@ def with_noise(
     """
     first = of[0].embeddings
     bank, y = first.rows(BANK), np.array(first.y)
-    scores = first.z[bank] @ of[0].evidence.prototypes.T if kind == "instance" else None
+    scores = first.z[bank] @ of[0].statistics.prototypes.T if kind == "instance" else None
     y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, scores, rng)
     return relabelled(of, y)
 
@@ -165,7 +165,7 @@ def relabelled(of: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpa
         e = one.embeddings
         noisy = dataclasses.replace(e, y=np.where(e.part == BANK, y, e.y))
         made.append(
-            EmbeddingSpace(noisy, one.neighbours, neighbour_statistics(noisy, one.neighbours, one.evidence.sizes))
+            EmbeddingSpace(noisy, one.neighbours, neighbour_statistics(noisy, one.neighbours, one.statistics.sizes))
         )
     return made
 
@@ -199,8 +199,8 @@ def with_imbalance(
         logits = None if e.logits is None else e.logits[rows]
         left = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
         stored = one.neighbours.ids.shape[1]
-        k = stored if most is None else min(stored, max(most, *one.evidence.sizes))
-        made.append(retrieve(left, k, one.evidence.sizes, one.neighbours.metric, device))
+        k = stored if most is None else min(stored, max(most, *one.statistics.sizes))
+        made.append(retrieve(left, k, one.statistics.sizes, one.neighbours.metric, device))
     return made
 
 

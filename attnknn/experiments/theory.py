@@ -15,7 +15,7 @@ from attnknn.evaluation.paired_tests import Table, intervals_and_tests
 from attnknn.experiments.ensemble import weight_entropy
 from attnknn.experiments.k_sweep import KNN, at, parted, root
 from attnknn.heads.registry import LearnedHead
-from attnknn.heads.tabr import Retrieval
+from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import EmbeddingSpace
 
 COLUMNS = ("quantity", "item", "value", "low", "high")
@@ -153,7 +153,7 @@ def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
 
 def temperatures(head: LearnedHead) -> Table:
     """τ of each attention head at the start and as learned, in the units of the similarities."""
-    learned = head.log_temperature.exp()[None] if isinstance(head, Retrieval) else head.temperatures()
+    learned = head.log_temperature.exp()[None] if isinstance(head, TabR) else head.temperatures()
     return [
         {"quantity": quantity, "item": f"head {h}", "value": float(value), "low": None, "high": None}
         for h, tau in enumerate(learned.detach().cpu())

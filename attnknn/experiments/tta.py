@@ -53,7 +53,7 @@ def as_view(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
         require(view.logits is not None, "view: no logits beside embeddings that have some; run `dvc repro`")
         logits = np.array(e.logits)
         logits[view.rows] = view.logits
-    return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.evidence)
+    return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.statistics)
 
 
 def answer_views(

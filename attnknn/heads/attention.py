@@ -23,7 +23,7 @@ Answer = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, wei
 # The one signature. Its `needs`, out of `neighbourhood.NEEDS`, name what is to be gathered for it.
 Head = Callable[[NeighbourBatch], Answer]
 
-EVIDENCE = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
+FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
 COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
 
@@ -73,7 +73,7 @@ class Attention(nn.Module):
 
     Each part of the bias is a switch, and 0 at the start:
 
-    * evidence: a small network (`hidden` units) of what is known of each neighbour: `distance` (sim/u), `gap` (to the
+    * features: a small network (`hidden` units) of what is known of each neighbour: `distance` (sim/u), `gap` (to the
       nearest), `rank`, `label_share` (log share of its label among the K), `agreement` and `density` of its own
       neighbourhood in the bank, `class_prior` (log share of its class in the bank).
     * self_attention: that network's units first attend to those of the other neighbours, by a residual.
@@ -89,14 +89,14 @@ class Attention(nn.Module):
     dimensions a head (the form of Vaswani et al. 2017).
 
     Args:
-        dim, n_classes, n_sizes: D, C and the number of evidence sizes.
+        dim, n_classes, n_sizes: D, C and the number of neighbourhood sizes.
         temperature: τ at the start, in the units of the similarities.
         prior: ε at the start.
         metric: that of the bank the sims come from.
-        unit: u, the size of a usual difference among similarities (`tuning.spread`), so that weights have none.
+        sim_scale: u, the size of a usual difference among similarities (`tuning.spread`), so that weights have none.
         similarity, heads: see above; several heads need `dot`.
         temperature_bounds: lowest and highest τₕ as multiples of the start, low < 1 < high; empty for none.
-        evidence: names out of `EVIDENCE`; empty for none.
+        features: names out of `FEATURES`; empty for none.
         learned_prior: whether logit ε and slope, the null neighbours' mass, are learned.
         neighbours: False takes their votes away, so that the null neighbours answer alone.
         dropout: chance in training that a neighbour is left out of the softmax.
@@ -114,11 +114,11 @@ class Attention(nn.Module):
         temperature: float,
         prior: float,
         metric: str = "l2",
-        unit: float = 1.0,
+        sim_scale: float = 1.0,
         similarity: str = "bank",
         heads: int = 1,
         temperature_bounds: Sequence[float] = (),
-        evidence: Sequence[str] = (),
+        features: Sequence[str] = (),
         hidden: int = 32,
         self_attention: bool = False,
         label_bias: bool = False,
@@ -131,20 +131,20 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        self.config |= {"temperature_bounds": list(temperature_bounds), "evidence": list(evidence)}
-        unknown = set(evidence) - set(EVIDENCE)
+        self.config |= {"temperature_bounds": list(temperature_bounds), "features": list(features)}
+        unknown = set(features) - set(FEATURES)
         if unknown:
-            raise InputError(f"evidence: {', '.join(sorted(unknown))} unknown; allowed are {', '.join(EVIDENCE)}")
+            raise InputError(f"features: {', '.join(sorted(unknown))} unknown; allowed are {', '.join(FEATURES)}")
         if similarity not in SIMILARITIES:
             raise InputError(f"similarity: {similarity} unknown; allowed are {', '.join(SIMILARITIES)}")
         if heads > 1 and similarity != "dot":
             raise InputError(f"heads: {heads} need similarity dot, not {similarity}")
-        if self_attention and not evidence:
-            raise InputError("self_attention: needs evidence to attend to; name some, or switch it off")
-        self.metric, self.unit, self.similarity, self.evidence = metric, unit, similarity, tuple(evidence)
+        if self_attention and not features:
+            raise InputError("self_attention: needs features to attend to; name some, or switch it off")
+        self.metric, self.sim_scale, self.similarity, self.features = metric, sim_scale, similarity, tuple(features)
         compares = similarity != "bank"
         asked = {"query": compares or prototypes, "keys": compares}
-        asked |= {name: name in evidence for name in ("agreement", "density")}
+        asked |= {name: name in features for name in ("agreement", "density")}
         self.needs = tuple(name for name, whether in asked.items() if whether)
         self.neighbours = neighbours
         self.dropout = dropout
@@ -154,7 +154,7 @@ class Attention(nn.Module):
         if self.bounds:
             share = -self.bounds[0] / (self.bounds[1] - self.bounds[0])
             at = math.log(share) - math.log1p(-share)
-        self.heat = nn.Parameter(torch.full((heads,), at))
+        self.log_temperature_offset = nn.Parameter(torch.full((heads,), at))
         self.null_bias = nn.Parameter(torch.tensor(math.log(prior) - math.log1p(-prior)), requires_grad=learned_prior)
         self.null_slope = nn.Parameter(torch.tensor(0.0), requires_grad=learned_prior)
         if similarity == "l2":
@@ -163,11 +163,11 @@ class Attention(nn.Module):
             size = max(1, dim // heads)
             self.query_projection = nn.Parameter(torch.randn(heads, size, dim) / math.sqrt(dim))
             self.key_projection = nn.Parameter(torch.zeros(heads, size, dim))
-        if evidence:
-            self.spread_out = nn.Linear(len(evidence) + ("agreement" in evidence) * (n_sizes - 1), hidden)
-            self.draw_in = nn.Linear(hidden, 1)
-            nn.init.zeros_(self.draw_in.weight)
-            nn.init.zeros_(self.draw_in.bias)
+        if features:
+            self.fc1 = nn.Linear(len(features) + ("agreement" in features) * (n_sizes - 1), hidden)
+            self.fc2 = nn.Linear(hidden, 1)
+            nn.init.zeros_(self.fc2.weight)
+            nn.init.zeros_(self.fc2.bias)
         if self_attention:
             self.attend = nn.Linear(hidden, 3 * hidden)
             self.residual = nn.Parameter(torch.zeros(hidden))
@@ -182,14 +182,16 @@ class Attention(nn.Module):
     def temperatures(self) -> Float[Tensor, " H"]:
         """τₕ, in the units of the similarities."""
         if not self.bounds:
-            return (self.start + self.heat).exp()
+            return (self.start + self.log_temperature_offset).exp()
         low, high = self.bounds
-        return (self.start + low + (high - low) * self.heat.sigmoid()).exp()
+        return (self.start + low + (high - low) * self.log_temperature_offset.sigmoid()).exp()
 
     def prepared(self, n: NeighbourBatch) -> NeighbourBatch:
         """The same with what the head reads of it and never learns, worked out once for many calls."""
         log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()
-        return replace(n, log_share=log_share, features=self.features(n, log_share) if self.evidence else None)
+        return replace(
+            n, log_share=log_share, features=self.neighbour_features(n, log_share) if self.features else None
+        )
 
     def similarities(self, n: NeighbourBatch) -> Float[Tensor, "B H K"]:
         """Similarity of the query to each neighbour, per head, before the temperature.
@@ -212,11 +214,11 @@ class Attention(nn.Module):
         difference = query[:, None] - keys  # (B, K, D)
         return -(difference + difference @ self.delta.T).square().sum(2)[:, None]
 
-    def features(self, n: NeighbourBatch, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
-        """What the evidence network sees of each neighbour; 0 where it is missing."""
+    def neighbour_features(self, n: NeighbourBatch, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
+        """What the feature network sees of each neighbour; 0 where it is missing."""
         there = torch.isfinite(n.sims)
         nearest = n.sims.amax(1, keepdim=True)
-        sims = torch.where(there, n.sims, nearest) / self.unit  # (B, K)
+        sims = torch.where(there, n.sims, nearest) / self.sim_scale  # (B, K)
         log_prior = n.shares.log() - n.shares.log().mean()
 
         def rank() -> Float[Tensor, "B K"]:
@@ -225,26 +227,26 @@ class Attention(nn.Module):
 
         known = {
             "distance": lambda: sims,
-            "gap": lambda: sims - nearest / self.unit,
+            "gap": lambda: sims - nearest / self.sim_scale,
             "rank": rank,
             "label_share": lambda: log_share,
             "agreement": lambda: n.given("agreement"),
-            "density": lambda: n.given("density") / self.unit,
+            "density": lambda: n.given("density") / self.sim_scale,
             "class_prior": lambda: log_prior[n.labels.clamp(min=0)],
         }
-        parts = [known[name]() for name in self.evidence]
+        parts = [known[name]() for name in self.features]
         parts = [part if part.ndim == 3 else part[:, :, None] for part in parts]
         return torch.cat(parts, 2).masked_fill(~there[:, :, None], 0)
 
-    def evidence_bias(self, n: NeighbourBatch) -> Float[Tensor, "B K"]:
-        """The evidence network's output, with attention among the neighbours where that is switched on."""
-        units = nn.functional.gelu(self.spread_out(n.features))  # (B, K, hidden)
+    def feature_bias(self, n: NeighbourBatch) -> Float[Tensor, "B K"]:
+        """The feature network's output, with attention among the neighbours where that is switched on."""
+        units = nn.functional.gelu(self.fc1(n.features))  # (B, K, hidden)
         if self.has_self_attention:
             q, k, v = self.attend(units).chunk(3, 2)
             there = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
             mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=there)
             units = units + self.residual * mixed
-        return self.draw_in(units).squeeze(2)
+        return self.fc2(units).squeeze(2)
 
     def scores(self, n: NeighbourBatch) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""
@@ -267,15 +269,15 @@ class Attention(nn.Module):
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             assert self.prototype_bias is not None, "made with the gain"
             by_class = by_class + COSINE * self.prototype_gain * (n.given("query") @ prototypes.T) + self.prototype_bias
-        nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.unit  # (B, 1)
+        nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)
         if self.label_scale is not None:
             bias = bias + self.label_scale[labels] * n.log_share
         if self.correction is not None:
             bias = bias - self.correction * n.shares.log()[labels]
-        if self.evidence:
-            bias = bias + self.evidence_bias(n)
+        if self.features:
+            bias = bias + self.feature_bias(n)
         if not self.neighbours:
             missing = torch.ones_like(missing)
         return (scores + bias[:, None]).masked_fill(missing, -torch.inf), null

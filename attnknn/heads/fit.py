@@ -57,7 +57,7 @@ def fit_head(
             of the folds of a cross-fit, if any.
         kind, parts: what the head is made of, see `learned.make_head`.
         hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 weighs all queries alike.
-        weight_decay: of the projections, the prototypes' moves and the evidence network's matrices.
+        weight_decay: of the projections, the prototypes' moves and the feature network's matrices.
         patience: epochs without a lower validation NLL before it stops.
         temperatures, priors: grids for the start, see `tuning.tune_distance`.
 
@@ -131,11 +131,11 @@ def fit_head(
             parts,
             dim=spaces[0].embeddings.z.shape[1],
             n_classes=len(spaces[0].embeddings.classes),
-            n_sizes=len(spaces[0].evidence.sizes),
+            n_sizes=len(spaces[0].statistics.sizes),
             temperature=start["temperature"],
             prior=start["prior"],
             metric=spaces[0].neighbours.metric,
-            unit=spread(sims),
+            sim_scale=spread(sims),
         ).to(device)
         if isinstance(head, Attention) and "keys" not in head.needs:
             on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))

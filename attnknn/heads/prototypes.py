@@ -15,7 +15,7 @@ from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
 def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, np.ndarray]:
     """q·P_c and log share_c, both (M, C), of the rows of a part; each space has its own prototypes and shares."""
     found = pooled(spaces, part)
-    x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.evidence.prototypes.T for s, rows in found]
+    x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.statistics.prototypes.T for s, rows in found]
     shares = [np.broadcast_to(s.shares.double().log().numpy(), of.shape) for (s, _), of in zip(found, x, strict=True)]
     return np.concatenate(x), np.concatenate(shares)
 
@@ -55,7 +55,7 @@ def fit_prototypes(spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], de
     best = min((fitted(ridge) for ridge in ridges), key=val_nll)
     main = spaces[0]
     head = Attention(
-        main.embeddings.z.shape[1], x.shape[1], len(main.evidence.sizes), 1.0, 0.5, prototypes=True, neighbours=False
+        main.embeddings.z.shape[1], x.shape[1], len(main.statistics.sizes), 1.0, 0.5, prototypes=True, neighbours=False
     )
     assert head.prototype_gain is not None, "one of its parts"
     assert head.prototype_bias is not None, "made with the gain"

@@ -10,7 +10,7 @@ from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import vote
 
 
-class Retrieval(nn.Module):
+class TabR(nn.Module):
     """What the neighbours carry is added to the query, and a small network answers; it starts as distance weighting.
 
         sᵢ = −‖W(q − kᵢ)‖²/τ,   w = softmax(s)

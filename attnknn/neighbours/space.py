@@ -15,7 +15,7 @@ from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares
 
-_PARTS = ("embeddings", "neighbours", "evidence")
+_PARTS = ("embeddings", "neighbours", "statistics")
 NEEDS = ("query", "keys", "agreement", "density")  # what is gathered only for heads that ask for it
 
 
@@ -78,14 +78,14 @@ class NeighbourBatch:
 
 @dataclass(frozen=True)
 class EmbeddingSpace:
-    """Embeddings with the stored neighbours of their rows and the evidence about their bank.
+    """Embeddings with the stored neighbours of their rows and the statistics of their bank.
 
     `log_weight` (N,) is the logarithm of each row's own weight, None where all weigh the same; it is not saved.
     """
 
     embeddings: Embeddings
     neighbours: Neighbours
-    evidence: NeighbourStatistics
+    statistics: NeighbourStatistics
     log_weight: np.ndarray | None = None
 
     def save(self, folder: Path) -> None:
@@ -94,15 +94,15 @@ class EmbeddingSpace:
             getattr(self, name).save(folder / name)
 
     @classmethod
-    def load(cls, embeddings: Path, neighbours: Path, evidence: Path) -> "EmbeddingSpace":
+    def load(cls, embeddings: Path, neighbours: Path, statistics: Path) -> "EmbeddingSpace":
         """Open the three artifacts.
 
         Raises:
             InputError: one is missing, damaged, or does not fit the others.
         """
-        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(evidence)
+        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(statistics)
         fits = len(e.z) == len(about.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
-        require(fits, f"{evidence}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
+        require(fits, f"{statistics}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
         return cls(e, n, about)
 
     @classmethod
@@ -143,7 +143,7 @@ class EmbeddingSpace:
     @cached_property
     def prototypes(self) -> Float[Tensor, "C D"]:
         """Mean embedding of each class in the bank."""
-        return torch.from_numpy(np.array(self.evidence.prototypes))
+        return torch.from_numpy(np.array(self.statistics.prototypes))
 
     def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> NeighbourBatch:
         """The k stored neighbours of the given query rows.
@@ -157,7 +157,7 @@ class EmbeddingSpace:
         ids, sims = self.neighbours.take(rows, k)
         e = self.embeddings
         of_rows = {"query": (e.z, rows), "keys": (e.z, ids)}
-        of_rows |= {"agreement": (self.evidence.agreement, ids), "density": (self.evidence.density, ids)}
+        of_rows |= {"agreement": (self.statistics.agreement, ids), "density": (self.statistics.density, ids)}
         gathered = {name: torch.from_numpy(np.asarray(of_rows[name][0][of_rows[name][1]])) for name in needs}
         labels = np.where(ids >= 0, e.y[ids], -1)
         if self.log_weight is not None:

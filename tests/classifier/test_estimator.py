@@ -120,8 +120,8 @@ def test_no_query_of_fit_is_in_the_memory_it_asks_and_no_evidence_knows_it() -> 
         flipped[queries] = (y[queries] + 1) % 3
         other = Memory.build(z, flipped, np.ones(150), 3)
         (again,) = held_out_spaces(other, z, 3, 10, [part])
-        np.testing.assert_array_equal(again.evidence.agreement, space.evidence.agreement)
-        np.testing.assert_array_equal(again.evidence.prototypes, space.evidence.prototypes)
+        np.testing.assert_array_equal(again.statistics.agreement, space.statistics.agreement)
+        np.testing.assert_array_equal(again.statistics.prototypes, space.statistics.prototypes)
 
 
 def test_neighbours_without_the_rows_held_out_are_those_of_a_memory_without_them() -> None:

@@ -12,7 +12,7 @@ from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, scores
 from attnknn.experiments import ablation
 from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, READING, ablate, variants
-from attnknn.heads.attention import EVIDENCE, Attention, Distance
+from attnknn.heads.attention import FEATURES, Attention, Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
 from attnknn.neighbours.search import retrieve
@@ -23,7 +23,7 @@ DEFAULT: dict[str, Any] = {
     "similarity": "bank",
     "heads": 1,
     "temperature_bounds": [],
-    "evidence": list(EVIDENCE),
+    "features": list(FEATURES),
     "hidden": 8,
     "self_attention": False,
     "label_bias": False,
@@ -42,10 +42,10 @@ EVERYTHING = {
     "label_bias": True,
     "class_correction": True,
 }
-SOME = {**DEFAULT, "evidence": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
+SOME = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
 HEADS = {"default": DEFAULT, "everything": EVERYTHING, "some": SOME, "nothing": dict(NOTHING)}
 # What cannot stand without the other goes with it.
-TOGETHER = {"heads": "similarity", "self_attention": "evidence"}
+TOGETHER = {"heads": "similarity", "self_attention": "features"}
 
 
 def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
@@ -63,8 +63,8 @@ def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any])
         for follower, leader in TOGETHER.items():
             if leader in changed:
                 changed.discard(follower)
-        if name == "self_attention" and not full["evidence"]:
-            changed = different(parts, made["full", "full"]) - {"evidence"}
+        if name == "self_attention" and not full["features"]:
+            changed = different(parts, made["full", "full"]) - {"features"}
         assert len(changed) == 1, (group, name, changed)
 
 
@@ -75,12 +75,12 @@ def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict
         group = "without" if full[part] else "with"
         assert made[group, part][part] is not full[part]
         assert ("with" if full[part] else "without", part) not in made
-    for part in EVIDENCE:
-        if part in full["evidence"]:
-            assert set(made["without", part]["evidence"]) == set(full["evidence"]) - {part}
+    for part in FEATURES:
+        if part in full["features"]:
+            assert set(made["without", part]["features"]) == set(full["features"]) - {part}
         else:
-            assert set(made["with", part]["evidence"]) == {*full["evidence"], part}
-    assert (("without", "all evidence") in made) == bool(full["evidence"])
+            assert set(made["with", part]["features"]) == {*full["features"], part}
+    assert (("without", "all evidence") in made) == bool(full["features"])
     assert (("without", "dropout") in made) == bool(full["dropout"])
     taken = [name for group, name in made if group == "without"]
     assert (full["similarity"] in taken) == (full["similarity"] != "bank")
@@ -92,11 +92,11 @@ def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
     switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
-    assert set(alone) == {*EVIDENCE, "all evidence", *switches, "l2", "dot"}, "self-attention needs evidence"
+    assert set(alone) == {*FEATURES, "all evidence", *switches, "l2", "dot"}, "self-attention needs evidence"
     for name, parts in alone.items():
         assert len(different(parts, nothing)) == 1, name
-    for name in EVIDENCE:
-        assert alone[name]["evidence"] == [name]
+    for name in FEATURES:
+        assert alone[name]["features"] == [name]
 
 
 def test_no_two_variants_of_the_default_are_the_same_head() -> None:
@@ -115,11 +115,11 @@ def test_attention_accepts_all_and_starts_each_as_distance_weighting(full: dict[
 
 
 def test_the_configured_head_is_not_changed() -> None:
-    full = {**EVERYTHING, "evidence": list(EVIDENCE)}
+    full = {**EVERYTHING, "features": list(FEATURES)}
     for parts in variants(full).values():
-        parts["evidence"] = []
-    assert full["evidence"] == list(EVIDENCE)
-    assert NOTHING["evidence"] == []
+        parts["features"] = []
+    assert full["features"] == list(FEATURES)
+    assert NOTHING["features"] == []
 
 
 def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures() -> None:
@@ -130,7 +130,7 @@ def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures()
 
 FITTING: dict[str, Any] = {
     "kind": "attention",
-    "parts": {**DEFAULT, "evidence": ["gap", "agreement"]},
+    "parts": {**DEFAULT, "features": ["gap", "agreement"]},
     "epochs": 2,
     "batch_size": 64,
     "lr": 0.01,
@@ -274,9 +274,9 @@ def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention
         return fit_head(on, **{**settings, "epochs": 0})
 
     monkeypatch.setattr(ablation, "fit_head", seen)
-    run(spaces, 1, kind="retrieval")
+    run(spaces, 1, kind="tabr")
     readers = 1 + len(READING) + 1  # whole, without each part, and with dropout
-    assert used.count("retrieval") == readers
+    assert used.count("tabr") == readers
     assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + readers + 1, "and without folds"
 
 

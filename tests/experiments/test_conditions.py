@@ -55,7 +55,7 @@ def test_retrieve_takes_no_more_than_the_other_rows_of_the_bank() -> None:
     data = embedded(blobs(60))
     found = retrieve(data, 64, (5, 40))
     assert found.neighbours.ids.shape == (60, 29)
-    assert found.evidence.sizes == (5, 29)
+    assert found.statistics.sizes == (5, 29)
     assert not (found.neighbours.ids == np.arange(60)[:, None]).any()
     assert retrieve(data, 4, (3,), metric="ip").neighbours.metric == "ip"
 
@@ -92,9 +92,9 @@ def test_neighbours_carry_the_wrong_labels_and_so_does_their_evidence(spaces: li
         counts = np.bincount(one.embeddings.y[one.embeddings.rows(BANK)])
         np.testing.assert_allclose(near.shares, counts / counts.sum(), rtol=1e-6)
         again = neighbour_statistics(one.embeddings, one.neighbours, SIZES)
-        np.testing.assert_array_equal(one.evidence.agreement, again.agreement)
-        np.testing.assert_array_equal(one.evidence.prototypes, again.prototypes)
-    clean, noisy = spaces[0].evidence, with_noise(spaces, 0.6, rng())[0].evidence
+        np.testing.assert_array_equal(one.statistics.agreement, again.agreement)
+        np.testing.assert_array_equal(one.statistics.prototypes, again.prototypes)
+    clean, noisy = spaces[0].statistics, with_noise(spaces, 0.6, rng())[0].statistics
     bank = spaces[0].embeddings.rows(BANK)
     assert noisy.agreement[bank].mean() < clean.agreement[bank].mean() - 0.1
     np.testing.assert_array_equal(noisy.density, clean.density)
@@ -165,7 +165,7 @@ def test_fewer_rows_left_than_k(spaces: list[EmbeddingSpace]) -> None:
         size = len(one.embeddings.rows(BANK))
         assert size - 1 < 40
         assert one.neighbours.ids.shape[1] == size - 1
-        assert one.evidence.sizes == (5, size - 1)
+        assert one.statistics.sizes == (5, size - 1)
         assert (one.neighbours.ids >= 0).all()
 
 
@@ -175,7 +175,7 @@ def test_a_class_that_vanishes_from_a_fold(spaces: list[EmbeddingSpace]) -> None
     counts = np.stack([np.bincount(one.embeddings.y[one.embeddings.rows(BANK)], minlength=3) for one in made])
     assert counts[:, 2].tolist().count(0) == 1
     bare = made[int(counts[:, 2].argmin())]
-    assert not bare.evidence.prototypes[2].any()
+    assert not bare.statistics.prototypes[2].any()
     total = counts[counts[:, 2].argmin()].sum() + 0.5
     assert float(bare.shares[2]) == pytest.approx(0.5 / total)
     near = bare.around(of_queries(bare.embeddings), 5)
@@ -189,8 +189,8 @@ def test_all_of_a_class_relabelled(spaces: list[EmbeddingSpace]) -> None:
     two = dataclasses.replace(main.embeddings, y=main.embeddings.y % 2, classes=("a", "b"), logits=None)
     before = retrieve(two, 20, SIZES)
     after = with_noise([before], 1.0, rng())[0]
-    np.testing.assert_array_equal(after.evidence.agreement, before.evidence.agreement)
-    np.testing.assert_array_equal(after.evidence.prototypes, before.evidence.prototypes[::-1])
+    np.testing.assert_array_equal(after.statistics.agreement, before.statistics.agreement)
+    np.testing.assert_array_equal(after.statistics.prototypes, before.statistics.prototypes[::-1])
     np.testing.assert_array_equal(after.embeddings.y[two.rows(TEST)], two.y[two.rows(TEST)])
 
 
@@ -211,7 +211,7 @@ def test_every_kind_of_noise_hits_so_many_bank_rows_and_no_query(spaces: list[Em
 def test_instance_noise_gives_bank_rows_the_class_whose_prototype_is_next_and_hits_those_near_it(
     spaces: list[EmbeddingSpace],
 ) -> None:
-    e, prototypes = spaces[0].embeddings, spaces[0].evidence.prototypes
+    e, prototypes = spaces[0].embeddings, spaces[0].statistics.prototypes
     bank = e.rows(BANK)
     cosines = e.z[bank] @ prototypes.T
     own = cosines[np.arange(len(bank)), e.y[bank]]
@@ -235,7 +235,7 @@ def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[Emb
 def test_fewer_neighbours_are_those_nearest(spaces: list[EmbeddingSpace]) -> None:
     """As many as are asked for or as the evidence needs, whichever is more; the same ones either way."""
     whole, some = (with_imbalance(spaces, 0.25, rng(), most=most)[0] for most in (None, 1))
-    k = max(spaces[0].evidence.sizes)
+    k = max(spaces[0].statistics.sizes)
     assert some.neighbours.ids.shape[1] == k < whole.neighbours.ids.shape[1]
     np.testing.assert_array_equal(some.neighbours.ids, whole.neighbours.ids[:, :k])
-    np.testing.assert_array_equal(some.evidence.agreement, whole.evidence.agreement)
+    np.testing.assert_array_equal(some.statistics.agreement, whole.statistics.agreement)

@@ -47,8 +47,8 @@ def data() -> EmbeddingSpace:
 def head(seed: int = 0) -> Attention:
     """An attention head whose weights are not those of distance weighting."""
     torch.manual_seed(seed)
-    made = Attention(7, 3, 2, 0.5, 0.05, evidence=("gap", "rank", "agreement"), hidden=5)
-    torch.nn.init.normal_(made.draw_in.weight)
+    made = Attention(7, 3, 2, 0.5, 0.05, features=("gap", "rank", "agreement"), hidden=5)
+    torch.nn.init.normal_(made.fc2.weight)
     return made.eval()
 
 

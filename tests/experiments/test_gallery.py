@@ -44,10 +44,10 @@ def learned(data: EmbeddingSpace) -> Attention:
     """An attention head with prototypes and evidence, whose null neighbours have weight of their own."""
     torch.manual_seed(0)
     head = Attention(
-        data.embeddings.z.shape[1], 3, 2, temperature=0.3, prior=0.1, evidence=["distance", "agreement"], hidden=4
+        data.embeddings.z.shape[1], 3, 2, temperature=0.3, prior=0.1, features=["distance", "agreement"], hidden=4
     )
     with torch.no_grad():
-        head.draw_in.weight.normal_()
+        head.fc2.weight.normal_()
     return head.eval()
 
 

@@ -42,7 +42,7 @@ def test_all_rows_but_the_test_rows_are_in_it(spaces):
     assert (ids == oracle).mean() > 0.99
     assert {BANK, FIT, VAL} == set(e.part[ids].ravel().tolist())
     assert (bank.embeddings.part[bank.neighbours.take(rows, K)[0]] == BANK).all()
-    assert (more.evidence.agreement[e.part == FIT] > 0).any()
+    assert (more.statistics.agreement[e.part == FIT] > 0).any()
 
 
 def test_it_answers_test_rows_and_tunes_nothing(spaces):

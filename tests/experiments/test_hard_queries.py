@@ -30,7 +30,7 @@ LEVEL = Level(0.01, 2000)
 GRIDS = {"temperatures": [0.05, 0.2, 1.0, 4.0], "priors": [0.01, 0.1, 0.3]}
 FITTING = {
     "kind": "attention",
-    "parts": {"evidence": ["distance", "agreement"], "hidden": 4},
+    "parts": {"features": ["distance", "agreement"], "hidden": 4},
     "epochs": 2,
     "batch_size": 32,
     "lr": 0.01,

@@ -23,7 +23,7 @@ from synthetic import blobs, embedded, relabelled, retrieved
 
 FITTING: dict[str, Any] = {
     "kind": "attention",
-    "parts": {"evidence": ["gap", "agreement"], "prototypes": True},
+    "parts": {"features": ["gap", "agreement"], "prototypes": True},
     "epochs": 2,
     "batch_size": 64,
     "lr": 0.02,

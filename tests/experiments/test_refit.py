@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "k_eval": 15,
     "fitting": {
         "kind": "attention",
-        "parts": {"evidence": ["gap", "agreement"], "prototypes": True},
+        "parts": {"features": ["gap", "agreement"], "prototypes": True},
         "epochs": 4,
         "batch_size": 64,
         "lr": 0.02,

@@ -29,7 +29,7 @@ from attnknn.experiments.theory import (
 )
 from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
-from attnknn.heads.tabr import Retrieval
+from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.results import Run
 from attnknn.report.sections.theory import (
@@ -207,12 +207,12 @@ def test_missing_neighbours_break_no_order(space: EmbeddingSpace) -> None:
 def test_temperatures_of_every_head_and_kind() -> None:
     head = Attention(7, 3, 2, 0.5, 0.05, similarity="dot", heads=2)
     with torch.no_grad():
-        head.heat[1] = np.log(3)
+        head.log_temperature_offset[1] = np.log(3)
     found = {key: row["value"] for key, row in of(temperatures(head)).items()}
     expected = {("temperature_start", "head 0"): 0.5, ("temperature", "head 0"): 0.5}
     expected |= {("temperature_start", "head 1"): 0.5, ("temperature", "head 1"): 1.5}
     assert found == pytest.approx(expected)
-    single = {key: row["value"] for key, row in of(temperatures(Retrieval(7, 3, 0.25, 0.05))).items()}
+    single = {key: row["value"] for key, row in of(temperatures(TabR(7, 3, 0.25, 0.05))).items()}
     assert single == pytest.approx({("temperature_start", "head 0"): 0.25, ("temperature", "head 0"): 0.25})
 
 

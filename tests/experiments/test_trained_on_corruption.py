@@ -23,7 +23,7 @@ from stages.params import read_params
 from synthetic import blobs, embedded, pictures, retrieved
 
 PARTS = {
-    "similarity": "bank", "heads": 1, "temperature_bounds": [], "evidence": ["agreement"], "hidden": 4,
+    "similarity": "bank", "heads": 1, "temperature_bounds": [], "features": ["agreement"], "hidden": 4,
     "self_attention": False, "label_bias": False, "prototypes": False, "move_prototypes": False,
     "class_correction": False, "learned_prior": True, "dropout": 0.0,
 }  # fmt: skip

@@ -49,7 +49,7 @@ def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
 
 def heads(main: EmbeddingSpace) -> dict[str, Attention]:
     z = main.embeddings.z
-    own = Attention(z.shape[1], 3, 2, 0.1, 0.05, evidence=["agreement"], prototypes=True).eval()
+    own = Attention(z.shape[1], 3, 2, 0.1, 0.05, features=["agreement"], prototypes=True).eval()
     without = Attention(z.shape[1], 3, 2, 1.0, 0.5, prototypes=True, neighbours=False).eval()
     for head in (own, without):
         head.prototype_gain.data.fill_(0.2)
@@ -165,7 +165,7 @@ def test_a_view_leaves_bank_and_evidence_alone(main: EmbeddingSpace) -> None:
     np.testing.assert_array_equal(made.embeddings.z[bank], main.embeddings.z[bank])
     np.testing.assert_array_equal(made.embeddings.z[view.rows], view.z)
     np.testing.assert_array_equal(made.embeddings.logits[view.rows], view.logits)
-    assert made.evidence is main.evidence
+    assert made.statistics is main.statistics
     with pytest.raises(InputError, match="no stored neighbours"):
         made.around(bank[:2], 3)
 
@@ -200,7 +200,7 @@ def test_a_table_has_no_views_and_the_stages_say_so(
     main.save(tmp_path)
     places = (tmp_path / "encoder", tmp_path / "bank", tmp_path / "views")
     views.main("iris", 42, tmp_path / "split", *places)
-    found = [tmp_path / name for name in ("embeddings", "neighbours", "evidence", "views", "heads")]
+    found = [tmp_path / name for name in ("embeddings", "neighbours", "statistics", "views", "heads")]
     tta.main("iris", 42, *found, tmp_path / "tta.json", tmp_path / "plots")
     assert capsys.readouterr().out.splitlines() == [
         "views iris/42: no views, since a table has none",

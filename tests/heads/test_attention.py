@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnknn.core.errors import InputError
-from attnknn.heads.attention import EVIDENCE, Attention, Distance, Uniform, label_shares
+from attnknn.heads.attention import FEATURES, Attention, Distance, Uniform, label_shares
 from attnknn.neighbours.space import NEEDS, NeighbourBatch
 from attnknn.nn.votes import class_shares
 from synthetic import neighbourhood, reordered
 
 D, C, S = 7, 3, 2
-ALL = list(EVIDENCE)
+ALL = list(FEATURES)
 # Every part alone, and all at once with either similarity.
 PARTS: dict[str, dict[str, Any]] = {
     "nothing": {"learned_prior": False},
@@ -28,11 +28,11 @@ PARTS: dict[str, dict[str, Any]] = {
     "prototypes": {"prototypes": True},
     "moved prototypes": {"prototypes": True, "move_prototypes": True},
     "class_correction": {"class_correction": True},
-    **{name: {"evidence": [name]} for name in EVIDENCE},
-    "self_attention": {"evidence": ALL, "self_attention": True},
+    **{name: {"features": [name]} for name in FEATURES},
+    "self_attention": {"features": ALL, "self_attention": True},
 }
 EVERYTHING = {
-    "evidence": ALL,
+    "features": ALL,
     "self_attention": True,
     "label_bias": True,
     "prototypes": True,
@@ -48,7 +48,7 @@ HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
 
 def untrained(parts: dict[str, Any], temperature: float = 0.7, prior: float = 0.1, metric: str = "l2") -> Attention:
     torch.manual_seed(0)
-    return Attention(D, C, S, temperature, prior, metric, unit=3.0, **parts).eval()
+    return Attention(D, C, S, temperature, prior, metric, sim_scale=3.0, **parts).eval()
 
 
 def trained(parts: dict[str, Any], metric: str = "l2") -> Attention:
@@ -147,7 +147,7 @@ def test_the_whole_head_by_loops() -> None:
     head = trained(parts)
     head.requires_grad_(False)
     p = {name: value.double().numpy() for name, value in head.state_dict().items()}
-    tau, unit = 1.7 * math.exp(p["heat"][0]), 3.0
+    tau, unit = 1.7 * math.exp(p["log_temperature_offset"][0]), 3.0
     w = np.eye(D) + p["delta"]
     probs, weights = head(n)
     for b in range(3):
@@ -171,8 +171,8 @@ def test_the_whole_head_by_loops() -> None:
                 n.density[b, i].item() / unit,
                 math.log(shares[c]) - mean_log,
             ]
-            units = torch.tensor(p["spread_out.weight"] @ np.array(seen) + p["spread_out.bias"])
-            from_evidence = p["draw_in.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["draw_in.bias"][0]
+            units = torch.tensor(p["fc1.weight"] @ np.array(seen) + p["fc1.bias"])
+            from_evidence = p["fc2.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["fc2.bias"][0]
             bias = by_class[c] + p["label_scale"][c] * math.log(share) - p["correction"] * math.log(shares[c])
             logits.append(learned[i] + bias + from_evidence)
         nulls = [
@@ -252,7 +252,7 @@ def test_fault_6_ours_differs_from_neighbour_to_neighbour(name: str) -> None:
 
 @pytest.mark.parametrize("parts", [PARTS["all, bank"], PARTS["all, l2"], PARTS["bounded"]], ids=["bank", "l2", "dot"])
 def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
-    head, n = trained({**parts, "evidence": list(ALL)}), neighbourhood()
+    head, n = trained({**parts, "features": list(ALL)}), neighbourhood()
     order = torch.randperm(n.labels.shape[1], generator=torch.Generator().manual_seed(0))
     (probs, weights), (again, moved) = head(n), head(reordered(n, order))
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
@@ -340,10 +340,10 @@ def test_class_shares() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"evidence": ["colour"]}, "evidence: colour unknown"),
+        ({"features": ["colour"]}, "features: colour unknown"),
         ({"similarity": "cosine"}, "similarity: cosine unknown"),
         ({"heads": 4}, "heads: 4 need similarity dot"),
-        ({"self_attention": True}, "needs evidence"),
+        ({"self_attention": True}, "needs features"),
     ],
 )
 def test_parts_that_do_not_go_together(parts: dict[str, Any], message: str) -> None:

@@ -22,7 +22,7 @@ from synthetic import blobs, embedded, relabelled, retrieved
 SETTINGS: dict[str, Any] = {
     "k_train": 20,
     "kind": "attention",
-    "parts": {"evidence": ["agreement", "label_share"], "prototypes": True, "dropout": 0.1},
+    "parts": {"features": ["agreement", "label_share"], "prototypes": True, "dropout": 0.1},
     "epochs": 15,
     "batch_size": 32,
     "lr": 0.01,
@@ -91,11 +91,11 @@ def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: EmbeddingS
     [
         ("attention", {"similarity": "l2"}),
         ("attention", {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}),
-        ("attention", {"evidence": ["agreement", "distance"], "self_attention": True, "label_bias": True}),
+        ("attention", {"features": ["agreement", "distance"], "self_attention": True, "label_bias": True}),
         ("attention", {"prototypes": True, "move_prototypes": True, "class_correction": True}),
-        ("retrieval", {"hidden": 32}),
+        ("tabr", {"hidden": 32}),
     ],
-    ids=["l2", "historic", "evidence", "prototypes", "retrieval"],
+    ids=["l2", "historic", "features", "prototypes", "tabr"],
 )
 def test_it_overfits_32_rows(data: EmbeddingSpace, kind: str, parts: dict[str, Any]) -> None:
     rows = data.embeddings.rows(FIT)
@@ -147,23 +147,23 @@ def test_restarts_differ_in_their_first_weights(data: EmbeddingSpace) -> None:
 
 
 def test_the_unit_of_the_embeddings_does_not_matter(data: EmbeddingSpace) -> None:
-    parts = {"evidence": ["distance", "gap", "density"]}
+    parts = {"features": ["distance", "gap", "density"]}
     doubled = retrieved(dataclasses.replace(data.embeddings, z=2 * data.embeddings.z))
     (_, history), (_, again) = fit(data, parts=parts), fit(doubled, parts=parts)
     assert [row["val_nll"] for row in again] == pytest.approx([row["val_nll"] for row in history], abs=1e-4)
 
 
 def test_dropout_is_on_while_it_learns(data: EmbeddingSpace) -> None:
-    plain = {"evidence": ["agreement"]}
+    plain = {"features": ["agreement"]}
     assert bytes_of(fit(data, parts={**plain, "dropout": 0.5})[0]) != bytes_of(fit(data, parts=plain)[0])
 
 
 def test_weight_decay_is_of_matrices_alone(data: EmbeddingSpace) -> None:
     """A decay so strong that a step leaves next to nothing of what it is applied to."""
-    kind = {"parts": {"evidence": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
+    kind = {"parts": {"features": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
     strong, none = fit(data, **kind)[0].state_dict(), fit(data, **{**kind, "weight_decay": 0.0})[0].state_dict()
-    assert strong["spread_out.weight"].norm() < 0.2 * none["spread_out.weight"].norm()
-    for name in ("heat", "spread_out.bias", "null_bias", "prototype_gain"):
+    assert strong["fc1.weight"].norm() < 0.2 * none["fc1.weight"].norm()
+    for name in ("log_temperature_offset", "fc1.bias", "null_bias", "prototype_gain"):
         assert strong[name].norm() > 0.5 * none[name].norm(), name
 
 
@@ -223,7 +223,7 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, 
 @pytest.mark.parametrize(
     "change",
     [
-        {"kind": "retrieval"},
+        {"kind": "tabr"},
         {"parts": {"similarity": "l2"}},
         {"parts": {"prototypes": True, "move_prototypes": True}},
     ],

@@ -28,7 +28,7 @@ def nll(head, data: EmbeddingSpace, part: int) -> float:
 def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: EmbeddingSpace) -> None:
     """Found by a search that knows no gradient, from the formula itself."""
     rows = data.embeddings.rows(FIT)
-    x, y = data.embeddings.z[rows] @ data.evidence.prototypes.T, data.embeddings.y[rows]
+    x, y = data.embeddings.z[rows] @ data.statistics.prototypes.T, data.embeddings.y[rows]
     offset = np.log(data.shares.numpy())
 
     def loss(flat: np.ndarray) -> float:

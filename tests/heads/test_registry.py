@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from attnknn.core.errors import InputError
-from attnknn.heads.attention import EVIDENCE, Distance
+from attnknn.heads.attention import FEATURES, Distance
 from attnknn.heads.registry import KINDS, LearnedHead, load_head, make_head, save_head
-from attnknn.heads.tabr import Retrieval
+from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import NeighbourBatch
 from synthetic import neighbourhood, reordered
 
-PARTS = {"evidence": list(EVIDENCE), "self_attention": True, "label_bias": True, "prototypes": True}
+PARTS = {"features": list(FEATURES), "self_attention": True, "label_bias": True, "prototypes": True}
 PARTS |= {"move_prototypes": True, "dropout": 0.3}
 
 
@@ -23,7 +23,7 @@ def made(
 ) -> LearnedHead:
     torch.manual_seed(0)
     start = {"dim": dim, "n_classes": 3, "temperature": 0.7, "prior": 0.1, "metric": metric}
-    head = make_head(kind, parts, n_sizes=2, unit=3.0, **start).eval()
+    head = make_head(kind, parts, n_sizes=2, sim_scale=3.0, **start).eval()
     g = torch.Generator().manual_seed(1)
     if trained:
         with torch.no_grad():
@@ -42,7 +42,7 @@ def test_untrained_they_are_exactly_distance_weighting(kind: str, metric: str) -
 
 def test_retrieval_by_loops() -> None:
     n = neighbourhood(b=2, k=4)
-    head = made("retrieval", trained=True)
+    head = made("tabr", trained=True)
     head.requires_grad_(False)
     w = torch.eye(7) + head.delta
     probs, weights = head(n)
@@ -64,7 +64,7 @@ def test_retrieval_by_loops() -> None:
 def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: str) -> None:
     head = made(kind)
     with torch.no_grad():
-        if kind == "retrieval":
+        if kind == "tabr":
             head.answer[-1].bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr, index]
         else:
             head.prototype_bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr]
@@ -72,7 +72,7 @@ def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: s
 
 
 def test_retrieval_leaves_out_weights_in_training_only() -> None:
-    head, n = made("retrieval", {"dropout": 0.5}, trained=True), neighbourhood()
+    head, n = made("tabr", {"dropout": 0.5}, trained=True), neighbourhood()
     torch.manual_seed(0)
     head.train()
     for part in (head.correct, head.answer):  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def test_retrieval_leaves_out_weights_in_training_only() -> None:
 
 
 def test_retrieval_does_not_see_the_order_of_its_neighbours() -> None:
-    head, n = made("retrieval", trained=True), neighbourhood()
+    head, n = made("tabr", trained=True), neighbourhood()
     order = torch.randperm(11, generator=torch.Generator().manual_seed(0))
     (probs, weights), (again, moved) = head(n), head(reordered(n, order))
     torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
@@ -91,7 +91,7 @@ def test_retrieval_does_not_see_the_order_of_its_neighbours() -> None:
 
 
 def test_retrievals_gradients_against_finite_differences() -> None:
-    n, head = neighbourhood(b=2, k=3, missing=True).to(torch.float64), made("retrieval", trained=True).double()
+    n, head = neighbourhood(b=2, k=3, missing=True).to(torch.float64), made("tabr", trained=True).double()
     names = [name for name, _ in head.named_parameters()]
 
     def answer(*parameters: torch.Tensor) -> torch.Tensor:
@@ -130,15 +130,15 @@ def test_a_damaged_head_is_refused_in_one_line(tmp_path: Path, kind: str) -> Non
 
 
 def test_an_unknown_kind() -> None:
-    with pytest.raises(InputError, match="kind: oracle unknown; allowed are attention, retrieval"):
+    with pytest.raises(InputError, match="kind: oracle unknown; allowed are attention, tabr"):
         made("oracle")
 
 
 @pytest.mark.parametrize("part", ["key", "label_embedding", "correction"])
 def test_a_part_that_is_out_of_the_retrieval_head_learns_nothing_and_says_nothing(part: str) -> None:
     torch.manual_seed(0)
-    whole = Retrieval(5, 3, 0.5, 0.1, hidden=4)
-    less = Retrieval(5, 3, 0.5, 0.1, hidden=4, **{part: False})
+    whole = TabR(5, 3, 0.5, 0.1, hidden=4)
+    less = TabR(5, 3, 0.5, 0.1, hidden=4, **{part: False})
     assert less.config[part] is False
     for head in (whole, less):
         torch.nn.init.normal_(head.answer[-1].weight)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from attnknn.core.files import write_json
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, pooled, voters
 from synthetic import blobs, embedded, neighbourhood, retrieved
 
-PARTS = ("embeddings", "neighbours", "evidence")
+PARTS = ("embeddings", "neighbours", "statistics")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def fold(of: EmbeddingSpace, seed: int) -> EmbeddingSpace:
 
 def test_around_by_loops(space: EmbeddingSpace) -> None:
     """Everything about a neighbour is looked up by its id, for rows in any order."""
-    e, evidence = space.embeddings, space.evidence
+    e, evidence = space.embeddings, space.statistics
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
     near = space.around(rows, 6, NEEDS)
     for b, row in enumerate(rows):
@@ -69,7 +69,7 @@ def test_shares_are_those_of_the_bank_alone(space: EmbeddingSpace) -> None:
     bank = e.rows(BANK)
     y[bank[:6]], y[bank[6:]] = 2, 0
     y[e.part != BANK] = 1
-    shares = EmbeddingSpace(dataclasses.replace(e, y=y), space.neighbours, space.evidence).shares
+    shares = EmbeddingSpace(dataclasses.replace(e, y=y), space.neighbours, space.statistics).shares
     counts = np.array([54, 0.5, 6])  # a class that is nowhere in the bank counts as half a row
     np.testing.assert_allclose(shares, counts / 60.5, rtol=1e-6)
 
@@ -78,7 +78,7 @@ def test_a_missing_neighbour_has_no_label(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -1], sims[:, -1] = -1, -np.inf
     found = Neighbours(space.neighbours.rows, ids, sims, "l2")
-    near = EmbeddingSpace(space.embeddings, found, space.evidence).around(np.arange(120), 20, NEEDS)
+    near = EmbeddingSpace(space.embeddings, found, space.statistics).around(np.arange(120), 20, NEEDS)
     assert (near.labels[:, -1] == -1).all()
     assert torch.isneginf(near.sims[:, -1]).all()
     assert (near.labels[:, :-1] >= 0).all()
@@ -112,7 +112,7 @@ def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: Embeddi
         np.testing.assert_array_equal(classes_of(spaces, part), y)
     e = folds[0].embeddings
     unfitted = dataclasses.replace(e, part=np.where(e.part == FIT, TEST, e.part).astype(np.int8))
-    without = [space, EmbeddingSpace(unfitted, folds[0].neighbours, folds[0].evidence), folds[1]]
+    without = [space, EmbeddingSpace(unfitted, folds[0].neighbours, folds[0].statistics), folds[1]]
     assert [one for one, _ in pooled(without, FIT)] == [without[0], without[2]]
 
 

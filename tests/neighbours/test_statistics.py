@@ -113,12 +113,12 @@ def test_a_head_can_be_fitted_on_banks_smaller_and_larger_than_a_size() -> None:
     part = np.array(large.part)
     part[large.rows(BANK)[11:]] = TEST
     spaces = [retrieve(e, 64, (5, 20, 64)) for e in (large, dataclasses.replace(large, part=part))]
-    assert [space.evidence.sizes for space in spaces] == [(5, 20, 41), (5, 10, 10)]
+    assert [space.statistics.sizes for space in spaces] == [(5, 20, 41), (5, 10, 10)]
     head, history = fit_head(
         spaces,
         k_train=10,
         kind="attention",
-        parts={"evidence": ["agreement"]},
+        parts={"features": ["agreement"]},
         epochs=1,
         batch_size=64,
         lr=0.01,
