@@ -78,6 +78,13 @@ def answers(
     return probs
 
 
+def as_predictions(spaces: Sequence[EmbeddingSpace], part: int, probs: Mapping[str, np.ndarray]) -> Predictions:
+    """Predictions of the rows of a part of all spaces, from the probabilities (M, C) of each method."""
+    rows = np.concatenate([rows for _, rows in pooled(spaces, part)]).astype(np.int32)
+    classes = tuple(spaces[0].embeddings.classes)
+    return Predictions(rows, classes_of(spaces, part), np.stack(list(probs.values())), tuple(probs), classes)
+
+
 def calibrated(
     probs: Answers,
     spaces: Sequence[EmbeddingSpace],
@@ -89,7 +96,7 @@ def calibrated(
     Returns:
         Predictions of the test rows and of the val rows, and what was fitted.
     """
-    y_fit, y_val, y_test = classes_of(spaces, FIT), classes_of(spaces, VAL), classes_of(spaces[:1], TEST)
+    y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     on_val, on_test = ({name: of[i] for name, of in probs.items()} for i in (1, 2))
     tuned: dict[str, Tuned] = {}
     for name, (fit, val, test) in probs.items():
@@ -98,13 +105,7 @@ def calibrated(
             method = str(Method(name, kind))
             on_val[method], on_test[method], tuned[method] = made.val, made.test, made.settings
 
-    def predictions(
-        of: Sequence[EmbeddingSpace], part: int, y: np.ndarray, found: dict[str, np.ndarray]
-    ) -> Predictions:
-        rows = np.concatenate([rows for _, rows in pooled(of, part)]).astype(np.int32)
-        return Predictions(rows, y, np.stack(list(found.values())), tuple(found), tuple(of[0].embeddings.classes))
-
-    return predictions(spaces[:1], TEST, y_test, on_test), predictions(spaces, VAL, y_val, on_val), tuned
+    return as_predictions(spaces[:1], TEST, on_test), as_predictions(spaces, VAL, on_val), tuned
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""Hard queries: counted by hand, weighed as the head weighs them, and never the verdict by themselves."""
+"""Hard queries: counted by hand, weighted as in `fit_head`; the verdict is that on all rows."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def data():
 
 
 def test_disagreement_is_counted_over_the_nearest_k(data) -> None:
-    """By loops; the folds' rows come after the main ones, and test rows are asked of the first space alone."""
+    """By loops; the folds' rows come after the main ones, and test rows are those of the first space alone."""
     e, n = data.embeddings, data.neighbours
     for part, spaces in ((TEST, [data]), (VAL, [data, data])):
         rows = [int(r) for _ in spaces for r in e.rows(part)]
@@ -60,31 +60,31 @@ def test_disagreement_is_counted_over_the_nearest_k(data) -> None:
 
 def test_shares_add_up_to_the_rows_and_the_hard_ones(data) -> None:
     table = shares([data, data], 7, 0.5)
-    for part, name, of in ((FIT, "fit", [data, data]), (TEST, "test", [data])):
+    for part, name, spaces in ((FIT, "fit", [data, data]), (TEST, "test", [data])):
         mine = [row for row in table if row["part"] == name]
-        assert sum(row["rows"] for row in mine) == len(classes_of(of, part))
-        assert sum(row["hard"] for row in mine) == int((disagreement(of, part, 7) >= 0.5).sum()) > 0
+        assert sum(row["rows"] for row in mine) == len(classes_of(spaces, part))
+        assert sum(row["hard"] for row in mine) == int((disagreement(spaces, part, 7) >= 0.5).sum()) > 0
 
 
 def test_distance_tuned_without_weight_is_the_tuned_baseline(data) -> None:
-    found = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7)
-    assert found == tuned_baselines([data], [3, 7, 11], **GRIDS)[0]["distance"]
+    tuned = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7)
+    assert tuned == tuned_baselines([data], [3, 7, 11], **GRIDS)[0]["distance"]
 
 
 def test_distance_tuned_with_weight_has_the_lowest_weighted_nll(data) -> None:
     """Every setting of the grid through the head itself."""
-    factor, near = 20.0, data.around(data.embeddings.rows(VAL), 11)
+    factor, batch = 20.0, data.around(data.embeddings.rows(VAL), 11)
     y = torch.from_numpy(classes_of([data], VAL))
-    weight = hard_weights(hardness(near.labels[:, :7], y), factor)
+    weight = hard_weights(hardness(batch.labels[:, :7], y), factor)
     unit = spread(voters([data], VAL, 11)[0])
 
     def loss(head: Distance) -> float:
-        return float(nll(head(near)[0], y, weight=weight))
+        return float(nll(head(batch)[0], y, weight=weight))
 
     grid = [Distance(k, t * unit, e) for k in (3, 7, 11) for t in GRIDS["temperatures"] for e in GRIDS["priors"]]
-    found = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=factor, k=7)
-    assert loss(found) == pytest.approx(min(map(loss, grid)), abs=1e-5)
-    assert loss(found) < loss(tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7))
+    tuned = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=factor, k=7)
+    assert loss(tuned) == pytest.approx(min(map(loss, grid)), abs=1e-5)
+    assert loss(tuned) < loss(tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7))
 
 
 @pytest.fixture(scope="module")
@@ -95,32 +95,32 @@ def compared(data):
 
 def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared) -> None:
     """The same seed gives the same batches and first weights, so that a weight of 1 would give the same head."""
-    made = compared.methods
+    methods = set(compared.methods)
     for name in ("attention", "attention_weighted", "attention_configured"):
-        assert {f"{name}/0", f"{name}/1"} <= set(made)
-    assert {"uniform", "distance", "distance_vector", "prototypes", "linear", "linear_temperature"} <= set(made)
-    assert {"distance_weighted", "distance_weighted_vector"} <= set(made)
-    of = dict(zip(made, compared.probs, strict=True))
-    assert np.abs(of["attention/0"] - of["attention_weighted/0"]).max() > 1e-4
+        assert {f"0:{name}", f"1:{name}"} <= methods
+    assert {"uniform", "distance", "distance_vector", "prototypes", "linear", "linear_temperature"} <= methods
+    assert {"distance_weighted", "distance_weighted_vector"} <= methods
+    probs = dict(zip(compared.methods, compared.probs, strict=True))
+    assert np.abs(probs["0:attention"] - probs["0:attention_weighted"]).max() > 1e-4
     grids = {**GRIDS, "ks": [3, 7], "ridges": [0.1]}
     nearly = compare_weighting([data], 1.0 + 1e-9, 1, 11, FITTING, grids, seed=1)
     again = dict(zip(nearly.methods, nearly.probs, strict=True))
-    np.testing.assert_allclose(again["attention/0"], again["attention_weighted/0"], atol=1e-5)
-    np.testing.assert_allclose(again["attention/0"], of["attention/0"], atol=1e-6)
-    assert "attention_configured/0" not in again
+    np.testing.assert_allclose(again["0:attention"], again["0:attention_weighted"], atol=1e-5)
+    np.testing.assert_allclose(again["0:attention"], probs["0:attention"], atol=1e-6)
+    assert "0:attention_configured" not in again
 
 
 def test_subsets_are_scored_on_their_rows_and_pairs_are_of_one_repeat(compared) -> None:
     hard = np.arange(len(compared.y)) % 3 == 0
     means, intervals, paired = by_subset(compared, hard, 15, 100, 0.95, 0)
-    at = compared.methods.index("attention/1")
+    probs = compared.probs[compared.methods.index("1:attention")]
     for name, rows in (("all", hard | True), ("hard", hard), ("easy", ~hard)):
         row = next(
             r
             for r in intervals
             if (r["subset"], r["method"], r["repeat"], r["metric"]) == (name, "attention", 1, "accuracy")
         )
-        right = compared.probs[at].argmax(1) == compared.y
+        right = probs.argmax(1) == compared.y
         assert row["value"] == pytest.approx(right[rows].mean())
         assert row["rows"] == rows.sum()
         both = [r["value"] for r in intervals if (r["subset"], r["method"], r["metric"]) == (name, "attention", "nll")]
@@ -134,13 +134,13 @@ def test_subsets_are_scored_on_their_rows_and_pairs_are_of_one_repeat(compared) 
         assert r["difference"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("of", [np.zeros, np.ones])
-def test_without_two_kinds_of_rows_there_is_one_subset(compared, of) -> None:
-    means, intervals, _ = by_subset(compared, of(len(compared.y), dtype=bool), 15, 100, 0.95, 0)
+@pytest.mark.parametrize("full", [np.zeros, np.ones])
+def test_without_two_kinds_of_rows_there_is_one_subset(compared, full) -> None:
+    means, intervals, _ = by_subset(compared, full(len(compared.y), dtype=bool), 15, 100, 0.95, 0)
     assert set(means) == {row["subset"] for row in intervals} == {"all"}
 
 
-def made_run(power: float, rows: int = 600, seed: int = 1) -> Run:
+def synthetic_run(power: float, rows: int = 600, seed: int = 1) -> Run:
     """A run whose weighted attention is p^power, normalised: below 1 less sure of everything; 1 is no change."""
     names = {**TIE, "distance_weighted": TIE["distance"], "distance_weighted_vector": TIE["distance_vector"]}
     base = predictions(names, rows, seed=3)
@@ -151,9 +151,9 @@ def made_run(power: float, rows: int = 600, seed: int = 1) -> Run:
     moved = (moved / moved.sum(1, keepdims=True)).astype(np.float32)
     others = [i for i, m in enumerate(base.methods) if m != "attention"]
     probs = np.concatenate([base.probs[others], ours[None].astype(np.float32), moved[None]])
-    methods = (*(base.methods[i] for i in others), "attention/0", "attention_weighted/0")
-    of = Predictions(base.rows, base.y, probs, methods, base.classes)
-    means, intervals, paired = by_subset(of, hard, 15, 2000, 0.95, 0)
+    methods = (*(base.methods[i] for i in others), "0:attention", "0:attention_weighted")
+    stacked = Predictions(base.rows, base.y, probs, methods, base.classes)
+    means, intervals, paired = by_subset(stacked, hard, 15, 2000, 0.95, 0)
     table = [{"part": p, "class": c, "rows": 30, "hard": 7} for p in ("fit", "val", "test") for c in base.classes]
     tables = {"hard": intervals, "hard_paired": paired, "hard_share": table}
     frames = {name: pd.DataFrame(rows_) for name, rows_ in tables.items()}
@@ -162,18 +162,18 @@ def made_run(power: float, rows: int = 600, seed: int = 1) -> Run:
 
 def test_better_on_the_hard_rows_alone_is_no_yes() -> None:
     """Hard rows are picked by their true class: who is less sure everywhere is better there, and worse over all."""
-    run = made_run(0.3)
+    run = synthetic_run(0.3)
     moves = report.moves_of(run.tables["hard_paired"], "attention_weighted", "attention", LEVEL)
     assert moves["hard", "nll"]["high"] < 0 < moves["all", "nll"]["low"]
     assert moves["all", "nll"]["verdict"] == "no"
-    assert {of["verdict"] for (subset, _), of in moves.items() if subset != "all"} == {""}
+    assert {move["verdict"] for (subset, _), move in moves.items() if subset != "all"} == {""}
     (part,) = report.section([run], LEVEL).parts
     assert part.verdict == "no"
     assert "costs more than it brings" in part.sentence
 
 
 def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
-    runs = [made_run(1.0, seed=seed) for seed in (1, 2)]
+    runs = [synthetic_run(1.0, seed=seed) for seed in (1, 2)]
     (part,) = report.section(runs, LEVEL).parts
     assert part.verdict == "undecided"
     assert "no difference shown" in part.sentence
@@ -187,7 +187,7 @@ def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
 
 def test_too_few_wrong_rows_are_said_and_no_differences() -> None:
     """However sure its p is, a change in NLL where nothing is wrong says how sure the heads are, and no more."""
-    run = made_run(0.3)
+    run = synthetic_run(0.3)
     paired = run.tables["hard_paired"].assign(errors=0)
     (part,) = report.section([replace(run, tables=run.tables | {"hard_paired": paired})], LEVEL).parts
     assert part.verdict == "undecided"
@@ -201,5 +201,5 @@ def test_too_few_wrong_rows_are_said_and_no_differences() -> None:
 
 
 def test_a_run_without_the_stage_is_left_out() -> None:
-    run = made_run(1.0)
+    run = synthetic_run(1.0)
     assert report.section([replace(run, tables={})], LEVEL).parts == []

@@ -13,7 +13,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.paired_tests import PEERS
 from attnknn.experiments import peers
-from tests.data import blobs, pictures
+from synthetic import blobs, pictures
 
 INSTALLED = ["raw-uniform", "raw-distance", "logistic", "forest", "boosting"]
 
