@@ -35,7 +35,7 @@ def main(
     if left_out:
         print(f"k_sweep {dataset}/{seed}: without k {', '.join(map(str, left_out))}, above the {stored} stored")
     with tqdm(total=len(ks), desc=f"k_sweep {dataset}/{seed}", unit="k", delay=2, disable=None) as bar:
-        made = sweep(
+        result = sweep(
             spaces,
             ks,
             {"prototypes": load_head(heads / "prototypes").to(device)},
@@ -47,9 +47,9 @@ def main(
             lambda _: bar.update(),
             n_workers(device, p.threads),
         )
-    made.answers.save(out)
-    write_json(metrics, made.best)
-    for name, table in (("k_sweep", made.table), ("k_sweep_paired", made.paired)):
+    result.predictions.save(out)
+    write_json(metrics, result.best)
+    for name, table in (("k_sweep", result.table), ("k_sweep_paired", result.paired)):
         write_csv(plots / name / f"{dataset}-{seed}.csv", table)
 
 

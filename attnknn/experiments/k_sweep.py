@@ -1,4 +1,4 @@
-"""Every method at each number of neighbours, tuned or fitted anew there; it ends in plain tables."""
+"""Score every method at each number of neighbours k, tuned or fitted anew at each."""
 
 import dataclasses
 import math
@@ -7,43 +7,40 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from attnknn.core.artifacts import BANK, TEST, VAL, Predictions
+from attnknn.core.artifacts import BANK, Predictions
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.calibration import KINDS
-from attnknn.evaluation.evaluate import Answers, answers, calibrated, tuned_baselines
+from attnknn.evaluation.evaluate import Answers, answers, calibrated, together, tuned_baselines
+from attnknn.evaluation.method import KINDS, Method
 from attnknn.evaluation.metrics import METRICS
 from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.fit import fit_head
-from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
+from attnknn.neighbours.space import EmbeddingSpace
 
-KNN = ("uniform", "distance", "attention")  # the methods that k means something for; each has every calibration too
+KNN = ("uniform", "distance", "attention")  # the methods with neighbours
 OURS = "attention"
 OPPONENTS = ("uniform", "distance", "prototypes", "linear")
 COLUMNS = ("k", "sqrt_n", "method", "metric", "validation", "value", "low", "high")
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What a sweep found.
+class Sweep:
+    """Results of a sweep over k.
 
     Attributes:
-        table: rows of `COLUMNS`; sqrt_n says whether k is the rounded √n. A method without neighbours stands at every
-            k, alike.
+        table: rows of `COLUMNS`; sqrt_n marks the rounded √n. A method without neighbours has the same scores at
+            every k.
         paired: rows of method, k, baseline, baseline_k, metric, difference, low, high, errors, p, test: attention
-            against each opponent, each with the k and the calibration, or none, of its lowest NLL on val. Without
-            neighbours baseline_k is None.
-        best: by method, best_k (lowest NLL on val; only where there are neighbours) and accuracy, nll, ece on test
-            there.
-        answers: of the test rows, the kNN methods without calibration, as `<method>@<k>`.
+            against each opponent, each with the k and the calibration (or none) of its lowest NLL on val. baseline_k
+            is None without neighbours.
+        best: by method, best_k (lowest NLL on val; only with neighbours) and accuracy, nll, ece on test at that k.
+        predictions: of the test rows by the uncalibrated methods with neighbours, as `<method>@<k>`.
     """
 
     table: Table
     paired: Table
     best: dict[str, dict[str, float]]
-    answers: Predictions
+    predictions: Predictions
 
 
 def root(bank_rows: int) -> int:
@@ -52,63 +49,41 @@ def root(bank_rows: int) -> int:
 
 
 def swept_ks(ks: Sequence[int], bank_rows: int, stored: int) -> list[int]:
-    """Those of ks that are stored, and √n with its half and its double on either side, ascending.
+    """Those of ks that are stored, and √n/2, √n and 2√n, ascending.
 
-    Where the double, or √n itself, is not stored, the largest k that is stands for it: of a grid that ends at √n no
-    one could tell whether √n is best.
+    The largest stored k replaces a larger 2√n: a grid that ends at √n cannot show whether √n is best.
     """
-    near = root(bank_rows)
-    return sorted({k for k in (*ks, max(1, near // 2), near, min(2 * near, stored)) if k <= stored})
+    sqrt_n = root(bank_rows)
+    return sorted({k for k in (*ks, max(1, sqrt_n // 2), sqrt_n, min(2 * sqrt_n, stored)) if k <= stored})
 
 
-def at(method: str, k: int) -> str:
-    """The name of a method with k neighbours, calibrated or not."""
-    return f"{method}@{k}" if method.partition("_")[0] in KNN else method
-
-
-def parted(name: str) -> tuple[str, int | None]:
-    """(method, k) of what `at` named; k is None where there are no neighbours."""
-    method, _, k = name.partition("@")
-    return method, int(k) if k else None
-
-
-def _base(name: str) -> str:
-    """The method of a name without its k and its calibration."""
-    return parted(name)[0].partition("_")[0]
-
-
-def _lowest(names: Iterable[str], key: Callable[[str], str], nll: Mapping[str, float]) -> dict[str, str]:
-    """By key, the name of lowest NLL among those that share it; the first on a tie."""
-    found: dict[str, str] = {}
+def _lowest(names: Iterable[str], groups: Mapping[str, str], nll: Mapping[str, float]) -> dict[str, str]:
+    """The name of lowest NLL in each group; the first on a tie."""
+    best: dict[str, str] = {}
     for name in names:
-        if key(name) not in found or nll[name] < nll[found[key(name)]]:
-            found[key(name)] = name
-    return found
+        if groups[name] not in best or nll[name] < nll[best[groups[name]]]:
+            best[groups[name]] = name
+    return best
 
 
-@dataclass(frozen=True)
-class _Answered:
-    """Probabilities of the test and of the val rows by the names of `at`, bare and calibrated."""
-
-    test: dict[str, np.ndarray]
-    val: dict[str, np.ndarray]
-
-
-def _calibrated(probs: Answers, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int) -> _Answered:
+def _calibrated(
+    probs: Answers, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int | None
+) -> tuple[Predictions, Predictions]:
+    """Predictions of the test and of the val rows, without and with each calibration; k becomes part of the names."""
     test, val, _ = calibrated(probs, spaces, ridges, KINDS)
-    names = [at(method, k) for method in test.methods]
-    return _Answered(*(dict(zip(names, of.probs, strict=True)) for of in (test, val)))
+    methods = tuple(str(dataclasses.replace(Method.parse(name), k=k)) for name in test.methods)
+    return dataclasses.replace(test, methods=methods), dataclasses.replace(val, methods=methods)
 
 
-def _at_k(
+def _predict_at_k(
     spaces: Sequence[EmbeddingSpace],
     k: int,
     fitting: Mapping[str, Any],
     grids: Mapping[str, Any],
     seed: int,
     device: str,
-) -> _Answered:
-    """The methods with neighbours, made for k of them."""
+) -> tuple[Predictions, Predictions]:
+    """Tune and fit the methods with neighbours for k of them, and predict test and val rows."""
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     heads, _ = tuned_baselines(spaces, [k], **starts)
     heads[OURS] = fit_head(spaces, k_train=k, **fitting, **starts, seed=seed, device=device)[0]
@@ -116,16 +91,10 @@ def _at_k(
     return _calibrated({name: probs[name] for name in KNN}, spaces, grids["ridges"], k)
 
 
-def _predictions(spaces: Sequence[EmbeddingSpace], part: int, found: Mapping[str, np.ndarray]) -> Predictions:
-    rows = np.concatenate([rows for _, rows in pooled(spaces, part)]).astype(np.int32)
-    classes = spaces[0].embeddings.classes
-    return Predictions(rows, classes_of(spaces, part), np.stack(list(found.values())), tuple(found), tuple(classes))
-
-
-def _some(predictions: Predictions, wanted: Callable[[str], bool]) -> Predictions:
-    kept = [m for m, name in enumerate(predictions.methods) if wanted(name)]
-    names = tuple(predictions.methods[m] for m in kept)
-    return dataclasses.replace(predictions, probs=np.asarray(predictions.probs)[kept], methods=names)
+def _select(predictions: Predictions, names: Iterable[str]) -> Predictions:
+    names = tuple(names)
+    probs = predictions.probs[[predictions.methods.index(name) for name in names]]
+    return dataclasses.replace(predictions, probs=probs, methods=names)
 
 
 def sweep(
@@ -139,64 +108,61 @@ def sweep(
     device: str = "cpu",
     progress: Callable[[int], object] | None = None,
     workers: int = 1,
-) -> Swept:
-    """Tune uniform and distance weighting, and fit attention, at each k alone; compare all of them on the test rows.
+) -> Sweep:
+    """Tune uniform and distance weighting, and fit attention, at each k; compare all methods on the test rows.
 
-    The best k of a method is the one of lowest NLL on val, and so is the calibration with which attention and each
-    opponent are tested; the test rows choose nothing. `scorecard.BASE` gets every metric; the other calibrated methods
-    get those that are tested, for which a sweep has time.
+    The k of each method, and the calibration with which attention and each opponent are tested, have the lowest NLL on
+    val; nothing is chosen on test. The methods of `paired_tests.BASE` get every metric, the other calibrated ones those
+    that are tested, to save time.
 
     Args:
-        spaces: as for `comparison.compare`.
-        ks: what `swept_ks` gave.
-        others: heads that use no neighbours, as the prototypes.
-        fitting: keyword arguments of `fit_head` that do not follow from the others.
+        spaces: as for `evaluate.compare`.
+        ks: of `swept_ks`.
+        others: heads without neighbours, as the prototypes.
+        fitting: keyword arguments of `fit_head` other than those given here.
         grids: temperatures, priors, ridges.
         scoring: bins, resamples, confidence.
-        progress: is told each k that is done.
-        workers: see `parallel.run_parallel`.
+        progress: called with each k when it is done.
+        workers: see `run_parallel`.
     """
-    found = _calibrated(answers(spaces, others, 1, device), spaces, grids["ridges"], 0)
-    calls = [partial(_at_k, spaces, k, fitting, grids, seed, device) for k in ks]
-    for k, of_k in zip(ks, run_parallel(calls, workers), strict=True):
-        found.test.update(of_k.test)
-        found.val.update(of_k.val)
+    by_k = [_calibrated(answers(spaces, others, 1, device), spaces, grids["ridges"], None)]
+    calls = [partial(_predict_at_k, spaces, k, fitting, grids, seed, device) for k in ks]
+    for k, predictions in zip(ks, run_parallel(calls, workers), strict=True):
+        by_k.append(predictions)
         if progress is not None:
             progress(k)
-    test, val = _predictions(spaces[:1], TEST, found.test), _predictions(spaces, VAL, found.val)
+    test, val = (together(*parts) for parts in zip(*by_k, strict=True))
+    methods = {name: Method.parse(name) for name in test.methods}
+    without_k = {name: str(dataclasses.replace(method, k=None)) for name, method in methods.items()}
     on_val = scores(val, scoring["bins"])
-    nll = {name: of["nll"] for name, of in on_val.items()}
-    best = _lowest(test.methods, lambda name: parted(name)[0], nll)  # the lowest k on a tie
-    # A calibration that changes nothing but the last bits is a tie, and bare comes first.
-    strongest = _lowest(best.values(), _base, {name: round(of, 6) for name, of in nll.items()})
-    bank = len(spaces[0].embeddings.rows(BANK))
-
-    def base(name: str) -> bool:
-        return parted(name)[0] in BASE
+    best = _lowest(test.methods, without_k, {name: row["nll"] for name, row in on_val.items()})  # lowest k on a tie
+    # A calibration that changes nothing but the last bits is a tie, and uncalibrated comes first.
+    rounded = {name: round(row["nll"], 6) for name, row in on_val.items()}
+    strongest = _lowest(best.values(), {name: method.base for name, method in methods.items()}, rounded)
 
     rows: Table = []
-    for some, wanted in ((_some(test, base), METRICS), (_some(test, lambda name: not base(name)), TESTED)):
-        rows += intervals_and_tests(some, (), **scoring, seed=seed, wanted=wanted)[0]
-    against = [(strongest[OURS], strongest[name]) for name in OPPONENTS if name in strongest]
-    tested = _some(test, lambda name: name in strongest.values())
-    paired = intervals_and_tests(tested, against, **scoring, seed=seed, wanted=TESTED)[1]
-
+    for in_base, metrics in ((True, METRICS), (False, TESTED)):
+        selected = _select(test, [name for name in test.methods if (without_k[name] in BASE) == in_base])
+        rows += intervals_and_tests(selected, (), **scoring, seed=seed, wanted=metrics)[0]
+    sqrt_n = root(len(spaces[0].embeddings.rows(BANK)))
     table: Table = []
     for row in rows:
-        method, k = parted(row["method"])
-        measured = {key: row[key] for key in ("value", "low", "high")}
-        said = {"method": method, "metric": row["metric"], "validation": on_val[row["method"]][row["metric"]]}
-        table += [{"k": i, "sqrt_n": i == root(bank), **said, **measured} for i in ([k] if k else ks)]
+        name, k = row["method"], methods[row["method"]].k
+        score = {"method": without_k[name], "metric": row["metric"], "validation": on_val[name][row["metric"]]}
+        score |= {key: row[key] for key in ("value", "low", "high")}
+        table += [{"k": i, "sqrt_n": i == sqrt_n, **score} for i in ([k] if k else ks)]
+
+    pairs = [(strongest[OURS], strongest[name]) for name in OPPONENTS if name in strongest]
+    tested = _select(test, [name for name in test.methods if name in strongest.values()])
+    paired: Table = []
+    for row in intervals_and_tests(tested, pairs, **scoring, seed=seed, wanted=TESTED)[1]:
+        a, b = row["method"], row["baseline"]
+        sides = {"method": without_k[a], "k": methods[a].k, "baseline": without_k[b], "baseline_k": methods[b].k}
+        paired.append({**sides, **row} | sides)
+
     value = {(row["method"], row["metric"]): row["value"] for row in rows}
-    tests: Table = []
-    for row in paired:
-        (method, k), (baseline, baseline_k) = parted(row["method"]), parted(row["baseline"])
-        tests.append({**row, "method": method, "k": k, "baseline": baseline, "baseline_k": baseline_k})
-    order = ("method", "k", "baseline", "baseline_k")
-    tests = [{key: row[key] for key in (*order, *(key for key in row if key not in order))} for row in tests]
-    chosen: dict[str, dict[str, float]] = {}
-    for method in (name for name in BASE if name in best):
-        k = parted(best[method])[1]
-        chosen[method] = {"best_k": k} if k else {}
-        chosen[method] |= {m: value[best[method], m] for m in TESTED}
-    return Swept(table, tests, chosen, _some(test, lambda name: name.partition("@")[0] in KNN))
+    at_best: dict[str, dict[str, float]] = {}
+    for name in (name for name in BASE if name in best):
+        k = methods[best[name]].k
+        at_best[name] = ({"best_k": k} if k else {}) | {m: value[best[name], m] for m in TESTED}
+    return Sweep(table, paired, at_best, _select(test, [name for name in test.methods if without_k[name] in KNN]))

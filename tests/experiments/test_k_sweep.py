@@ -1,4 +1,4 @@
-"""Every method at each k: made anew there, chosen on val, and told truly in the report."""
+"""Every method at each k: tuned or fitted anew at each, chosen on val; and the section of the report."""
 
 import dataclasses
 from typing import Any
@@ -9,12 +9,12 @@ import pytest
 
 from attnknn.core.artifacts import TEST, VAL, Embeddings
 from attnknn.core.files import write_csv
-from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import answers, tuned_baselines
+from attnknn.evaluation.method import KINDS, Method
 from attnknn.evaluation.metrics import METRICS, scores
 from attnknn.evaluation.paired_tests import TESTED
 from attnknn.experiments import k_sweep
-from attnknn.experiments.k_sweep import COLUMNS, KNN, at, parted, root, sweep, swept_ks
+from attnknn.experiments.k_sweep import COLUMNS, KNN, Sweep, root, sweep, swept_ks
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.report.results import Run
@@ -45,13 +45,13 @@ def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(240, noise=1.5)))
 
 
-def swept(space: EmbeddingSpace, **more: Any) -> k_sweep.Swept:
+def run_sweep(space: EmbeddingSpace, **more: Any) -> Sweep:
     return sweep([space], KS, {"prototypes": fit_prototypes([space], [0.1])}, FITTING, GRIDS, SCORING, seed=3, **more)
 
 
 @pytest.fixture(scope="module")
-def found(space: EmbeddingSpace) -> k_sweep.Swept:
-    return swept(space)
+def result(space: EmbeddingSpace) -> Sweep:
+    return run_sweep(space)
 
 
 def test_root_is_added_with_its_half_and_double_and_what_is_not_stored_left_out() -> None:
@@ -71,29 +71,23 @@ def test_the_grid_does_not_end_at_root(bank: int) -> None:
     assert swept_ks([1, 3, 5], bank, stored)[-1] > root(bank)
 
 
-def test_names_carry_k_where_there_are_neighbours() -> None:
-    for method in ("uniform", "distance_vector", "attention_temperature"):
-        assert parted(at(method, 16)) == (method, 16)
-    assert parted(at("linear_temperature", 16)) == ("linear_temperature", None)
-
-
-def test_one_row_for_every_k_method_and_metric(found: k_sweep.Swept) -> None:
-    table = pd.DataFrame(found.table)
+def test_one_row_for_every_k_method_and_metric(result: Sweep) -> None:
+    table = pd.DataFrame(result.table)
     assert tuple(table.columns) == COLUMNS
     assert not table.duplicated(["k", "method", "metric"]).any()
-    of = table.groupby("method")["metric"].agg(set)
+    metrics = table.groupby("method")["metric"].agg(set)
     base = {"uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature"}
     bare = ("uniform", "distance", "attention", "prototypes", "linear")
     others = {f"{name}_{kind}" for name in bare for kind in KINDS} - base
-    assert set(of.index) == base | others
-    assert all(of[name] == set(METRICS if name in base else TESTED) for name in of.index)
+    assert set(metrics.index) == base | others
+    assert all(metrics[name] == set(METRICS if name in base else TESTED) for name in metrics.index)
     assert all(sorted(rows["k"]) == KS for _, rows in table.groupby(["method", "metric"]))
     assert set(table.loc[table["sqrt_n"], "k"]) == {11}
     assert ((table["low"] <= table["value"]) & (table["value"] <= table["high"]))[table["metric"] != "accuracy"].all()
 
 
-def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, found: k_sweep.Swept) -> None:
-    table = pd.DataFrame(found.table).set_index(["k", "method", "metric"])
+def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None:
+    table = pd.DataFrame(result.table).set_index(["k", "method", "metric"])
     y = classes_of([space], TEST)
     for k in KS:
         heads, tuned = tuned_baselines([space], [k], GRIDS["temperatures"], GRIDS["priors"])
@@ -103,80 +97,79 @@ def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, found: k_sweep.Swept) 
                 assert table.loc[(k, name, "nll"), "value"] == pytest.approx(scores(test, y, 10)["nll"])
                 on_val = scores(val, classes_of([space], VAL), 10)["nll"]
                 assert table.loc[(k, name, "nll"), "validation"] == pytest.approx(on_val)
-                saved = found.answers.probs[found.answers.methods.index(at(name, k))]
+                saved = result.predictions.probs[result.predictions.methods.index(str(Method(name, k=k)))]
                 np.testing.assert_array_equal(saved, test)
-    assert set(found.answers.methods) == {at(m, k) for m in KNN for k in KS}
+    assert set(result.predictions.methods) == {str(Method(m, k=k)) for m in KNN for k in KS}
 
 
 def test_attention_is_fitted_with_the_k_that_it_answers_with(
     space: EmbeddingSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    fitted: list[int] = []
     real = k_sweep.fit_head
 
-    def spied(spaces: Any, **how: Any) -> Any:
-        asked.append(how["k_train"])
-        return real(spaces, **how)
+    def spied(spaces: Any, **settings: Any) -> Any:
+        fitted.append(settings["k_train"])
+        return real(spaces, **settings)
 
     monkeypatch.setattr(k_sweep, "fit_head", spied)
-    swept(space)
-    assert asked == KS
+    run_sweep(space)
+    assert fitted == KS
 
 
-def test_each_k_is_told_when_it_is_done(space: EmbeddingSpace) -> None:
-    told: list[int] = []
-    swept(space, progress=told.append)
-    assert told == KS
+def test_each_k_is_reported_when_it_is_done(space: EmbeddingSpace) -> None:
+    reported: list[int] = []
+    run_sweep(space, progress=reported.append)
+    assert reported == KS
 
 
-def test_what_has_no_neighbours_does_not_move_with_k(found: k_sweep.Swept) -> None:
-    table = pd.DataFrame(found.table)
+def test_what_has_no_neighbours_does_not_move_with_k(result: Sweep) -> None:
+    table = pd.DataFrame(result.table)
     still = table[table["method"].str.partition("_")[0].isin(["prototypes", "linear"])]
     assert (still.groupby(["method", "metric"])["value"].nunique() == 1).all()
 
 
-def test_best_k_is_that_of_lowest_nll_on_val(found: k_sweep.Swept) -> None:
-    table = pd.DataFrame(found.table)
+def test_best_k_is_that_of_lowest_nll_on_val(result: Sweep) -> None:
+    table = pd.DataFrame(result.table)
     nll = table[table["metric"] == "nll"]
-    for method, best in found.best.items():
+    for method, best in result.best.items():
         rows = nll[nll["method"] == method]
         lowest = rows.sort_values(["validation", "k"]).iloc[0]
         assert best["nll"] == lowest["value"]
         assert best.get("best_k", lowest["k"]) == lowest["k"]
-    assert "best_k" not in found.best["prototypes"]
+    assert "best_k" not in result.best["prototypes"]
 
 
-def test_attention_and_its_opponents_have_the_k_and_calibration_of_lowest_nll_on_val(found: k_sweep.Swept) -> None:
-    table = pd.DataFrame(found.table).assign(base=lambda t: t["method"].str.partition("_")[0])
+def test_attention_and_its_opponents_have_the_k_and_calibration_of_lowest_nll_on_val(result: Sweep) -> None:
+    table = pd.DataFrame(result.table).assign(base=lambda t: t["method"].str.partition("_")[0])
     value = table.set_index(["method", "k", "metric"])["value"]
     lowest = table[table["metric"] == "nll"].groupby("base")["validation"].min()
     on_val = table[table["metric"] == "nll"].set_index(["method", "k"])["validation"]
-    for row in found.paired:
+    for row in result.paired:
         for side, k in (("method", "k"), ("baseline", "baseline_k")):
             chosen = on_val[row[side], row[k] or KS[0]]
             assert chosen == pytest.approx(lowest[row[side].partition("_")[0]], abs=1e-6)
         less = value[row["method"], row["k"], row["metric"]]
         less -= value[row["baseline"], row["baseline_k"] or KS[0], row["metric"]]
         assert row["difference"] == pytest.approx(less)
-    assert len({row["method"] for row in found.paired}) == 1
-    assert len(found.paired) == len(TESTED) * len(k_sweep.OPPONENTS)
-    baselines = [row["baseline"].partition("_") for row in found.paired]
+    assert len({row["method"] for row in result.paired}) == 1
+    assert len(result.paired) == len(TESTED) * len(k_sweep.OPPONENTS)
+    baselines = [row["baseline"].partition("_") for row in result.paired]
     assert {base for base, _, _ in baselines} == set(k_sweep.OPPONENTS)
     assert any(calibration for _, _, calibration in baselines), "or the data cannot tell bare from calibrated"
 
 
-def test_test_rows_choose_nothing(space: EmbeddingSpace, found: k_sweep.Swept) -> None:
-    again = swept(relabelled(space, TEST))
-    assert {m: of.get("best_k") for m, of in again.best.items()} == {
-        m: of.get("best_k") for m, of in found.best.items()
-    }
-    np.testing.assert_array_equal(again.answers.probs, found.answers.probs)
-    assert [row["validation"] for row in again.table] == [row["validation"] for row in found.table]
+def test_test_rows_choose_nothing(space: EmbeddingSpace, result: Sweep) -> None:
+    again = run_sweep(relabelled(space, TEST))
+    best_k, expected = ({m: row.get("best_k") for m, row in best.items()} for best in (again.best, result.best))
+    assert best_k == expected
+    np.testing.assert_array_equal(again.predictions.probs, result.predictions.probs)
+    assert [row["validation"] for row in again.table] == [row["validation"] for row in result.table]
 
 
 def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpace) -> None:
     e: Embeddings = dataclasses.replace(space.embeddings, logits=None)
-    made = sweep(
+    result = sweep(
         [dataclasses.replace(space, embeddings=e)],
         [1],
         {"prototypes": fit_prototypes([space], [0.1])},
@@ -185,22 +178,22 @@ def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpac
         SCORING,
         seed=3,
     )
-    assert not [row for row in made.table if row["method"].startswith("linear")]
-    assert {row["baseline"].partition("_")[0] for row in made.paired} == set(k_sweep.OPPONENTS) - {"linear"}
+    assert not [row for row in result.table if row["method"].startswith("linear")]
+    assert {row["baseline"].partition("_")[0] for row in result.paired} == set(k_sweep.OPPONENTS) - {"linear"}
 
 
 # The report
 
 
-def made_up(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> tuple[pd.DataFrame, pd.DataFrame]:
+def fake_sweep(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A sweep over k 1, 10 and 50, best on val at 10, where attention's NLL is lower than all others' by `gain`."""
-    of = {1: 0.9, 10: 0.4, 50: 0.5}
+    by_k = {1: 0.9, 10: 0.4, 50: 0.5}
     levels = {"uniform": 0.04, "distance": 0.02, "distance_vector": 0.01, "attention": -gain, "prototypes": 0.3}
     rows = [
         {"k": k, "sqrt_n": k == 10, "method": m, "metric": metric, "validation": nll + more}
         | {"value": nll + more + 0.1, "low": nll + more, "high": nll + more + 0.2}
         for m, more in levels.items()
-        for k, nll in ({1: 0.5, 10: 0.5, 50: 0.5} if m == "prototypes" else of).items()
+        for k, nll in ({1: 0.5, 10: 0.5, 50: 0.5} if m == "prototypes" else by_k).items()
         for metric in METRICS
     ]
     pairs = [
@@ -215,79 +208,79 @@ def made_up(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> 
 
 
 def test_sentence_names_the_best_baseline_on_val_and_can_come_out_either_way() -> None:
-    said, verdict = sentence(*made_up(0.05), 50, 3)
+    text, verdict = sentence(*fake_sweep(0.05), 50, 3)
     assert verdict == "yes"
     assert (
-        "Attention at k = 10 has a lower NLL than the best baseline on val, Distance + vector scaling at k = 10" in said
+        "Attention at k = 10 has a lower NLL than the best baseline on val, Distance + vector scaling at k = 10" in text
     )
-    assert "Attention 0.950 → 0.450 → 0.550" in said
-    assert "√n is 10" in said
-    assert sentence(*made_up(-0.2), 50, 3)[1] == "no"
-    assert "has a higher NLL than" in sentence(*made_up(-0.2), 50, 3)[0]
-    assert sentence(*made_up(0.05, p=0.2), 50, 3)[1] == "undecided"
-    few, verdict = sentence(*made_up(0.05, errors=3), 50, 3)
+    assert "Attention 0.950 → 0.450 → 0.550" in text
+    assert "√n is 10" in text
+    assert sentence(*fake_sweep(-0.2), 50, 3)[1] == "no"
+    assert "has a higher NLL than" in sentence(*fake_sweep(-0.2), 50, 3)[0]
+    assert sentence(*fake_sweep(0.05, p=0.2), 50, 3)[1] == "undecided"
+    few, verdict = sentence(*fake_sweep(0.05, errors=3), 50, 3)
     assert verdict == "undecided"
     assert "shows no difference" in few
     assert "With 3 wrong test rows, fewer than 20" in few
 
 
 def test_sentence_says_so_where_root_is_not_stored() -> None:
-    swept_, paired = made_up(0.05)
-    assert "√n is above what is stored" in sentence(swept_.assign(sqrt_n=False), paired, 50, 3)[0]
+    swept, paired = fake_sweep(0.05)
+    assert "√n is above what is stored" in sentence(swept.assign(sqrt_n=False), paired, 50, 3)[0]
 
 
 def test_one_base_may_have_another_calibration_in_each_seed() -> None:
     """Prototypes are the best on val of both seeds, by another calibration in each."""
     tables = []
     for seed, kind in ((1, "temperature"), (2, "vector")):
-        swept_, paired = made_up(0.05, seed=seed)
-        calibrated = swept_[swept_["method"] == "prototypes"].assign(method=f"prototypes_{kind}", validation=0.1)
+        swept, paired = fake_sweep(0.05, seed=seed)
+        calibrated = swept[swept["method"] == "prototypes"].assign(method=f"prototypes_{kind}", validation=0.1)
         paired["baseline"] = paired["baseline"].replace("prototypes", f"prototypes_{kind}")
-        tables.append((pd.concat([swept_, calibrated]), paired))
-    swept_, paired = (pd.concat(of, ignore_index=True) for of in zip(*tables, strict=True))
-    said, verdict = sentence(swept_, paired, 50, 3)
+        tables.append((pd.concat([swept, calibrated]), paired))
+    swept, paired = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
+    text, verdict = sentence(swept, paired, 50, 3)
     assert verdict == "yes"
     rival = "Prototypes alone + temperature/Prototypes alone + vector scaling"
-    assert f"Attention at k = 10 has a lower NLL than the best baseline on val, {rival}: −0.3500" in said
+    assert f"Attention at k = 10 has a lower NLL than the best baseline on val, {rival}: −0.3500" in text
 
 
-def test_a_best_k_beyond_k_eval_is_told_with_what_it_changes() -> None:
-    swept_, _ = made_up(0.05)
-    ours = swept_["method"] == "attention"
-    swept_.loc[ours & (swept_["k"] == 50), "validation"] = 0.1
-    of = "Uniform kNN, Distance-weighted kNN, Distance + vector scaling"
+def test_a_best_k_beyond_k_eval_is_reported_with_what_it_changes() -> None:
+    swept, _ = fake_sweep(0.05)
+    ours = swept["method"] == "attention"
+    swept.loc[ours & (swept["k"] == 50), "validation"] = 0.1
+    others = "Uniform kNN, Distance-weighted kNN, Distance + vector scaling"
     changed = "beyond it for Attention (NLL 0.450 at k = 10, 0.550 at k = 50)"
-    assert beyond(swept_, 20, 3) == (
-        f"The main comparison allows k_eval = 20; the best k is {changed}, and within it for {of}."
+    assert beyond(swept, 20, 3) == (
+        f"The main comparison allows k_eval = 20; the best k is {changed}, and within it for {others}."
     )
-    assert beyond(swept_, 50, 3).endswith(f"= 50; the best k is within it for {of}, Attention.")
+    assert beyond(swept, 50, 3).endswith(f"= 50; the best k is within it for {others}, Attention.")
     for least in (1, 5):  # 5 was not swept: 1 stands for it
-        said = beyond(swept_, least, 3)
-        assert "Uniform kNN (NLL 1.040 at k = 1, 0.540 at k = 10)" in said
-        assert "within" not in said
+        text = beyond(swept, least, 3)
+        assert "Uniform kNN (NLL 1.040 at k = 1, 0.540 at k = 10)" in text
+        assert "within" not in text
 
 
 def test_best_row_of_each_seed_is_chosen_by_val() -> None:
-    swept_, _ = made_up(0.05)
-    other = swept_.assign(seed=43)
+    swept, _ = fake_sweep(0.05)
+    other = swept.assign(seed=43)
     other.loc[(other["k"] == 50), "validation"] = 0.01
-    best = best_rows(pd.concat([swept_, other]))
+    best = best_rows(pd.concat([swept, other]))
     ours = best[(best["method"] == "attention") & (best["metric"] == "nll")].set_index("seed")["k"]
     assert ours.to_dict() == {42: 10, 43: 50}
 
 
 def test_section_over_datasets_and_seeds() -> None:
-    told = {"prepare": {"test": 300}, "headroom": {"k": 20}}
-    runs = [Run("bare", 42, told, {})]
+    metrics = {"prepare": {"test": 300}, "headroom": {"k": 20}}
+    runs = [Run("bare", 42, metrics, {})]
     for seed in (1, 2):
-        swept_, paired = (table.drop(columns="seed") for table in made_up(0.01 * seed, seed=seed))
-        assert set(TABLES[SWEPT]) <= set(swept_.columns)
+        swept, paired = (table.drop(columns="seed") for table in fake_sweep(0.01 * seed, seed=seed))
+        assert set(TABLES[SWEPT]) <= set(swept.columns)
         assert set(TABLES[PAIRED]) <= set(paired.columns)
-        runs.append(Run("blobs", seed, told, {SWEPT: swept_, PAIRED: paired}))
-    made = section(runs)
-    assert made.name == "k_sweep"
-    assert [part.dataset for part in made.parts] == ["blobs"]  # those where the stage did not run are left out
-    (part,) = made.parts
+        runs.append(Run("blobs", seed, metrics, {SWEPT: swept, PAIRED: paired}))
+    result = section(runs)
+    assert result.name == "k_sweep"
+    assert [part.dataset for part in result.parts] == ["blobs"]  # those where the stage did not run are left out
+    (part,) = result.parts
     assert "±" in part.sentence
     assert part.pictures[0][1].startswith(b"\x89PNG")
     assert section(runs).parts[0].pictures == part.pictures
@@ -295,9 +288,9 @@ def test_section_over_datasets_and_seeds() -> None:
     assert all(len(row) in (1, len(table.head)) for table in part.tables for row in table.rows)
 
 
-def test_what_a_sweep_writes_is_what_the_report_reads(found: k_sweep.Swept, tmp_path: Any) -> None:
+def test_what_a_sweep_writes_is_what_the_report_reads(result: Sweep, tmp_path: Any) -> None:
     tables = {}
-    for name, rows in ((SWEPT, found.table), (PAIRED, found.paired)):
+    for name, rows in ((SWEPT, result.table), (PAIRED, result.paired)):
         write_csv(tmp_path / name, rows)
         tables[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
         assert set(TABLES[name]) <= set(tables[name].columns)
