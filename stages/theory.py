@@ -21,22 +21,22 @@ def main(
     evidence: Path,
     head: Path,
     swept: Path,
-    answers: Path,
+    predictions: Path,
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEAD, the table SWEPT and ANSWERS; write METRICS, and tables to PLOTS."""
+    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEAD, the table SWEPT, PREDICTIONS; write METRICS, and tables to PLOTS."""
     p = read_params(dataset, "theory", "evaluate", "k_eval", "device", "threads")
     device = use_device(p.device, p.threads)
-    space, by_k = EmbeddingSpace.load(embeddings, neighbours, evidence), Predictions.load(answers)
+    space, by_k = EmbeddingSpace.load(embeddings, neighbours, evidence), Predictions.load(predictions)
     attention, rows = load_head(head).to(device), space.embeddings.rows(TEST)
     scoring = p.evaluate.model_dump() | p.theory.model_dump()
     fits, points = theory.error_curves(by_k, **scoring, seed=seed)
     if not points:
         print(f"theory {dataset}/{seed}: no curve of the error; it takes {theory.FEWEST_KS} values in k_sweep.ks")
-    attended = theory.attended(attention, space, TEST, p.k_eval, device)
-    about_entropy, deciles = theory.entropies(*attended, p.evaluate.confidence)
-    found = [
+    statistics = theory.weight_statistics(attention, space, TEST, p.k_eval, device)
+    about_entropy, deciles = theory.entropies(*statistics, p.evaluate.confidence)
+    table = [
         *theory.norms(space.embeddings.z),
         *theory.against_root(pd.read_csv(swept), by_k, len(space.embeddings.rows(BANK)), **scoring, seed=seed),
         *fits,
@@ -45,12 +45,12 @@ def main(
         *about_entropy,
     ]
     by_quantity: dict[str, dict[str, float]] = {}
-    for row in found:
+    for row in table:
         if row["value"] == row["value"]:  # an AUC without an error is none
             by_quantity.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
     write_json(metrics, by_quantity)
     item = f"{dataset}-{seed}.csv"
-    write_csv(plots / "theory" / item, found, theory.COLUMNS)
+    write_csv(plots / "theory" / item, table, theory.COLUMNS)
     write_csv(plots / "theory_fit" / item, points, theory.FIT_COLUMNS)
     write_csv(plots / "theory_entropy" / item, deciles, theory.ENTROPY_COLUMNS)
 

@@ -1,4 +1,4 @@
-"""Claims of theory: measured against slow oracles, and free to come out supported, contradicted or undecided."""
+"""Claims of theory: measured as slow oracles do; supported, contradicted or undecided as the data are."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,6 @@ from attnknn.experiments.theory import (
     EXPONENTS,
     FIT_COLUMNS,
     against_root,
-    attended,
     auc,
     entropies,
     equivalence,
@@ -26,6 +25,7 @@ from attnknn.experiments.theory import (
     fit_curve,
     norms,
     temperatures,
+    weight_statistics,
 )
 from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
@@ -53,12 +53,12 @@ def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(240, noise=1.5)))
 
 
-def of(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+def by_item(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["quantity"], row["item"]): row for row in rows}
 
 
-def answered(errors: dict[str, Any], n: int = 4000, seed: int = 0) -> Predictions:
-    """Answers to two classes that are wrong in round(n·error) rows, the same ones first at every k.
+def predictions(errors: dict[str, Any], n: int = 4000, seed: int = 0) -> Predictions:
+    """Predictions of two classes that are wrong in round(n·error) rows, the same ones first at every k.
 
     Args:
         errors: method → function of k.
@@ -77,8 +77,8 @@ def answered(errors: dict[str, Any], n: int = 4000, seed: int = 0) -> Prediction
 
 @pytest.mark.parametrize(("a", "b", "c"), [(0.1, 0.3, 1.0), (0.05, 0.2, 0.5), (0.3, -0.2, 1.5)])
 def test_curve_finds_its_own_numbers(a: float, b: float, c: float) -> None:
-    found = fit_curve(KS, (a + b * np.array(KS, float) ** -c)[None])[0]
-    np.testing.assert_allclose(found, [a, b, c, 1], rtol=0.02)
+    fitted = fit_curve(KS, (a + b * np.array(KS, float) ** -c)[None])[0]
+    np.testing.assert_allclose(fitted, [a, b, c, 1], rtol=0.02)
 
 
 def test_curve_is_the_least_squares_of_a_general_optimiser() -> None:
@@ -101,10 +101,10 @@ def test_a_curve_that_does_not_move_says_so() -> None:
 
 
 def test_errors_against_k_with_intervals_over_the_same_rows() -> None:
-    found, points = error_curves(
-        answered({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda _: 0.1}), 10, 200, 0.95, 0
+    fits, points = error_curves(
+        predictions({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda _: 0.1}), 10, 200, 0.95, 0
     )
-    numbers = of(found)
+    numbers = by_item(fits)
     c, b = numbers["fit_c", "uniform"], numbers["fit_b", "uniform"]
     assert c["value"] == pytest.approx(1, rel=0.02)
     assert c["low"] <= 1 <= c["high"]
@@ -118,15 +118,15 @@ def test_errors_against_k_with_intervals_over_the_same_rows() -> None:
 
 
 def test_no_curve_through_too_few_k() -> None:
-    made = answered({"uniform": lambda k: 0.3 / k})
-    few = dataclasses.replace(made, probs=made.probs[:3], methods=made.methods[:3])
+    many = predictions({"uniform": lambda k: 0.3 / k})
+    few = dataclasses.replace(many, probs=many.probs[:3], methods=many.methods[:3])
     assert error_curves(few, 10, 100, 0.95, 0) == ([], [])
 
 
 def test_rate_is_supported_contradicted_or_undecided_as_the_errors_are() -> None:
     def verdict(error: Any, n: int = 4000) -> str:
-        found, _ = error_curves(answered({"uniform": error}, n), 10, 200, 0.95, 0)
-        numbers = of(found)
+        fits, _ = error_curves(predictions({"uniform": error}, n), 10, 200, 0.95, 0)
+        numbers = by_item(fits)
         b, c = (tuple(numbers[name, "uniform"][end] for end in ("low", "high")) for name in ("fit_b", "fit_c"))
         return rate_verdict(b, c, numbers["fit_r2", "uniform"]["value"], round(n * error(1)))
 
@@ -180,19 +180,19 @@ def test_auc_without_enough_rows_has_no_interval() -> None:
 
 
 def test_norms() -> None:
-    found = of(norms(np.array([[3, 4], [0, 1], [0, 0]], np.float32)))
-    assert {item: row["value"] for (_, item), row in found.items()} == {"min": 0, "mean": 2, "max": 5}
+    table = by_item(norms(np.array([[3, 4], [0, 1], [0, 0]], np.float32)))
+    assert {item: row["value"] for (_, item), row in table.items()} == {"min": 0, "mean": 2, "max": 5}
 
 
 def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: EmbeddingSpace) -> None:
     rows = space.embeddings.rows(TEST)
-    numbers = of(equivalence(space, rows, 20))
+    numbers = by_item(equivalence(space, rows, 20))
     assert numbers["same_order", "test rows"]["value"] == 1
     assert numbers["largest_gap", "test rows"]["value"] < 1e-6
     rng = np.random.default_rng(0)
     stretched = space.embeddings.z * rng.uniform(0.3, 3, (len(space.embeddings.z), 1)).astype(np.float32)
     other = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, z=stretched))
-    numbers = of(equivalence(other, rows, 20))
+    numbers = by_item(equivalence(other, rows, 20))
     assert numbers["same_order", "test rows"]["value"] < 0.1
     assert numbers["largest_gap", "test rows"]["value"] > 0.1
 
@@ -201,36 +201,36 @@ def test_missing_neighbours_break_no_order(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -3:], sims[:, -3:] = -1, -np.inf
     other = dataclasses.replace(space, neighbours=dataclasses.replace(space.neighbours, ids=ids, sims=sims))
-    assert of(equivalence(other, space.embeddings.rows(TEST), 20))["same_order", "test rows"]["value"] == 1
+    assert by_item(equivalence(other, space.embeddings.rows(TEST), 20))["same_order", "test rows"]["value"] == 1
 
 
 def test_temperatures_of_every_head_and_kind() -> None:
     head = Attention(7, 3, 2, 0.5, 0.05, similarity="dot", heads=2)
     with torch.no_grad():
         head.log_temperature_offset[1] = np.log(3)
-    found = {key: row["value"] for key, row in of(temperatures(head)).items()}
+    learned = {key: row["value"] for key, row in by_item(temperatures(head)).items()}
     expected = {("temperature_start", "head 0"): 0.5, ("temperature", "head 0"): 0.5}
     expected |= {("temperature_start", "head 1"): 0.5, ("temperature", "head 1"): 1.5}
-    assert found == pytest.approx(expected)
-    single = {key: row["value"] for key, row in of(temperatures(TabR(7, 3, 0.25, 0.05))).items()}
+    assert learned == pytest.approx(expected)
+    single = {key: row["value"] for key, row in by_item(temperatures(TabR(7, 3, 0.25, 0.05))).items()}
     assert single == pytest.approx({("temperature_start", "head 0"): 0.25, ("temperature", "head 0"): 0.25})
 
 
-def test_attended_is_what_the_head_says(space: EmbeddingSpace) -> None:
+def test_weight_statistics_are_those_of_the_head(space: EmbeddingSpace) -> None:
     head, rows = Attention(7, 3, 2, 0.5, 0.2).eval(), space.embeddings.rows(TEST)
-    entropy, null, wrong = attended(head, space, TEST, 20, "cpu")
+    entropy, null, wrong = weight_statistics(head, space, TEST, 20, "cpu")
     np.testing.assert_allclose(null, 0.2, atol=1e-6)  # ε: an untrained head is distance weighting
     np.testing.assert_array_equal(wrong, classify(head, space, rows, 20).argmax(1) != space.embeddings.y[rows])
     assert ((entropy > 0) & (entropy < 1)).all()
-    flat, _, _ = attended(Attention(7, 3, 2, 1e6, 0.2).eval(), space, TEST, 20, "cpu")
+    flat, _, _ = weight_statistics(Attention(7, 3, 2, 1e6, 0.2).eval(), space, TEST, 20, "cpu")
     np.testing.assert_allclose(flat, 1, atol=1e-6)
 
 
 def test_entropies_by_hand() -> None:
     entropy = np.linspace(0.05, 0.95, 40)
     wrong = entropy > 0.7
-    found, deciles = entropies(entropy, np.full(40, 0.25), wrong, 0.95)
-    numbers = of(found)
+    table, deciles = entropies(entropy, np.full(40, 0.25), wrong, 0.95)
+    numbers = by_item(table)
     assert numbers["entropy", "test rows"]["value"] == pytest.approx(0.5)
     assert numbers["null_mass", "test rows"]["value"] == pytest.approx(0.25)
     assert numbers["entropy_auc", "test rows"]["value"] == 1
@@ -243,12 +243,12 @@ def test_entropies_by_hand() -> None:
 
 
 def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
-    made = answered({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda k: 0.2 if k == 10 else 0.3})
+    by_k = predictions({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda k: 0.2 if k == 10 else 0.3})
     on_val = {"uniform": {k: 1 / k for k in KS}, "attention": dict(zip(KS, (9, 8, 7, 5, 5, 6), strict=True))}
     swept = pd.DataFrame(
         {"k": k, "method": m, "metric": "nll", "validation": v} for m, row in on_val.items() for k, v in row.items()
     )
-    numbers = of(against_root(swept, made, 100, 10, 200, 0.95, 0))
+    numbers = by_item(against_root(swept, by_k, 100, 10, 200, 0.95, 0))
     assert numbers["sqrt_n", "bank"]["value"] == 10
     assert numbers["best_k", "uniform"]["value"] == 50
     assert numbers["best_k", "attention"]["value"] == 10  # the lower k on a tie
@@ -263,7 +263,7 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     assert ours["value"] == pytest.approx(-0.1 * (np.log(0.9) - np.log(0.2)), rel=0.01)
     assert ours["low"] < ours["value"] < ours["high"] < 0
     assert numbers["nll_sqrt_n", "attention"]["value"] < numbers["nll_best_other_k", "attention"]["value"]
-    without = of(against_root(swept, made, 10_000, 10, 200, 0.95, 0))  # √n = 100 was not swept
+    without = by_item(against_root(swept, by_k, 10_000, 10, 200, 0.95, 0))  # √n = 100 was not swept
     known = {("sqrt_n", "bank"), ("largest_k", "swept"), ("best_k", "uniform"), ("best_k", "attention")}
     assert set(without) == known
 
@@ -272,28 +272,28 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
 
 
 def tables(space: EmbeddingSpace, seed: int = 0) -> dict[str, pd.DataFrame]:
-    made = answered({m: lambda k: 0.1 + 0.3 / k for m in ("uniform", "distance", "attention")}, seed=seed)
-    found, points = error_curves(made, 10, 100, 0.95, 0)
+    by_k = predictions({m: lambda k: 0.1 + 0.3 / k for m in ("uniform", "distance", "attention")}, seed=seed)
+    fits, points = error_curves(by_k, 10, 100, 0.95, 0)
     rng = np.random.default_rng(seed)
     entropy = rng.random(400)
     about, deciles = entropies(entropy, np.full(400, 0.1), rng.random(400) < entropy / 2, 0.95)
     swept = pd.DataFrame({"k": KS, "method": "attention", "metric": "nll", "validation": [6, 5, 4, 3, 1, 2]})
     head = temperatures(Attention(7, 3, 2, 0.5, 0.05))
     same = equivalence(space, space.embeddings.rows(TEST), 5)
-    rows = [*norms(space.embeddings.z), *against_root(swept, made, 100, 10, 100, 0.95, 0), *found, *same, *head, *about]
+    rows = [*norms(space.embeddings.z), *against_root(swept, by_k, 100, 10, 100, 0.95, 0), *fits, *same, *head, *about]
     return {FOUND: pd.DataFrame(rows), CURVE: pd.DataFrame(points), ENTROPY: pd.DataFrame(deciles)}
 
 
 def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
     runs = [Run("bare", 1, {"prepare": {"test": 400}}, {})]
     for seed in (1, 2):
-        found = {}
+        read = {}
         for name, table in tables(space, seed).items():
             assert set(TABLES[name]) <= set(table.columns)
             write_csv(tmp_path / name, table.to_dict("records"))  # type: ignore[arg-type]
-            found[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
-        assert tuple(found[FOUND].columns) == COLUMNS
-        runs.append(Run("blobs", seed, {"prepare": {"test": 4000}}, found))
+            read[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
+        assert tuple(read[FOUND].columns) == COLUMNS
+        runs.append(Run("blobs", seed, {"prepare": {"test": 4000}}, read))
     (part,) = section(runs).parts
     assert "Unit length: supported" in part.sentence
     assert "order neighbours alike: supported (100.00 %" in part.sentence
@@ -315,13 +315,13 @@ def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
 
 
 def test_sentences_say_what_contradicts_the_claims(space: EmbeddingSpace) -> None:
-    made = {name: table.assign(seed=1) for name, table in tables(space).items()}
-    found = made[FOUND].copy()
+    frames = {name: table.assign(seed=1) for name, table in tables(space).items()}
+    numbers = frames[FOUND].copy()
 
     def put(quantity: str, item: str, **to: float) -> None:
-        rows = (found["quantity"] == quantity) & (found["item"] == item)
+        rows = (numbers["quantity"] == quantity) & (numbers["item"] == item)
         assert rows.any()
-        found.loc[rows, list(to)] = list(to.values())
+        numbers.loc[rows, list(to)] = list(to.values())
 
     put("norm", "max", value=3.0)
     put("same_order", "test rows", value=0.4)
@@ -329,9 +329,9 @@ def test_sentences_say_what_contradicts_the_claims(space: EmbeddingSpace) -> Non
     put("sqrt_n_less_best_other", "attention", value=-0.1, low=-0.2, high=0.1)
     put("fit_c", "attention", value=0.4, low=0.3, high=0.6)
     put("entropy_auc", "test rows", value=0.3, low=0.2, high=0.4)
-    said = " ".join(sentences(found, made[CURVE], made[ENTROPY], 4000))
-    assert "Unit length: contradicted" in said
-    assert "order neighbours alike: contradicted (40.00 %" in said
-    assert "best k: undecided for Attention 20, the largest k swept (NLL " in said
-    assert "contradicted for Attention (c 0.40 (0.30 … 0.60)" in said
-    assert "wrong answers: contradicted (AUC 0.300 (0.200 … 0.400)" in said
+    text = " ".join(sentences(numbers, frames[CURVE], frames[ENTROPY], 4000))
+    assert "Unit length: contradicted" in text
+    assert "order neighbours alike: contradicted (40.00 %" in text
+    assert "best k: undecided for Attention 20, the largest k swept (NLL " in text
+    assert "contradicted for Attention (c 0.40 (0.30 … 0.60)" in text
+    assert "wrong answers: contradicted (AUC 0.300 (0.200 … 0.400)" in text
