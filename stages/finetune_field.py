@@ -1,4 +1,4 @@
-"""Train the field of sparse contexts on, with the contrastive loss beside reconstruction: `sparse_nce`."""
+"""Fine-tune the field of sparse contexts with the contrastive loss: `sparse_nce`."""
 
 from pathlib import Path
 
@@ -7,8 +7,9 @@ from stages.train_field import train
 
 
 def main(dataset: str, seed: int, split: Path, start: Path, state: Path, out: Path) -> None:
-    """Read SPLIT and the field of START; write the field to OUT; STATE is the place to resume from."""
-    train(read_params(dataset, "train_field", "device", "threads"), "sparse_nce", seed, split, start, state, out)
+    """Read SPLIT and the field of START; write the field to OUT; STATE is the checkpoint to resume from."""
+    p = read_params(dataset, "train_field", "device", "threads")
+    train(p, "sparse_nce", seed, split, start / "field", state, out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The stages of fields one after the other on a few small images, and what the report says of it."""
+"""The stages of fields in sequence on a few small images, and their sections of the report."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,10 @@ from PIL import Image
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder
-from attnknn.experiments.fields.latents import MODES, Latents, known_points
+from attnknn.experiments.fields.latents import Latents, context_pixels
 from attnknn.experiments.fields.perceiver import Field
-from attnknn.experiments.fields.representations import ENCODER, PIXELS, representation
+from attnknn.experiments.fields.representations import representation
+from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import field_report as pictures_of
@@ -32,7 +33,7 @@ VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Params, a split, an encoder, and all that the stages make of them."""
+    """A folder with params, split, encoder and the outputs of all stages of fields."""
     root = tmp_path_factory.mktemp("fields")
     params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
     params["train_field"]["sizes"]["small"] = TINY
@@ -68,13 +69,13 @@ def table(root: Path, name: str) -> pd.DataFrame:
     return pd.read_csv(root / "plots" / name / "digits-3.csv", keep_default_na=False, na_values=[""])
 
 
-def test_every_representation_is_read_in_both_modes_by_every_readout(done: Path) -> None:
+def test_every_representation_has_every_readout_in_both_modes(done: Path) -> None:
     scores = table(done, "probe")
-    asked = {(r["mode"], r["representation"], r["readout"]) for r in scores.to_dict("records")}
+    combinations = {(r["mode"], r["representation"], r["readout"]) for r in scores.to_dict("records")}
     readouts = ("uniform", "distance", "attention", "linear_probe", "transformer")
-    expected = {(m, r, of) for m in ("full", "sparse") for r in ("pixels", *VARIANTS) for of in readouts}
-    expected |= {(m, "encoder", of) for m in ("full", "sparse") for of in readouts[:-1]}
-    assert asked == expected
+    expected = {(m, r, readout) for m in ("full", "sparse") for r in ("pixels", *VARIANTS) for readout in readouts}
+    expected |= {(m, "encoder", readout) for m in ("full", "sparse") for readout in readouts[:-1]}
+    assert combinations == expected
     assert (scores["low"] <= scores["value"] + 1e-9).all()
     pixels = scores[(scores["representation"] == "pixels") & (scores["metric"] == "accuracy")].set_index("mode")
     assert pixels.loc["full", "value"].max() > 0.9, "half of the image is brighter in one class"
@@ -82,34 +83,34 @@ def test_every_representation_is_read_in_both_modes_by_every_readout(done: Path)
     assert means["full"]["pixels"]["distance"]["accuracy"] in pixels.loc["full", "value"].to_list()
 
 
-def test_the_last_field_goes_on_from_the_sparse_one(done: Path) -> None:
+def test_sparse_nce_is_fine_tuned_from_sparse(done: Path) -> None:
     histories = {v: json.loads((done / "fields" / v / "trained.json").read_text())["history"] for v in VARIANTS}
-    assert {name: len(of) for name, of in histories.items()} == {"full": 2, "full_nce": 2, "sparse": 2, "sparse_nce": 1}
-    assert [name for name, of in histories.items() if "contrast" in of[0]] == ["full_nce", "sparse_nce"]
+    assert [len(histories[name]) for name in VARIANTS] == [2, 2, 2, 1]
+    assert [name for name, history in histories.items() if "contrast" in history[0]] == ["full_nce", "sparse_nce"]
     assert histories["sparse_nce"][0]["mse"] < histories["sparse"][0]["mse"]
     assert not (done / "state").exists()
 
 
-def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
-    split, told, nets = Split.load(done / "split"), {}, {}
+def test_variants_set_the_training_arguments_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
+    split, calls, nets = Split.load(done / "split"), {}, {}
 
     def recorded(net, x, x_val, **settings) -> list:
-        told[variant], nets[variant, settings["seed"]] = settings, net
+        calls[variant], nets[variant, settings["seed"]] = settings, net
         np.testing.assert_array_equal(x, split.x[split.part == BANK])
         np.testing.assert_array_equal(x_val, split.x[split.part == VAL])
         return []
 
-    monkeypatch.setattr("attnknn.experiments.fields.training.train_field", recorded)
+    monkeypatch.setattr("attnknn.experiments.fields.train.train_field", recorded)
     monkeypatch.chdir(done)
     for variant in ("full", "sparse", "full_nce"):
         train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / variant)
     variant = "sparse_nce"
     finetune_field.main("digits", 3, Path("split"), Path("fields/sparse"), tmp_path / "state", tmp_path / variant)
-    assert [told[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
-    assert [told[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
+    assert [calls[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
+    assert [calls[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
     for rate in ("lr", "muon"):
-        assert told["sparse_nce"][rate] == 0.5 * told["sparse"][rate] == 0.5 * told["full_nce"][rate]
-    assert {told[v]["resume"] for v in VARIANTS} == {tmp_path / "state"}
+        assert calls["sparse_nce"][rate] == 0.5 * calls["sparse"][rate] == 0.5 * calls["full_nce"][rate]
+    assert {calls[v]["resume"] for v in VARIANTS} == {tmp_path / "state"}
     assert (nets["full", 3].config.height, nets["full", 3].config.width) == (6, 7)
     assert nets["sparse_nce", 3].config == nets["sparse", 3].config
     variant = "full"
@@ -117,22 +118,22 @@ def test_fields_are_told_what_their_variant_says_and_see_the_bank_alone(done: Pa
     for name in ("latents", "positions"):
         one, other = (getattr(nets["full", seed], name) for seed in (3, 4))
         assert not torch.equal(one, other), f"another seed, other {name}"
-    assert told["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
+    assert calls["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
     params = Path("params.yaml").read_text("utf-8")
     (tmp_path / "params.yaml").write_text(params.replace("sampler: image", "sampler: batch"), "utf-8")
     (tmp_path / "presets").symlink_to(ROOT / "presets")
     monkeypatch.chdir(tmp_path)
     for variant in ("full", "sparse"):
         train_field.main("digits", 3, variant, done / "split", tmp_path / "state", tmp_path / variant)
-    assert [told[v]["sampler"] for v in ("full", "sparse")] == ["full", "batch"]
+    assert [calls[v]["sampler"] for v in ("full", "sparse")] == ["full", "batch"]
 
 
-def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_path, monkeypatch) -> None:
-    """Other values where nothing is known, on rows outside the bank, change only what sees the whole image."""
+def test_sparse_representations_use_only_the_context(done: Path, tmp_path, monkeypatch) -> None:
+    """Other values outside the context, on rows outside the bank, change whole-image representations only."""
     split = Split.load(done / "split")
-    known = np.zeros((200, 42), dtype=bool)
-    np.put_along_axis(known, known_points("sparse", 200, 42, 0.2, 3, seed=3).numpy(), True, axis=1)
-    x = np.where(known.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
+    mask = np.zeros((200, 42), dtype=bool)
+    np.put_along_axis(mask, context_pixels("sparse", 200, 42, 0.2, 3, seed=3).numpy(), True, axis=1)
+    x = np.where(mask.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
     other = Split(x, split.y, split.part, split.classes)
     other.save(tmp_path / "split")
     monkeypatch.chdir(done)
@@ -140,35 +141,35 @@ def test_of_points_nothing_else_is_in_latents_and_embeddings(done: Path, tmp_pat
     rest = split.part != BANK
     for name in VARIANTS:
         for mode in MODES:
-            one, again = (Latents.load(root / "latents" / name / mode).tokens for root in (done, tmp_path))
-            assert np.array_equal(one, again) == (mode == "sparse")
-            np.testing.assert_array_equal(one[~rest], again[~rest])
+            tokens, other_tokens = (Latents.load(root / "latents" / name / mode).tokens for root in (done, tmp_path))
+            assert np.array_equal(tokens, other_tokens) == (mode == "sparse")
+            np.testing.assert_array_equal(tokens[~rest], other_tokens[~rest])
     encoder = Encoder.load(done / "encoder")[0]
-    places = {"share": 0.2, "least": 3, "patch": 2, "seed": 3}
+    context = {"share": 0.2, "least": 3, "patch": 2, "seed": 3}
     for name, kinds in ((ENCODER, 2), (PIXELS, 2), ("full", 1)):
-        made = [
-            representation(of, root / "latents", name, "sparse", encoder, **places)[0]
-            for of, root in ((split, done), (other, tmp_path))
+        vectors = [
+            representation(data, root / "latents", name, "sparse", encoder, **context)[0]
+            for data, root in ((split, done), (other, tmp_path))
         ]
-        assert len(made[0]) == kinds
-        for one, again in zip(*made, strict=True):
-            np.testing.assert_array_equal(one, again)
+        assert len(vectors[0]) == kinds
+        for tokens, other_tokens in zip(*vectors, strict=True):
+            np.testing.assert_array_equal(tokens, other_tokens)
         whole = [
-            representation(of, root / "latents", name, "full", encoder, **places)[0][0][rest]
-            for of, root in ((split, done), (other, tmp_path))
+            representation(data, root / "latents", name, "full", encoder, **context)[0][0][rest]
+            for data, root in ((split, done), (other, tmp_path))
         ]
-        assert np.abs(whole[0] - whole[1]).max() > 0.01, "and the whole image makes a difference"
+        assert np.abs(whole[0] - whole[1]).max() > 0.01, "the whole image makes a difference"
 
 
 def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
     split, psnr = Split.load(done / "split"), table(done, "field_psnr")
-    test, bank = (split.x[split.part == of] / 255 for of in (TEST, BANK))
+    test, bank = (split.x[split.part == part] / 255 for part in (TEST, BANK))
     expected = -10 * np.log10(np.square(test - bank.mean(0)).mean())
     own = psnr.query("mode == 'full' and source == 'mean image' and baseline.isna()")["value"].item()
     assert own == pytest.approx(expected, abs=1e-4)
 
 
-def test_psnr_pictures_and_places_are_there(done: Path) -> None:
+def test_psnr_pictures_and_t_sne_are_written(done: Path) -> None:
     psnr = table(done, "field_psnr")
     own = psnr[psnr["baseline"].isna()]
     assert set(own["source"]) == {"mean image", "nearest point", "nearest images", *VARIANTS}
@@ -178,8 +179,8 @@ def test_psnr_pictures_and_places_are_there(done: Path) -> None:
     picture = Image.open(done / "plots/field_pictures/digits-3/reconstructions.png")
     assert picture.size == (len(columns) * (7 + 2), 2 * (6 + 2))
     assert columns[:2] == ["full:image", "full:mean image"]
-    places = table(done, "field_tsne")
-    assert places.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
+    planes = table(done, "field_tsne")
+    assert planes.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
 
 
 def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path, monkey
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_rows_that_are_no_images_go_through_with_nothing(
+def test_tables_pass_through_with_empty_results(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(done)
@@ -204,10 +205,10 @@ def test_rows_that_are_no_images_go_through_with_nothing(
     field_latents.main("digits", 3, tmp_path / "split", fields, latents)
     probe.main("digits", 3, tmp_path / "split", latents, Path("encoder"), tmp_path / "probe.json", plots)
     field_report.main("digits", 3, tmp_path / "split", fields, latents, Path("encoder"), plots)
-    assert "no field sparse: these rows are no images" in capsys.readouterr().out
-    for name, of in {**probed.TABLES, **pictures_of.TABLES}.items():
+    assert "field sparse: nothing to train, no images" in capsys.readouterr().out
+    for name, columns in {**probed.TABLES, **pictures_of.TABLES}.items():
         (line,) = (plots / name / "digits-3.csv").read_text().splitlines()
-        assert set(of) <= set(line.split(","))
+        assert set(columns) <= set(line.split(","))
 
 
 def run(root: Path) -> Run:
@@ -215,9 +216,9 @@ def run(root: Path) -> Run:
     return Run("digits", 3, {"prepare": {"test": 50}}, tables)
 
 
-def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> None:
-    made = run(done)
-    (part,) = probed.section([made, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
+def test_the_report_shows_readouts_and_reconstructions(done: Path) -> None:
+    result = run(done)
+    (part,) = probed.section([result, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
     lines = part.sentence.splitlines()
     assert lines[0].startswith("With the whole image known, the best neighbours without labels are those of ")
     assert sum(line.startswith("Contrastive training (the loss, augmented views, ") for line in lines) == 2
@@ -226,7 +227,7 @@ def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> Non
     assert "of 5 representations chance alone orders so" in order
     assert [t.name for t in part.tables] == ["probe_accuracy", "agreement", "probe_nll", "probe_pairs"]
     assert len(part.pictures) == 2
-    (part,) = pictures_of.section([made], done / "plots").parts
+    (part,) = pictures_of.section([result], done / "plots").parts
     assert part.sentence.startswith("PSNR of test images, known as a whole, above that of the mean image: field, whole")
     (psnr,) = part.tables
     row = next(row for row in psnr.rows if row[0] == "field, whole images")
@@ -247,15 +248,15 @@ def test_the_report_says_what_was_found_and_what_could_not_be(done: Path) -> Non
         (0.2, 1.0, 0.083, "are not shown to agree"),
     ],
 )
-def test_orders_are_called_what_interval_and_test_say(done: Path, low: float, high: float, p: float, word: str) -> None:
-    made = run(done)
-    made.tables["probe_agreement"] = made.tables["probe_agreement"].assign(low=low, high=high, p=p)
-    (part,) = probed.section([made], Level(0.01, 100)).parts
+def test_agreement_needs_interval_and_test(done: Path, low: float, high: float, p: float, word: str) -> None:
+    result = run(done)
+    result.tables["probe_agreement"] = result.tables["probe_agreement"].assign(low=low, high=high, p=p)
+    (part,) = probed.section([result], Level(0.01, 100)).parts
     order = next(line for line in part.sentence.splitlines() if line.startswith("Metric structure"))
     assert order.count(word) == 2
 
 
-def test_what_cannot_be_trained_or_read_is_told_in_one_line(done: Path, tmp_path, monkeypatch) -> None:
+def test_invalid_variants_and_fields_are_errors_in_one_line(done: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(done)
     for variant in ("sparse_nce", "bogus"):
         with pytest.raises(InputError, match=f"variant: {variant}; give one of full, sparse, full_nce"):
@@ -266,5 +267,5 @@ def test_what_cannot_be_trained_or_read_is_told_in_one_line(done: Path, tmp_path
     with torch.no_grad():
         field.latents[0, 0] = torch.nan
     field.save(tmp_path / "field")
-    with pytest.raises(InputError, match="field: weights and configuration do not fit \\(NaN or infinite values\\)"):
+    with pytest.raises(InputError, match=r"field: weights do not match config\.json \(NaN or infinite values\\)"):
         Field.load(tmp_path / "field")

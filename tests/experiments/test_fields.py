@@ -1,4 +1,4 @@
-"""Neural fields: what goes in, in which order, and what they are trained on, by hand-computed numbers."""
+"""Neural fields: contexts, network, losses and training loop, against hand-computed values."""
 
 import math
 import subprocess
@@ -11,12 +11,19 @@ import torch
 from torch.optim import Muon
 
 from attnknn.core.errors import InputError
-from attnknn.experiments.fields.contexts import draw_points, nearest_filled, points_of, shown
-from attnknn.experiments.fields.coordinates import fourier_features, gaussian_frequencies, grid
-from attnknn.experiments.fields.encoding import as_values, latents_of, reconstruct
-from attnknn.experiments.fields.objectives import alike, contrast, psnr
-from attnknn.experiments.fields.perceiver import Attend, Field, FieldConfig, attention
-from attnknn.experiments.fields.training import train_field
+from attnknn.experiments.fields.contexts import context_size, fill_nearest, gather_pixels, pixel_values, sample_pixels
+from attnknn.experiments.fields.encoding import encode_images, reconstruction_error
+from attnknn.experiments.fields.objectives import info_nce, psnr, soft_targets
+from attnknn.experiments.fields.perceiver import (
+    Attend,
+    Field,
+    FieldConfig,
+    attention,
+    fourier_features,
+    gaussian_frequencies,
+    grid,
+)
+from attnknn.experiments.fields.train import train_field
 from attnknn.nn.augment import random_crop
 from attnknn.nn.optim import StackedMuon, orthogonalised
 
@@ -34,109 +41,111 @@ def pictures(n: int = B, seed: int = 0) -> torch.Tensor:
 
 
 def test_coordinates_run_from_edge_to_edge_row_by_row() -> None:
-    at = grid(2, 3)
-    assert at.tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
+    centres = grid(2, 3)
+    assert centres.tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
     assert grid(1, 1).tolist() == [[0, 0]]
 
 
 def test_fourier_features_by_hand_and_of_one_length() -> None:
     frequencies = torch.tensor([[0.25, 1.0], [0.0, 0.5]])
-    made = fourier_features(torch.tensor([[1.0, 0.5]]), frequencies)  # phases π/2 and 2.5π
-    torch.testing.assert_close(made, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
+    features = fourier_features(torch.tensor([[1.0, 0.5]]), frequencies)  # phases π/2 and 2.5π
+    torch.testing.assert_close(features, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
     many = fourier_features(grid(H, W), gaussian_frequencies(6, 15.0, 0))
     torch.testing.assert_close(many.square().sum(1), torch.full((H * W,), 6.0))
 
 
-def test_attention_is_the_textbook_s() -> None:
+def test_attention_matches_its_definition() -> None:
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, n, 6, generator=generator) for n in (3, 5, 5))
     parts = []
     for h in range(2):
-        of = slice(3 * h, 3 * h + 3)
-        weights = (q[..., of] @ k[..., of].mT / math.sqrt(3)).softmax(-1)
-        parts.append(weights @ v[..., of])
+        head = slice(3 * h, 3 * h + 3)
+        weights = (q[..., head] @ k[..., head].mT / math.sqrt(3)).softmax(-1)
+        parts.append(weights @ v[..., head])
     torch.testing.assert_close(attention(q, k, v, 2), torch.cat(parts, -1))
 
 
-def attend_by_hand(of: Attend, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-    """One block in torch's functions, image by image and head by head."""
+def attend_reference(block: Attend, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """Reference implementation of `Attend`, head by head."""
     norm = torch.nn.functional.layer_norm
-    q = norm(x, x.shape[-1:], of.norm.weight, of.norm.bias) @ of.query.weight.T
-    context = norm(context, context.shape[-1:], of.norm_context.weight, of.norm_context.bias)
-    k, v = (context @ of.key_value.weight.T).chunk(2, -1)
-    size, heads = x.shape[-1] // of.heads, []
-    for h in range(of.heads):
-        part = slice(h * size, (h + 1) * size)
-        heads.append((q[..., part] @ k[..., part].mT / size**0.5).softmax(-1) @ v[..., part])
-    x = x + torch.cat(heads, -1) @ of.out.weight.T + of.out.bias
-    first, wide, _, narrow = of.feed_forward
+    q = norm(x, x.shape[-1:], block.norm.weight, block.norm.bias) @ block.query.weight.T
+    context = norm(context, context.shape[-1:], block.norm_context.weight, block.norm_context.bias)
+    k, v = (context @ block.key_value.weight.T).chunk(2, -1)
+    size, heads = x.shape[-1] // block.heads, []
+    for h in range(block.heads):
+        head = slice(h * size, (h + 1) * size)
+        heads.append((q[..., head] @ k[..., head].mT / size**0.5).softmax(-1) @ v[..., head])
+    x = x + torch.cat(heads, -1) @ block.out.weight.T + block.out.bias
+    first, wide, _, narrow = block.feed_forward
     inner = torch.nn.functional.gelu(norm(x, x.shape[-1:], first.weight, first.bias) @ wide.weight.T + wide.bias)
     return x + inner @ narrow.weight.T + narrow.bias
 
 
-def test_a_field_is_the_one_written_out() -> None:
-    """Norms, residuals, what is looked at and in which order; every parameter moved away from its start."""
+def test_field_matches_the_reference_implementation() -> None:
+    """Against a reference implementation, with every parameter moved away from its initial value."""
     net = field()
     with torch.no_grad():
         for i, p in enumerate(net.parameters()):
             p += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
-    values = as_values(pictures())
-    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(2))
-    places = net.positions @ net.of_place.weight.T
-    context = (2 * shown(values, at) - 1) @ net.of_value.weight.T + net.of_value.bias + places[at]
+    values = pixel_values(pictures())
+    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(2))
+    positions = net.positions @ net.of_place.weight.T
+    context = (2 * gather_pixels(values, idx) - 1) @ net.of_value.weight.T + net.of_value.bias + positions[idx]
     x = net.latents.expand(B, -1, -1)
     for stage, (look, (think,)) in enumerate(zip(net.look, net.think, strict=True)):
-        x = attend_by_hand(look, net.widen[stage - 1](x) if stage else x, context)
-        x = attend_by_hand(think, x, x)
-    torch.testing.assert_close(net.encode(shown(values, at), at), x, atol=1e-4, rtol=1e-4)
-    answer = attend_by_hand(net.answer, net.queries(net.positions).expand(B, -1, -1), x)
+        x = attend_reference(look, net.widen[stage - 1](x) if stage else x, context)
+        x = attend_reference(think, x, x)
+    torch.testing.assert_close(net.encode(gather_pixels(values, idx), idx), x, atol=1e-4, rtol=1e-4)
+    answer = attend_reference(net.answer, net.queries(net.positions).expand(B, -1, -1), x)
     norm, last = net.values
     answer = torch.nn.functional.layer_norm(answer, answer.shape[-1:], norm.weight, norm.bias)
     torch.testing.assert_close(net.decode(x), 0.5 + 0.5 * last(answer), atol=1e-4, rtol=1e-4)
 
 
 def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
-    net, values = field(), as_values(pictures())
-    at = draw_points("image", B, H * W, 13, torch.Generator().manual_seed(2))
+    net, values = field(), pixel_values(pictures())
+    idx = sample_pixels("image", B, H * W, 13, torch.Generator().manual_seed(2))
     order = torch.randperm(13, generator=torch.Generator().manual_seed(3))
-    one, other = net.encode(shown(values, at), at), net.encode(shown(values, at[:, order]), at[:, order])
+    one, other = (
+        net.encode(gather_pixels(values, idx), idx),
+        net.encode(gather_pixels(values, idx[:, order]), idx[:, order]),
+    )
     torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-    assert not torch.allclose(one, net.encode(shown(values, at[:, order]), at), atol=1e-3), "but on where they are"
+    assert not torch.allclose(one, net.encode(shuffled, idx), atol=1e-3), "but the pixel indices do"
 
 
 @pytest.mark.parametrize("sampler", ["image", "batch"])
 def test_a_sparse_context_of_all_points_is_the_full_one(sampler: str) -> None:
-    net, values = field(), as_values(pictures())
-    everything = draw_points("full", B, H * W, 1, torch.Generator())
-    points = points_of(H * W, 1.0, 3)
-    at = draw_points(sampler, B, H * W, points, torch.Generator().manual_seed(4))
-    torch.testing.assert_close(net.encode(shown(values, at), at), net.encode(values, everything), atol=0, rtol=0)
+    net, values = field(), pixel_values(pictures())
+    all_idx = sample_pixels("full", B, H * W, 1, torch.Generator())
+    points = context_size(H * W, 1.0, 3)
+    idx = sample_pixels(sampler, B, H * W, points, torch.Generator().manual_seed(4))
+    torch.testing.assert_close(net.encode(gather_pixels(values, idx), idx), net.encode(values, all_idx), atol=0, rtol=0)
 
 
-def test_points_are_different_shared_or_not_and_as_many_as_asked() -> None:
+def test_contexts_are_distinct_shared_or_not_and_of_the_size() -> None:
     generator = torch.Generator().manual_seed(5)
-    own, shared = (draw_points(sampler, B, H * W, 9, generator) for sampler in ("image", "batch"))
-    for at in (own, shared):
-        assert at.shape == (B, 9)
-        assert (at.diff(dim=1) > 0).all()
-        assert at.min() >= 0
-        assert at.max() < H * W
+    own, shared = (sample_pixels(sampler, B, H * W, 9, generator) for sampler in ("image", "batch"))
+    for idx in (own, shared):
+        assert idx.shape == (B, 9)
+        assert (idx.diff(dim=1) > 0).all()
+        assert idx.min() >= 0
+        assert idx.max() < H * W
     assert (shared == shared[0]).all()
     assert len({tuple(row) for row in own.tolist()}) == B
-    assert [points_of(*of) for of in ((1024, 0.2, 64), (64, 0.2, 64), (64, 0.2, 8), (10, 0.29, 1), (5, 0.1, 9))] == [
-        204, 64, 12, 2, 5,
-    ]  # fmt: skip
+    sizes = {(1024, 0.2, 64): 204, (64, 0.2, 64): 64, (64, 0.2, 8): 12, (10, 0.29, 1): 2, (5, 0.1, 9): 5}
+    assert {args: context_size(*args) for args in sizes} == sizes
 
 
 def test_nearest_filling_by_hand() -> None:
     values = torch.arange(6.0).reshape(1, 6, 1)  # of a 2 × 3 image
-    at = torch.tensor([[0, 5]])
+    idx = torch.tensor([[0, 5]])
     # Squared distances to 0 and 5: of pixel 1 they are 1 and 2, of 2 they are 4 and 1, of 3 and 4 the other way round.
-    assert nearest_filled(values, at, 2, 3).flatten().tolist() == [0, 0, 5, 0, 5, 5]
+    assert fill_nearest(values, idx, 2, 3).flatten().tolist() == [0, 0, 5, 0, 5, 5]
     tie = torch.arange(3.0).reshape(1, 3, 1)
-    assert nearest_filled(tie, torch.tensor([[0, 2]]), 1, 3).flatten().tolist() == [0, 0, 2], "of two the first"
-    full = draw_points("full", 1, 6, 6, torch.Generator())
-    torch.testing.assert_close(nearest_filled(values, full, 2, 3), values)
+    assert fill_nearest(tie, torch.tensor([[0, 2]]), 1, 3).flatten().tolist() == [0, 0, 2], "ties to the lower index"
+    full = sample_pixels("full", 1, 6, 6, torch.Generator())
+    torch.testing.assert_close(fill_nearest(values, full, 2, 3), values)
 
 
 def test_psnr_by_hand() -> None:
@@ -146,42 +155,42 @@ def test_psnr_by_hand() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
-def test_contrast_of_identical_views_has_its_known_minimum(n: int) -> None:
-    """Corners of a simplex are as far apart as n vectors can be; gradient descent finds nothing below it."""
+def test_info_nce_of_identical_views_has_its_known_minimum(n: int) -> None:
+    """The corners of a simplex minimise it; gradient descent finds nothing lower."""
     corners = torch.eye(n) - 1 / n
-    least = math.log(1 + (n - 1) * math.exp((-1 / (n - 1) - 1) / 0.5))
-    assert contrast(corners, corners, 0.5).item() == pytest.approx(least, abs=1e-6)
+    minimum = math.log(1 + (n - 1) * math.exp((-1 / (n - 1) - 1) / 0.5))
+    assert info_nce(corners, corners, 0.5).item() == pytest.approx(minimum, abs=1e-6)
     z = torch.randn(n, n + 2, generator=torch.Generator().manual_seed(n), requires_grad=True)
-    mover = torch.optim.Adam([z], lr=0.05)
+    optimiser = torch.optim.Adam([z], lr=0.05)
     for _ in range(400):
-        mover.zero_grad()
-        loss = contrast(z, z, 0.5)
+        optimiser.zero_grad()
+        loss = info_nce(z, z, 0.5)
         loss.backward()
-        mover.step()
-    assert loss.item() == pytest.approx(least, abs=1e-3)
-    assert loss.item() >= least - 1e-5
+        optimiser.step()
+    assert loss.item() == pytest.approx(minimum, abs=1e-3)
+    assert loss.item() >= minimum - 1e-5
 
 
-def test_contrast_by_a_loop_and_of_all_the_same() -> None:
+def test_info_nce_matches_a_loop_and_is_log_n_for_equal_vectors() -> None:
     generator = torch.Generator().manual_seed(6)
     a, b = (torch.randn(5, 4, generator=generator) for _ in range(2))
     cos = [[float(x @ y / x.norm() / y.norm()) / 0.2 for y in b] for x in a]
     rows = [-cos[i][i] + math.log(sum(math.exp(c) for c in cos[i])) for i in range(5)]
     columns = [-cos[i][i] + math.log(sum(math.exp(cos[j][i]) for j in range(5))) for i in range(5)]
-    assert contrast(a, b, 0.2).item() == pytest.approx((sum(rows) + sum(columns)) / 10, abs=1e-5)
-    assert contrast(torch.ones(5, 4), torch.ones(5, 4), 0.2).item() == pytest.approx(math.log(5))
+    assert info_nce(a, b, 0.2).item() == pytest.approx((sum(rows) + sum(columns)) / 10, abs=1e-5)
+    assert info_nce(torch.ones(5, 4), torch.ones(5, 4), 0.2).item() == pytest.approx(math.log(5))
 
 
-def test_soft_targets_become_the_identity_and_do_not_push_copies_apart() -> None:
-    values = as_values(pictures(6))
+def test_soft_targets_approach_the_identity_and_group_copies() -> None:
+    values = pixel_values(pictures(6))
     values[1] = values[0]
-    targets = alike(values, 0.05)
+    targets = soft_targets(values, 0.05)
     torch.testing.assert_close(targets.sum(1), torch.ones(6))
     torch.testing.assert_close(targets[:2, :2], torch.full((2, 2), 0.5))
     torch.testing.assert_close(targets[2:, 2:], torch.eye(4))
     z = torch.randn(6, 3, generator=torch.Generator().manual_seed(7))
-    hard = contrast(z[2:], z[2:], 0.3)
-    assert contrast(z[2:], z[2:], 0.3, alike(values[2:], 1e-3)).item() == pytest.approx(hard.item(), abs=1e-6)
+    hard = info_nce(z[2:], z[2:], 0.3)
+    assert info_nce(z[2:], z[2:], 0.3, soft_targets(values[2:], 1e-3)).item() == pytest.approx(hard.item(), abs=1e-6)
 
 
 SETTINGS = {
@@ -191,17 +200,17 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def test_a_field_learns_32_images_by_heart() -> None:
+def test_a_field_overfits_32_images() -> None:
     net = field(dims=(32, 64), latents=16, frequencies=16)
     x = pictures(32).numpy()
     settings = {**SETTINGS, "batch_size": 32, "epochs": 250, "contrast_weight": 0.0, "sampler": "full"}
     train_field(net, x, x[:4], **settings)
-    at = draw_points("full", 32, H * W, 1, torch.Generator())
-    assert psnr(reconstruct(net, x, at, "cpu")[1]) >= 30
+    idx = sample_pixels("full", 32, H * W, 1, torch.Generator())
+    assert psnr(reconstruction_error(net, x, idx, "cpu")) >= 30
 
 
 def slopes(n: int) -> np.ndarray:
-    """Images that a few of their points tell: planes over y and x."""
+    """Linear gradients, which a sparse context determines."""
     rng = np.random.default_rng(4)
     y, x = np.mgrid[:H, :W] / (H + W)
     a, b, c = (rng.uniform(-1, 1, (n, 1, 1, 1)) for _ in range(3))
@@ -209,29 +218,29 @@ def slopes(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sampler", ["full", "image"])
-def test_a_field_of_which_some_pixels_are_asked_in_each_step_learns_too(sampler: str) -> None:
+def test_decoding_a_subset_of_pixels_learns_too(sampler: str) -> None:
     x = slopes(64)
     settings = {**SETTINGS, "epochs": 12, "contrast_weight": 0.0, "decoded": 7, "sampler": sampler}
     history = train_field(field(dims=(32, 64)), x, x, **settings)
-    mean = psnr(float(as_values(torch.from_numpy(x)).var(0, correction=0).mean()))
-    assert history[-1]["val_psnr"] > mean + 4, "the pixels that were asked are those it is compared with"
+    mean = psnr(float(pixel_values(torch.from_numpy(x)).var(0, correction=0).mean()))
+    assert history[-1]["val_psnr"] > mean + 4, "the decoded pixels are compared with their own values"
 
 
-def test_latents_of_two_views_of_an_image_find_each_other() -> None:
-    x, found = slopes(32), {}
+def test_the_contrastive_loss_falls_only_if_it_has_weight() -> None:
+    x, losses = slopes(32), {}
     for weight in (1e-9, 1.0):
         settings = {**SETTINGS, "batch_size": 32, "epochs": 30, "contrast_weight": weight, "sampler": "image"}
-        found[weight] = train_field(field(), x, x[:4], **settings)[-1]["contrast"]
-    assert found[1.0] < found[1e-9] - 0.15
-    assert found[1.0] > 1, "views are in contexts of their own"
+        losses[weight] = train_field(field(), x, x[:4], **settings)[-1]["contrast"]
+    assert losses[1.0] < losses[1e-9] - 0.15
+    assert losses[1.0] > 1, "each view has its own context"
 
 
-def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
-    """The loop of `train_field` in torch's own words, step by step; sampler `image`, pixels decoded by `decoded`."""
+def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
+    """Reference implementation of `train_field` with sampler `image`, in plain torch."""
     net.train()
     matrices = net.matrices()
     others = [p for p in net.parameters() if not any(p is matrix for matrix in matrices)]
-    movers = [
+    optimisers = [
         torch.optim.AdamW(others, betas=(0.9, 0.99), weight_decay=0.0),
         StackedMuon(matrices, lr=1.0),  # torch's multiplies in bfloat16; see the test of both
     ]
@@ -244,9 +253,9 @@ def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
             flipped = torch.rand(len(images), generator=g) < 0.5
             images = random_crop(images, s["augment"]["crop"], g)
             images = torch.stack([one.flip(-1) if flip else one for one, flip in zip(images, flipped, strict=True)])
-        values = as_values(images)
-        at = torch.rand(len(images), pixels, generator=g).topk(points).indices.sort().values
-        return values, at, torch.stack([of[places] for of, places in zip(values, at, strict=True)])
+        values = pixel_values(images)
+        idx = torch.rand(len(images), pixels, generator=g).topk(points).indices.sort().values
+        return values, idx, torch.stack([image[i] for image, i in zip(values, idx, strict=True)])
 
     for step in range(total):
         epoch, i = divmod(step, steps)
@@ -254,24 +263,24 @@ def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
             g = torch.Generator().manual_seed(s["seed"] * 100_003 + epoch)
             order = torch.randperm(len(x), generator=g)
         images = x[order[i * s["batch_size"] : (i + 1) * s["batch_size"]]]
-        into = (step - rising) / (total - rising)
-        factor = (step + 1) / rising if step < rising else 0.5 + 0.5 * math.cos(math.pi * into)
-        for mover, peak in zip(movers, (s["lr"], s["muon"]), strict=True):
-            mover.param_groups[0]["lr"] = peak * factor
-        values, at, points_shown = view(images, g)
-        asked = torch.randperm(pixels, generator=g)[: s["decoded"]]
-        latents = net.encode(points_shown, at)
-        loss = (net.decode(latents, None)[:, asked] - values[:, asked]).square().mean()
+        progress = (step - rising) / (total - rising)
+        factor = (step + 1) / rising if step < rising else 0.5 + 0.5 * math.cos(math.pi * progress)
+        for optimiser, peak in zip(optimisers, (s["lr"], s["muon"]), strict=True):
+            optimiser.param_groups[0]["lr"] = peak * factor
+        values, idx, context = view(images, g)
+        query = torch.randperm(pixels, generator=g)[: s["decoded"]]
+        latents = net.encode(context, idx)
+        loss = (net.decode(latents, None)[:, query] - values[:, query]).square().mean()
         if s["contrast_weight"]:
-            _, at_other, other = view(images, g)
-            a, b = (torch.nn.functional.normalize(of.mean(1)) for of in (latents, net.encode(other, at_other)))
-            flat = as_values(images).flatten(1)
-            apart = (flat[:, None] - flat).square().sum(2)
-            mean = apart.sum() / (len(flat) * (len(flat) - 1))
-            q = (-apart / (2 * s["soft"] ** 2 * mean)).softmax(1)
+            _, other_idx, other = view(images, g)
+            a, b = (torch.nn.functional.normalize(z.mean(1)) for z in (latents, net.encode(other, other_idx)))
+            flat = pixel_values(images).flatten(1)
+            distances = (flat[:, None] - flat).square().sum(2)
+            mean = distances.sum() / (len(flat) * (len(flat) - 1))
+            q = (-distances / (2 * s["soft"] ** 2 * mean)).softmax(1)
             cosines = a @ b.T / s["temperature"]
-            both = -(q * (cosines.log_softmax(1) + cosines.T.log_softmax(1))).sum(1).mean() / 2
-            loss = loss + s["contrast_weight"] * both
+            contrast = -(q * (cosines.log_softmax(1) + cosines.T.log_softmax(1))).sum(1).mean() / 2
+            loss = loss + s["contrast_weight"] * contrast
         net.zero_grad()
         loss.backward()
         norm = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).norm()
@@ -279,34 +288,34 @@ def by_torch(net: Field, x: torch.Tensor, s: dict) -> None:
         for p in net.parameters():
             if p.grad is not None:
                 p.grad *= s["grad_clip"] / (norm + 1e-6)
-        for mover in movers:
-            mover.step()
+        for optimiser in optimisers:
+            optimiser.step()
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_the_loop_is_the_one_written_out(weight: float) -> None:
+def test_training_matches_the_reference_loop(weight: float) -> None:
     """Rates, warm-up, clipping, views, contexts, temperature and soft targets: each moves weights by far more."""
     s = {**SETTINGS, "batch_size": 5, "epochs": 2, "lr": 0.01, "muon": 0.02, "warmup": 0.5, "grad_clip": 0.01}
     s |= {"decoded": 9, "temperature": 0.5, "soft": 0.7, "contrast_weight": weight, "sampler": "image"}
     s["augment"] = {**s["augment"], "flip": True, "crop": 1}
     x, (ours, expected) = pictures(), (field() for _ in range(2))
     train_field(ours, x.numpy(), x[:3].numpy(), **s)
-    by_torch(expected, x, s)
+    reference_training(expected, x, s)
     for (name, one), other in zip(ours.named_parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=2e-4, rtol=0, msg=lambda of, name=name: f"{name}: {of}")
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
     moved = zip(ours.parameters(), field().parameters(), strict=True)
     assert max(float((one - start).detach().abs().max()) for one, start in moved) > 0.02
 
 
-def test_frequencies_are_as_far_apart_as_told() -> None:
-    drawn = gaussian_frequencies(20_000, 3.0, seed=1)
-    assert drawn.std().item() == pytest.approx(3, rel=0.02)
-    made = field(scale=3.0, frequencies=6, seed=8).positions
-    torch.testing.assert_close(made, fourier_features(grid(H, W), gaussian_frequencies(6, 3.0, 8)))
+def test_frequencies_have_the_standard_deviation() -> None:
+    frequencies = gaussian_frequencies(20_000, 3.0, seed=1)
+    assert frequencies.std().item() == pytest.approx(3, rel=0.02)
+    positions = field(scale=3.0, frequencies=6, seed=8).positions
+    torch.testing.assert_close(positions, fourier_features(grid(H, W), gaussian_frequencies(6, 3.0, 8)))
 
 
 def test_two_threads_give_the_same_bytes_each_time() -> None:
-    """In a process of its own: the tests have one thread."""
+    """In a subprocess, since the tests run with one thread."""
     code = f"""
 import sys
 sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (1, 2)] + [str(Path(__file__).parents[1] / "experiments")]}
@@ -320,32 +329,32 @@ for _ in range(3):
     sums.append(sum(float(p.double().sum()) for p in net.parameters()))
 print(len(set(sums)))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.split()[-1] == "1"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split()[-1] == "1"
 
 
-def test_weights_that_the_last_step_broke_are_told() -> None:
+def test_weights_that_the_last_step_broke_are_an_error() -> None:
     settings = {**SETTINGS, "epochs": 1, "batch_size": B, "lr": 1e30, "muon": 1e30, "warmup": 0.0}
     settings |= {"contrast_weight": 0.0, "sampler": "full"}
-    with pytest.raises(InputError, match="on val nan; lower lr"):
+    with pytest.raises(InputError, match=r"validation MSE nan; lower train_field\.sizes\.\*\.lr"):
         train_field(field(), pictures().numpy(), pictures().numpy(), **settings)
 
 
-def test_what_was_shown_is_not_what_is_judged() -> None:
-    """The error of a sparse context counts hidden pixels alone: by a field whose answer is grey everywhere."""
+def test_the_reconstruction_error_leaves_out_the_context() -> None:
+    """Only pixels outside the context count, for a field that decodes grey everywhere."""
     net, x = field(), pictures().numpy()
     with torch.no_grad():
         for parameter in net.values.parameters():
             parameter.zero_()
-    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(8))
-    values = as_values(torch.from_numpy(x))
-    hidden = torch.ones(B, H * W).scatter_(1, at, 0.0).bool()
+    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(8))
+    values = pixel_values(torch.from_numpy(x))
+    hidden = torch.ones(B, H * W).scatter_(1, idx, 0.0).bool()
     expected = (values[hidden] - 0.5).square().mean().item()
-    assert reconstruct(net, x, at, "cpu", batch_size=4)[1] == pytest.approx(expected, rel=1e-5)
+    assert reconstruction_error(net, x, idx, "cpu", batch_size=4) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_a_killed_run_goes_on(tmp_path) -> None:
-    x, made = pictures(20).numpy(), []
+def test_training_is_deterministic_and_resumes_to_the_same_bytes(tmp_path) -> None:
+    x, states = pictures(20).numpy(), []
     settings = {**SETTINGS, "epochs": 3, "contrast_weight": 0.5, "sampler": "image"}
 
     class Killed(Exception):
@@ -363,28 +372,28 @@ def test_the_same_seed_gives_the_same_bytes_and_a_killed_run_goes_on(tmp_path) -
             net = field()
         history = train_field(net, x, x[:4], **settings, resume=resume)
         assert [row["epoch"] for row in history] == [1, 2, 3]
-        made.append(net.state_dict())
-    for name, tensor in made[0].items():
-        assert torch.equal(tensor, made[1][name]), name
+        states.append(net.state_dict())
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
 
 
 @pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"temperature": 0.2}, {"share": 0.5}, {"x_val": 5}])
-def test_a_run_of_other_settings_or_rows_is_not_gone_on_with(changed: dict, tmp_path) -> None:
+def test_a_checkpoint_of_other_settings_or_rows_is_not_resumed(changed: dict, tmp_path) -> None:
     x, settings = pictures(20).numpy(), {**SETTINGS, "epochs": 1, "contrast_weight": 0.5, "sampler": "image"}
     train_field(field(), x, x[:4], **settings, resume=tmp_path / "state")
     rows, other, seen = changed.get("x_val", 4), {**settings, **changed}, []
     other.pop("x_val", None)
     train_field(field(), x, x[:rows], **other, resume=tmp_path / "state", progress=seen.append)
-    assert len(seen) == 1, "it begins anew"
+    assert len(seen) == 1, "trains from the start"
     seen.clear()
     train_field(field(), x, x[:rows], **other, resume=tmp_path / "state", progress=seen.append)
-    assert not seen, "and this one is done"
+    assert not seen, "and this one is complete"
 
 
-def test_latents_are_the_same_in_parts_and_in_training_mode() -> None:
+def test_latents_do_not_depend_on_batch_size_or_training_mode() -> None:
     net, x = field().train(), pictures().numpy()
-    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(9))
-    one, parts = latents_of(net, x, at, "cpu"), latents_of(net, x, at, "cpu", batch_size=3)
+    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(9))
+    one, parts = encode_images(net, x, idx, "cpu"), encode_images(net, x, idx, "cpu", batch_size=3)
     torch.testing.assert_close(one, parts, atol=1e-6, rtol=0)
     assert net.training
 
@@ -394,37 +403,40 @@ def test_heads_that_do_not_divide_the_width_are_refused() -> None:
         field(heads=5)
 
 
-def test_muon_is_torch_s_for_matrices_of_all_shapes() -> None:
+def test_muon_matches_torch_for_matrices_of_all_shapes() -> None:
     """torch.optim.Muon works in bfloat16, hence the tolerance; a wrong factor is far outside it."""
     generator = torch.Generator().manual_seed(11)
     shapes = [(7, 11), (7, 11), (13, 5), (5, 5)]
     ours, theirs = ([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for _ in range(2))
-    movers = (StackedMuon(ours, lr=0.01), Muon(theirs, 0.01, 0.0, momentum=0.9, adjust_lr_fn="match_rms_adamw"))
+    optimisers = (StackedMuon(ours, lr=0.01), Muon(theirs, 0.01, 0.0, momentum=0.9, adjust_lr_fn="match_rms_adamw"))
     for _ in range(4):
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.randn(one.shape, generator=generator)
             other.grad = one.grad.clone()
-        for mover in movers:
-            mover.step()
+        for optimiser in optimisers:
+            optimiser.step()
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=3e-4, rtol=0)
         assert one.abs().max() > 3e-3
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
-    made = orthogonalised(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
-    values = torch.linalg.svdvals(made)
+    matrices = orthogonalised(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
+    values = torch.linalg.svdvals(matrices)
     assert values.min() > 0.6
     assert values.max() < 1.3
 
 
-def test_a_saved_field_says_the_same(tmp_path) -> None:
-    net, values = field(), as_values(pictures())
+def test_a_saved_field_gives_the_same_output(tmp_path) -> None:
+    net, values = field(), pixel_values(pictures())
     net.save(tmp_path / "field", note="kept")
-    again, about = Field.load(tmp_path / "field")
-    at = draw_points("image", B, H * W, 9, torch.Generator().manual_seed(10))
-    assert torch.equal(net.decode(net.encode(shown(values, at), at)), again.decode(again.encode(shown(values, at), at)))
-    assert about == {"note": "kept"}
+    again, extra = Field.load(tmp_path / "field")
+    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(10))
+    assert torch.equal(
+        net.decode(net.encode(gather_pixels(values, idx), idx)),
+        again.decode(again.encode(gather_pixels(values, idx), idx)),
+    )
+    assert extra == {"note": "kept"}
     (tmp_path / "field" / "config.json").write_text('{"field": {"height": 3}}')
-    with pytest.raises(InputError, match=r"field: weights and configuration do not fit"):
+    with pytest.raises(InputError, match=r"field: weights do not match config\.json"):
         Field.load(tmp_path / "field")

@@ -1,1 +1,1 @@
-"""Neural fields: images as functions of their coordinates, and what their latents say of the class."""
+"""Neural fields: networks that map pixel coordinates to values, and classification from their latents."""

@@ -1,38 +1,42 @@
-"""Do kNN and probes put representations in the same order? Rank correlations of accuracies, and how sure these are."""
+"""Rank correlation between readouts: whether kNN and probes order representations alike."""
 
 from collections.abc import Sequence
-from itertools import permutations
+from math import factorial
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
+from scipy.stats import permutation_test, rankdata
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import Table
 
-_MOST = 8  # representations whose orders are all counted
+_MAX_ITEMS = 8  # of an exact test: 8! = 40,320 permutations
 
 
-def spearman(a: Float[np.ndarray, "*R n"], b: Float[np.ndarray, "*R n"]) -> Float[np.ndarray, "*R"]:
-    """Spearman's ρ of the last axis: the correlation of ranks, ties sharing theirs; NaN where all of one are tied."""
-    a, b = (rankdata(of, axis=-1) for of in (a, b))
-    a, b = (of - of.mean(-1, keepdims=True) for of in (a, b))
+def spearman(a: Float[np.ndarray, "*R n"], b: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "*R"]:
+    """Spearman's ρ along the last axis, row by row; NaN where all values of a row are tied."""
+    a, b = (rankdata(x, axis=-1) for x in (a, b))
+    a, b = (ranks - ranks.mean(-1, keepdims=True) for ranks in (a, b))
     with np.errstate(invalid="ignore", divide="ignore"):
         return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
 
 def exact_p(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
-    """Share of the orders of b that correlate as strongly with a, in either direction: of 5 things at least 1/60.
+    """Exact two-sided permutation test of Spearman's ρ; of 5 items p is at least 1/60.
 
     Raises:
-        InputError: more things than orders can be counted of.
+        InputError: too many items for an exact test.
     """
-    require(len(a) <= _MOST, f"exact_p: {len(a)} things; {_MOST} at most")
-    orders = np.asarray(list(permutations(b)))
-    found = np.abs(spearman(np.broadcast_to(a, orders.shape), orders))
-    return float((found >= abs(float(spearman(a, b))) - 1e-9).mean())
+    require(len(a) <= _MAX_ITEMS, f"exact_p: {len(a)} items; at most {_MAX_ITEMS}")
+
+    def statistic(permuted: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.abs(spearman(permuted, b)).round(9)  # equal values of ρ differ by rounding errors
+
+    options = {"permutation_type": "pairings", "vectorized": True, "n_resamples": factorial(_MAX_ITEMS)}
+    test = permutation_test((a,), statistic, **options, alternative="greater")
+    return float(test.pvalue)
 
 
 def agreements(
@@ -45,40 +49,41 @@ def agreements(
 ) -> Table:
     """Rank correlation of two readouts' accuracies over representations.
 
-    The interval is that of the bootstrap over test rows, the same rows for all; it does not say how other
-    representations would lie, which `p` does: the exact test that any order is as likely as any other.
+    The interval is from a bootstrap over test rows, the same rows for all methods, with the representations fixed. `p`
+    is the exact permutation test over representations.
 
     Args:
-        predictions: methods are named `<group>:<representation>:<readout>`.
+        predictions: of methods named `<group>:<representation>:<readout>`.
         groups: names and their representations.
         pairs: of readouts.
 
     Returns:
-        Rows of group, readout, against, representations (how many), rho, low, high, p.
+        Rows of group, readout, against, representations (their number), rho, low, high, p.
     """
     probs, y = np.asarray(predictions.probs), np.asarray(predictions.y)
-    drawn = metrics.bootstrap(probs, y, 1, resamples, seed, ("accuracy",))[:, :, 0]  # (M, R)
-    right = (probs.argmax(2) == y).mean(1)  # (M,)
+    samples = metrics.bootstrap(probs, y, 1, resamples, seed, ("accuracy",))[:, :, 0]  # (M, R)
+    accuracy = (probs.argmax(2) == y).mean(1)  # (M,)
     rows: Table = []
     for group, representations in groups:
-        for one, other in pairs:
-            at = [
-                [predictions.methods.index(f"{group}:{name}:{readout}") for name in representations]
-                for readout in (one, other)
-            ]
-            rho = spearman(drawn[at[0]].T, drawn[at[1]].T)  # (R,)
-            low, high = metrics.interval(rho[np.isfinite(rho)], confidence) if np.isfinite(rho).any() else (-1.0, 1.0)
-            own = float(spearman(right[at[0]], right[at[1]]))
+        for pair in pairs:
+            a, b = (
+                [predictions.methods.index(f"{group}:{name}:{readout}") for name in representations] for readout in pair
+            )
+            rho = spearman(accuracy[a], accuracy[b])
+            values = spearman(samples[a].T, samples[b].T)  # (R,)
+            values = values[np.isfinite(values)]
+            low, high = metrics.interval(values, confidence) if len(values) else (-1.0, 1.0)
+            tied = bool(np.isnan(rho))
             rows.append(
                 {
                     "group": group,
-                    "readout": one,
-                    "against": other,
+                    "readout": pair[0],
+                    "against": pair[1],
                     "representations": len(representations),
-                    "rho": 0.0 if np.isnan(own) else own,
+                    "rho": 0.0 if tied else float(rho),
                     "low": low,
                     "high": high,
-                    "p": 1.0 if np.isnan(own) else exact_p(right[at[0]], right[at[1]]),
+                    "p": 1.0 if tied else exact_p(accuracy[a], accuracy[b]),
                 }
             )
     return rows

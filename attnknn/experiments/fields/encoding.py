@@ -1,61 +1,59 @@
-"""Images into a field and out of it again, a batch at a time, in evaluation mode."""
+"""Encode images with a field, and score their reconstruction, batch by batch in evaluation mode."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.experiments.fields.contexts import shown
+from attnknn.experiments.fields.contexts import gather_pixels, hidden_mask, pixel_values
 from attnknn.experiments.fields.perceiver import Field
 
 
-def as_values(x: Tensor) -> Float[Tensor, "B N C"]:
-    """Images (B, C, H, W) with values 0 … 255 as values between 0 and 1 of their N = H·W places."""
-    return x.float().flatten(2).transpose(1, 2) / 255
+def _batches(
+    x: np.ndarray, idx: Int[Tensor, "N P"], device: str, size: int
+) -> Iterator[tuple[slice, Float[Tensor, "B N C"], Int[Tensor, "B P"]]]:
+    """Rows, pixel values and context indices of each batch, on the device."""
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        yield rows, pixel_values(torch.from_numpy(np.array(x[rows])).to(device)), idx[rows].to(device)
 
 
 @torch.inference_mode()
-def latents_of(
+def encode_images(
     field: Field,
     x: np.ndarray,
-    at: Int[Tensor, "N P"],
+    idx: Int[Tensor, "N P"],
     device: str,
     bf16: bool = False,
     batch_size: int = 250,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "N M D"]:
-    """Latents of all images, each known at its places, in evaluation mode."""
-    training, made = field.training, torch.empty(len(x), field.config.latents, field.config.dims[-1], dtype=dtype)
+    """Latents of images x from the contexts with pixel indices `idx`."""
+    training = field.training
+    latents = torch.empty(len(x), field.config.latents, field.config.dims[-1], dtype=dtype)
     field.eval().to(device)
-    for start in range(0, len(x), batch_size):
-        places = at[start : start + batch_size].to(device)
-        values = as_values(torch.from_numpy(np.array(x[start : start + batch_size])).to(device))
+    for rows, values, batch_idx in _batches(x, idx, device, batch_size):
         with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-            made[start : start + batch_size] = field.encode(shown(values, places), places).cpu()
+            latents[rows] = field.encode(gather_pixels(values, batch_idx), batch_idx).cpu()
     field.train(training)
-    return made
+    return latents
 
 
 @torch.inference_mode()
-def reconstruct(
-    field: Field, x: np.ndarray, at: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
-) -> tuple[Float[Tensor, "N L C"], float]:
-    """All pixels of images that are known at some places, and the mean squared error of those that are not.
-
-    Where all are known, of all.
-    """
-    training, made, wrong, counted = field.training, [], 0.0, 0.0
+def reconstruction_error(
+    field: Field, x: np.ndarray, idx: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
+) -> float:
+    """Mean squared error of the pixels outside the contexts; of all pixels if the contexts are whole images."""
+    training, total, count = field.training, 0.0, 0.0
     field.eval().to(device)
-    for start in range(0, len(x), batch_size):
-        places = at[start : start + batch_size].to(device)
-        values = as_values(torch.from_numpy(np.array(x[start : start + batch_size])).to(device))
+    for _, values, batch_idx in _batches(x, idx, device, batch_size):
         with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
-            answer = field.decode(field.encode(shown(values, places), places)).float().clamp(0, 1)
-        hidden = torch.ones(values.shape[:2], device=device)
-        if places.shape[1] < values.shape[1]:
-            hidden.scatter_(1, places, 0.0)
-        wrong += float(((answer - values).square().mean(2) * hidden).sum())
-        counted += float(hidden.sum())
-        made.append(answer.cpu())
+            latents = field.encode(gather_pixels(values, batch_idx), batch_idx)
+            reconstruction = field.decode(latents).float().clamp(0, 1)
+        mask = hidden_mask(batch_idx, values.shape[1])
+        total += float(((reconstruction - values).square().mean(2) * mask).sum())
+        count += float(mask.sum())
     field.train(training)
-    return torch.cat(made), wrong / counted
+    return total / count

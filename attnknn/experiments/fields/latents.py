@@ -1,18 +1,21 @@
-"""What fields make of every image, and of a few of its points: the latents that readouts work on."""
+"""Latents of every image by every field, from the whole image and from a sparse context."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.core.artifacts import Artifact
+from attnknn.core.artifacts import Artifact, Split
 from attnknn.core.errors import require
-from attnknn.experiments.fields.contexts import draw_points, points_of
-
-VARIANTS = ("full", "sparse", "full_nce", "sparse_nce")  # of fields, by what they learnt from
-MODES = ("full", "sparse")  # what is known of an image that is to be classified: all of it, or some points
+from attnknn.experiments.fields.contexts import context_size, sample_pixels
+from attnknn.experiments.fields.encoding import encode_images
+from attnknn.experiments.fields.perceiver import Field
+from attnknn.experiments.fields.variants import MODES, VARIANTS
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Latents(Artifact):
 
     Attributes:
         tokens: float16 (N, M, D), the last stage's latents.
-        variant: of `VARIANTS`.
-        mode: of `MODES`.
+        variant: one of `VARIANTS`.
+        mode: one of `MODES`.
     """
 
     tokens: np.ndarray
@@ -30,21 +33,39 @@ class Latents(Artifact):
     mode: str
 
     def __post_init__(self) -> None:
-        shape, kind = self.tokens.shape, self.tokens.dtype.name
-        require(kind == "float16", f"tokens: dtype {kind}; expected float16")
+        shape, dtype = self.tokens.shape, self.tokens.dtype.name
+        require(dtype == "float16", f"tokens: dtype {dtype}; expected float16")
         require(len(shape) == 3, f"tokens: shape {shape}; expected (rows, latents, width)")
-        for name, value, known in (("variant", self.variant, VARIANTS), ("mode", self.mode, MODES)):
-            require(value in known, f"{name}: {value}; expected {' or '.join(known)}")
+        for name, value, allowed in (("variant", self.variant, VARIANTS), ("mode", self.mode, MODES)):
+            require(value in allowed, f"{name}: {value}; expected {' or '.join(allowed)}")
 
     def pooled(self) -> Float[np.ndarray, "N D"]:
         """The mean latent of each row, float32."""
-        return np.concatenate([part.mean(1, dtype=np.float32) for part in np.array_split(self.tokens, 64)])
+        return np.concatenate([chunk.mean(1, dtype=np.float32) for chunk in np.array_split(self.tokens, 64)])
 
 
-def known_points(mode: str, rows: int, pixels: int, share: float, least: int, seed: int) -> Int[Tensor, "N P"]:
-    """The places at which each row is known in a mode, the same whoever asks.
+def context_pixels(mode: str, rows: int, pixels: int, share: float, least: int, seed: int) -> Int[Tensor, "N P"]:
+    """Pixel indices of each row's context, the same for every representation.
 
-    Sparse ones are drawn for each row by itself, however the field learnt.
+    Sparse contexts are drawn row by row, whatever the field was trained with.
     """
-    sampler, points = ("full", pixels) if mode == "full" else ("image", points_of(pixels, share, least))
-    return draw_points(sampler, rows, pixels, points, torch.Generator().manual_seed(seed))
+    sampler, size = ("full", pixels) if mode == "full" else ("image", context_size(pixels, share, least))
+    return sample_pixels(sampler, rows, pixels, size, torch.Generator().manual_seed(seed))
+
+
+def latents_of_variants(
+    split: Split, fields: Path, summaries: Mapping[str, Mapping[str, Any]], seed: int, device: str
+) -> Iterator[Latents]:
+    """Latents by each trained field in each mode, one at a time: those of a large dataset are many gigabytes.
+
+    Args:
+        fields: folder with a folder per variant.
+        summaries: from `variants.trained_variants`.
+    """
+    rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
+    for variant, summary in summaries.items():
+        field, _ = Field.load(fields / variant / "field")
+        for mode in MODES:
+            idx = context_pixels(mode, rows, pixels, summary["share"], summary["least"], seed)
+            tokens = encode_images(field, split.x, idx, device, summary["bf16"], dtype=torch.float16)
+            yield Latents(tokens.numpy(), variant, mode)

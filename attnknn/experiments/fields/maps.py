@@ -1,4 +1,4 @@
-"""How representations lie in the plane, the same test rows in each."""
+"""t-SNE of the same test rows by each representation."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,7 +11,8 @@ from attnknn.core.artifacts import TEST, Split
 from attnknn.core.parallel import run_parallel
 from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.paired_tests import Table
-from attnknn.experiments.fields.representations import ENCODER, PIXELS, representation, standardised
+from attnknn.experiments.fields.representations import representation, standardise
+from attnknn.experiments.fields.variants import ENCODER, PIXELS
 from attnknn.experiments.tsne import FEWEST_ROWS, stratified, tsne
 
 
@@ -20,32 +21,41 @@ def maps(
     latents: Path,
     variants: Sequence[str],
     encoder: Encoder,
-    known: Mapping[str, Any],
+    context: Mapping[str, Any],
     workers: int,
     rows: int,
     perplexity: float,
-    seed: int,
 ) -> Table:
-    """t-SNE of at most `rows` test rows by each representation of whole images: representation, x, y, actual.
+    """t-SNE of at most `rows` test rows by each representation of whole images.
 
     Args:
-        known: of `representations.representation`.
+        context: share, least and seed of `representations.representation`.
         workers: see `parallel.run_parallel`.
+
+    Returns:
+        Rows of representation, x, y, actual; none if the test rows are too few.
     """
     test = split.rows(TEST)
-    some = test[stratified(np.asarray(split.y[test]), rows)]
-    if len(some) < FEWEST_ROWS:
+    ids = test[stratified(np.asarray(split.y[test]), rows)]
+    if len(ids) < FEWEST_ROWS:
         return []
     names = (PIXELS, *variants, ENCODER)
-
-    def place(name: str) -> np.ndarray:
-        vectors, _ = representation(split, latents, name, "full", encoder, patch=1, **known)
-        return tsne(standardised(vectors[0], np.asarray(split.part))[some], perplexity, seed)
-
-    actual = [split.classes[y] for y in split.y[some]]
-    made = zip(names, run_parallel([partial(place, name) for name in names], workers), strict=True)
+    calls = [partial(_plane, split, latents, name, encoder, context, ids, perplexity) for name in names]
     return [
-        {"representation": name, "x": round(float(x), 3), "y": round(float(y), 3), "actual": of}
-        for name, plane in made
-        for (x, y), of in zip(plane, actual, strict=True)
+        {"representation": name, "x": round(float(x), 3), "y": round(float(y), 3), "actual": split.classes[label]}
+        for name, plane in zip(names, run_parallel(calls, workers), strict=True)
+        for (x, y), label in zip(plane, split.y[ids], strict=True)
     ]
+
+
+def _plane(
+    split: Split,
+    latents: Path,
+    name: str,
+    encoder: Encoder,
+    context: Mapping[str, Any],
+    ids: np.ndarray,
+    perplexity: float,
+) -> np.ndarray:
+    vectors, _ = representation(split, latents, name, "full", encoder, patch=1, **context)
+    return tsne(standardise(vectors[0], np.asarray(split.part))[ids], perplexity, context["seed"])

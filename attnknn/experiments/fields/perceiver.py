@@ -1,12 +1,12 @@
-"""A cascaded Perceiver IO: a set of points goes in, a few latents stand for it, and answer for any coordinate.
+"""A cascaded Perceiver IO: encodes a set of pixels into latents, and decodes values at any coordinate from these.
 
-    M learned vectors ─cross-attend to the points─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
+    M learned vectors ─cross-attend to the pixels─ self-attend ─widen→ … ─cross-attend─ self-attend→ L (B, M, D)
     coordinate queries ─cross-attend to L→ values there
 
-Jaegle et al. (2022), Perceiver IO; the cascade widens its latents stage by stage, and each stage looks at the points
-anew.
+Jaegle et al. (2022), Perceiver IO; here the latents get wider stage by stage, and each stage attends to the pixels.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -16,11 +16,30 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_weights, save_weights
-from attnknn.experiments.fields.coordinates import fourier_features, gaussian_frequencies, grid
+
+
+def grid(height: int, width: int) -> Float[Tensor, "N 2"]:
+    """Pixel centres (y, x), row by row, each coordinate from −1 to 1; N = height · width."""
+    ys, xs = (torch.linspace(-1, 1, side) if side > 1 else torch.zeros(1) for side in (height, width))
+    return torch.stack(torch.meshgrid(ys, xs, indexing="ij"), dim=-1).flatten(0, 1)
+
+
+def gaussian_frequencies(count: int, scale: float, seed: int) -> Float[Tensor, "2 F"]:
+    """Frequencies b ~ N(0, scale²) of each axis, in periods per half image side."""
+    return scale * torch.randn(2, count, generator=Generator().manual_seed(seed))
+
+
+def fourier_features(coordinates: Float[Tensor, "N 2"], frequencies: Float[Tensor, "2 F"]) -> Float[Tensor, "N E"]:
+    """γ(v) = [sin 2πvB, cos 2πvB], E = 2F (Tancik et al. 2020, Fourier features let networks learn high frequencies).
+
+    Every row has squared norm F.
+    """
+    phase = 2 * math.pi * coordinates @ frequencies  # (N, F)
+    return torch.cat([phase.sin(), phase.cos()], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -28,14 +47,14 @@ class FieldConfig:
     """Sizes of a field.
 
     Attributes:
-        height, width, channels: of an image, C channels.
-        frequencies: of the Fourier features of its coordinates, so E = 2·frequencies.
-        scale: their standard deviation.
-        dims: width of the latents in each stage of the cascade; the last is D.
-        latents: M, how many.
-        heads: of every attention; they divide each of dims.
+        height, width, channels: image size; C channels.
+        frequencies: number of frequencies of the Fourier features; E = 2·frequencies.
+        scale: standard deviation of the frequencies.
+        dims: width of the latents in each stage; the last is D.
+        latents: number of latents, M.
+        heads: attention heads; a divisor of each of dims.
         depth: self-attention blocks after each stage's cross-attention.
-        seed: draws the frequencies.
+        seed: of the frequencies.
     """
 
     height: int
@@ -59,7 +78,7 @@ def attention(
 
 
 class Attend(nn.Module):
-    """x + W·attention(norm(x), norm(context)), then + a feed-forward layer of it; over x itself without a context."""
+    """Pre-norm cross-attention and feed-forward block with residual connections; self-attention without a context."""
 
     def __init__(self, dim: int, context: int, heads: int) -> None:
         super().__init__()
@@ -70,22 +89,21 @@ class Attend(nn.Module):
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
         )
-        # Wide enough that heads differ from the start: from torch's own start every head sees the mean of all points,
-        # and most of a short training goes by before one looks anywhere.
+        # Wide enough that heads differ at initialisation: with torch's default every head attends to the mean of all
+        # pixels, and most of a short training passes before one becomes selective.
         for layer in (self.query, self.key_value):
             nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
 
-    def forward(self, x: Float[Tensor, "B M D"], context: Float[Tensor, "B N E"] | None = None) -> Tensor:
-        """(B, M, D) of x (B, M, D) and what it looks at (B, N, E)."""
+    def forward(
+        self, x: Float[Tensor, "B M D"], context: Float[Tensor, "B N E"] | None = None
+    ) -> Float[Tensor, "B M D"]:
         k, v = self.key_value(self.norm_context(x if context is None else context)).chunk(2, dim=-1)  # (B, N, D)
         x = x + self.out(attention(self.query(self.norm(x)), k, v, self.heads))
         return x + self.feed_forward(x)
 
 
 class Field(nn.Module):
-    """Points of an image to latents, latents to values at coordinates; see the module.
-
-    Values are between 0 and 1; points are named by their places, row by row.
+    """Perceiver IO between the pixels of an image, values in [0, 1], and latents; see the module.
 
     Raises:
         InputError: heads do not divide a width.
@@ -98,12 +116,12 @@ class Field(nn.Module):
         self.config = config
         first, last, heads = config.dims[0], config.dims[-1], config.heads
         frequencies = gaussian_frequencies(config.frequencies, config.scale, config.seed)
-        self.positions: Tensor  # (N, E), worked out once
+        self.positions: Tensor  # (N, E), Fourier features of all pixels
         self.register_buffer("positions", fourier_features(grid(config.height, config.width), frequencies))
-        self.latents = nn.Parameter(0.5 * torch.randn(config.latents, first))  # (M, D₁); apart from the start, too
+        self.latents = nn.Parameter(0.5 * torch.randn(config.latents, first))  # (M, D₁)
         self.of_value = nn.Linear(config.channels, first)
         self.of_place = nn.Linear(2 * config.frequencies, first, bias=False)
-        self.widen = nn.ModuleList(nn.Linear(*of) for of in pairwise(config.dims))
+        self.widen = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(config.dims))
         self.look = nn.ModuleList(Attend(dim, first, heads) for dim in config.dims)
         self.think = nn.ModuleList(
             nn.Sequential(*(Attend(dim, dim, heads) for _ in range(config.depth))) for dim in config.dims
@@ -112,49 +130,48 @@ class Field(nn.Module):
         self.answer = Attend(last, last, heads)
         self.values = nn.Sequential(nn.LayerNorm(last), nn.Linear(last, config.channels))
 
-    def encode(self, values: Float[Tensor, "B P C"], at: Int[Tensor, "B P"]) -> Float[Tensor, "B M D"]:
-        """Latents of images of which P points are known. The order of the points makes no difference.
+    def encode(self, values: Float[Tensor, "B P C"], idx: Int[Tensor, "B P"]) -> Float[Tensor, "B M D"]:
+        """Latents of a set of pixels; their order makes no difference.
 
         Args:
-            values: of the points.
-            at: their places.
+            values: of the pixels.
+            idx: pixel indices, row by row.
         """
-        # One product for all places: those of a batch are P times as many. The gradient of an embedding is summed in a
-        # fixed order, which that of an index is not.
-        context = self.of_value(2 * values - 1) + F.embedding(at, self.of_place(self.positions))  # (B, P, D₁)
+        # One product for all pixels: those of a batch are P times as many. The gradient of an embedding is summed in a
+        # fixed order, that of indexing is not.
+        context = self.of_value(2 * values - 1) + F.embedding(idx, self.of_place(self.positions))  # (B, P, D₁)
         x = self.latents.expand(len(values), -1, -1)
         for stage, (look, think) in enumerate(zip(self.look, self.think, strict=True)):
-            x = look(self.widen[stage - 1](x) if stage else x, context)  # (B, M, Dᵢ)
-            x = think(x)
+            x = think(look(self.widen[stage - 1](x) if stage else x, context))  # (B, M, Dᵢ)
         return x
 
+    def decode(self, latents: Float[Tensor, "B M D"], idx: Int[Tensor, " Q"] | None = None) -> Float[Tensor, "B Q C"]:
+        """Values at pixels, the same pixels for all images; at all pixels by default."""
+        positions = self.positions if idx is None else self.positions[idx]
+        queries = self.queries(positions).expand(len(latents), -1, -1)
+        return 0.5 + 0.5 * self.values(self.answer(queries, latents))
+
     def matrices(self) -> list[Tensor]:
-        """The weights that multiply activations: all but the latents at the start, biases and norms."""
+        """Weights of the linear layers, which Muon optimises."""
         return [layer.weight for layer in self.modules() if isinstance(layer, nn.Linear)]
 
-    def save(self, folder: Path, **about: Any) -> None:
-        """Write weights and sizes to `folder`, in one step."""
-        save_weights(folder, self.state_dict(), {"field": asdict(self.config), **about})
+    def save(self, folder: Path, **extra: Any) -> None:
+        """Write weights and configuration to a folder, atomically."""
+        save_weights(folder, self.state_dict(), {"field": asdict(self.config), **extra})
 
     @classmethod
     def load(cls, folder: Path) -> tuple["Field", dict[str, Any]]:
-        """Read what `save` wrote: the field in evaluation mode, and the rest of its configuration.
+        """Load a saved field in evaluation mode, and the rest of its configuration.
 
         Raises:
-            InputError: files are missing, damaged, or do not fit each other.
+            InputError: files are missing or damaged, or weights and configuration do not match.
         """
-        state, about = load_weights(folder)
+        state, extra = load_weights(folder)
         try:
-            field = cls(FieldConfig(**about.pop("field")))
+            field = cls(FieldConfig(**extra.pop("field")))
             field.load_state_dict(state)
             require(all(bool(t.isfinite().all()) for t in state.values()), "NaN or infinite values")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
-        return field.eval(), about
-
-    def decode(self, latents: Float[Tensor, "B M D"], at: Int[Tensor, " Q"] | None = None) -> Float[Tensor, "B Q C"]:
-        """Values at places, the same for all images; everywhere by default."""
-        positions = self.positions if at is None else self.positions[at]
-        queries = self.queries(positions).expand(len(latents), -1, -1)
-        return 0.5 + 0.5 * self.values(self.answer(queries, latents))
+            raise InputError(f"{folder}: weights do not match config.json ({reason}); run `dvc repro`") from None
+        return field.eval(), extra

@@ -1,86 +1,137 @@
-"""What classifiers of three kinds read off a representation: our neighbours, a linear layer, a small transformer."""
+"""Readouts: classifiers of a representation, by kNN heads, a linear probe and a transformer probe."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from attnknn.core.artifacts import TEST, VAL, Embeddings, Predictions, Split
+from attnknn.core.parallel import run_parallel
+from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.evaluate import together, tuned_baselines
 from attnknn.experiments.fields.probe import linear_probe, transformer_probe
-from attnknn.experiments.fields.representations import Tokens, standardised
+from attnknn.experiments.fields.representations import Tokens, representation, standardise
+from attnknn.experiments.fields.variants import ENCODER, KNN_READOUTS, MODES, PIXELS
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
-NEIGHBOURS = ("uniform", "distance", "attention")
-READOUTS = (*NEIGHBOURS, "linear_probe", "transformer")
 
-
-def _val_nll(space: EmbeddingSpace, k_eval: int, grids: Mapping[str, Any], device: str) -> float:
-    """NLL on val of distance weighting at its best there."""
-    k = min(k_eval, space.neighbours.ids.shape[1])
+def _val_nll(space: EmbeddingSpace, k: int, grids: Mapping[str, Any], device: str) -> float:
+    """NLL of tuned distance weighting on val rows."""
+    k = min(k, space.neighbours.ids.shape[1])
     heads, _ = tuned_baselines([space], choices_of_k(grids["ks"], k), grids["temperatures"], grids["priors"])
     probs, y = classify_part(heads["distance"], [space], VAL, k, device), classes_of([space], VAL)
     return -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
-def by_neighbours(
+def knn_readouts(
     kinds: Sequence[Float[np.ndarray, "N D"]],
     split: Split,
+    *,
+    k: int,
     k_max: int,
     sizes: Sequence[int],
     metric: str,
-    **settings: Any,
+    fitting: Mapping[str, Any],
+    grids: Mapping[str, Any],
+    seed: int,
+    device: str,
 ) -> Predictions:
-    """What uniform, distance and attention weighting say of test rows, in the bank that everything else uses.
+    """Predictions of uniform, distance and attention weighting on test rows.
 
     Args:
-        kinds: vectors of every row, in one way or another; val chooses, by the NLL of distance weighting.
-        k_max, sizes, metric: of `gather.retrieve`.
-        settings: of `study.fit_and_compare`.
+        kinds: alternative vectors of every row; chosen by the NLL of distance weighting on val rows.
+        k: neighbours of every method.
+        k_max, sizes, metric: of `neighbours.search.retrieve`.
+        fitting, grids: of `refit.fit_and_compare`.
     """
     y, part, classes = np.asarray(split.y), np.asarray(split.part), tuple(split.classes)
-    searching = k_max, sizes, metric, settings["device"]
-    spaces = [retrieve(Embeddings(z, y, part, classes), *searching) for z in kinds]
-    space = min(spaces, key=lambda of: _val_nll(of, settings["k_eval"], settings["grids"], settings["device"]))
-    found = fit_and_compare([space], calibrations=(), **settings).test
-    kept = [found.methods.index(name) for name in NEIGHBOURS]
-    return dataclasses.replace(found, probs=found.probs[kept], methods=NEIGHBOURS)
+    spaces = [retrieve(Embeddings(z, y, part, classes), k_max, sizes, metric, device) for z in kinds]
+    space = min(spaces, key=lambda candidate: _val_nll(candidate, k, grids, device))
+    settings = {"fitting": fitting, "grids": grids, "seed": seed, "device": device, "calibrations": ()}
+    predictions = fit_and_compare([space], k_train=k, k_eval=k, **settings).test
+    rows = [predictions.methods.index(name) for name in KNN_READOUTS]
+    return dataclasses.replace(predictions, probs=predictions.probs[rows], methods=KNN_READOUTS)
 
 
-def read_off(
+def read_out(
     vectors: Sequence[np.ndarray],
     tokens: Tokens | None,
     split: Split,
     seed: int,
     device: str,
-    searching: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    *,
     strengths: Sequence[float],
     transformer: Mapping[str, Any],
+    **knn: Any,
 ) -> Predictions:
-    """Every readout of one representation on test rows.
+    """Predictions of every readout of one representation on test rows.
 
     Args:
-        vectors: (N, D), as many kinds as there are; kNN may take each as it is or standardised.
+        vectors: alternative arrays (N, D); kNN takes each as it is or standardised.
         tokens: None leaves the transformer out.
-        searching: k_max, sizes, metric.
-        settings: k_train, k_eval, fitting, grids of `study.fit_and_compare`.
-        strengths: of the linear probe.
+        strengths: C of the linear probe.
         transformer: keyword arguments of `probe.transformer_probe`.
+        knn: keyword arguments of `knn_readouts`.
     """
     y, part = np.asarray(split.y), np.asarray(split.part)
-    kinds = [z.astype(np.float32) for of in vectors for z in (standardised(of, part), of)]
-    found = by_neighbours(kinds, split, **searching, **settings, seed=seed, device=device)
-    made = {"linear_probe": linear_probe(vectors, y, part, strengths)[0]}
+    kinds = [z.astype(np.float32) for raw in vectors for z in (standardise(raw, part), raw)]
+    neighbours = knn_readouts(kinds, split, **knn, seed=seed, device=device)
+    probs = {"linear_probe": linear_probe(vectors, y, part, strengths)[0]}
     if tokens is not None:
-        classes = len(split.classes)
-        made["transformer"] = transformer_probe(tokens, y, part, classes, **transformer, seed=seed, device=device)[0]
+        n_classes = len(split.classes)
+        probs["transformer"] = transformer_probe(tokens, y, part, n_classes, **transformer, seed=seed, device=device)[0]
     rows = np.flatnonzero(part == TEST).astype(np.int32)
-    others = Predictions(rows, y[rows], np.stack(list(made.values())), tuple(made), tuple(split.classes))
-    return together(found, others)
+    probes = Predictions(rows, y[rows], np.stack(list(probs.values())), tuple(probs), tuple(split.classes))
+    return together(neighbours, probes)
+
+
+def read_out_all(
+    split: Split,
+    latents: Path,
+    variants: Sequence[str],
+    encoder: Encoder,
+    context: Mapping[str, Any],
+    seed: int,
+    device: str,
+    workers: int,
+    **settings: Any,
+) -> Predictions:
+    """Predictions on test rows by every readout of every representation, named `<mode>:<representation>:<readout>`.
+
+    Args:
+        latents, encoder: see `representation`.
+        context: its arguments share, least and patch.
+        workers: see `parallel.run_parallel`.
+        settings: keyword arguments of `read_out`.
+    """
+    calls = [
+        partial(_read_out_one, split, latents, name, mode, encoder, context, seed, device, settings)
+        for mode in MODES
+        for name in (PIXELS, *variants, ENCODER)
+    ]
+    return together(*run_parallel(calls, workers))
+
+
+def _read_out_one(
+    split: Split,
+    latents: Path,
+    name: str,
+    mode: str,
+    encoder: Encoder,
+    context: Mapping[str, Any],
+    seed: int,
+    device: str,
+    settings: Mapping[str, Any],
+) -> Predictions:
+    vectors, tokens = representation(split, latents, name, mode, encoder, **context, seed=seed)
+    predictions = read_out(vectors, tokens, split, seed, device, **settings)
+    methods = tuple(f"{mode}:{name}:{readout}" for readout in predictions.methods)
+    return dataclasses.replace(predictions, methods=methods)

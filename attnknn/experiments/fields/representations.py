@@ -1,4 +1,4 @@
-"""Representations of images: tokens of every row, as a network reads them, and one vector (N, D) of each."""
+"""Representations of images: one vector per row, and tokens for a transformer."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,64 +10,62 @@ from torch import Tensor
 
 from attnknn.core.artifacts import BANK, Split
 from attnknn.encoder.encoder import Encoder, embed
-from attnknn.experiments.fields.contexts import nearest_filled, shown
-from attnknn.experiments.fields.encoding import as_values
-from attnknn.experiments.fields.latents import Latents, known_points
-
-PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
+from attnknn.experiments.fields.contexts import fill_nearest, gather_pixels, pixel_values
+from attnknn.experiments.fields.latents import Latents, context_pixels
+from attnknn.experiments.fields.variants import ENCODER, PIXELS
 
 
 class Tokens(NamedTuple):
-    """What a network reads of N images.
+    """Input tokens of N images.
 
     Attributes:
         values: (N, L, I).
-        places: which place each is of, (N, L), or (L,) where that is the same for all images.
+        positions: index of each token's position, (N, L), or (L,) if all images share them.
     """
 
     values: Float[Tensor, "N L I"]
-    places: Int[Tensor, "... L"]
+    positions: Int[Tensor, "... L"]
 
 
 def patches(x: Tensor, size: int) -> Float[Tensor, "N L I"]:
-    """Images (N, C, H, W) as squares of size² pixels, values between 0 and 1; what is left at the edges is cut off.
+    """Images (N, C, H, W) as patches of size² pixels, values in [0, 1]; the remainder at the edges is cut off.
 
-    Squares are no larger than the image.
+    Patches are at most as large as the image.
     """
-    cut, size = x.float() / 255, min(size, *x.shape[2:])
-    squares = cut.unfold(2, size, size).unfold(3, size, size)  # (N, C, H/s, W/s, s, s)
-    return squares.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+    size = min(size, *x.shape[2:])
+    grid = (x.float() / 255).unfold(2, size, size).unfold(3, size, size)  # (N, C, H/s, W/s, s, s)
+    return grid.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
-def pixel_tokens(split: Split, at: Int[Tensor, "N P"], patch: int) -> Tokens:
-    """The images themselves: as patches where all is known, otherwise the known pixels and their places."""
+def pixel_tokens(split: Split, idx: Int[Tensor, "N P"], patch: int) -> Tokens:
+    """Patches of whole images, or the single pixels of sparse contexts."""
     x = torch.from_numpy(np.array(split.x))
-    if at.shape[1] == x.shape[2] * x.shape[3]:
+    if idx.shape[1] == x.shape[2] * x.shape[3]:
         values = patches(x, patch)
         return Tokens(values, torch.arange(values.shape[1]))
-    return Tokens(shown(as_values(x), at), at)
+    return Tokens(gather_pixels(pixel_values(x), idx), idx)
 
 
-def filled(split: Split, at: Int[Tensor, "N P"]) -> list[np.ndarray]:
-    """The images uint8 (N, C, H, W) as they can be completed: unknown pixels the nearest known, or the bank's mean.
+def filled_images(split: Split, idx: Int[Tensor, "N P"]) -> list[np.ndarray]:
+    """Images uint8 (N, C, H, W) with the pixels outside the context filled in two ways: nearest pixel, bank mean.
 
-    Where all is known, the images alone.
+    Whole images are returned once, as they are.
     """
     x = torch.from_numpy(np.array(split.x))
     height, width = x.shape[2:]
-    if at.shape[1] == height * width:
+    if idx.shape[1] == height * width:
         return [x.numpy()]
-    nearest = (nearest_filled(as_values(x), at, height, width) * 255).round().to(torch.uint8)  # (N, L, C)
+    nearest = (fill_nearest(pixel_values(x), idx, height, width) * 255).round().to(torch.uint8)  # (N, L, C)
     mean = x[split.rows(BANK)].float().mean(0).round().to(torch.uint8).flatten(1).T  # (L, C)
-    places = at[..., None].expand(-1, -1, x.shape[1])
-    means = mean.repeat(len(x), 1, 1).scatter_(1, places, nearest.gather(1, places))
-    return [of.transpose(1, 2).unflatten(2, (height, width)).contiguous().numpy() for of in (nearest, means)]
+    index = idx[..., None].expand(-1, -1, x.shape[1])
+    means = mean.repeat(len(x), 1, 1).scatter_(1, index, nearest.gather(1, index))
+    return [values.transpose(1, 2).unflatten(2, (height, width)).contiguous().numpy() for values in (nearest, means)]
 
 
-def standardised(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
-    """Each dimension standardised as on bank rows, then each row at unit length.
+def standardise(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N D"]:
+    """Standardise each dimension by the bank rows, then scale each row to unit length.
 
-    A dimension that is constant on the bank stays out.
+    Dimensions that are constant on the bank become 0.
     """
     z = np.asarray(vectors, dtype=np.float32)
     bank = z[part == BANK]
@@ -87,21 +85,23 @@ def representation(
     patch: int,
     seed: int,
 ) -> tuple[list[np.ndarray], Tokens | None]:
-    """Vectors of every row, as many kinds as its image can be completed in, and tokens; see `readouts.read_off`.
+    """Vectors of every row, one array for each way of filling the image, and tokens; see `readouts.read_out`.
 
     Args:
-        latents: folder of a `Latents` a variant and mode.
+        latents: folder of `Latents` by variant and mode.
         name: a variant, `PIXELS`, or `ENCODER`, which has no tokens.
-        encoder: the study's own, trained with labels on whole images; it is shown completed ones.
-        share, least: of the points that are known in sparse mode; see `contexts.points_of`.
-        patch: side of the patches that whole images are cut into.
+        encoder: supervised encoder of whole images; sparse ones are filled for it.
+        share, least: size of sparse contexts; see `contexts.context_size`.
+        patch: side of the patches of whole images.
     """
     if name not in (PIXELS, ENCODER):
-        found = Latents.load(latents / name / mode)
-        return [found.pooled()], Tokens(torch.from_numpy(np.array(found.tokens)), torch.arange(found.tokens.shape[1]))
+        stored = Latents.load(latents / name / mode)
+        return [stored.pooled()], Tokens(
+            torch.from_numpy(np.array(stored.tokens)), torch.arange(stored.tokens.shape[1])
+        )
     rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
-    at = known_points(mode, rows, pixels, share, least, seed)
-    images = filled(split, at)
+    idx = context_pixels(mode, rows, pixels, share, least, seed)
+    images = filled_images(split, idx)
     if name == ENCODER:
-        return [embed(encoder, of)[0] for of in images], None
-    return [of.reshape(rows, -1).astype(np.float32) / 255 for of in images], pixel_tokens(split, at, patch)
+        return [embed(encoder, x)[0] for x in images], None
+    return [x.reshape(rows, -1).astype(np.float32) / 255 for x in images], pixel_tokens(split, idx, patch)

@@ -1,0 +1,39 @@
+"""The fields trained on a dataset, by context and loss. Without torch, for the stages of tables."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attnknn.core.errors import require
+from attnknn.core.files import read_json
+
+VARIANTS = ("full", "sparse", "full_nce", "sparse_nce")  # context in training; `_nce` with a contrastive loss
+FROM_SCRATCH = VARIANTS[:3]  # sparse_nce is fine-tuned from sparse
+MODES = ("full", "sparse")  # context of an image to be classified
+PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
+KNN_READOUTS, PROBES = ("uniform", "distance", "attention"), ("linear_probe", "transformer")
+COLUMNS = {  # of the tables of the stage field_report
+    "field_psnr": ("mode", "source", "baseline", "value", "low", "high"),
+    "field_training": ("variant", "epoch", "loss", "mse", "contrast", "val_psnr"),
+    "field_tsne": ("representation", "x", "y", "actual"),
+}
+
+
+def trained_variants(fields: Path) -> dict[str, dict[str, Any]]:
+    """Summaries of the trained fields in a folder, by variant; empty if there are none.
+
+    Raises:
+        InputError: no such folder.
+    """
+    require(fields.is_dir(), f"{fields}: no such folder; run `dvc repro`")
+    summaries = {path.parent.name: read_json(path) for path in sorted(fields.glob("*/trained.json"))}
+    return {variant: summary for variant, summary in summaries.items() if summary["size"] != "none"}
+
+
+def training_table(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Training histories of the fields: rows of variant, epoch and the losses."""
+    return [
+        dict.fromkeys(COLUMNS["field_training"]) | {"variant": variant, **row}
+        for variant, summary in summaries.items()
+        for row in summary["history"]
+    ]
