@@ -267,5 +267,5 @@ def test_invalid_variants_and_fields_are_errors_in_one_line(done: Path, tmp_path
     with torch.no_grad():
         field.latents[0, 0] = torch.nan
     field.save(tmp_path / "field")
-    with pytest.raises(InputError, match=r"field: weights do not match config\.json \(NaN or infinite values\\)"):
+    with pytest.raises(InputError, match=r"field: weights do not match config\.json \(NaN or infinite values\)"):
         Field.load(tmp_path / "field")

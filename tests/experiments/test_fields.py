@@ -106,10 +106,8 @@ def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
     net, values = field(), pixel_values(pictures())
     idx = sample_pixels("image", B, H * W, 13, torch.Generator().manual_seed(2))
     order = torch.randperm(13, generator=torch.Generator().manual_seed(3))
-    one, other = (
-        net.encode(gather_pixels(values, idx), idx),
-        net.encode(gather_pixels(values, idx[:, order]), idx[:, order]),
-    )
+    context, shuffled = gather_pixels(values, idx), gather_pixels(values, idx[:, order])
+    one, other = net.encode(context, idx), net.encode(shuffled, idx[:, order])
     torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
     assert not torch.allclose(one, net.encode(shuffled, idx), atol=1e-3), "but the pixel indices do"
 
@@ -432,10 +430,8 @@ def test_a_saved_field_gives_the_same_output(tmp_path) -> None:
     net.save(tmp_path / "field", note="kept")
     again, extra = Field.load(tmp_path / "field")
     idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(10))
-    assert torch.equal(
-        net.decode(net.encode(gather_pixels(values, idx), idx)),
-        again.decode(again.encode(gather_pixels(values, idx), idx)),
-    )
+    context = gather_pixels(values, idx)
+    assert torch.equal(net.decode(net.encode(context, idx)), again.decode(again.encode(context, idx)))
     assert extra == {"note": "kept"}
     (tmp_path / "field" / "config.json").write_text('{"field": {"height": 3}}')
     with pytest.raises(InputError, match=r"field: weights do not match config\.json"):
