@@ -1,11 +1,11 @@
-"""Learned stopping: after each k a query's own votes say whether they suffice. Nothing of ours is imported.
+"""Learned stopping over k: a mixture of the predictions at several k with weights from the predictions so far.
 
-After step s the query stops with chance λ_s, if it came so far; the last step takes what is left:
+A query that reaches step s stops there with probability λ_s; the last step takes the rest:
 
     λ_s = σ(w·f_s),   π_s = λ_s·Π_{j<s}(1 − λ_j),   π_S = Π_{j<S}(1 − λ_j),   p = Σ_s π_s·p_s
 
-f_s are a constant and what the votes so far look like: entropy, highest probability, its lead over the next, and log k.
-The mixture is that of PonderNet (Banino et al. 2021), without its prior over steps.
+f_s are a constant, the entropy of p_s, its highest probability and margin over the second, and log k. The mixture is
+that of PonderNet (Banino et al. 2021), without its prior over steps.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp, xlogy
 
 FEATURES = ("constant", "entropy", "highest", "lead", "log_k")
-_DIGITS = 6  # of NLLs that are compared; they are made of float32 probabilities
+_DIGITS = 6  # of NLLs that are compared; the probabilities are float32
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: by weights (F,) of `features`, or always after the same step.
+    """A stopping rule: by weights (F,) of `features`, or always after the same step.
 
     Attributes:
-        ks: the S neighbourhood sizes, ascending.
+        ks: the S numbers of neighbours, ascending.
         weights: (F,), or None where the step is always the same.
-        always: that step's number, where there are no weights.
-        ridge: that the weights were fitted under; 0 where there are none.
+        always: the index of that step, without weights.
+        ridge: of the fit of the weights; 0 without.
     """
 
     ks: tuple[int, ...]
@@ -36,55 +36,55 @@ class Stopping:
     ridge: float = 0.0
 
     def shares(self, probs: np.ndarray) -> np.ndarray:
-        """π float64 (N, S), rows sum to 1, from the answers (N, S, C) after each step."""
+        """π float64 (N, S), rows sum to 1, from the probabilities (N, S, C) of each step."""
         if self.weights is None:
             return np.broadcast_to(np.eye(len(self.ks))[self.always], probs.shape[:2])
         return np.exp(log_shares(features(probs, self.ks) @ self.weights))
 
 
 def features(probs: np.ndarray, ks: Sequence[int]) -> np.ndarray:
-    """What the answers (N, S, C) after all steps but the last look like: float64 (N, S − 1, F), F as `FEATURES`.
+    """`FEATURES` of the probabilities (N, S, C) of all steps but the last: float64 (N, S − 1, F).
 
     Entropy is over log C, and log k is of k over the largest.
     """
-    seen = np.asarray(probs[:, :-1], np.float64)
-    two = np.sort(seen, axis=2)[..., -2:]
-    entropy = -xlogy(seen, seen).sum(2) / np.log(seen.shape[2])
+    p = np.asarray(probs[:, :-1], np.float64)
+    second, highest = np.moveaxis(np.sort(p, axis=2)[..., -2:], 2, 0)
+    entropy = -xlogy(p, p).sum(2) / np.log(p.shape[2])
     log_k = np.broadcast_to(np.log(np.array(ks[:-1]) / ks[-1]), entropy.shape)
-    return np.stack([np.ones_like(entropy), entropy, two[..., 1], two[..., 1] - two[..., 0], log_k], 2)
+    return np.stack([np.ones_like(entropy), entropy, highest, highest - second, log_k], 2)
 
 
 def log_shares(logits: np.ndarray) -> np.ndarray:
     """log π (N, S) from the logits of λ (N, S − 1)."""
     zero = np.zeros((len(logits), 1))
-    going = np.concatenate([zero, np.cumsum(log_expit(-logits), 1)], 1)  # log Π_{j<s}(1 − λ_j), (N, S)
-    return going + np.concatenate([log_expit(logits), zero], 1)
+    log_reached = np.concatenate([zero, np.cumsum(log_expit(-logits), 1)], 1)  # log Π_{j<s}(1 − λ_j), (N, S)
+    return log_reached + np.concatenate([log_expit(logits), zero], 1)
 
 
-def mixed(shares: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """p = Σ_s π_s·p_s, float32 (N, C), from π (N, S) and the answers (N, S, C)."""
+def mixture(shares: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """p = Σ_s π_s·p_s, float32 (N, C), from π (N, S) and the probabilities (N, S, C) of each step."""
     return np.einsum("ns,nsc->nc", shares, probs).astype(np.float32)
 
 
 def loss(
-    weights: np.ndarray, seen: np.ndarray, log_voted: np.ndarray, ridge: float, start: np.ndarray
+    weights: np.ndarray, x: np.ndarray, log_probs: np.ndarray, ridge: float, start: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """NLL of the mixture + ridge·‖w − start‖², and its gradient (F,).
 
     Args:
-        seen: (N, S − 1, F), of `features`.
-        log_voted: (N, S), log of the true class's probability after each step.
+        x: (N, S − 1, F), of `features`.
+        log_probs: (N, S), log of the true class's probability after each step.
     """
-    logits = seen @ weights
-    joint = log_shares(logits) + log_voted
+    logits = x @ weights
+    joint = log_shares(logits) + log_probs
     total = np.asarray(logsumexp(joint, axis=1, keepdims=True))
-    held = np.exp(joint - total)  # (N, S), each step's part in the true class's probability
-    later = np.cumsum(held[:, ::-1], 1)[:, ::-1][:, 1:]  # Σ_{s>j} of it, (N, S − 1)
-    chance = np.exp(log_expit(logits))
-    slope = held[:, :-1] * (1 - chance) - chance * later
-    pull = weights - start
-    gradient = -np.einsum("ns,nsf->f", slope, seen) / len(seen) + 2 * ridge * pull
-    return -float(total.mean()) + ridge * float(pull @ pull), gradient
+    posterior = np.exp(joint - total)  # (N, S), of the steps given the true class
+    later = np.cumsum(posterior[:, ::-1], 1)[:, ::-1][:, 1:]  # Σ_{s>j} of it, (N, S − 1)
+    stop = np.exp(log_expit(logits))
+    slope = posterior[:, :-1] * (1 - stop) - stop * later
+    offset = weights - start
+    gradient = -np.einsum("ns,nsf->f", slope, x) / len(x) + 2 * ridge * offset
+    return -float(total.mean()) + ridge * float(offset @ offset), gradient
 
 
 def fit_stopping(
@@ -96,36 +96,35 @@ def fit_stopping(
     usual: int,
     ridges: Sequence[float],
 ) -> Stopping:
-    """Fit the weights on fit rows by NLL (L-BFGS) under each ridge; the choice of lowest NLL on val rows is taken.
+    """Fit the weights on fit rows by NLL (L-BFGS) under each ridge; select by NLL on val rows.
 
-    Among the choices are "always the usual k" and "always the largest", so on val the NLL is never above theirs. Ties,
-    up to rounding, go to the usual k.
+    "Always the usual k" and "always the largest" are candidates too, so the NLL on val is never above theirs. Ties, up
+    to rounding, go to the usual k.
 
     Args:
         fit, val: (F, S, C), (V, S, C), probabilities after each step, those of the true classes above 0.
         y_fit, y_val: (F,), (V,) true classes.
-        ks: the S neighbourhood sizes, ascending.
-        usual: the one of them that the method answers with alone.
-        ridges: pull of the weights towards "hardly ever stop early", λ = σ(−2).
+        ks: the S numbers of neighbours, ascending.
+        usual: the one of them that the method uses without stopping.
+        ridges: penalties that hold the weights near λ = σ(−2), "hardly ever stop early".
     """
-    steps = len(ks)
 
-    def log_voted(probs: np.ndarray, y: np.ndarray) -> np.ndarray:
-        tiny = float(np.finfo(np.float32).tiny)  # what float32 lets underflow
+    def log_probs(probs: np.ndarray, y: np.ndarray) -> np.ndarray:
+        tiny = float(np.finfo(np.float32).tiny)  # float32 may have underflowed
         return np.log(np.maximum(probs[np.arange(len(y)), :, y].astype(np.float64), tiny))
 
-    choices = [Stopping(tuple(ks), None, step) for step in (list(ks).index(usual), steps - 1)]
-    if steps > 1:
+    choices = [Stopping(tuple(ks), None, step) for step in (list(ks).index(usual), len(ks) - 1)]
+    if len(ks) > 1:
         start = np.zeros(len(FEATURES))
         start[0] = -2.0
-        seen, voted = features(fit, ks), log_voted(fit, y_fit)
+        data = features(fit, ks), log_probs(fit, y_fit)
         for ridge in ridges:
-            found = minimize(loss, start, (seen, voted, ridge, start), jac=True, method="L-BFGS-B")
-            choices.append(Stopping(tuple(ks), found.x, ridge=ridge))
-    on_val = log_voted(val, y_val)
+            result = minimize(loss, start, (*data, ridge, start), jac=True, method="L-BFGS-B")
+            choices.append(Stopping(tuple(ks), result.x, ridge=ridge))
+    on_val = log_probs(val, y_val)
 
     def nll(choice: Stopping) -> float:
-        with np.errstate(divide="ignore"):  # always the same step: the others have no share
+        with np.errstate(divide="ignore"):  # the same step always: log of a share of 0
             total = np.asarray(logsumexp(np.log(choice.shares(val)) + on_val, axis=1))
         return round(-float(total.mean()), _DIGITS)
 

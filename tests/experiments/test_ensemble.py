@@ -47,13 +47,13 @@ def data() -> EmbeddingSpace:
 def head(seed: int = 0) -> Attention:
     """An attention head whose weights are not those of distance weighting."""
     torch.manual_seed(seed)
-    made = Attention(7, 3, 2, 0.5, 0.05, features=("gap", "rank", "agreement"), hidden=5)
-    torch.nn.init.normal_(made.fc2.weight)
-    return made.eval()
+    head = Attention(7, 3, 2, 0.5, 0.05, features=("gap", "rank", "agreement"), hidden=5)
+    torch.nn.init.normal_(head.fc2.weight)
+    return head.eval()
 
 
 @pytest.fixture(scope="module")
-def made(data: EmbeddingSpace) -> Any:
+def result(data: EmbeddingSpace) -> Any:
     return variants([data], head(), K, [3, 5, 9], **GRIDS)
 
 
@@ -62,7 +62,7 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Embe
     means, intervals, paired = compare_variants([data], head(), K, [3, 5], GRIDS, SCORING, seed=0)
     names = {name for base in METHODS for name in (base, f"{base}_vector")}
     assert set(means) == set(VARIANTS)
-    assert all(set(of) == names for of in means.values())
+    assert all(set(by_method) == names for by_method in means.values())
     assert {(r["variant"], r["method"], r["metric"]) for r in intervals} == {
         (v, m, metric) for v in VARIANTS for m in names for metric in (*TESTED, "mean_k")
     }
@@ -77,32 +77,32 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Embe
     assert set(TABLES[PAIRED]) <= set(paired[0])
 
 
-def test_single_is_what_the_main_comparison_answers(data: EmbeddingSpace, made: Any) -> None:
+def test_single_is_what_the_main_comparison_answers(data: EmbeddingSpace, result: Any) -> None:
     main = compare([data], {"attention": head()}, K, **GRIDS, calibrations=())
     for name in METHODS:
-        np.testing.assert_array_equal(made[0][f"single {name}"][2], main.test.probs[main.test.methods.index(name)])
-    assert made[1]["single attention"] == K
-    assert made[1]["single uniform"] == main.tuned["uniform"]["k"]
+        np.testing.assert_array_equal(result[0][f"single:{name}"][2], main.test.probs[main.test.methods.index(name)])
+    assert result[1]["single:attention"] == K
+    assert result[1]["single:uniform"] == main.tuned["uniform"]["k"]
 
 
-def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpace, made: Any) -> None:
+def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpace, result: Any) -> None:
     apart = [variants([data], head(), K, [k], **GRIDS)[0] for k in (3, 5, 9)]
-    for name in [f"k_ensemble {method}" for method in METHODS]:
+    for name in [f"k_ensemble:{method}" for method in METHODS]:
         for i in range(3):
-            np.testing.assert_allclose(made[0][name][i], np.mean([of[name][i] for of in apart], 0), atol=1e-6)
-    np.testing.assert_array_equal(apart[1]["k_ensemble attention"][2], classify_part(head(), [data], TEST, 5))
+            np.testing.assert_allclose(result[0][name][i], np.mean([probs[name][i] for probs in apart], 0), atol=1e-6)
+    np.testing.assert_array_equal(apart[1]["k_ensemble:attention"][2], classify_part(head(), [data], TEST, 5))
 
 
 def test_the_ensemble_of_k_eval_alone_is_the_single_k(data: EmbeddingSpace) -> None:
     probs, mean_k = variants([data], head(), K, [K], **GRIDS)
-    np.testing.assert_array_equal(probs["k_ensemble attention"][2], probs["single attention"][2])
-    assert mean_k["k_ensemble attention"] == K
+    np.testing.assert_array_equal(probs["k_ensemble:attention"][2], probs["single:attention"][2])
+    assert mean_k["k_ensemble:attention"] == K
 
 
 def test_ks_above_k_eval_are_left_out(data: EmbeddingSpace) -> None:
     few, none = (variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
-    assert few["k_ensemble uniform"] == 3
-    assert none["k_ensemble uniform"] == 4
+    assert few["k_ensemble:uniform"] == 3
+    assert none["k_ensemble:uniform"] == 4
     with pytest.raises(InputError, match="k_eval: 21 is above the 20 neighbours stored"):
         variants([data], head(), 21, [3], **GRIDS)
 
@@ -123,41 +123,41 @@ def test_weight_entropy_by_hand(data: EmbeddingSpace) -> None:
     assert len(weight_entropy(head(), [data, data], FIT, K)) == 2 * len(data.embeddings.rows(FIT))
 
 
-def test_adaptive_k_answers_each_row_at_the_k_of_its_own_weights(data: EmbeddingSpace, made: Any) -> None:
+def test_adaptive_k_answers_each_row_at_the_k_of_its_own_weights(data: EmbeddingSpace, result: Any) -> None:
     entropy = weight_entropy(head(), [data], TEST, K)
     cut = float(np.median(entropy))
-    at = {k: classify_part(head(), [data], TEST, k) for k in historic_choices(K)}
+    by_k = {k: classify_part(head(), [data], TEST, k) for k in historic_choices(K)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ensemble, "THRESHOLDS", (cut, 1.0))
         probs, mean_k = variants([data], head(), K, [3], **GRIDS)
     low = entropy < cut
     assert 0 < low.sum() < len(low)
-    np.testing.assert_array_equal(probs["adaptive_k attention"][2][low], at[5][low])
-    np.testing.assert_array_equal(probs["adaptive_k attention"][2][~low], at[10][~low])
-    assert mean_k["adaptive_k attention"] == pytest.approx(np.where(low, 5, 10).mean())
-    assert made[1]["adaptive_k uniform"] == K, "weights that are all alike keep every neighbour"
+    np.testing.assert_array_equal(probs["adaptive_k:attention"][2][low], by_k[5][low])
+    np.testing.assert_array_equal(probs["adaptive_k:attention"][2][~low], by_k[10][~low])
+    assert mean_k["adaptive_k:attention"] == pytest.approx(np.where(low, 5, 10).mean())
+    assert result[1]["adaptive_k:uniform"] == K, "weights that are all alike keep every neighbour"
 
 
-def test_stopping_never_loses_to_the_single_k_on_val(data: EmbeddingSpace, made: Any) -> None:
+def test_stopping_never_loses_to_the_single_k_on_val(data: EmbeddingSpace, result: Any) -> None:
     y = np.asarray(data.embeddings.y[data.embeddings.rows(VAL)])
     for name in METHODS:
-        ours, single = (scores(made[0][f"{v} {name}"][1], y)["nll"] for v in ("stopping", "single"))
+        ours, single = (scores(result[0][f"{v}:{name}"][1], y)["nll"] for v in ("stopping", "single"))
         assert ours <= single + 2e-6
-        assert min(3, made[1][f"single {name}"]) <= made[1][f"stopping {name}"] <= K
+        assert min(3, result[1][f"single:{name}"]) <= result[1][f"stopping:{name}"] <= K
 
 
-def test_test_labels_choose_nothing(data: EmbeddingSpace, made: Any) -> None:
+def test_test_labels_choose_nothing(data: EmbeddingSpace, result: Any) -> None:
     again = variants([relabelled(data, TEST)], head(), K, [3, 5, 9], **GRIDS)
-    assert again[1] == made[1]
-    for name, probs in made[0].items():
+    assert again[1] == result[1]
+    for name, probs in result[0].items():
         np.testing.assert_array_equal(again[0][name][2], probs[2])
 
 
-def shaken(of: Predictions, seed: int) -> Predictions:
+def shaken(base: Predictions, seed: int) -> Predictions:
     """The same rows with other mistakes."""
-    logits = np.log(of.probs) + 0.7 * np.random.default_rng(seed).normal(size=of.probs.shape)
+    logits = np.log(base.probs) + 0.7 * np.random.default_rng(seed).normal(size=base.probs.shape)
     probs = np.exp(logits)
-    return dataclasses.replace(of, probs=(probs / probs.sum(2, keepdims=True)).astype(np.float32))
+    return dataclasses.replace(base, probs=(probs / probs.sum(2, keepdims=True)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +178,12 @@ def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predic
             assert means["mean of seeds"][name][metric] == pytest.approx(np.mean([a[metric] for a in alone]), abs=1e-6)
     rows = pd.DataFrame(table)
     assert tuple(rows.columns) == BESIDE
-    of = rows[(rows["method"] == "attention") & (rows["metric"] == "nll")].set_index("source")
-    moved = of["difference"].drop("ensemble").astype(float)
-    np.testing.assert_allclose(moved, means["ensemble"]["attention"]["nll"] - of["value"].drop("ensemble"), atol=1e-9)
-    assert of.loc[["seed 3", "seed 5"], "p"].astype(float).between(0, 1).all()
+    sources = rows[(rows["method"] == "attention") & (rows["metric"] == "nll")].set_index("source")
+    moved = sources["difference"].drop("ensemble").astype(float)
+    np.testing.assert_allclose(
+        moved, means["ensemble"]["attention"]["nll"] - sources["value"].drop("ensemble"), atol=1e-9
+    )
+    assert sources.loc[["seed 3", "seed 5"], "p"].astype(float).between(0, 1).all()
     assert (moved < 0).all(), "the mean of two answers with mistakes of their own is better than either"
 
 
@@ -196,10 +198,10 @@ def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predic
 def test_seeds_with_other_test_rows_are_refused(
     seeds: dict[int, Predictions], change: dict[str, Any], why: str
 ) -> None:
-    of = {3: seeds[3], 5: dataclasses.replace(seeds[5], **change)}
-    assert why in why_no_seeds_ensemble(of)
+    changed = {3: seeds[3], 5: dataclasses.replace(seeds[5], **change)}
+    assert why in why_no_seeds_ensemble(changed)
     with pytest.raises(InputError, match=why):
-        seeds_ensemble(of, SCORING)
+        seeds_ensemble(changed, SCORING)
 
 
 def test_one_seed_has_nothing_to_average(seeds: dict[int, Predictions]) -> None:
@@ -229,42 +231,42 @@ def run(seed: int = 42, move: float = 0.0, p: float = 1.0, errors: int = 500, da
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("result", "expected"),
     [
         (run(move=-0.02, p=1e-6), "K-ensemble: better NLL, −0.0200 (−0.0210 … −0.0190"),
         (run(move=0.02, p=1e-6), "K-ensemble: worse NLL, +0.0200"),
         (run(move=-0.02, p=0.005), "K-ensemble: no difference shown in NLL"),  # one of 36 differences
     ],
 )
-def test_the_sentence_follows_the_numbers(made: Run, said: str) -> None:
-    found = sentence(moves(made.tables[PAIRED], LEVEL), {"single": 50, "stopping": 43.25}, seeds=1)
-    assert said in found
-    assert "No difference shown for any other" in found
-    assert "learned stopping 43.2, of 50" in found
+def test_the_sentence_follows_the_numbers(result: Run, expected: str) -> None:
+    text = sentence(moves(result.tables[PAIRED], LEVEL), {"single": 50, "stopping": 43.25}, seeds=1)
+    assert expected in text
+    assert "No difference shown for any other" in text
+    assert "learned stopping 43.2, of 50" in text
 
 
 def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
     """36 tests of which none has a p below 2/2001: no resample can show a difference in NLL, however large."""
-    found = moves(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
-    said, why = sentence(found, {}, seeds=1), "out of reach (2,000 resamples for 36 tests)"
-    assert f"K-ensemble: {why} in NLL" in said
-    assert f"Of the 33 other differences 21 are {why}" in said
-    assert set(found.loc[found["metric"] == "accuracy", "finding"]) == {"no difference shown"}, "McNemar needs none"
+    table = moves(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
+    text, why = sentence(table, {}, seeds=1), "out of reach (2,000 resamples for 36 tests)"
+    assert f"K-ensemble: {why} in NLL" in text
+    assert f"Of the 33 other differences 21 are {why}" in text
+    assert set(table.loc[table["metric"] == "accuracy", "finding"]) == {"no difference shown"}, "McNemar needs none"
 
 
 def test_what_too_few_wrong_rows_cannot_show_is_out_of_reach() -> None:
-    found = moves(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
-    said = sentence(found, {}, seeds=1)
+    table = moves(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
+    text = sentence(table, {}, seeds=1)
     why = "out of reach (wrong rows: 3 of the 20 needed)"
-    assert said == f"For every method and metric a difference from the single k is {why}."
+    assert text == f"For every method and metric a difference from the single k is {why}."
 
 
 def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
     without = Run("iris", 42, {"prepare": {"test": 30}}, {})
-    made = section([run(42, -0.02, 1e-6), run(43, -0.04, 1e-6), without], LEVEL)
-    assert [part.dataset for part in made.parts] == ["digits"]
-    assert made.note == NOTE
-    part = made.parts[0]
+    result = section([run(42, -0.02, 1e-6), run(43, -0.04, 1e-6), without], LEVEL)
+    assert [part.dataset for part in result.parts] == ["digits"]
+    assert result.note == NOTE
+    part = result.parts[0]
     assert "−0.0300 ± 0.0141 over 2 seeds (−0.0410 … −0.0190" in part.sentence
     assert part.pictures[0][1].startswith(b"\x89PNG")
     for table in part.tables:
@@ -275,5 +277,5 @@ def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
 
 def test_seeds_that_disagree_are_no_finding() -> None:
     two = pd.concat([run(1, -0.02, 1e-6).tables[PAIRED], run(2, 0.01, 1e-6).tables[PAIRED]])
-    found = moves(two, LEVEL).set_index(["variant", "method", "metric"])
-    assert found.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"
+    table = moves(two, LEVEL).set_index(["variant", "method", "metric"])
+    assert table.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"

@@ -1,18 +1,18 @@
-"""Learned stopping: shares that are shares, a gradient that is one, and never a loss on val."""
+"""Learned stopping: shares sum to 1, the gradient is exact, and the NLL on val is never above that of the usual k."""
 
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
 from scipy.special import expit
 
-from attnknn.experiments.learned_stopping import FEATURES, Stopping, features, fit_stopping, log_shares, loss, mixed
+from attnknn.experiments.learned_stopping import FEATURES, Stopping, features, fit_stopping, log_shares, loss, mixture
 
 KS = (3, 7, 20)
 START = np.array([-2.0, 0, 0, 0, 0])
 
 
-def answered(n: int = 211, steps: int = 3, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Made-up probabilities (n, steps, classes) after each step, and true classes."""
+def synthetic_probs(n: int = 211, steps: int = 3, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random probabilities (n, steps, classes) after each step, and true classes."""
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=n)
     logits = rng.normal(size=(n, steps, classes)) + 1.5 * np.eye(classes)[y][:, None]
@@ -44,28 +44,28 @@ def test_shares_sum_to_one_however_sure_the_stop() -> None:
     shares = np.exp(log_shares(logits))
     assert np.isfinite(log_shares(logits)).all()
     np.testing.assert_allclose(shares.sum(1), 1)
-    probs, _ = answered()
+    probs, _ = synthetic_probs()
     for stop in (Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), Stopping(KS, None, 1)):
         np.testing.assert_allclose(stop.shares(probs).sum(1), 1)
-        np.testing.assert_allclose(mixed(stop.shares(probs), probs).sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(mixture(stop.shares(probs), probs).sum(1), 1, rtol=1e-5)
 
 
 def test_features_by_hand() -> None:
     probs = np.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]])
-    found = dict(zip(FEATURES, features(probs, KS)[0].T, strict=True))
-    np.testing.assert_allclose(found["constant"], [1, 1])
-    np.testing.assert_allclose(found["entropy"], [1.5 * np.log(2) / np.log(3), 0])
-    np.testing.assert_allclose(found["highest"], [0.5, 1])
-    np.testing.assert_allclose(found["lead"], [0.25, 1])
-    np.testing.assert_allclose(found["log_k"], np.log([3 / 20, 7 / 20]))
+    by_name = dict(zip(FEATURES, features(probs, KS)[0].T, strict=True))
+    np.testing.assert_allclose(by_name["constant"], [1, 1])
+    np.testing.assert_allclose(by_name["entropy"], [1.5 * np.log(2) / np.log(3), 0])
+    np.testing.assert_allclose(by_name["highest"], [0.5, 1])
+    np.testing.assert_allclose(by_name["lead"], [0.25, 1])
+    np.testing.assert_allclose(by_name["log_k"], np.log([3 / 20, 7 / 20]))
 
 
 def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
-    probs, y = answered()
-    seen, voted = features(probs, KS), np.log(probs[np.arange(len(y)), :, y].astype(np.float64))
+    probs, y = synthetic_probs()
+    x, log_probs = features(probs, KS), np.log(probs[np.arange(len(y)), :, y].astype(np.float64))
     w = np.array([-0.7, 1.1, 0.4, -2.0, 0.8])
-    value, _ = loss(w, seen, voted, 0.3, START)
-    chance = expit(seen @ w)  # an oracle that loops
+    value, _ = loss(w, x, log_probs, 0.3, START)
+    chance = expit(x @ w)  # an oracle that loops
     total = 0.0
     for row in range(len(y)):
         left, p = 1.0, 0.0
@@ -75,13 +75,13 @@ def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
         total -= np.log(p + left * probs[row, -1, y[row]])
     assert value == pytest.approx(total / len(y) + 0.3 * ((w - START) ** 2).sum())
 
-    given = seen, voted, 0.3, START
-    assert check_grad(lambda at: loss(at, *given)[0], lambda at: loss(at, *given)[1], w) < 1e-5
+    args = x, log_probs, 0.3, START
+    assert check_grad(lambda w: loss(w, *args)[0], lambda w: loss(w, *args)[1], w) < 1e-5
 
 
 def test_always_the_largest_k_is_that_k_to_the_bit() -> None:
-    probs, _ = answered()
-    np.testing.assert_array_equal(mixed(Stopping(KS, None).shares(probs), probs), probs[:, -1])
+    probs, _ = synthetic_probs()
+    np.testing.assert_array_equal(mixture(Stopping(KS, None).shares(probs), probs), probs[:, -1])
 
 
 def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
@@ -90,8 +90,8 @@ def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
     for usual in (3, 20):
         for of_val in (val, val[:, ::-1]):
             stop = fit_stopping(fit, y_fit, of_val, y_val, (3, 20), usual, [1e-4, 1.0])
-            found = nll(mixed(stop.shares(of_val), of_val), y_val)
-            assert found <= min(nll(of_val[:, -1], y_val), nll(of_val[:, (3, 20).index(usual)], y_val)) + 1e-6
+            own = nll(mixture(stop.shares(of_val), of_val), y_val)
+            assert own <= min(nll(of_val[:, -1], y_val), nll(of_val[:, (3, 20).index(usual)], y_val)) + 1e-6
 
 
 def test_it_stops_where_the_votes_suffice() -> None:
@@ -102,11 +102,11 @@ def test_it_stops_where_the_votes_suffice() -> None:
     early = test[:, 0].max(1) > 0.9
     assert stop.shares(test)[early, 0].min() > 0.8
     assert stop.shares(test)[~early, 0].max() < 0.2
-    assert nll(mixed(stop.shares(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
+    assert nll(mixture(stop.shares(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
 
 
 def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
-    probs, y = answered(steps=1)
+    probs, y = synthetic_probs(steps=1)
     same = np.repeat(probs, 3, 1)
     stop = fit_stopping(same, y, same, y, KS, 7, [0.01])
     assert stop.weights is None
@@ -114,6 +114,6 @@ def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
 
 
 def test_one_k_is_that_k() -> None:
-    probs, y = answered(steps=1)
+    probs, y = synthetic_probs(steps=1)
     stop = fit_stopping(probs, y, probs, y, [20], 20, [0.01])
-    np.testing.assert_array_equal(mixed(stop.shares(probs), probs), probs[:, 0])
+    np.testing.assert_array_equal(mixture(stop.shares(probs), probs), probs[:, 0])
