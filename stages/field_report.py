@@ -11,27 +11,29 @@ from stages.params import read_params, run
 def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, encoder: Path, plots: Path) -> None:
     """Read SPLIT, FIELDS, LATENTS and ENCODER; write tables and pictures under PLOTS."""
     p = read_params(dataset, "probe", "explain.perplexity", "evaluate.confidence", "device", "threads")
-    summary, rows = read_json(latents / "latents.json"), {}
+    summary = read_json(latents / "latents.json")
+    rows, columns = {}, []
     with atomic_folder(plots / "field_pictures" / f"{dataset}-{seed}") as draft:
-        columns = []
-        if variants := summary.pop("variants"):
+        if variants := summary["variants"]:
             # These import torch, which tables do not need.
             from attnknn.core.device import n_workers, use_device
             from attnknn.encoder.encoder import Encoder
             from attnknn.experiments.fields.fidelity import image_grid, psnr_table, reconstructions
             from attnknn.experiments.fields.maps import maps
+            from attnknn.experiments.fields.representations import Representations
 
-            data, device = Split.load(split), use_device(p.device, p.threads)
-            context = {"share": summary["share"], "least": summary["least"], "seed": seed}
-            errors, pictures = reconstructions(data, fields, latents, variants, p.probe.pictures, device, **context)
+            device = use_device(p.device, p.threads)
+            data, embed = Split.load(split), Encoder.load(encoder)[0]
+            context = summary["share"], summary["least"]
+            representations = Representations(data, latents, embed, *context, patch=1, seed=seed)
+            errors, pictures = reconstructions(representations, fields, variants, p.probe.pictures, device)
             columns, grid = image_grid(pictures)
             grid.save(draft / "reconstructions.png", optimize=True)
-            tsne = {"rows": p.probe.tsne_rows, "perplexity": p.explain.perplexity}
-            embed, workers = Encoder.load(encoder)[0], n_workers(device, p.threads)
+            tsne = p.probe.tsne_rows, p.explain.perplexity, n_workers(device, p.threads)
             rows = {
                 "field_psnr": psnr_table(errors, p.probe.resamples, p.evaluate.confidence, seed),
                 "field_training": training_table(trained_variants(fields)),
-                "field_tsne": maps(data, latents, variants, embed, context, workers, **tsne),
+                "field_tsne": maps(representations, variants, *tsne),
             }
         write_json(draft / "pictures.json", {"columns": columns})
     for name, names in COLUMNS.items():

@@ -16,34 +16,23 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
         "evaluate.confidence", "k_train", "k_max", "device", "threads")
     # fmt: on
     means, rows = {}, {}
-    if (summary := read_json(latents / "latents.json"))["variants"]:
+    summary = read_json(latents / "latents.json")
+    if variants := summary["variants"]:
         # These import torch, which tables do not need.
         from attnknn.core.device import n_workers, use_device
         from attnknn.encoder.encoder import Encoder
         from attnknn.experiments.fields.readouts import read_out_all
+        from attnknn.experiments.fields.representations import Representations
         from attnknn.index.faiss_index import set_threads
 
         set_threads(p.threads)
         device, net = use_device(p.device, p.threads), p.probe.transformers[summary["size"]].model_dump()
-        context = {"share": summary["share"], "least": summary["least"], "patch": net.pop("patch")}
-        predictions = read_out_all(
-            Split.load(split),
-            latents,
-            summary["variants"],
-            Encoder.load(encoder)[0],
-            context,
-            seed,
-            device,
-            n_workers(device, p.threads),
-            k=p.k_train,
-            k_max=p.k_max,
-            sizes=p.evidence.sizes,
-            metric=p.build_index.metric,
-            fitting=p.train_attention.model_dump(),
-            grids=p.tune.model_dump(),
-            strengths=p.probe.strengths,
-            transformer=net,
-        )
+        context = summary["share"], summary["least"], net.pop("patch"), seed
+        representations = Representations(Split.load(split), latents, Encoder.load(encoder)[0], *context)
+        knn = {"k": p.k_train, "k_max": p.k_max, "sizes": p.evidence.sizes, "metric": p.build_index.metric}
+        knn |= {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
+        readouts = {"knn": knn, "strengths": p.probe.strengths, "transformer": net, "device": device}
+        predictions = read_out_all(representations, variants, n_workers(device, p.threads), **readouts)
         scoring = {"bins": p.evaluate.bins, "resamples": p.probe.resamples, "confidence": p.evaluate.confidence}
         means, rows = tables(predictions, scoring, seed)
     else:

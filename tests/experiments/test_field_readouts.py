@@ -120,7 +120,7 @@ def test_knn_takes_vectors_as_they_are_or_standardised(loud: bool) -> None:
     z = rng.normal(size=(120, 40 if loud else 2)).astype(np.float32) * (0.01 if loud else 1)
     z[:, 0] = (2 * y - 1) * (1 if loud else 0.01) + 0.001 * z[:, 0]
     settings = {**SEARCH, "k": 3, "fitting": _fitting(), "grids": GRIDS}
-    predictions = read_out([z], None, split, 0, "cpu", strengths=[1.0], transformer={}, **settings)
+    predictions = read_out([z], None, split, settings, [1.0], {}, seed=0, device="cpu")
     assert (predictions.probs[predictions.methods.index("distance")].argmax(1) == predictions.y).mean() > 0.95
 
 

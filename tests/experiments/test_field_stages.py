@@ -15,7 +15,7 @@ from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder
 from attnknn.experiments.fields.latents import Latents, context_pixels
 from attnknn.experiments.fields.perceiver import Field
-from attnknn.experiments.fields.representations import representation
+from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
@@ -145,19 +145,16 @@ def test_sparse_representations_use_only_the_context(done: Path, tmp_path, monke
             assert np.array_equal(tokens, other_tokens) == (mode == "sparse")
             np.testing.assert_array_equal(tokens[~rest], other_tokens[~rest])
     encoder = Encoder.load(done / "encoder")[0]
-    context = {"share": 0.2, "least": 3, "patch": 2, "seed": 3}
+    both = [
+        Representations(data, root / "latents", encoder, share=0.2, least=3, patch=2, seed=3)
+        for data, root in ((split, done), (other, tmp_path))
+    ]
     for name, kinds in ((ENCODER, 2), (PIXELS, 2), ("full", 1)):
-        vectors = [
-            representation(data, root / "latents", name, "sparse", encoder, **context)[0]
-            for data, root in ((split, done), (other, tmp_path))
-        ]
+        vectors = [representations.load(name, "sparse")[0] for representations in both]
         assert len(vectors[0]) == kinds
-        for tokens, other_tokens in zip(*vectors, strict=True):
-            np.testing.assert_array_equal(tokens, other_tokens)
-        whole = [
-            representation(data, root / "latents", name, "full", encoder, **context)[0][0][rest]
-            for data, root in ((split, done), (other, tmp_path))
-        ]
+        for z, other_z in zip(*vectors, strict=True):
+            np.testing.assert_array_equal(z, other_z)
+        whole = [representations.load(name, "full")[0][0][rest] for representations in both]
         assert np.abs(whole[0] - whole[1]).max() > 0.01, "the whole image makes a difference"
 
 

@@ -10,13 +10,14 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
-from attnknn.core.artifacts import BANK, TEST, Split
+from attnknn.core.artifacts import BANK, TEST
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.fields.contexts import fill_nearest, hidden_mask, pixel_values
-from attnknn.experiments.fields.latents import Latents, context_pixels
+from attnknn.experiments.fields.latents import Latents
 from attnknn.experiments.fields.objectives import MIN_MSE, psnr
 from attnknn.experiments.fields.perceiver import Field
+from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import MODES
 
 MEAN, NEAREST, NEIGHBOURS = "mean image", "nearest point", "nearest images"  # reconstructions without a field
@@ -81,21 +82,14 @@ def psnr_table(errors: Mapping[Key, Float[np.ndarray, " N"]], resamples: int, co
 
 
 def reconstructions(
-    split: Split,
-    fields: Path,
-    latents: Path,
-    variants: Sequence[str],
-    pictures: int,
-    device: str,
-    share: float,
-    least: int,
-    seed: int,
+    representations: Representations, fields: Path, variants: Sequence[str], pictures: int, device: str
 ) -> tuple[dict[Key, Float[np.ndarray, " N"]], dict[Key, UInt8[np.ndarray, "P H W 3"]]]:
     """Errors of all test images, and `pictures` of them reconstructed (the first of each class, then the second, …).
 
     Sources of errors are the variants and `BASELINES`; of pictures also `IMAGE` and `KNOWN`. `KNOWN`, `NEAREST` and
     `NEIGHBOURS` exist for sparse contexts only.
     """
+    split = representations.split
     rows, (_, height, width) = split.rows(TEST), split.x.shape[1:]
     y = pd.Series(split.y[rows])
     chosen = torch.from_numpy(np.lexsort((y, y.groupby(y).cumcount()))[:pictures])
@@ -108,7 +102,7 @@ def reconstructions(
         images[source, mode] = (rgb * 255).round().to(torch.uint8).numpy()
 
     for mode in MODES:
-        idx = context_pixels(mode, len(split.x), height * width, share, least, seed)[torch.from_numpy(rows)]
+        idx = representations.context(mode)[torch.from_numpy(rows)]
         draw(IMAGE, mode, values)
         sources = {MEAN: bank.mean(0).expand_as(values)}
         if idx.shape[1] < height * width:
@@ -116,7 +110,8 @@ def reconstructions(
             sources[NEAREST] = fill_nearest(values, idx, height, width)
             sources[NEIGHBOURS] = fill_from_bank(values, idx, bank)
         for name in variants:
-            sources[name] = _decoded(fields / name / "field", Latents.load(latents / name / mode).tokens[rows], device)
+            tokens = Latents.load(representations.latents / name / mode).tokens[rows]
+            sources[name] = _decode(fields / name / "field", tokens, device)
         for source, reconstruction in sources.items():
             draw(source, mode, reconstruction)
             if source != KNOWN:
@@ -125,7 +120,7 @@ def reconstructions(
 
 
 @torch.inference_mode()
-def _decoded(folder: Path, tokens: np.ndarray, device: str) -> Tensor:
+def _decode(folder: Path, tokens: np.ndarray, device: str) -> Tensor:
     """Reconstructions (N, L, C) by a saved field from latents, in batches."""
     field = Field.load(folder)[0].to(device)
     batches = torch.from_numpy(np.array(tokens)).split(250)

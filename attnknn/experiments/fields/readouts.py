@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ from jaxtyping import Float
 
 from attnknn.core.artifacts import TEST, VAL, Embeddings, Predictions, Split
 from attnknn.core.parallel import run_parallel
-from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.evaluate import together, tuned_baselines
 from attnknn.experiments.fields.probe import linear_probe, transformer_probe
-from attnknn.experiments.fields.representations import Tokens, representation, standardise
+from attnknn.experiments.fields.representations import Representations, Tokens, standardise
 from attnknn.experiments.fields.variants import ENCODER, KNN_READOUTS, MODES, PIXELS
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.baselines import choices_of_k
@@ -65,21 +63,20 @@ def read_out(
     vectors: Sequence[np.ndarray],
     tokens: Tokens | None,
     split: Split,
-    seed: int,
-    device: str,
-    *,
+    knn: Mapping[str, Any],
     strengths: Sequence[float],
     transformer: Mapping[str, Any],
-    **knn: Any,
+    seed: int,
+    device: str,
 ) -> Predictions:
     """Predictions of every readout of one representation on test rows.
 
     Args:
         vectors: alternative arrays (N, D); kNN takes each as it is or standardised.
         tokens: None leaves the transformer out.
+        knn: keyword arguments of `knn_readouts`.
         strengths: C of the linear probe.
         transformer: keyword arguments of `probe.transformer_probe`.
-        knn: keyword arguments of `knn_readouts`.
     """
     y, part = np.asarray(split.y), np.asarray(split.part)
     kinds = [z.astype(np.float32) for raw in vectors for z in (standardise(raw, part), raw)]
@@ -93,45 +90,22 @@ def read_out(
     return together(neighbours, probes)
 
 
+def _named(representations: Representations, name: str, mode: str, settings: Mapping[str, Any]) -> Predictions:
+    predictions = read_out(
+        *representations.load(name, mode), representations.split, **settings, seed=representations.seed
+    )
+    methods = tuple(f"{mode}:{name}:{readout}" for readout in predictions.methods)
+    return dataclasses.replace(predictions, methods=methods)
+
+
 def read_out_all(
-    split: Split,
-    latents: Path,
-    variants: Sequence[str],
-    encoder: Encoder,
-    context: Mapping[str, Any],
-    seed: int,
-    device: str,
-    workers: int,
-    **settings: Any,
+    representations: Representations, variants: Sequence[str], n_workers: int, **settings: Any
 ) -> Predictions:
     """Predictions on test rows by every readout of every representation, named `<mode>:<representation>:<readout>`.
 
     Args:
-        latents, encoder: see `representation`.
-        context: its arguments share, least and patch.
-        workers: see `parallel.run_parallel`.
+        n_workers: see `parallel.run_parallel`.
         settings: keyword arguments of `read_out`.
     """
-    calls = [
-        partial(_read_out_one, split, latents, name, mode, encoder, context, seed, device, settings)
-        for mode in MODES
-        for name in (PIXELS, *variants, ENCODER)
-    ]
-    return together(*run_parallel(calls, workers))
-
-
-def _read_out_one(
-    split: Split,
-    latents: Path,
-    name: str,
-    mode: str,
-    encoder: Encoder,
-    context: Mapping[str, Any],
-    seed: int,
-    device: str,
-    settings: Mapping[str, Any],
-) -> Predictions:
-    vectors, tokens = representation(split, latents, name, mode, encoder, **context, seed=seed)
-    predictions = read_out(vectors, tokens, split, seed, device, **settings)
-    methods = tuple(f"{mode}:{name}:{readout}" for readout in predictions.methods)
-    return dataclasses.replace(predictions, methods=methods)
+    names = [(name, mode) for mode in MODES for name in (PIXELS, *variants, ENCODER)]
+    return together(*run_parallel([partial(_named, representations, *name, settings) for name in names], n_workers))

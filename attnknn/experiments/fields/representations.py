@@ -1,5 +1,6 @@
 """Representations of images: one vector per row, and tokens for a transformer."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,34 +75,44 @@ def standardise(vectors: np.ndarray, part: Int[np.ndarray, " N"]) -> Float[np.nd
     return (z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)).astype(np.float32)
 
 
-def representation(
-    split: Split,
-    latents: Path,
-    name: str,
-    mode: str,
-    encoder: Encoder,
-    share: float,
-    least: int,
-    patch: int,
-    seed: int,
-) -> tuple[list[np.ndarray], Tokens | None]:
-    """Vectors of every row, one array for each way of filling the image, and tokens; see `readouts.read_out`.
+@dataclass(frozen=True)
+class Representations:
+    """The representations of a dataset's images: pixels, latents of fields, embeddings of an encoder.
 
-    Args:
+    Attributes:
         latents: folder of `Latents` by variant and mode.
-        name: a variant, `PIXELS`, or `ENCODER`, which has no tokens.
         encoder: supervised encoder of whole images; sparse ones are filled for it.
         share, least: size of sparse contexts; see `contexts.context_size`.
         patch: side of the patches of whole images.
+        seed: of the contexts.
     """
-    if name not in (PIXELS, ENCODER):
-        stored = Latents.load(latents / name / mode)
-        return [stored.pooled()], Tokens(
-            torch.from_numpy(np.array(stored.tokens)), torch.arange(stored.tokens.shape[1])
-        )
-    rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
-    idx = context_pixels(mode, rows, pixels, share, least, seed)
-    images = filled_images(split, idx)
-    if name == ENCODER:
-        return [embed(encoder, x)[0] for x in images], None
-    return [x.reshape(rows, -1).astype(np.float32) / 255 for x in images], pixel_tokens(split, idx, patch)
+
+    split: Split
+    latents: Path
+    encoder: Encoder
+    share: float
+    least: int
+    patch: int
+    seed: int
+
+    def context(self, mode: str) -> Int[Tensor, "N P"]:
+        """Pixel indices of each row's context; see `latents.context_pixels`."""
+        n, _, height, width = self.split.x.shape
+        return context_pixels(mode, n, height * width, self.share, self.least, self.seed)
+
+    def load(self, name: str, mode: str) -> tuple[list[np.ndarray], Tokens | None]:
+        """Vectors of every row, an array for each way of filling the images, and tokens.
+
+        Args:
+            name: a variant, `PIXELS`, or `ENCODER`, which has no tokens.
+        """
+        if name not in (PIXELS, ENCODER):
+            stored = Latents.load(self.latents / name / mode)
+            tokens = torch.from_numpy(np.array(stored.tokens))
+            return [stored.pooled()], Tokens(tokens, torch.arange(tokens.shape[1]))
+        idx = self.context(mode)
+        images = filled_images(self.split, idx)
+        if name == ENCODER:
+            return [embed(self.encoder, x)[0] for x in images], None
+        vectors = [x.reshape(len(x), -1).astype(np.float32) / 255 for x in images]
+        return vectors, pixel_tokens(self.split, idx, self.patch)
