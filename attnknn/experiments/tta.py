@@ -1,8 +1,7 @@
-"""Test-time augmentation: every method's answers to several views of the same rows, and their mean.
+"""Test-time augmentation: every method's predictions of several views of the same rows, and their mean.
 
-Baselines are tuned, heads fitted, on the images as they are; nothing is chosen by what the views give. Calibration is
-fitted anew on the mean, as each mean is another method. All of it for every method alike, so that what the views give
-is told from what a head gives.
+Baselines are tuned, heads fitted, on the original images; nothing is chosen on the views. Calibration is fitted anew on
+each mean. All methods get the same views, so that the effect of the views is told from the effect of a head.
 """
 
 import dataclasses
@@ -11,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, TEST, Predictions
+from attnknn.core.artifacts import BANK, TEST
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
-from attnknn.evaluation.evaluate import Answers, answers, calibrated, tuned_baselines
+from attnknn.evaluation.evaluate import Answers, answers, calibrated, together, tuned_baselines
+from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.baselines import choices_of_k
@@ -33,8 +33,8 @@ COLUMNS = {
 }
 
 
-def as_view(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
-    """The same bank and the same labels, the held-out rows as they look under a view.
+def view_space(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
+    """The space with the same bank and labels, and the held-out rows embedded from a view.
 
     Raises:
         InputError: the view is of other rows, or of another bank or encoder.
@@ -44,19 +44,19 @@ def as_view(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
         np.array_equal(view.rows, held_out(e.part)) and view.z.shape[1] == e.z.shape[1],
         "view: of other rows or another encoder; only held-out rows have views. Run `dvc repro`",
     )
-    of_bank = (view.ids < 0) | (e.part[view.ids] == BANK)
-    require(bool(of_bank.all()), "view: a neighbour is no row of the bank; run `dvc repro`")
+    in_bank = (view.ids < 0) | (e.part[view.ids] == BANK)
+    require(bool(in_bank.all()), "view: a neighbour is no row of the bank; run `dvc repro`")
     z = np.array(e.z)
     z[view.rows] = view.z
     logits = None
     if e.logits is not None:
-        require(view.logits is not None, "view: no logits beside embeddings that have some; run `dvc repro`")
+        require(view.logits is not None, "view: has no logits, but the embeddings do; run `dvc repro`")
         logits = np.array(e.logits)
         logits[view.rows] = view.logits
     return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.statistics)
 
 
-def answer_views(
+def predict_views(
     main: EmbeddingSpace,
     views: Mapping[str, View],
     heads: Mapping[str, Head],
@@ -66,31 +66,31 @@ def answer_views(
     priors: Sequence[float],
     device: str = "cpu",
 ) -> dict[str, Answers]:
-    """What every method says of the rows as they are (`original`) and of each view.
+    """Predict the original rows (`original`) and each view with every method.
 
-    Methods: `uniform` and `distance` as tuned on the val rows as they are, the heads as given, and `linear` where there
-    are logits. The folds of a cross-fit have no views, so they take no part here.
+    Methods: `uniform` and `distance` as tuned on the original val rows, the given heads, and `linear` where there are
+    logits. The folds of a cross-fit have no views, so they are not used.
 
-    Args: as for `comparison.compare`.
+    Args: as for `evaluate.compare`.
 
     Raises:
         InputError: k_eval is above the neighbours stored, or a view does not fit.
     """
-    seen = {ORIGINAL: main} | {name: as_view(main, view) for name, view in views.items()}
-    stored = min(one.neighbours.ids.shape[1] for one in seen.values())
+    spaces = {ORIGINAL: main} | {name: view_space(main, view) for name, view in views.items()}
+    stored = min(space.neighbours.ids.shape[1] for space in spaces.values())
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     baselines, _ = tuned_baselines([main], choices_of_k(ks, k_eval), temperatures, priors)
-    return {name: answers([one], {**baselines, **heads}, k_eval, device) for name, one in seen.items()}
+    return {name: answers([space], {**baselines, **heads}, k_eval, device) for name, space in spaces.items()}
 
 
-def mean_of(views: Sequence[Answers]) -> Answers:
+def mean_over_views(views: Sequence[Answers]) -> Answers:
     """The mean of every method's probabilities over views: p(c) = Σ_v p_v(c)/V.
 
     Raises:
-        InputError: there are no views, or they were not all answered by the same methods.
+        InputError: there are no views, or their methods differ.
     """
     require(len(views) > 0, "views: none; give one or more")
-    require(all(set(v) == set(views[0]) for v in views), "views: each must be answered by every method, none left out")
+    require(all(set(v) == set(views[0]) for v in views), "views: the methods differ; predict each with every method")
 
     def mean(method: str, part: int) -> np.ndarray:
         stacked = np.stack([view[method][part] for view in views])  # (V, M, C)
@@ -99,20 +99,20 @@ def mean_of(views: Sequence[Answers]) -> Answers:
     return {method: (mean(method, 0), mean(method, 1), mean(method, 2)) for method in views[0]}
 
 
-def _scored_alone(seen: Mapping[str, Answers], y: np.ndarray, bins: int) -> Table:
-    """Each view by itself, and the mean of all views but this one; what that is worse than all, the view adds."""
+def _score_alone(probs: Mapping[str, Answers], y: np.ndarray, bins: int) -> Table:
+    """Scores of each view by itself (value), and of the mean of all views but this one (without)."""
     table: Table = []
-    for name, view in seen.items():
-        others = mean_of([other for key, other in seen.items() if key != name])
+    for name, view in probs.items():
+        others = mean_over_views([other for key, other in probs.items() if key != name])
         for method, (_, _, test) in view.items():
             alone, without = metrics.scores(test, y, bins), metrics.scores(others[method][2], y, bins)
-            where = {"view": name, "method": method}
-            table += [{**where, "metric": m, "value": alone[m], "without": without[m]} for m in TESTED]
+            row = {"view": name, "method": method}
+            table += [{**row, "metric": m, "value": alone[m], "without": without[m]} for m in TESTED]
     return table
 
 
 def score_views(
-    seen: Mapping[str, Answers],
+    probs: Mapping[str, Answers],
     main: EmbeddingSpace,
     ridges: Sequence[float],
     bins: int,
@@ -123,47 +123,45 @@ def score_views(
     """Score the mean over the first n views for every n, with calibrations fitted on the mean's fit rows.
 
     Args:
-        seen: of `answer_views`, two views or more.
-        ridges: what vector scaling chooses among.
+        probs: of `predict_views`, two views or more.
+        ridges: the grid of vector scaling.
 
     Returns:
         Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, `tta_alone`, and
         `tta_paired`, every method with all views against itself with one, and attention against distance weighting,
-        both bare and both under each calibration, with one view and with all.
+        both uncalibrated and both under each calibration, with one view and with all.
 
     Raises:
         InputError: there is one view only.
     """
-    require(len(seen) > 1, "views: one only, so there is no mean over several; give tta.flip or tta.crops")
-    views = list(seen.values())
-    means: dict[str, dict[str, dict[str, float]]] = {}
-    made: list[Predictions] = []
-    for n in range(1, len(views) + 1):
-        found = calibrated(mean_of(views[:n]), [main], ridges, CALIBRATIONS)[0]
-        means[f"views {n}"] = {m: {key: of[key] for key in TESTED} for m, of in scores(found, bins).items()}
-        made.append(found)
-    methods, last = made[0].methods, len(views)
-    # All of them as one set of methods, `<n> <method>`: one bootstrap, its resamples the same for all.
-    names = tuple(f"{n} {method}" for n in range(1, last + 1) for method in methods)
-    probs = np.concatenate([of.probs for of in made])
-    everything = dataclasses.replace(made[0], probs=probs, methods=names)
-    ours = [(f"attention{kind}", f"distance{kind}") for kind in ("", *(f"_{k}" for k in CALIBRATIONS))]
-    against = [(f"{last} {method}", f"1 {method}") for method in methods]
-    against += [(f"{n} {a}", f"{n} {b}") for n in (1, last) for a, b in ours if {a, b} <= set(methods)]
-    intervals, paired = intervals_and_tests(everything, against, bins, resamples, confidence, seed, wanted=TESTED)
+    require(len(probs) > 1, "views: one only, so there is no mean over several; give tta.flip or tta.crops")
+    views = list(probs.values())
+    by_n = {
+        n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, len(views) + 1)
+    }
+    means = {
+        f"views {n}": {method: {m: row[m] for m in TESTED} for method, row in scores(predictions, bins).items()}
+        for n, predictions in by_n.items()
+    }
+    methods, last = by_n[1].methods, len(views)
+    pairs = [(f"{last}:{method}", f"1:{method}") for method in methods]
+    for n in (1, last):
+        like = [(Method("attention", kind), Method("distance", kind)) for kind in ("", *CALIBRATIONS)]
+        pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in like if {str(a), str(b)} <= set(methods)]
+    # Stacked as methods `<n>:<method>`: one bootstrap with the same resamples for all.
+    named = [dataclasses.replace(p, methods=tuple(f"{n}:{method}" for method in methods)) for n, p in by_n.items()]
+    intervals, paired = intervals_and_tests(together(*named), pairs, bins, resamples, confidence, seed, wanted=TESTED)
 
-    def parted(row: dict[str, Any], **named: str) -> dict[str, Any]:
-        """The row with its names of methods parted into the number of views and the method."""
-        found = {}
-        for key, count in named.items():
-            n, _, found[key] = row[key].partition(" ")
-            found[count] = int(n)
-        return row | found
+    def split_names(row: dict[str, Any], **columns: str) -> dict[str, Any]:
+        """The row with the number of views in a column of its own, for each column of names."""
+        for column, views in columns.items():
+            method = Method.parse(row[column])
+            row = row | {column: method.name, views: int(method.variant)}
+        return row
 
     rows = {
-        "tta": [parted(row, method="views") for row in intervals],
-        "tta_alone": _scored_alone(seen, classes_of([main], TEST), bins),
-        "tta_paired": [parted(row, method="views", baseline="baseline_views") for row in paired],
+        "tta": [split_names(row, method="views") for row in intervals],
+        "tta_alone": _score_alone(probs, classes_of([main], TEST), bins),
+        "tta_paired": [split_names(row, method="views", baseline="baseline_views") for row in paired],
     }
-    tables = {name: [{c: row[c] for c in COLUMNS[name]} for row in of] for name, of in rows.items()}
-    return means, tables
+    return means, {name: [{c: row[c] for c in COLUMNS[name]} for row in table] for name, table in rows.items()}

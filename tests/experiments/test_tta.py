@@ -1,4 +1,4 @@
-"""Test-time augmentation: every method gets the same views, and nothing is chosen by what they give."""
+"""Test-time augmentation: every method gets the same views, and nothing is chosen on them."""
 
 import csv
 from dataclasses import replace
@@ -14,7 +14,15 @@ from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import calibrate
 from attnknn.evaluation.evaluate import Answers
 from attnknn.evaluation.paired_tests import BASE, TESTED
-from attnknn.experiments.tta import CALIBRATIONS, COLUMNS, ORIGINAL, answer_views, as_view, mean_of, score_views
+from attnknn.experiments.tta import (
+    CALIBRATIONS,
+    COLUMNS,
+    ORIGINAL,
+    mean_over_views,
+    predict_views,
+    score_views,
+    view_space,
+)
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.neighbours.views import View, held_out
@@ -56,8 +64,8 @@ def heads(main: EmbeddingSpace) -> dict[str, Attention]:
     return {"attention": own, "prototypes": without}
 
 
-def seen(main: EmbeddingSpace, given: dict[str, View]) -> dict[str, Answers]:
-    return answer_views(main, given, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
+def predict(main: EmbeddingSpace, views: dict[str, View]) -> dict[str, Answers]:
+    return predict_views(main, views, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
 
 
 @pytest.fixture(scope="module")
@@ -66,25 +74,25 @@ def main() -> EmbeddingSpace:
 
 
 @pytest.fixture(scope="module")
-def answered(main: EmbeddingSpace) -> dict[str, Answers]:
-    return seen(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
+def probs(main: EmbeddingSpace) -> dict[str, Answers]:
+    return predict(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
 
 
-def test_every_method_gets_the_same_views(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
+def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
     """Fault 9: views were given to attention alone."""
-    assert list(answered) == [ORIGINAL, "a", "b"]
-    for view in answered.values():
+    assert list(probs) == [ORIGINAL, "a", "b"]
+    for view in probs.values():
         assert set(view) == set(METHODS)
     for method in METHODS:
         for part in range(3):
             for name in ("a", "b"):
-                assert not np.allclose(answered[name][method][part], answered[ORIGINAL][method][part]), method
-    means, tables = score_views(answered, main, RIDGES, **SCORING)
+                assert not np.allclose(probs[name][method][part], probs[ORIGINAL][method][part]), method
+    means, tables = score_views(probs, main, RIDGES, **SCORING)
     everyone = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *CALIBRATIONS)}
     assert list(means) == ["views 1", "views 2", "views 3"]
-    assert all(set(of) == everyone for of in means.values())
-    of = pd.DataFrame(tables["tta"])
-    assert set(of.groupby("method")["views"].apply(tuple)) == {tuple(n for n in (1, 2, 3) for _ in TESTED)}
+    assert all(set(by_method) == everyone for by_method in means.values())
+    table = pd.DataFrame(tables["tta"])
+    assert set(table.groupby("method")["views"].apply(tuple)) == {tuple(n for n in (1, 2, 3) for _ in TESTED)}
     alone = pd.DataFrame(tables["tta_alone"])
     assert len(alone) == 3 * len(METHODS) * len(TESTED)
     pairs = pd.DataFrame(tables["tta_paired"])
@@ -97,98 +105,98 @@ def test_every_method_gets_the_same_views(main: EmbeddingSpace, answered: dict[s
     }
 
 
-def test_a_view_without_a_method_is_refused(answered: dict[str, Answers]) -> None:
-    without = {name: of for name, of in answered["a"].items() if name != "uniform"}
+def test_a_view_without_a_method_is_refused(probs: dict[str, Answers]) -> None:
+    without = {name: parts for name, parts in probs["a"].items() if name != "uniform"}
     with pytest.raises(InputError, match="every method"):
-        mean_of([answered[ORIGINAL], without])
+        mean_over_views([probs[ORIGINAL], without])
 
 
 def test_the_mean_is_that_of_probabilities() -> None:
     one, other = np.array([[0.9, 0.1]], np.float32), np.array([[0.4, 0.6]], np.float32)
-    (fit, _, test) = mean_of([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
+    (fit, _, test) = mean_over_views([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
     np.testing.assert_allclose(test, [[0.65, 0.35]], rtol=1e-6)
     np.testing.assert_allclose(fit, test)
 
 
-def test_rows_sum_to_one(answered: dict[str, Answers]) -> None:
-    for of in (*answered.values(), mean_of(list(answered.values()))):
-        for parts in of.values():
-            for probs in parts:
-                np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
+def test_rows_sum_to_one(probs: dict[str, Answers]) -> None:
+    for view in (*probs.values(), mean_over_views(list(probs.values()))):
+        for parts in view.values():
+            for part in parts:
+                np.testing.assert_allclose(part.sum(1), 1, atol=1e-5)
 
 
 def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     same = moved(main, 0.0, 0)
-    found = seen(main, {"a": same, "b": same})
-    single, mean = found[ORIGINAL], mean_of(list(found.values()))
+    views = predict(main, {"a": same, "b": same})
+    single, mean = views[ORIGINAL], mean_over_views(list(views.values()))
     for method in METHODS:
         for a, b in zip(single[method], mean[method], strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
-    paired = pd.DataFrame(score_views(found, main, RIDGES, **SCORING)[1]["tta_paired"])
+    paired = pd.DataFrame(score_views(views, main, RIDGES, **SCORING)[1]["tta_paired"])
     paired = paired[(paired["method"] == paired["baseline"]) & paired["method"].isin(METHODS)]
     assert paired["difference"].abs().max() < 1e-5
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
-    means, _ = score_views(answered, main, RIDGES, **SCORING)
-    fit, val, test = mean_of(list(answered.values()))["distance"]
+def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+    means, _ = score_views(probs, main, RIDGES, **SCORING)
+    fit, val, test = mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
-    probs = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
-    nll = -np.log(probs[np.arange(len(test)), y[TEST]].astype(float)).mean()
+    scaled = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
+    nll = -np.log(scaled[np.arange(len(test)), y[TEST]].astype(float)).mean()
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
-def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
-    _, tables = score_views(answered, main, RIDGES, **SCORING)
+def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+    _, tables = score_views(probs, main, RIDGES, **SCORING)
     alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
-    left = (answered[ORIGINAL]["uniform"][2] + answered["b"]["uniform"][2]) / 2
+    left = (probs[ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
     assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y).mean())
-    own = answered["a"]["uniform"][2]
+    own = probs["a"]["uniform"][2]
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
-def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
-    without = seen(main, {})[ORIGINAL]
-    shuffled = seen(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
+def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+    without = predict(main, {})[ORIGINAL]
+    shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method in METHODS:
         for part in range(3):
-            np.testing.assert_array_equal(without[method][part], answered[ORIGINAL][method][part])
-            np.testing.assert_array_equal(shuffled["a"][method][part], answered["a"][method][part])
+            np.testing.assert_array_equal(without[method][part], probs[ORIGINAL][method][part])
+            np.testing.assert_array_equal(shuffled["a"][method][part], probs["a"][method][part])
 
 
 def test_a_view_leaves_bank_and_evidence_alone(main: EmbeddingSpace) -> None:
     view = moved(main, 0.3, 1)
-    made = as_view(main, view)
+    space = view_space(main, view)
     bank = main.embeddings.rows(BANK)
-    np.testing.assert_array_equal(made.embeddings.z[bank], main.embeddings.z[bank])
-    np.testing.assert_array_equal(made.embeddings.z[view.rows], view.z)
-    np.testing.assert_array_equal(made.embeddings.logits[view.rows], view.logits)
-    assert made.statistics is main.statistics
+    np.testing.assert_array_equal(space.embeddings.z[bank], main.embeddings.z[bank])
+    np.testing.assert_array_equal(space.embeddings.z[view.rows], view.z)
+    np.testing.assert_array_equal(space.embeddings.logits[view.rows], view.logits)
+    assert space.statistics is main.statistics
     with pytest.raises(InputError, match="no stored neighbours"):
-        made.around(bank[:2], 3)
+        space.around(bank[:2], 3)
 
 
 def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: EmbeddingSpace) -> None:
     view, rows = moved(main, 0.3, 1), main.embeddings.rows(BANK)[:5].astype(np.int32)
     of_bank = View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5])
     with pytest.raises(InputError, match="only held-out rows have views"):
-        as_view(main, of_bank)
+        view_space(main, of_bank)
     with pytest.raises(InputError, match="no row of the bank"):
-        as_view(main, replace(view, ids=np.full_like(view.ids, view.rows[0])))
+        view_space(main, replace(view, ids=np.full_like(view.ids, view.rows[0])))
     with pytest.raises(InputError, match="no logits"):
-        as_view(main, replace(view, logits=None))
+        view_space(main, replace(view, logits=None))
 
 
 def test_more_neighbours_than_stored_are_refused(main: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
-        answer_views(main, {}, {}, 21, [1], [1.0], [0.1])
+        predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
 
 
-def test_one_view_is_no_mean(main: EmbeddingSpace, answered: dict[str, Answers]) -> None:
+def test_one_view_is_no_mean(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
     with pytest.raises(InputError, match="one only"):
-        score_views({ORIGINAL: answered[ORIGINAL]}, main, RIDGES, **SCORING)
+        score_views({ORIGINAL: probs[ORIGINAL]}, main, RIDGES, **SCORING)
 
 
 def test_a_table_has_no_views_and_the_stages_say_so(
@@ -200,8 +208,8 @@ def test_a_table_has_no_views_and_the_stages_say_so(
     main.save(tmp_path)
     places = (tmp_path / "encoder", tmp_path / "bank", tmp_path / "views")
     views.main("iris", 42, tmp_path / "split", *places)
-    found = [tmp_path / name for name in ("embeddings", "neighbours", "statistics", "views", "heads")]
-    tta.main("iris", 42, *found, tmp_path / "tta.json", tmp_path / "plots")
+    inputs = [tmp_path / name for name in ("embeddings", "neighbours", "statistics", "views", "heads")]
+    tta.main("iris", 42, *inputs, tmp_path / "tta.json", tmp_path / "plots")
     assert capsys.readouterr().out.splitlines() == [
         "views iris/42: no views, since a table has none",
         "tta iris/42: nothing to do, since there are no views",
@@ -212,18 +220,18 @@ def test_a_table_has_no_views_and_the_stages_say_so(
             assert list(csv.reader(file)) == [list(columns)]
 
 
-def made_up(
+def synthetic_run(
     gain: dict[str, float], own: float = 0.0, alike: float = 0.0, errors: int = 500, p: float = 0.0004, seed: int = 42
 ) -> Run:
     """Tables in which three views change each method's NLL and ECE by a gain, and attention's NLL differs from that of
     distance weighting by `own`, both bare, and by `alike` with vector scaling."""
     values, alone, paired = [], [], []
 
-    def pair(method: str, baseline: str, n: int, of: int, metric: str, difference: float) -> dict[str, object]:
+    def pair(method: str, baseline: str, n: int, baseline_n: int, metric: str, difference: float) -> dict[str, object]:
         ends = {"low": difference - 0.01, "high": difference + 0.01, "errors": errors}
-        found = p if abs(difference) > 0.01 else 0.5
-        names = {"method": method, "baseline": baseline, "views": n, "baseline_views": of, "metric": metric}
-        return names | {"difference": difference, **ends, "p": found, "test": "paired bootstrap"}
+        p_value = p if abs(difference) > 0.01 else 0.5
+        names = {"method": method, "baseline": baseline, "views": n, "baseline_views": baseline_n, "metric": metric}
+        return names | {"difference": difference, **ends, "p": p_value, "test": "paired bootstrap"}
 
     for method in (*BASE[:7], "uniform_vector"):
         moved_by = gain.get(method, gain[""])
@@ -239,7 +247,7 @@ def made_up(
         for kind, less in {"": own, "_vector": alike}.items():
             paired += [pair(f"attention{kind}", f"distance{kind}", n, n, metric, less) for metric in TESTED]
     tables = {"tta": values, "tta_alone": alone, "tta_paired": paired}
-    return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(of) for name, of in tables.items()})
+    return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(rows) for name, rows in tables.items()})
 
 
 @pytest.fixture
@@ -258,7 +266,7 @@ def test_the_report_reads_the_columns_that_are_written() -> None:
 
 
 def test_what_every_method_gains_is_not_attentions() -> None:
-    part = only_part(made_up({"": -0.05}, own=-0.03, alike=-0.02))
+    part = only_part(synthetic_run({"": -0.05}, own=-0.03, alike=-0.02))
     assert "With the mean over 3 views, NLL is lower for 7 of 7 methods: attention −0.050" in part.sentence
     assert "ECE is lower for 7 of 7 methods: attention −0.050" in part.sentence
     assert "is an effect of the views, not of attention: 6 of the 6 others have it too" in part.sentence
@@ -273,7 +281,7 @@ def test_what_every_method_gains_is_not_attentions() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_what_calibration_does_is_not_credited_to_attention() -> None:
     """Lower bare, and no longer under the same calibration; attention is never set beside another's calibration."""
-    sentence = only_part(made_up({"": 0.0}, own=-0.05)).sentence
+    sentence = only_part(synthetic_run({"": 0.0}, own=-0.05)).sentence
     bare, alike = sentence.split("NLL of attention less that of distance weighting: ")[1].split(";")
     assert bare.count(", lower") == 2
     assert alike.count("no difference shown") == 2
@@ -282,7 +290,7 @@ def test_what_calibration_does_is_not_credited_to_attention() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_attention_alone_gains_is_said_so() -> None:
-    sentence = only_part(made_up({"": 0.0, "attention": -0.05})).sentence
+    sentence = only_part(synthetic_run({"": 0.0, "attention": -0.05})).sentence
     assert "NLL is lower for 1 of 7 methods" in sentence
     assert "The lower NLL is shown for attention only." in sentence
     assert sentence.count("no difference shown") == 4
@@ -290,16 +298,16 @@ def test_what_attention_alone_gains_is_said_so() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_harm_and_nothing_are_said_too() -> None:
-    worse = only_part(made_up({"": 0.05})).sentence
+    worse = only_part(synthetic_run({"": 0.05})).sentence
     assert "NLL is higher for 7 of 7 methods" in worse
-    nothing = only_part(made_up({"": 0.0})).sentence
+    nothing = only_part(synthetic_run({"": 0.0})).sentence
     assert "NLL is shown to differ for none of 7 methods" in nothing
     assert "effect" not in nothing
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_few_errors_decide_nothing() -> None:
-    sentence = only_part(made_up({"": -0.05}, own=-0.03, errors=3)).sentence
+    sentence = only_part(synthetic_run({"": -0.05}, own=-0.03, errors=3)).sentence
     why = "(wrong rows: 3 of the 20 needed)"
     assert f"shown to differ for none of 7 methods, out of reach for 7 {why}" in sentence
     assert sentence.count(f", out of reach {why}") == 4
@@ -309,7 +317,7 @@ def test_few_errors_decide_nothing() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
     """18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences."""
-    run = made_up({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
+    run = synthetic_run({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
     (part,) = section([run], Level(0.01, 2000)).parts
     assert "none of 7 methods, out of reach for 7 (2,000 resamples for 18 tests)" in part.sentence
     assert "no difference shown" not in part.sentence
@@ -320,10 +328,10 @@ def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_several_seeds_are_one_part_with_their_spread() -> None:
-    part = only_part(made_up({"": -0.05}), made_up({"": -0.07}, seed=43))
+    part = only_part(synthetic_run({"": -0.05}), synthetic_run({"": -0.07}, seed=43))
     assert "attention −0.060" in part.sentence
     assert "± 0.014 over 2 seeds" in part.sentence
-    mixed = only_part(made_up({"": -0.05}), made_up({"": 0.05}, seed=43))
+    mixed = only_part(synthetic_run({"": -0.05}), synthetic_run({"": 0.05}, seed=43))
     assert "shown to differ for none" in mixed.sentence
 
 
