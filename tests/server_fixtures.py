@@ -16,10 +16,10 @@ import torch
 from PIL import Image
 
 from attnknn import AttnKNNClassifier
-from attnknn.app.model.fit import teach
+from attnknn.app.model.fit import fit_model
 from attnknn.app.model.inputs import Batch, Pictures
 from attnknn.app.model.model import Cases, Model
-from attnknn.app.server.serve import Server, bound, settings
+from attnknn.app.server.serve import Server, bind, uvicorn_config
 from attnknn.encoder.encoder import Encoder
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
@@ -42,7 +42,7 @@ def table_model(folder: Path, rows: int = 160) -> Path:
     frame["kind"] = np.array(["apple", "melon", HOSTILE])[(y + wrong) % 3]
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "rows.csv", index=False)
-    teach(folder / "rows.csv", target="kind", test=0.3, **FAST)[0].save(folder / "model")
+    fit_model(folder / "rows.csv", target="kind", test=0.3, **FAST)[0].save(folder / "model")
     return folder / "model"
 
 
@@ -62,12 +62,12 @@ def picture_model(folder: Path) -> Path:
     encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=6, depth=1)
     images, y = pictures()
     encoder.fit_normalisation(images)
-    given = Pictures(encoder.eval())
-    z, examples = given.vectors(Batch([], images)), given.examples(Batch([], images))
+    pictures_input = Pictures(encoder.eval())
+    z, examples = pictures_input.vectors(Batch([], images)), pictures_input.examples(Batch([], images))
     known, kept_out = np.arange(70), np.arange(70, 90)
     classifier = AttnKNNClassifier(random_state=0, **FAST).fit(z[known], y[known])
     cases = Cases(z[kept_out], y[kept_out], examples.take(kept_out))
-    Model(classifier, given, examples.take(known), cases).save(folder / "model")
+    Model(classifier, pictures_input, examples.take(known), cases).save(folder / "model")
     return folder / "model"
 
 
@@ -76,8 +76,8 @@ def vector_model(folder: Path, named: bool = False) -> Path:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 120)
     X = 2 * np.eye(3, 5)[y] + rng.normal(size=(120, 5))
-    given = pd.DataFrame(X, columns=list("abcde")) if named else X
-    AttnKNNClassifier(random_state=0, **FAST).fit(given, y).save(folder / "model")
+    features = pd.DataFrame(X, columns=list("abcde")) if named else X
+    AttnKNNClassifier(random_state=0, **FAST).fit(features, y).save(folder / "model")
     return folder / "model"
 
 
@@ -89,7 +89,7 @@ def beside_model(folder: Path, dim: int, rows: int = 90) -> Path:
     np.save(folder / "x.npy", 2 * np.eye(2, dim)[y] + rng.normal(size=(rows, dim)))
     beside = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
     pd.DataFrame(beside).to_csv(folder / "rows.csv", index=False)
-    model, _ = teach(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
+    model, _ = fit_model(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
     model.save(folder / "model")
     return folder / "model"
 
@@ -103,7 +103,16 @@ def png(pixels: np.ndarray) -> bytes:
 @contextmanager
 def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tuple[int, subprocess.Popen]]:
     """`attnknn serve` as a process, which may open so many files; its port."""
-    command = [sys.executable, "-c", "from attnknn.cli import app; app()", "serve", str(model), "--port", "0", *options]
+    command = [
+        sys.executable,
+        "-c",
+        "from attnknn.app.cli import app; app()",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        *options,
+    ]
     if files is not None:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(
@@ -116,9 +125,9 @@ def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tu
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r":(\d+)/", line)
-        assert found, line + process.stdout.read()
-        yield int(found[1]), process
+        match = re.search(r":(\d+)/", line)
+        assert match, line + process.stdout.read()
+        yield int(match[1]), process
     finally:
         process.kill()
         process.wait()
@@ -127,8 +136,8 @@ def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tu
 @contextmanager
 def running(app: object) -> Iterator[int]:
     """An application served by a thread of this process; its port."""
-    listening = bound("127.0.0.1", 0)
-    server = Server(settings(app))
+    listening = bind("127.0.0.1", 0)
+    server = Server(uvicorn_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""The `attnknn` command line. What the user can mend ends in one line on standard error and exit code 2."""
+"""The `attnknn` command line. Errors that the user can correct are one line on standard error and exit code 2."""
 
 import errno
 from typing import Any
@@ -24,11 +24,11 @@ class _OneLineErrors(TyperGroup):
         except InputError as error:
             reason = str(error)
         except MemoryError:
-            reason = "out of memory; give fewer rows at once, or a smaller model"
+            reason = "out of memory; give fewer rows at a time, or a smaller model"
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader of the pipe has seen enough
+            if error.errno == errno.EPIPE:  # the reader has closed the pipe
                 raise
-            reason = f"{error.filename or 'a file'}: {error.strerror or error}"
+            reason = f"{error.filename or 'reading or writing a file'}: {error.strerror or error}"
         typer.echo(f"error: {' '.join(reason.split())}", err=True)
         raise typer.Exit(2)
 
@@ -36,8 +36,8 @@ class _OneLineErrors(TyperGroup):
 app = typer.Typer(cls=_OneLineErrors, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"attnknn {__version__}")
         raise typer.Exit()
 
@@ -48,7 +48,7 @@ def main(
 ) -> None:
     """Attention-weighted k-nearest-neighbour classification.
 
-    Exit codes: 0 done; 1 done, but something was left out or found wanting; 2 not done, and one line says why.
+    Exit codes: 0 done; 1 done with something left out or missing; 2 not done, and one line says why.
     """
 
 

@@ -1,4 +1,4 @@
-"""What this machine has, and what to do about what it lacks."""
+"""Checks of the environment: packages, devices, threads and tools."""
 
 import importlib
 import importlib.util
@@ -12,29 +12,30 @@ from typing import Any, Literal, NamedTuple
 from packaging.requirements import Requirement
 
 
-class Finding(NamedTuple):
-    """One thing that was looked at.
+class Check(NamedTuple):
+    """The result of one check.
 
     Attributes:
-        what: its name.
-        found: what is there.
-        state: `ok`; `note`, what only some need; `missing`, what nothing works without.
-        mend: what to do; empty where nothing is needed.
+        name: what was checked.
+        value: version, path or state.
+        state: `ok`; `note`, something optional is missing; `missing`, something required is.
+        fix: what to do; empty if nothing.
     """
 
-    what: str
-    found: str
+    name: str
+    value: str
     state: Literal["ok", "note", "missing"]
-    mend: str
+    fix: str
 
 
-def examine() -> list[Finding]:
-    """Look at everything."""
-    return [_python(), *_packages(), *_extras(), *_torch(), _faiss(), _processor(), *_pipeline()]
+def check_all() -> list[Check]:
+    """Run all checks."""
+    python = _optional("Python", f"{platform.python_version()} at {sys.executable}", "")
+    return [python, *_packages(), *_extras(), *_torch(), _faiss(), _processor(), *_pipeline()]
 
 
-def _python() -> Finding:
-    return Finding("Python", f"{platform.python_version()} at {sys.executable}", "ok", "")
+def _optional(name: str, value: str, fix: str) -> Check:
+    return Check(name, value, "note" if fix else "ok", fix)
 
 
 def _requirements() -> list[Requirement]:
@@ -44,102 +45,100 @@ def _requirements() -> list[Requirement]:
         return []
 
 
-def _packages() -> list[Finding]:
-    """Required packages: one finding for all that are well, one for each that is not."""
-    found = [of for of in _requirements() if of.marker is None]
-    if not found:
-        return [Finding("attnknn", "not installed as a package", "note", "pip install -e . gives it its command")]
-    versions, wrong = [], []
-    for of in found:
+def _packages() -> list[Check]:
+    """One check for all required packages that fit, and one for each that does not."""
+    required = [requirement for requirement in _requirements() if requirement.marker is None]
+    if not required:
+        return [_optional("attnknn", "not installed as a package", "pip install -e . gives it its command")]
+    versions, failed = [], []
+    for requirement in required:
+        install = f"pip install '{requirement.name}{requirement.specifier}'"
         try:
-            there = version(of.name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
-            wrong.append(Finding(of.name, "not there", "missing", f"pip install '{of.name}{of.specifier}'"))
+            failed.append(Check(requirement.name, "not installed", "missing", install))
             continue
-        if there not in of.specifier:
-            wrong.append(Finding(of.name, there, "missing", f"pip install '{of.name}{of.specifier}'"))
-        versions.append(f"{of.name} {there}")
-    return [Finding("packages", ", ".join(versions), "ok", ""), *wrong]
+        if installed not in requirement.specifier:
+            failed.append(Check(requirement.name, installed, "missing", install))
+        versions.append(f"{requirement.name} {installed}")
+    return [_optional("packages", ", ".join(versions), ""), *failed]
 
 
-def _extras() -> list[Finding]:
-    """What `attnknn[tables]` and `attnknn[serve]` bring."""
-    found = []
+def _extras() -> list[Check]:
+    """The packages of `attnknn[tables]` and `attnknn[serve]`."""
+    checks = []
     for extra, use in (("tables", "parquet files, CatBoost"), ("serve", "the page of `attnknn serve`")):
-        wanted = [of.name for of in _requirements() if of.marker and of.marker.evaluate({"extra": extra})]
-        missing = [name for name in wanted if importlib.util.find_spec(name.replace("-", "_")) is None]
-        text = f"lacks {', '.join(missing)}" if missing else ", ".join(wanted)
-        state: Literal["ok", "note"] = "note" if missing else "ok"
-        mend = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
-        found.append(Finding(f"extra [{extra}]", text, state, mend))
-    return found
+        names = [r.name for r in _requirements() if r.marker and r.marker.evaluate({"extra": extra})]
+        missing = [name for name in names if importlib.util.find_spec(name.replace("-", "_")) is None]
+        value = f"lacks {', '.join(missing)}" if missing else ", ".join(names)
+        fix = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
+        checks.append(_optional(f"extra [{extra}]", value, fix))
+    return checks
 
 
-def _torch() -> list[Finding]:
+def _torch() -> list[Check]:
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError as error:
-        return [Finding("torch", str(error), "missing", "pip install -c constraints.txt -e . again")]
-    threads = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
-    limited = os.environ.get("OMP_NUM_THREADS")
-    note = f"OMP_NUM_THREADS={limited} limits them; unset it for all" if limited else ""
-    found = [Finding("torch threads", threads, "note" if note else "ok", note)]
+        return [Check("torch", str(error), "missing", "pip install -c constraints.txt -e . again")]
+    limit = os.environ.get("OMP_NUM_THREADS")
+    fix = f"OMP_NUM_THREADS={limit} limits them; unset it for all" if limit else ""
+    checks = [_optional("torch threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores", fix)]
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        found.append(Finding("GPU", names, "ok", ""))
+        checks.append(_optional("GPU", names, ""))
     else:
-        built = torch.version.cuda
-        why = f"torch is built for CUDA {built} and sees none" if built else "none; this torch is a CPU build"
-        found.append(Finding("GPU", why, "note", "none is needed; for one install torch's CUDA build (pytorch.org)"))
+        cuda = torch.version.cuda
+        value = f"torch is built for CUDA {cuda} and sees none" if cuda else "none; this torch is a CPU build"
+        checks.append(_optional("GPU", value, "none is needed; for one install torch's CUDA build (pytorch.org)"))
     try:
         importlib.import_module("attnknn.core.torchvision_shim")
-        found.append(Finding("torchvision", version("torchvision"), "ok", ""))
+        checks.append(_optional("torchvision", version("torchvision"), ""))
     except (ImportError, RuntimeError) as error:
-        mend = "install the torchvision that belongs to this torch: pip install -c constraints.txt torch torchvision"
-        found.append(Finding("torchvision", " ".join(str(error).split())[:200], "missing", mend))
-    return found
+        fix = "install the torchvision that belongs to this torch: pip install -c constraints.txt torch torchvision"
+        checks.append(Check("torchvision", " ".join(str(error).split())[:200], "missing", fix))
+    return checks
 
 
-def _faiss() -> Finding:
+def _faiss() -> Check:
     try:
         faiss: Any = importlib.import_module("faiss")
     except ImportError as error:
-        return Finding("faiss", str(error), "missing", "pip install faiss-cpu")
-    return Finding("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}", "ok", "")
+        return Check("faiss", str(error), "missing", "pip install faiss-cpu")
+    return _optional("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}", "")
 
 
-def _processor() -> Finding:
-    """Whether bfloat16 pays; see README, The encoder."""
+def _processor() -> Check:
+    """Whether the processor has fast bfloat16; see README, The encoder."""
     flags: set[str] = set()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = set(next((line for line in file if line.startswith("flags")), "").split())
     except OSError:
         pass
-    fast = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
+    bf16 = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
     name = platform.processor() or platform.machine()
-    if fast:
-        return Finding("processor", f"{name}, bfloat16 by {', '.join(fast)}", "ok", "")
-    mend = "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
-    return Finding("processor", f"{name}, no fast bfloat16 seen", "note", mend)
+    if bf16:
+        return _optional("processor", f"{name}, bfloat16 by {', '.join(bf16)}", "")
+    fix = "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
+    return _optional("processor", f"{name}, no fast bfloat16 detected", fix)
 
 
-def _pipeline() -> list[Finding]:
-    """What the pipeline needs besides packages."""
-    found = []
+def _pipeline() -> list[Check]:
+    """Tools, compiled parts, disk space and mirror of the pipeline."""
+    checks = []
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
-        at = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
-        mend = "" if at else f"needed for {use}: install it, or activate the environment"
-        found.append(Finding(tool, at or "not on PATH", "ok" if at else "note", mend))
-    clib = importlib.util.find_spec("_ruamel_yaml") is not None
-    mend = "" if clib else "DVC reads its lock file six times as fast with it: pip install ruamel.yaml.clib"
-    found.append(Finding("ruamel.yaml.clib", "compiled" if clib else "not there", "ok" if clib else "note", mend))
+        path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
+        fix = "" if path else f"needed for {use}: install it, or activate the environment"
+        checks.append(_optional(tool, path or "not on PATH", fix))
+    compiled = importlib.util.find_spec("_ruamel_yaml") is not None
+    fix = "" if compiled else "DVC reads its lock file six times as fast with it: pip install ruamel.yaml.clib"
+    checks.append(_optional("ruamel.yaml.clib", "compiled" if compiled else "not installed", fix))
     free = shutil.disk_usage(".").free / 1e9
-    mend = "" if free > 5 else "the pipeline's cache wants some GB: free some"
-    found.append(Finding("disk", f"{free:.0f} GB free here", "ok" if free > 5 else "note", mend))
+    fix = "" if free > 5 else "the pipeline's cache needs some GB: free some"
+    checks.append(_optional("disk", f"{free:.0f} GB free here", fix))
     mirror = os.environ.get("ATTNKNN_MIRROR")
     if mirror:
-        there = "://" in mirror or os.path.isdir(mirror)
-        mend = "" if there else "no such folder; correct it, or unset it"
-        found.append(Finding("ATTNKNN_MIRROR", mirror, "ok" if there else "note", mend))
-    return found
+        exists = "://" in mirror or os.path.isdir(mirror)
+        checks.append(_optional("ATTNKNN_MIRROR", mirror, "" if exists else "no such folder; correct it, or unset it"))
+    return checks

@@ -44,7 +44,7 @@ def test_json_says_what_is_used_and_on_disk(params: Path) -> None:
 
 
 def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) -> None:
-    command = [sys.executable, "-c", "from attnknn.cli import app; app()", "datasets", "--params", str(params)]
+    command = [sys.executable, "-c", "from attnknn.app.cli import app; app()", "datasets", "--params", str(params)]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     lines = out.splitlines()
     assert lines[1].split()[:4] == ["iris", "sklearn", "yes", "no"]
@@ -94,6 +94,6 @@ def test_version_and_help() -> None:
 
 
 def test_it_starts_without_the_heavy_libraries() -> None:
-    code = "import sys, attnknn.cli; print(*{'torch', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, attnknn.app.cli; print(*{'torch', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert out.strip() == ""

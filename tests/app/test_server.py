@@ -25,14 +25,21 @@ from typer.testing import CliRunner
 
 from attnknn.app.cli import app as command_line
 from attnknn.app.model.inputs import Batch
-from attnknn.app.model.model import Model, lock_of
+from attnknn.app.model.model import Model, model_lock
 from attnknn.app.server import app as server_app
 from attnknn.app.server import security, serve, session
 from attnknn.app.server.app import create_app
 from attnknn.app.server.lock import SharedLock
-from attnknn.app.server.parse import batch_of_row
-from attnknn.app.server.queries import KEPT
-from attnknn.app.server.security import AT_ONCE, BODIES, IMAGE_BYTES, JSON_BYTES, PICTURES, Hosts
+from attnknn.app.server.parse import parse_row
+from attnknn.app.server.queries import MAX_KEPT
+from attnknn.app.server.security import (
+    IMAGE_BYTES,
+    JSON_BYTES,
+    MAX_IMAGE_BODIES,
+    MAX_JSON_BODIES,
+    MAX_REQUESTS,
+    AllowedHosts,
+)
 from attnknn.core.errors import InputError
 from attnknn.evaluation.metrics import scores
 from server_fixtures import (
@@ -52,7 +59,7 @@ ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     return {
         "table": table_model(folder / "table"),
@@ -68,23 +75,23 @@ def client_of(path: Path, **options: Any) -> TestClient:
 
 
 @pytest.fixture(scope="module")
-def table(made: dict[str, Path]) -> TestClient:
-    return client_of(made["table"])
+def table(models: dict[str, Path]) -> TestClient:
+    return client_of(models["table"])
 
 
 @pytest.fixture(scope="module")
-def images(made: dict[str, Path]) -> TestClient:
-    return client_of(made["images"])
+def images(models: dict[str, Path]) -> TestClient:
+    return client_of(models["images"])
 
 
 @pytest.fixture(scope="module")
-def vectors(made: dict[str, Path]) -> TestClient:
-    return client_of(made["vectors"])
+def vectors(models: dict[str, Path]) -> TestClient:
+    return client_of(models["vectors"])
 
 
 @pytest.fixture
-def copied(made: dict[str, Path], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made["table"], tmp_path / "model"))
+def copied(models: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(models["table"], tmp_path / "model"))
 
 
 def refused(reply: Any, status: int, words: str) -> None:
@@ -103,8 +110,8 @@ def image_post(client: TestClient, data: bytes, kind: str = "image/png") -> Any:
     return client.post("/api/ask", content=data, headers={"Content-Type": kind})
 
 
-def probabilities(told: dict[str, Any], model: Model) -> np.ndarray:
-    p = {of["label"]: of["p"] for of in told["answer"]["probabilities"]}
+def probabilities(response: dict[str, Any], model: Model) -> np.ndarray:
+    p = {entry["label"]: entry["p"] for entry in response["answer"]["probabilities"]}
     return np.array([p[str(label)] for label in model.classifier.classes_])
 
 
@@ -143,70 +150,70 @@ def test_every_answer_has_the_headers_that_guard_it(table: TestClient) -> None:
 
 
 def test_about_the_model(table: TestClient, images: TestClient, vectors: TestClient) -> None:
-    told = table.get("/api/model").json()
-    assert (told["name"], told["kind"]) == ("tried", "table")
-    assert set(told["classes"]) == {"apple", "melon", HOSTILE}
-    columns = {column["name"]: column for column in told["columns"]}
+    response = table.get("/api/model").json()
+    assert (response["name"], response["kind"]) == ("tried", "table")
+    assert set(response["classes"]) == {"apple", "melon", HOSTILE}
+    columns = {column["name"]: column for column in response["columns"]}
     assert columns["size"]["kind"] == "number"
     assert columns["size"]["scale"] > 0
     assert set(columns["<b>colour</b>"]["values"]) == {"red", "green", HOSTILE}
-    assert not told["can_save"]
-    assert told["can_reset"]
-    assert told["cases"] > 30
+    assert not response["can_save"]
+    assert response["can_reset"]
+    assert response["cases"] > 30
     assert images.get("/api/model").json()["shape"] == [1, 8, 8]
     about = vectors.get("/api/model").json()
     assert (about["dim"], about["cases"], about["classes"]) == (5, 0, ["0", "1", "2"])
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
-def test_a_case_is_answered_as_the_classifier_does(made: dict[str, Path], kind: str) -> None:
-    client, model = client_of(made[kind]), Model.load(made[kind])
+def test_a_case_is_answered_as_the_classifier_does(models: dict[str, Path], kind: str) -> None:
+    client, model = client_of(models[kind]), Model.load(models[kind])
     assert model.cases is not None
     for i in (0, 3, len(model.cases.labels) - 1):
-        told = client.get(f"/api/case/{i}").json()
+        response = client.get(f"/api/case/{i}").json()
         expected = model.classifier.predict_proba(model.cases.vectors[i : i + 1])[0]
-        np.testing.assert_array_equal(probabilities(told, model), expected)
-        assert told["label"] == str(model.cases.labels[i])
+        np.testing.assert_array_equal(probabilities(response, model), expected)
+        assert response["label"] == str(model.cases.labels[i])
         why = model.classifier.explain(model.cases.vectors[i : i + 1])
         heaviest = why.ids[0][np.argsort(-why.weights[0], kind="stable")][:8]
-        assert [near["id"] for near in told["answer"]["neighbours"]] == heaviest.tolist()
+        assert [neighbour["id"] for neighbour in response["answer"]["neighbours"]] == heaviest.tolist()
 
 
-def test_a_row_of_the_memory_is_asked_for_as_if_it_were_not_there(made: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(made["table"])
-    told = table.get("/api/memory/7?shown=12").json()
-    np.testing.assert_array_equal(probabilities(told, model), model.classifier.explain_rows([7]).probabilities[0])
-    assert 7 not in [near["id"] for near in told["answer"]["neighbours"]]
-    assert told["example"]["columns"] == model.examples.row(7)
-    (near, *_) = told["answer"]["neighbours"]
-    assert near["example"]["columns"] == model.examples.row(near["id"])
-    assert len(told["answer"]["neighbours"]) == 12
-    assert told["answer"]["rest"]["count"] == 0
+def test_a_row_of_the_memory_is_asked_for_as_if_it_were_not_there(models: dict[str, Path], table: TestClient) -> None:
+    model = Model.load(models["table"])
+    response = table.get("/api/memory/7?shown=12").json()
+    np.testing.assert_array_equal(probabilities(response, model), model.classifier.explain_rows([7]).probabilities[0])
+    assert 7 not in [neighbour["id"] for neighbour in response["answer"]["neighbours"]]
+    assert response["example"]["columns"] == model.examples.columns(7)
+    (neighbour, *_) = response["answer"]["neighbours"]
+    assert neighbour["example"]["columns"] == model.examples.columns(neighbour["id"])
+    assert len(response["answer"]["neighbours"]) == 12
+    assert response["answer"]["rest"]["count"] == 0
 
 
 def test_rows_vectors_and_pictures_are_asked_for(
-    made: dict[str, Path], table: TestClient, images: TestClient, vectors: TestClient
+    models: dict[str, Path], table: TestClient, images: TestClient, vectors: TestClient
 ) -> None:
-    model = Model.load(made["table"])
-    told = table.post("/api/ask", json={"row": ROW | {"weight": " NA "}}).json()
-    x = model.input.vectors(batch_of_row(model.input, ROW | {"weight": None}))
-    np.testing.assert_array_equal(probabilities(told, model), model.classifier.predict_proba(x)[0])
-    assert told["example"]["columns"] == ROW | {"weight": None}
-    assert table.get(f"/api/{told['query']}").json()["answer"] == told["answer"]
+    model = Model.load(models["table"])
+    response = table.post("/api/ask", json={"row": ROW | {"weight": " NA "}}).json()
+    x = model.input.vectors(parse_row(model.input, ROW | {"weight": None}))
+    np.testing.assert_array_equal(probabilities(response, model), model.classifier.predict_proba(x)[0])
+    assert response["example"]["columns"] == ROW | {"weight": None}
+    assert table.get(f"/api/{response['query']}").json()["answer"] == response["answer"]
 
-    model = Model.load(made["vectors"])
-    told = vectors.post("/api/ask", json={"vector": [1, 2.5, -1, 0, 3]}).json()
+    model = Model.load(models["vectors"])
+    response = vectors.post("/api/ask", json={"vector": [1, 2.5, -1, 0, 3]}).json()
     expected = model.classifier.predict_proba(np.array([[1, 2.5, -1, 0, 3]]))[0]
-    np.testing.assert_array_equal(probabilities(told, model), expected)
-    np.testing.assert_allclose(told["example"]["vector"]["values"], [1, 2.5, -1, 0, 3], rtol=1e-4)
-    assert told["label"] is None
+    np.testing.assert_array_equal(probabilities(response, model), expected)
+    np.testing.assert_allclose(response["example"]["vector"]["values"], [1, 2.5, -1, 0, 3], rtol=1e-4)
+    assert response["label"] is None
 
-    model = Model.load(made["images"])
+    model = Model.load(models["images"])
     (image,), _ = pictures(1, seed=5)
-    told = image_post(images, png(image[0])).json()
+    response = image_post(images, png(image[0])).json()
     x = model.input.vectors(Batch([""], image[None]))
-    np.testing.assert_array_equal(probabilities(told, model), model.classifier.predict_proba(x)[0])
-    seen = images.get(told["example"]["picture"])
+    np.testing.assert_array_equal(probabilities(response, model), model.classifier.predict_proba(x)[0])
+    seen = images.get(response["example"]["picture"])
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(seen.content))), image[0])
     large = np.asarray(Image.fromarray(image[0]).resize((300, 500)).convert("RGB"))
     assert image_post(images, png(large), "image/unknown").status_code == 200
@@ -217,13 +224,13 @@ def test_vectors_are_sent_though_columns_stand_beside_them(tmp_path: Path) -> No
     client, model = client_of(path), Model.load(path)
     assert model.cases is not None
     for name in ("case/3", "memory/5"):
-        told = client.get(f"/api/{name}").json()
-        sent, columns = told["example"]["vector"], told["example"]["columns"]
+        response = client.get(f"/api/{name}").json()
+        sent, columns = response["example"]["vector"], response["example"]["columns"]
         assert (len(sent["values"]), len(sent["off"])) == (300, 256)
         assert columns["name"].startswith("thing")
-        near = told["answer"]["neighbours"][0]["example"]
-        assert len(near["vector"]["values"]) == 256
-        assert near["columns"]["name"].startswith("thing")
+        neighbour = response["answer"]["neighbours"][0]["example"]
+        assert len(neighbour["vector"]["values"]) == 256
+        assert neighbour["columns"]["name"].startswith("thing")
     np.testing.assert_allclose(client.get("/api/case/3").json()["example"]["vector"]["values"],
                                model.cases.vectors[3], rtol=1e-4)  # fmt: skip
     again = client.post("/api/ask", json={"vector": client.get("/api/case/3").json()["example"]["vector"]["values"]})
@@ -242,14 +249,14 @@ def test_named_vectors_are_asked_for_by_name_too(tmp_path: Path) -> None:
 
 
 def test_the_last_queries_are_kept_and_no_more(vectors: TestClient) -> None:
-    names = [vectors.post("/api/ask", json={"vector": [i, 0, 0, 0, 0]}).json()["query"] for i in range(KEPT + 2)]
+    names = [vectors.post("/api/ask", json={"vector": [i, 0, 0, 0, 0]}).json()["query"] for i in range(MAX_KEPT + 2)]
     refused(vectors.get(f"/api/{names[1]}"), 404, "ask it again")
     assert vectors.get(f"/api/{names[2]}").status_code == 200
     assert len(set(names)) == len(names)
 
 
-def test_pictures_of_the_memory_and_of_cases(made: dict[str, Path], images: TestClient, table: TestClient) -> None:
-    model = Model.load(made["images"])
+def test_pictures_of_the_memory_and_of_cases(models: dict[str, Path], images: TestClient, table: TestClient) -> None:
+    model = Model.load(models["images"])
     assert model.cases is not None
     assert model.examples.images is not None
     assert model.cases.examples.images is not None
@@ -265,15 +272,16 @@ def test_pictures_of_the_memory_and_of_cases(made: dict[str, Path], images: Test
     refused(table.get("/api/picture/memory/3.png"), 404, "no pictures")
 
 
-def test_test_cases_are_filtered(made: dict[str, Path], table: TestClient, vectors: TestClient) -> None:
-    model = Model.load(made["table"])
+def test_test_cases_are_filtered(models: dict[str, Path], table: TestClient, vectors: TestClient) -> None:
+    model = Model.load(models["table"])
     assert model.cases is not None
     probs = model.classifier.predict_proba(model.cases.vectors)
     hit = model.classifier.classes_[probs.argmax(1)] == model.cases.labels
     assert 0 < (~hit).sum() < len(hit), "the test needs some of both"
 
-    def listed(**asked: Any) -> list[int]:
-        return [of["case"] for of in table.get("/api/cases", params={"count": 100, **asked}).json()["cases"]]
+    def listed(**params: Any) -> list[int]:
+        page = table.get("/api/cases", params={"count": 100, **params}).json()
+        return [case["case"] for case in page["cases"]]
 
     assert listed() == list(range(len(hit)))
     assert listed(filter="wrong") == np.flatnonzero(~hit).tolist()
@@ -294,8 +302,8 @@ def test_test_cases_are_filtered(made: dict[str, Path], table: TestClient, vecto
     assert vectors.get("/api/calibration").json()["now"] is None
 
 
-def test_calibration_is_that_of_the_metrics(made: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(made["table"])
+def test_calibration_is_that_of_the_metrics(models: dict[str, Path], table: TestClient) -> None:
+    model = Model.load(models["table"])
     assert model.cases is not None
     probs = model.classifier.predict_proba(model.cases.vectors)
     expected = scores(probs, np.searchsorted(model.classifier.classes_, model.cases.labels))
@@ -303,18 +311,18 @@ def test_calibration_is_that_of_the_metrics(made: dict[str, Path], table: TestCl
     assert {name: now[name] for name in ("accuracy", "nll", "ece")} == {
         name: expected[name] for name in ("accuracy", "nll", "ece")
     }
-    assert sum(of["count"] for of in now["bins"]) == now["rows"] == len(probs)
+    assert sum(bin_["count"] for bin_ in now["bins"]) == now["rows"] == len(probs)
     assert now["low"] < now["accuracy"] < now["high"]
 
 
-def test_what_would_change_an_answer(made: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(made["table"])
+def test_what_would_change_an_answer(models: dict[str, Path], table: TestClient) -> None:
+    model = Model.load(models["table"])
     assert model.cases is not None
-    told = table.get("/api/change?query=case/4").json()
-    (expected,) = model.changes(model.cases.vectors[4:5])
-    assert told["ids"] == expected["ids"]
-    assert told["prediction"] == str(expected["prediction"])
-    (expected,) = model.changes(ids=[9])
+    response = table.get("/api/change?query=case/4").json()
+    (expected,) = model.counterfactuals(model.cases.vectors[4:5])
+    assert response["ids"] == expected["ids"]
+    assert response["prediction"] == str(expected["prediction"])
+    (expected,) = model.counterfactuals(ids=[9])
     assert table.get("/api/change?query=memory/9").json()["ids"] == expected["ids"]
     refused(table.get("/api/change"), 404, "a query is case/…")
 
@@ -322,40 +330,40 @@ def test_what_would_change_an_answer(made: dict[str, Path], table: TestClient) -
 # Changing
 
 
-def test_adding_and_forgetting_are_partial_fit_and_forget(made: dict[str, Path]) -> None:
-    table, model = client_of(made["table"]), Model.load(made["table"])
-    asked = table.post("/api/ask", json={"row": ROW}).json()
-    done = table.post("/api/add", json={"query": asked["query"], "label": HOSTILE}).json()
-    batch = batch_of_row(model.input, ROW)
+def test_adding_and_forgetting_are_partial_fit_and_forget(models: dict[str, Path]) -> None:
+    table, model = client_of(models["table"]), Model.load(models["table"])
+    query = table.post("/api/ask", json={"row": ROW}).json()
+    done = table.post("/api/add", json={"query": query["query"], "label": HOSTILE}).json()
+    batch = parse_row(model.input, ROW)
     classifier = copy.deepcopy(model.classifier)
     classifier.partial_fit(model.input.vectors(batch), np.array([HOSTILE], dtype=classifier.classes_.dtype))
     assert done["id"] == classifier.memory_.ids[-1]
-    changed = {"memory": len(classifier.memory_), "added": 1, "version": asked["state"]["version"] + 1}
-    assert done["state"] == asked["state"] | changed
-    after = table.get(f"/api/{asked['query']}?shown=12").json()
+    changed = {"memory": len(classifier.memory_), "added": 1, "version": query["state"]["version"] + 1}
+    assert done["state"] == query["state"] | changed
+    after = table.get(f"/api/{query['query']}?shown=12").json()
     expected = classifier.predict_proba(model.input.vectors(batch))[0]
     np.testing.assert_array_equal(probabilities(after, model), expected)
-    nearest = min(after["answer"]["neighbours"], key=lambda near: near["distance"])
+    nearest = min(after["answer"]["neighbours"], key=lambda neighbour: neighbour["distance"])
     assert (nearest["id"], nearest["example"]["columns"]) == (done["id"], ROW)
 
-    gone = [near["id"] for near in after["answer"]["neighbours"]][:3]
+    gone = [neighbour["id"] for neighbour in after["answer"]["neighbours"]][:3]
     state = table.post("/api/forget", json={"ids": gone}).json()["state"]
     classifier.forget(gone)
     assert state["memory"] == len(classifier.memory_)
     assert state["added"] + state["forgotten"] == (4 if done["id"] not in gone else 2)
-    after = table.get(f"/api/{asked['query']}").json()
+    after = table.get(f"/api/{query['query']}").json()
     np.testing.assert_array_equal(probabilities(after, model), classifier.predict_proba(model.input.vectors(batch))[0])
-    assert not set(gone) & {near["id"] for near in after["answer"]["neighbours"]}
+    assert not set(gone) & {neighbour["id"] for neighbour in after["answer"]["neighbours"]}
     refused(table.get(f"/api/memory/{gone[0]}"), 404, "not in the memory")
 
 
-def test_test_cases_and_pictures_are_added(made: dict[str, Path]) -> None:
-    images, model = client_of(made["images"]), Model.load(made["images"])
+def test_test_cases_and_pictures_are_added(models: dict[str, Path]) -> None:
+    images, model = client_of(models["images"]), Model.load(models["images"])
     assert model.cases is not None
     done = images.post("/api/add", json={"query": "case/5", "label": "left"}).json()
     classifier = model.classifier.partial_fit(model.cases.vectors[5:6], np.array(["left"]))
-    told = images.get("/api/case/6").json()
-    np.testing.assert_array_equal(probabilities(told, model), classifier.predict_proba(model.cases.vectors[6:7])[0])
+    response = images.get("/api/case/6").json()
+    np.testing.assert_array_equal(probabilities(response, model), classifier.predict_proba(model.cases.vectors[6:7])[0])
     same = [images.get(f"/api/picture/{name}.png").content for name in (f"memory/{done['id']}", "case/5")]
     assert same[0] == same[1]
     calibration = images.get("/api/calibration").json()
@@ -399,7 +407,7 @@ def test_changes_are_taken_back_and_saved(copied: Path) -> None:
     model = Model.load(copied)
     assert model.cases is not None
     first = client.get("/api/case/1").json()
-    client.post("/api/forget", json={"ids": [near["id"] for near in first["answer"]["neighbours"]]})
+    client.post("/api/forget", json={"ids": [neighbour["id"] for neighbour in first["answer"]["neighbours"]]})
     assert client.get("/api/case/1").json()["answer"] != first["answer"]
     state = client.post("/api/reset", json={}).json()["state"]
     assert state == first["state"] | {"version": 3, "model": 2}
@@ -422,29 +430,31 @@ def test_changes_are_taken_back_and_saved(copied: Path) -> None:
     assert again.get("/api/calibration").json()["now"] == client.get("/api/calibration").json()["now"]
 
 
-def test_another_model_answers_nothing_that_was_asked_of_the_one_before(copied: Path, made: dict[str, Path]) -> None:
+def test_another_model_answers_nothing_that_was_asked_of_the_one_before(copied: Path, models: dict[str, Path]) -> None:
     client = client_of(copied, allow_save=True)
-    asked = client.post("/api/ask", json={"row": ROW}).json()["query"]
-    client.post("/api/add", json={"query": asked, "label": "apple"})
-    assert client.get(f"/api/{asked}").status_code == 200
+    name = client.post("/api/ask", json={"row": ROW}).json()["query"]
+    client.post("/api/add", json={"query": name, "label": "apple"})
+    assert client.get(f"/api/{name}").status_code == 200
     client.post("/api/save", json={})
-    refused(client.get(f"/api/{asked}"), 404, "ask it again")
-    asked = client.post("/api/ask", json={"row": ROW}).json()["query"]
+    refused(client.get(f"/api/{name}"), 404, "ask it again")
+    name = client.post("/api/ask", json={"row": ROW}).json()["query"]
     shutil.rmtree(copied)
-    shutil.copytree(made["images"], copied)
+    shutil.copytree(models["images"], copied)
     assert client.post("/api/reset", json={}).json()["state"]["model"] == 3
-    for path in (f"/api/{asked}", f"/api/picture/{asked}.png", f"/api/change?query={asked}"):
+    for path in (f"/api/{name}", f"/api/picture/{name}.png", f"/api/change?query={name}"):
         refused(client.get(path), 404, "ask it again")
-    refused(client.post("/api/add", json={"query": asked, "label": "left"}), 404, "ask it again")
+    refused(client.post("/api/add", json={"query": name, "label": "left"}), 404, "ask it again")
 
 
 def test_a_row_is_shown_though_it_weighs_little(table: TestClient) -> None:
     every = table.get("/api/case/3?shown=64").json()["answer"]
     last = every["neighbours"][-1]
-    some = table.get(f"/api/case/3?shown=2&row={last['id']}").json()["answer"]
-    assert some["neighbours"] == [*every["neighbours"][:2], last]
-    assert some["rest"]["count"] == len(every["neighbours"]) - 3
-    assert some["rest"]["weight"] == pytest.approx(sum(near["weight"] for near in every["neighbours"][2:-1]), abs=1e-6)
+    few = table.get(f"/api/case/3?shown=2&row={last['id']}").json()["answer"]
+    assert few["neighbours"] == [*every["neighbours"][:2], last]
+    assert few["rest"]["count"] == len(every["neighbours"]) - 3
+    assert few["rest"]["weight"] == pytest.approx(
+        sum(neighbour["weight"] for neighbour in every["neighbours"][2:-1]), abs=1e-6
+    )
     plain = table.get("/api/case/3?shown=2").json()["answer"]
     for row in (every["neighbours"][0]["id"], 99999):  # shown already, or no neighbour
         assert table.get(f"/api/case/3?shown=2&row={row}").json()["answer"] == plain
@@ -452,10 +462,10 @@ def test_a_row_is_shown_though_it_weighs_little(table: TestClient) -> None:
 
 
 def test_what_another_process_changed_is_not_written_over(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "WAIT", 0.1)
+    monkeypatch.setattr(session, "LOCK_TIMEOUT", 0.1)
     client = client_of(copied, allow_save=True)
     client.post("/api/forget", json={"ids": [1]})
-    with lock_of(copied, wait=0):
+    with model_lock(copied, timeout=0):
         refused(client.post("/api/save", json={}), 409, "another process is changing")
     time.sleep(0.01)  # a clock's tick
     Model.load(copied).save(copied)
@@ -468,8 +478,8 @@ def test_what_another_process_changed_is_not_written_over(copied: Path, monkeypa
     assert client.get("/api/case/0").status_code == 200
 
 
-def test_a_model_without_a_folder_is_neither_reset_nor_saved(made: dict[str, Path]) -> None:
-    client = TestClient(create_app(Model.load(made["vectors"]), allow_save=True), base_url=HERE)
+def test_a_model_without_a_folder_is_neither_reset_nor_saved(models: dict[str, Path]) -> None:
+    client = TestClient(create_app(Model.load(models["vectors"]), allow_save=True), base_url=HERE)
     refused(client.post("/api/reset", json={}), 409, "not read from a folder")
     refused(client.post("/api/save", json={}), 403, "not allowed")
 
@@ -499,18 +509,18 @@ def test_a_model_without_a_folder_is_neither_reset_nor_saved(made: dict[str, Pat
 )
 def test_only_its_own_names_are_answered(table: TestClient, host: str) -> None:
     for path in ("/", "/api/model", "/api/picture/memory/1.png"):
-        refused(table.get(path, headers={"Host": host}), 403, "not asked under that name")
+        refused(table.get(path, headers={"Host": host}), 403, "this server has another name")
 
 
 def test_its_own_names() -> None:
     for header in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"):
-        assert Hosts.of("127.0.0.1").know(header)
-    assert Hosts.of("192.168.1.5").know("192.168.1.5:8000")
-    assert not Hosts.of("192.168.1.5").know("192.168.1.6:8000")
-    assert Hosts.of("0.0.0.0").know("10.1.2.3:8000")
-    assert Hosts.of("::").know("[fe80::1]:8000")
-    assert Hosts.of("").know(socket.gethostname())
-    assert not Hosts.of("0.0.0.0").know("evil.example")
+        assert AllowedHosts.for_address("127.0.0.1").allow(header)
+    assert AllowedHosts.for_address("192.168.1.5").allow("192.168.1.5:8000")
+    assert not AllowedHosts.for_address("192.168.1.5").allow("192.168.1.6:8000")
+    assert AllowedHosts.for_address("0.0.0.0").allow("10.1.2.3:8000")
+    assert AllowedHosts.for_address("::").allow("[fe80::1]:8000")
+    assert AllowedHosts.for_address("").allow(socket.gethostname())
+    assert not AllowedHosts.for_address("0.0.0.0").allow("evil.example")
 
 
 def test_other_pages_are_refused(table: TestClient) -> None:
@@ -570,8 +580,8 @@ BAD_PICTURES: dict[str, tuple[Callable[[], bytes], int, str]] = {
 
 @pytest.mark.parametrize("name", BAD_PICTURES)
 def test_bad_pictures(images: TestClient, name: str) -> None:
-    made, status, words = BAD_PICTURES[name]
-    refused(image_post(images, made(), "image/jpeg"), status, words)
+    models, status, words = BAD_PICTURES[name]
+    refused(image_post(images, models(), "image/jpeg"), status, words)
     assert images.get("/api/case/0").status_code == 200
 
 
@@ -617,7 +627,7 @@ def test_bad_rows(table: TestClient, body: bytes, status: int, words: str) -> No
 @pytest.mark.parametrize(
     ("vector", "words"),
     [
-        ("[1, 2, 3]", "3 numbers; this model was taught 5"),
+        ("[1, 2, 3]", "3 numbers; this model was fitted on 5"),
         ("[1, 2, 3, 4, NaN]", "NaN or infinite"),
         ("[1, 2, 3, 4, -Infinity]", "NaN or infinite"),
         ("[1, 2, 3, 4, 1e400]", "NaN or infinite"),
@@ -751,9 +761,9 @@ def test_a_writer_goes_before_readers_that_come_later() -> None:
     assert order == ["write", "read"]
 
 
-def test_many_ask_while_one_changes(made: dict[str, Path]) -> None:
+def test_many_ask_while_one_changes(models: dict[str, Path]) -> None:
     """No answer is of a memory that is half changed: a forgotten row and its label go together."""
-    client = client_of(made["table"])
+    client = client_of(models["table"])
     client.__enter__()
     faults: list[str] = []
 
@@ -778,7 +788,7 @@ def test_many_ask_while_one_changes(made: dict[str, Path]) -> None:
 # The server itself
 
 
-async def asked(port: int, head: str, body: bytes = b"") -> int:
+async def request_status(port: int, head: str, body: bytes = b"") -> int:
     """Status of the answer to raw bytes; 0 where there is none."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -795,13 +805,13 @@ async def asked(port: int, head: str, body: bytes = b"") -> int:
         writer.close()
 
 
-def test_a_thousand_at_once(made: dict[str, Path]) -> None:
+def test_a_thousand_at_once(models: dict[str, Path]) -> None:
     """Each is answered or told to come again, memory stays what it was, and the service goes on."""
     noise = png(np.random.default_rng(0).integers(0, 255, (300, 300), dtype=np.uint8))  # 90 kB
     ask = "POST /api/ask HTTP/1.1\r\nContent-Type: image/png"
-    with serving(made["images"]) as (port, process):
+    with serving(models["images"]) as (port, process):
         watched = psutil.Process(process.pid)
-        assert asyncio.run(asked(port, ask, noise)) == 200
+        assert asyncio.run(request_status(port, ask, noise)) == 200
         before, most, done = watched.memory_info().rss, 0, threading.Event()
 
         def watch() -> None:
@@ -813,8 +823,8 @@ def test_a_thousand_at_once(made: dict[str, Path]) -> None:
         watcher.start()
 
         async def storm() -> list[int]:
-            uploads = [asked(port, ask, noise) for _ in range(800)]
-            reads = [asked(port, f"GET /api/case/{i % 20} HTTP/1.1") for i in range(200)]
+            uploads = [request_status(port, ask, noise) for _ in range(800)]
+            reads = [request_status(port, f"GET /api/case/{i % 20} HTTP/1.1") for i in range(200)]
             return await asyncio.gather(*uploads, *reads)
 
         statuses = Counter(asyncio.run(storm()))
@@ -823,26 +833,26 @@ def test_a_thousand_at_once(made: dict[str, Path]) -> None:
         assert set(statuses) <= {200, 503}, statuses
         assert statuses[200] >= 100, statuses
         assert most - before < 150e6, f"{(most - before) / 1e6:.0f} MB more"
-        assert asyncio.run(asked(port, ask, noise)) == 200
-        assert asyncio.run(asked(port, "GET / HTTP/1.1")) == 200
+        assert asyncio.run(request_status(port, ask, noise)) == 200
+        assert asyncio.run(request_status(port, "GET / HTTP/1.1")) == 200
 
         process.send_signal(signal.SIGINT)
-        told, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=10)
         assert process.returncode == 0
-        assert told.strip() == "", "Ctrl-C ends quietly, and nothing was logged"
+        assert output.strip() == "", "Ctrl-C ends quietly, and nothing was logged"
 
 
-def test_silent_connections_are_closed(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "IDLE", 0.3)
-    with running(create_app(Model.load(made["vectors"]))) as port:
+def test_silent_connections_are_closed(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "IDLE_TIMEOUT", 0.3)
+    with running(create_app(Model.load(models["vectors"]))) as port:
         silent, half = (socket.create_connection(("127.0.0.1", port)) for _ in range(2))
         half.sendall(b"GET /api/mod")
         for connection in (silent, half):
             connection.settimeout(5)
             assert connection.recv(10) == b""
             connection.close()
-        assert asyncio.run(asked(port, "GET /api/model HTTP/1.1")) == 200
-        assert asyncio.run(asked(port, "NONSENSE")) == 400
+        assert asyncio.run(request_status(port, "GET /api/model HTTP/1.1")) == 200
+        assert asyncio.run(request_status(port, "NONSENSE")) == 400
 
 
 def until(true: Callable[[], bool], seconds: float = 8) -> bool:
@@ -854,9 +864,9 @@ def until(true: Callable[[], bool], seconds: float = 8) -> bool:
     return True
 
 
-def test_who_drips_the_head_of_a_request_is_cut_off(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "IDLE", 0.5)
-    with running(create_app(Model.load(made["vectors"]))) as port:
+def test_who_drips_the_head_of_a_request_is_cut_off(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "IDLE_TIMEOUT", 0.5)
+    with running(create_app(Model.load(models["vectors"]))) as port:
         for first in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port)) as dripping:
                 dripping.settimeout(5)
@@ -868,9 +878,9 @@ def test_who_drips_the_head_of_a_request_is_cut_off(made: dict[str, Path], monke
                 dripping.sendall(b"GET /api/model HTTP/1.1\r\nX: ")
                 began = time.monotonic()
 
-                def gone(of: socket.socket = dripping) -> bool:
+                def gone(connection: socket.socket = dripping) -> bool:
                     try:
-                        of.sendall(b"x")
+                        connection.sendall(b"x")
                     except OSError:
                         return True
                     return False
@@ -879,29 +889,29 @@ def test_who_drips_the_head_of_a_request_is_cut_off(made: dict[str, Path], monke
                 assert time.monotonic() - began < 3
 
 
-def test_who_does_not_read_is_cut_off(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "READ", 1.5)
-    monkeypatch.setattr(security, "AT_ONCE", 3)
+def test_who_does_not_read_is_cut_off(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "READ_TIMEOUT", 1.5)
+    monkeypatch.setattr(security, "MAX_REQUESTS", 3)
     get = b"GET /static/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with running(create_app(Model.load(made["vectors"]))) as port:
+    with running(create_app(Model.load(models["vectors"]))) as port:
         deaf = [socket.socket() for _ in range(3)]
         for connection in deaf:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", port))
             connection.sendall(get * 400)
-        assert until(lambda: asyncio.run(asked(port, "GET / HTTP/1.1")) == 503), "they hold every place"
-        assert until(lambda: asyncio.run(asked(port, "GET / HTTP/1.1")) == 200), "and not for ever"
+        assert until(lambda: asyncio.run(request_status(port, "GET / HTTP/1.1")) == 503), "they hold every place"
+        assert until(lambda: asyncio.run(request_status(port, "GET / HTTP/1.1")) == 200), "and not for ever"
         for connection in deaf:
             connection.close()
 
 
-def test_a_body_that_does_not_arrive_is_told(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < security._WAIT <= 30
-    assert 0 < security._READ <= 60
-    monkeypatch.setattr(security, "_READ", 0.3)
-    monkeypatch.setattr(security, "_WAIT", 0.3)
-    monkeypatch.setattr(server_app, "PICTURES", 1)
-    with running(create_app(Model.load(made["images"]))) as port:
+def test_a_body_that_does_not_arrive_is_told(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < security._QUEUE_TIMEOUT <= 30
+    assert 0 < security._BODY_TIMEOUT <= 60
+    monkeypatch.setattr(security, "_BODY_TIMEOUT", 0.3)
+    monkeypatch.setattr(security, "_QUEUE_TIMEOUT", 0.3)
+    monkeypatch.setattr(server_app, "MAX_IMAGE_BODIES", 1)
+    with running(create_app(Model.load(models["images"]))) as port:
         head = (
             f"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 99\r\nContent-Type: image/png\r\n\r\n"
         )
@@ -909,7 +919,7 @@ def test_a_body_that_does_not_arrive_is_told(made: dict[str, Path], monkeypatch:
             slow.settimeout(5)
             slow.sendall(head.encode() + b"\x89PNG")
             assert slow.recv(12) == b"HTTP/1.1 408"
-        monkeypatch.setattr(security, "_READ", 30)
+        monkeypatch.setattr(security, "_BODY_TIMEOUT", 30)
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.sendall(head.encode() + b"\x89PNG")
             time.sleep(0.2)
@@ -917,23 +927,23 @@ def test_a_body_that_does_not_arrive_is_told(made: dict[str, Path], monkeypatch:
             image, plain = (
                 "POST /api/ask HTTP/1.1\r\nContent-Type: " + kind for kind in ("image/png", "application/json")
             )
-            assert asyncio.run(asked(port, image, picture)) == 503, "the one place for pictures is held"
-            assert asyncio.run(asked(port, plain, b"{}")) == 400, "JSON has its own"
+            assert asyncio.run(request_status(port, image, picture)) == 503, "the one place for pictures is held"
+            assert asyncio.run(request_status(port, plain, b"{}")) == 400, "JSON has its own"
 
 
-def test_few_files_are_few_connections_and_no_faults(made: dict[str, Path]) -> None:
+def test_few_files_are_few_connections_and_no_faults(models: dict[str, Path]) -> None:
     pytest.importorskip("resource")
-    with serving(made["vectors"], files=256) as (port, process):
+    with serving(models["vectors"], files=256) as (port, process):
 
         async def storm() -> list[int]:
-            return await asyncio.gather(*(asked(port, "GET /api/memory/3 HTTP/1.1") for _ in range(600)))
+            return await asyncio.gather(*(request_status(port, "GET /api/memory/3 HTTP/1.1") for _ in range(600)))
 
         statuses = Counter(asyncio.run(storm()))
         assert set(statuses) <= {200, 503}, statuses
-        assert until(lambda: asyncio.run(asked(port, "GET /api/memory/3 HTTP/1.1")) == 200)
+        assert until(lambda: asyncio.run(request_status(port, "GET /api/memory/3 HTTP/1.1")) == 200)
         process.send_signal(signal.SIGINT)
-        told, _ = process.communicate(timeout=10)
-        assert told.strip() == "", "no tracebacks"
+        output, _ = process.communicate(timeout=10)
+        assert output.strip() == "", "no tracebacks"
 
 
 def test_as_many_files_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -941,45 +951,45 @@ def test_as_many_files_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"limits": (256, 4096)}
     monkeypatch.setattr(resource, "getrlimit", lambda _: now["limits"])
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: now.update(limits=limits))
-    assert serve.connections() == serve.CONNECTIONS
-    assert now["limits"] == (serve.CONNECTIONS + serve.SPARE, 4096)
+    assert serve.connection_limit() == serve.MAX_CONNECTIONS
+    assert now["limits"] == (serve.MAX_CONNECTIONS + serve.SPARE_FILES, 4096)
     now["limits"] = (256, 512)
-    assert serve.connections() == 512 - serve.SPARE
+    assert serve.connection_limit() == 512 - serve.SPARE_FILES
 
     def refuse(*_: object) -> None:
         raise ValueError
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
     now["limits"] = (256, 4096)
-    assert serve.connections() == 256 - serve.SPARE
+    assert serve.connection_limit() == 256 - serve.SPARE_FILES
     now["limits"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    assert serve.connections() == serve.CONNECTIONS
+    assert serve.connection_limit() == serve.MAX_CONNECTIONS
 
 
-def test_an_address_that_cannot_be_had_is_one_line(made: dict[str, Path]) -> None:
+def test_an_address_that_cannot_be_had_is_one_line(models: dict[str, Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"127.0.0.1:{port}: .* give another --host or --port"):
-            serve.serve(made["vectors"], "127.0.0.1", port, False, False)
+            serve.serve(models["vectors"], "127.0.0.1", port, False, False)
     with pytest.raises(InputError, match="port: 70000"):
-        serve.bound("127.0.0.1", 70_000)
+        serve.bind("127.0.0.1", 70_000)
     with pytest.raises(InputError, match="no-such-host"):
-        serve.bound("no-such-host.invalid", 0)
+        serve.bind("no-such-host.invalid", 0)
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_the_extra_one_line_says_what_to_install(
-    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, missing: str
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("attnknn.app.server.", f"{missing}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    done = CliRunner().invoke(command_line, ["serve", str(made["vectors"])])
+    done = CliRunner().invoke(command_line, ["serve", str(models["vectors"])])
     assert done.exit_code == 2
     assert f"serve needs {missing}: pip install 'attnknn[serve]'" in done.stderr
 
 
 def test_limits_hold_little_memory() -> None:
     """What clients can make the server hold at once: bodies, and pictures while they are decoded."""
-    assert PICTURES * IMAGE_BYTES + BODIES * JSON_BYTES <= 150e6
-    assert AT_ONCE < serve.CONNECTIONS
+    assert MAX_IMAGE_BODIES * IMAGE_BYTES + MAX_JSON_BODIES * JSON_BYTES <= 150e6
+    assert MAX_REQUESTS < serve.MAX_CONNECTIONS

@@ -1,1 +1,1 @@
-"""The commands of `attnknn`, a module or two each; `cli.py` puts them together."""
+"""The commands of `attnknn`; `cli.py` registers them."""

@@ -7,24 +7,24 @@ from rich.markup import escape
 from rich.table import Table
 
 from attnknn.app.commands.arguments import AS_JSON
-from attnknn.app.commands.shown import show
+from attnknn.app.commands.output import print_table
 
 
 def doctor(as_json: bool = AS_JSON) -> None:
-    """Look at versions, devices, threads and compiled parts; exit with 1 where something that is needed is missing."""
-    from attnknn.app.doctor import examine
+    """Check versions, devices, threads and compiled parts; exit with 1 if something required is missing."""
+    from attnknn.app.doctor import check_all
 
-    findings = examine()
-    wanting = [of for of in findings if of.state == "missing"]
+    checks = check_all()
     if as_json:
-        typer.echo(json.dumps([of._asdict() for of in findings], indent=2, ensure_ascii=False))
-        raise typer.Exit(1 if wanting else 0)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    colours = {"ok": "green", "note": "yellow", "missing": "bold red"}
-    for of in findings:
-        table.add_row(f"[{colours[of.state]}]{of.state}[/]", escape(of.what), escape(of.found))
-    show(table)
-    for of in findings:
-        if of.mend:
-            typer.echo(f"{of.what}: {of.mend}")
-    raise typer.Exit(1 if wanting else 0)
+        keys = ("what", "found", "state", "mend")
+        typer.echo(json.dumps([dict(zip(keys, check, strict=True)) for check in checks], indent=2, ensure_ascii=False))
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        colours = {"ok": "green", "note": "yellow", "missing": "bold red"}
+        for check in checks:
+            table.add_row(f"[{colours[check.state]}]{check.state}[/]", escape(check.name), escape(check.value))
+        print_table(table)
+        for check in checks:
+            if check.fix:
+                typer.echo(f"{check.name}: {check.fix}")
+    raise typer.Exit(1 if any(check.state == "missing" for check in checks) else 0)

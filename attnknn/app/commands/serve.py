@@ -10,12 +10,12 @@ from attnknn.core.errors import InputError
 
 def serve(
     model: Path = MODEL,
-    host: str = typer.Option("127.0.0.1", help="Address to listen at; others than this machine can reach 0.0.0.0."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 lets other machines connect."),
     port: int = typer.Option(8000, help="0 takes a free one."),
     open_page: bool = typer.Option(False, "--open", help="Open the page in a browser."),
-    allow_save: bool = typer.Option(False, help="Let the page write what was added and forgotten to MODEL."),
+    allow_save: bool = typer.Option(False, help="Let the page write its changes to MODEL."),
 ) -> None:
-    """Open a local page to explore a model: ask it, see its neighbours, add and forget examples."""
+    """Serve a local page to explore a model: query it, see neighbours, add and forget examples."""
     try:
         from attnknn.app.server.serve import serve as run
     except ModuleNotFoundError as error:

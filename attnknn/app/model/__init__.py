@@ -1,1 +1,1 @@
-"""A classifier with what people have around it: how pictures and rows become vectors, and what they look like."""
+"""Saved models: a classifier with its input, readable examples and test cases."""

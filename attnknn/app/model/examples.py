@@ -1,4 +1,4 @@
-"""What rows look like to a person: pictures or columns, kept beside their vectors."""
+"""Rows in the form that people can read: images or table columns, stored beside their vectors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +14,24 @@ class Examples:
     """Rows in the order of a memory's ids, or of test cases.
 
     Attributes:
-        table: a data frame of strings, NaN where missing; None where there are no columns.
-        images: uint8 (N, C, H, W); None where there are no pictures.
+        table: a data frame of strings, NaN where missing; None without columns.
+        images: uint8 (N, C, H, W); None without images.
     """
 
     table: Any = None
     images: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> Self:
-        """Those at some positions."""
+        """The rows at these positions."""
         table = None if self.table is None else self.table.iloc[rows].reset_index(drop=True)
         return type(self)(table, None if self.images is None else self.images[rows])
 
-    def joined(self, more: Self, count: int) -> Self:
-        """These, then so many more."""
+    def append(self, more: Self, count: int) -> Self:
+        """These rows followed by the `count` rows of `more`; columns that `more` lacks stay empty."""
         import pandas as pd
 
         table = self.table
-        if table is not None:  # columns that the new rows lack stay empty
+        if table is not None:
             new = pd.DataFrame(index=range(count)) if more.table is None else more.table
             table = pd.concat([table, new.reindex(columns=table.columns)], ignore_index=True)
         images = self.images
@@ -40,21 +40,21 @@ class Examples:
             images = np.concatenate([images, more.images])
         return type(self)(table, images)
 
-    def row(self, at: int) -> dict[str, str | None]:
-        """The columns of one row; none where there are none."""
+    def columns(self, row: int) -> dict[str, str | None]:
+        """Text by column name of the row at a position; empty without a table."""
         if self.table is None:
             return {}
-        return {str(name): None if value != value else str(value) for name, value in self.table.iloc[at].items()}
+        return {str(name): None if value != value else str(value) for name, value in self.table.iloc[row].items()}
 
-    def picture(self, at: int) -> np.ndarray | None:
-        """uint8 (H, W) or (H, W, 3)."""
+    def image(self, row: int) -> np.ndarray | None:
+        """The image at a position, uint8 (H, W) or (H, W, 3)."""
         if self.images is None:
             return None
-        image = np.asarray(self.images[at])
+        image = np.asarray(self.images[row])
         return image[0] if len(image) == 1 else image[:3].transpose(1, 2, 0)
 
     def save(self, folder: Path, name: str) -> None:
-        """Write to a folder that is there."""
+        """Write `name`.csv and `name`.npy to an existing folder."""
         if self.table is not None:
             self.table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
         if self.images is not None:
@@ -62,10 +62,13 @@ class Examples:
 
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
-        """What `save` wrote, of so many rows; images memory-mapped.
+        """Read what `save` wrote; images are memory-mapped.
+
+        Args:
+            rows: the number expected.
 
         Raises:
-            InputError: a file is damaged.
+            InputError: a file is damaged, or has another number of rows.
         """
         import pandas as pd
 
@@ -77,6 +80,8 @@ class Examples:
                 images = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise InputError(f"{folder}: {name} damaged ({error}); copy the model again, or fit it anew") from None
-        for of in (table, images):
-            require(of is None or len(of) == rows, f"{folder}: {name} are not {rows}; fit the model anew")
+        for suffix, values in (("csv", table), ("npy", images)):
+            count = rows if values is None else len(values)
+            changed = f"{folder / name}.{suffix}: {count} rows, the model has {rows}; the file was changed"
+            require(count == rows, f"{changed}. Restore it or fit again.")
         return cls(table, images)

@@ -1,9 +1,9 @@
-"""Models from what people have: a table, embeddings, folders of pictures, or a split of the pipeline."""
+"""Fit a model from a CSV file, vectors, an image folder, or a split of the pipeline."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -11,18 +11,38 @@ from scipy.special import ndtr
 from tqdm import tqdm
 
 from attnknn.app.model.examples import Examples
-from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embedded
+from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embed_rows
 from attnknn.app.model.model import Cases, Model
-from attnknn.app.model.reading import open_array, open_vectors
+from attnknn.app.model.read_files import open_array, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.errors import require
 from attnknn.evaluation.metrics import scores
 
-_CASES = 2000  # test cases that are kept to be looked at
+_MAX_CASES = 2000  # test cases stored with a model
 
 
-def teach(
+class _Data(NamedTuple):
+    """Rows to fit and test on.
+
+    Attributes:
+        input: encodes further rows like these.
+        X: (N, D).
+        labels: (N,).
+        is_test: bool (N,).
+        examples: their readable form.
+        held_out: bool (N,), rows that the head is fitted on; None for folds of the memory.
+    """
+
+    input: Input
+    X: np.ndarray
+    labels: np.ndarray
+    is_test: np.ndarray
+    examples: Examples
+    held_out: np.ndarray | None = None
+
+
+def fit_model(
     source: Path,
     *,
     target: str | None = None,
@@ -30,244 +50,227 @@ def teach(
     encoder: Path | None = None,
     layout: dict[str, Any] | None = None,
     drop: Sequence[str] = (),
-    kinds_given: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    column_kinds: Mapping[str, Sequence[str]] = MappingProxyType({}),
     test: float = 0.1,
     seed: int = 0,
     **params: Any,
 ) -> tuple[Model, dict[str, Any]]:
-    """A fitted model, and its scores on rows that it never saw.
+    """Fit a model and score it on held-out rows.
 
     Args:
-        source: a CSV file with a column `target`; a .npy file (N, D) whose labels are in `rows`; a folder with a folder
-            of pictures a class, or with such folders under train/ and test/, and an `encoder`; or a `Split` of the
-            pipeline with the encoder that was trained on its bank.
+        source: a CSV file with a column `target`; a .npy file (N, D) with its labels in `rows`; a folder with one
+            folder of images a class, or with such folders in train/ and test/, and an `encoder`; or a `Split` of the
+            pipeline with the encoder trained on its bank.
         target: column of the labels.
-        rows: a CSV file with a row for each vector, or a file of labels alone.
+        rows: a CSV file with a row for each vector, or a .npy file of labels.
         encoder: folder of an `Encoder`.
-        layout: of CSV files: keyword arguments of `tables.row_chunks`.
+        layout: of CSV files: keyword arguments of `read_csv.row_chunks`.
         drop: columns to leave out.
-        kinds_given: columns that are `numeric` or `categories`, whatever they look like; see `schema.column_kinds`.
-        test: share of the rows that are kept out, of each class; a split, and a folder test/, say themselves.
-        seed: draws these rows, and is the classifier's.
+        column_kinds: columns that are `numeric` or `categories` whatever their values; see `schema.kinds`.
+        test: share of the rows of each class that is held out; ignored for a split and for a folder test/.
+        seed: draws these rows, and is the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
 
     Returns:
-        The model; and rows in the memory (`memory`), `classes`, rows kept out (`test`), columns left out as ids
-        (`left_out`) and, if rows were kept out, the `metrics.scores` on them.
+        The model; and a dict of the rows in the memory (`memory`), `classes`, rows held out (`test`), columns left out
+        as ids (`left_out`) and, if rows were held out, the `metrics.scores` on them.
 
     Raises:
-        InputError: something is missing or does not fit.
+        InputError: an argument is missing or does not fit the source.
     """
     require(0 <= test < 1, f"test: {test}; give a share of the rows from 0 to below 1")
     require(0 <= seed < 2**32, f"seed: {seed}; give a whole number from 0 to 4294967295")
     layout = layout or {}
     if source.is_dir():
-        what = "a split" if (source / "meta.json").is_file() else "a folder of pictures"
-        lacks = f"{source}: {what} needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
-        require(encoder is not None, f"{lacks}; the pipeline trains one")
+        is_split = (source / "meta.json").is_file()
+        kind = "a split" if is_split else "a folder of pictures"
+        needs = f"{source}: {kind} needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
+        require(encoder is not None, f"{needs}; the pipeline trains one")
         assert encoder is not None
-        require(
-            (encoder / "config.json").is_file(),
-            f"{encoder}: no encoder; give the folder of one, as the pipeline trains",
-        )
-        if what == "a split":
-            return _of_split(Split.load(source), encoder, layout, seed, params)
-        given, batch, labels, part = _of_folders(source, encoder, test, seed)
-        return _fitted(given, given.vectors(batch), labels, part, given.examples(batch), seed, params)
+        is_encoder = (encoder / "config.json").is_file()
+        require(is_encoder, f"{encoder}: no encoder; give the folder of one, as the pipeline trains")
+        if is_split:
+            return _fit_and_score(_load_split(source, encoder, layout), seed, params)
+        return _fit_and_score(_load_folders(source, encoder, test, seed), seed, params)
     if source.suffix.lower() == ".npy":
-        labels, beside = _labels_of(source, rows, target, layout)
-        batch = _vectors(source, len(labels), rows)
-        given = Vectors(batch.values.shape[1])
-        part = kept_out(labels, test, seed)
-        return _fitted(given, given.vectors(batch), labels, part, Examples(table=beside), seed, params)
+        return _fit_and_score(_load_vectors(source, rows, target, layout, test, seed), seed, params)
     require(source.exists(), f"{source}: no such file or folder; correct the path")
-    known = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
-    require(known, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
-    for name, other in (("--rows", rows), ("--encoder", encoder)):
-        require(other is None, f"{name}: {other} given, but {source} is a table, which takes none; leave it out")
-    given, batch, labels, part = _of_table(source, target, layout, drop, kinds_given, test, seed)
-    model, about = _fitted(given, given.vectors(batch), labels, part, given.examples(batch), seed, params)
-    return model, {**about, "left_out": list(given.schema.ids)}
+    is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
+    require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
+    for name, value in (("--rows", rows), ("--encoder", encoder)):
+        require(value is None, f"{name}: {value} given, but {source} is a table, which takes none; leave it out")
+    data, ids = _load_table(source, target, layout, drop, column_kinds, test, seed)
+    model, summary = _fit_and_score(data, seed, params)
+    return model, {**summary, "left_out": list(ids)}
 
 
-def kept_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Rows to test on, bool (N,): a share of each class, rounded down, drawn by the seed."""
+def stratified_mask(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Draw a share of the rows of each class, rounded down: bool (N,)."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     _, counts = np.unique(labels, return_counts=True)
-    place = np.concatenate([np.arange(n) for n in counts])
-    out = np.zeros(len(labels), dtype=bool)
-    out[order] = place < np.repeat((counts * share + 1e-9).astype(int), counts)
-    return out
+    rank = np.concatenate([np.arange(n) for n in counts])
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[order] = rank < np.repeat((counts * share + 1e-9).astype(int), counts)
+    return mask
 
 
-def _fitted(
-    given: Input,
-    X: np.ndarray,
-    labels: np.ndarray,
-    part: np.ndarray,
-    examples: Examples,
-    seed: int,
-    params: dict[str, Any],
-    held_out: np.ndarray | None = None,
-) -> tuple[Model, dict[str, Any]]:
-    """Fit and score on vectors X (N, D); `part`, bool (N,), is kept out, and of `held_out` the head learns."""
-    known = ~part if held_out is None else ~part & ~held_out
-    classes = np.unique(labels[known])
-    require(
-        len(classes) > 1, f"labels: {classes[0] if len(classes) else 'none'} alone; give rows of two classes or more"
-    )
-    most = len(classes) <= max(2, int(known.sum()) // 2)
-    require(
-        most, f"labels: {len(classes)} different ones in {known.sum()} rows; they are no classes, so put classes there"
-    )
-    model = AttnKNNClassifier(random_state=seed, **params)
-    learned_on = None if held_out is None else (X[held_out], labels[held_out])
-    # A spinner, where somebody looks on: how many epochs it takes is not known.
-    with Console(stderr=True).status("learning how much neighbours count …"):
-        model.fit(X[known], labels[known], held_out=learned_on)
-    test = np.flatnonzero(part & np.isin(labels, classes))
-    about: dict[str, Any] = {"memory": int(known.sum()), "classes": len(classes), "test": len(test), "left_out": []}
+def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
+    X, labels, held_out = data.X, data.labels, data.held_out
+    in_memory = ~data.is_test if held_out is None else ~data.is_test & ~held_out
+    classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
+    only = classes[0] if len(classes) else "none"
+    require(len(classes) > 1, f"labels: {only} alone; give rows of two classes or more")
+    distinct = f"{len(classes)} different ones in {n_rows} rows"
+    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct}; they are no classes, so put classes there")
+    classifier = AttnKNNClassifier(random_state=seed, **params)
+    # A spinner: the number of epochs is not known beforehand.
+    with Console(stderr=True).status("fitting the attention head …"):
+        head_rows = None if held_out is None else (X[held_out], labels[held_out])
+        classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
+    test = np.flatnonzero(data.is_test & np.isin(labels, classes))
+    summary: dict[str, Any] = {"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": []}
     cases = None
     if len(test):
-        probs = model.predict_proba(X[test])
-        about |= scores(np.maximum(probs, np.finfo(np.float32).tiny), np.searchsorted(classes, labels[test]))
-        some = np.sort(np.random.default_rng(seed).permutation(test)[:_CASES])
-        cases = Cases(X[some], labels[some], examples.take(some))
-    return Model(model, given, examples.take(np.flatnonzero(known)), cases), about
+        probs = np.maximum(classifier.predict_proba(X[test]), np.finfo(np.float32).tiny)
+        summary |= scores(probs, np.searchsorted(classes, labels[test]))
+        kept = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
+        cases = Cases(X[kept], labels[kept], data.examples.take(kept))
+    return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
 
 
-def _of_table(
+def _load_table(
     path: Path,
     target: str | None,
     layout: dict[str, Any],
     drop: Sequence[str],
-    given: Mapping[str, Sequence[str]],
+    column_kinds: Mapping[str, Sequence[str]],
     test: float,
     seed: int,
-) -> tuple[Rows, Batch, np.ndarray, np.ndarray]:
+) -> tuple[_Data, tuple[str, ...]]:
+    """The rows of a CSV file, and its columns left out as ids."""
     from attnknn.data.read_csv import read_csv
     from attnknn.data.schema import column_kinds, fit_schema
 
     require(target is not None, f"{path}: which column is to be predicted? name it with --target")
-    frame, found = read_csv(path, str(target), drop=drop, **layout)
-    labels = found.to_numpy(str)
-    part = kept_out(labels, test, seed)
-    schema = fit_schema(frame, column_kinds(frame, **given), ~part)
-    return Rows(schema, layout), Batch(list(frame.index), frame), labels, part
+    frame, label_column = read_csv(path, str(target), drop=drop, **layout)
+    labels = label_column.to_numpy(str)
+    is_test = stratified_mask(labels, test, seed)
+    schema = fit_schema(frame, kinds(frame, **column_kinds), ~is_test)
+    model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
+    return _Data(model_input, model_input.vectors(batch), labels, is_test, model_input.examples(batch)), schema.ids
 
 
-def _labels_of(path: Path, rows: Path | None, target: str | None, layout: dict[str, Any]) -> tuple[np.ndarray, Any]:
+def _load_vectors(
+    path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], test: float, seed: int
+) -> _Data:
     require(path.exists(), f"{path}: no such file; correct the path")
     require(rows is not None, f"{path}: where are the labels? name their file with --rows")
     assert rows is not None
-    labels, beside = read_labels(rows, target, layout)
-    return labels, None if beside is None else beside.reset_index(drop=True)
-
-
-def _vectors(path: Path, count: int, rows: Path | None) -> Batch:
+    labels, columns = read_labels(rows, target, layout)
     array = open_vectors(path)
-    require(count == len(array), f"{rows}: {count} rows for {len(array)} vectors in {path}")
-    return Batch([f"{path.name} row {i}" for i in range(count)], np.asarray(array, dtype=np.float64))
+    require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
+    names = [f"{path.name} row {i}" for i in range(len(array))]
+    model_input = Vectors(array.shape[1])
+    X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
+    examples = Examples(None if columns is None else columns.reset_index(drop=True))
+    return _Data(model_input, X, labels, stratified_mask(labels, test, seed), examples)
 
 
-def _of_folders(folder: Path, encoder: Path, test: float, seed: int) -> tuple[Pictures, Batch, np.ndarray, np.ndarray]:
-    given = _picture_input(encoder)
-    tops = [folder / name for name in ("train", "test")]
-    official = all(path.is_dir() for path in tops)
-    of: list[tuple[Path, bool]] = []
-    for top in tops if official else [folder]:
-        classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-        few = f"{top}: {len(classes)} class folders in it; two or more are needed, with pictures of a class each"
-        require(len(classes) > 1, few)
-        of += [(path, official and top.name == "test") for path in classes]
+def _load_folders(folder: Path, encoder: Path, test: float, seed: int) -> _Data:
+    """Images in class folders; train/ and test/ are an official split."""
+    pictures = _image_input(encoder)
+    official = all((folder / name).is_dir() for name in ("train", "test"))
     batches: list[Batch] = []
-    labels: list[str] = []
+    class_names: list[str] = []
     in_test: list[bool] = []
     with tqdm(desc="read", unit=" pictures", delay=2, disable=None) as bar:
-        for path, tests in of:
-            for batch in given.batches([str(path)]):
-                batches.append(batch)
-                labels += [path.name] * len(batch.names)
-                in_test += [tests] * len(batch.names)
-                bar.update(len(batch.names))
-    names = np.array(labels)
-    part = np.array(in_test) if official else kept_out(names, test, seed)
-    found = [name for batch in batches for name in batch.names]
-    return given, Batch(found, np.concatenate([batch.values for batch in batches])), names, part
+        for top in (folder / "train", folder / "test") if official else (folder,):
+            classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+            needed = "two or more are needed, with pictures of a class each"
+            require(len(classes) > 1, f"{top}: {len(classes)} class folders in it; {needed}")
+            for path in classes:
+                for batch in pictures.batches([str(path)]):
+                    batches.append(batch)
+                    class_names += [path.name] * len(batch.names)
+                    in_test += [official and top.name == "test"] * len(batch.names)
+                    bar.update(len(batch.names))
+    labels = np.array(class_names)
+    is_test = np.array(in_test) if official else stratified_mask(labels, test, seed)
+    images = Batch([], np.concatenate([batch.values for batch in batches]))
+    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images))
 
 
-def _picture_input(folder: Path) -> Pictures:
+def _image_input(folder: Path) -> Pictures:
     from attnknn.encoder.encoder import Encoder
 
-    encoder, about = Encoder.load(folder)
+    encoder, config = Encoder.load(folder)
     require(len(encoder.config["shape"]) == 3, f"{folder}: an encoder of tables; give one of images")
-    return Pictures(encoder, bool(about.get("bf16", False)))
+    return Pictures(encoder, bool(config.get("bf16", False)))
 
 
-def _of_split(
-    split: Split, folder: Path, layout: dict[str, Any], seed: int, params: dict[str, Any]
-) -> tuple[Model, dict[str, Any]]:
-    """The bank becomes the memory; the head learns on fit and val rows, which the encoder was not trained on."""
+def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
+    """The bank becomes the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
     from attnknn.data.schema import Schema
     from attnknn.encoder.encoder import Encoder
 
-    encoder, about = Encoder.load(folder)
-    shape = tuple(encoder.config["shape"])
-    require(shape == split.x.shape[1:], f"{folder}: reads rows of shape {shape}; the split's are {split.x.shape[1:]}")
-    labels, part = np.array(split.classes)[split.y], np.asarray(split.part)
-    given: Input
+    split = Split.load(source)
+    encoder, config = Encoder.load(encoder_folder)
+    bf16, shape = bool(config.get("bf16", False)), tuple(encoder.config["shape"])
+    shapes = f"reads rows of shape {shape}; the split's are {split.x.shape[1:]}"
+    require(shape == split.x.shape[1:], f"{encoder_folder}: {shapes}")
+    x, labels, part = np.asarray(split.x), np.array(split.classes)[split.y], np.asarray(split.part)
+    model_input: Input
     if split.is_image:
-        given = Pictures(encoder, bool(about.get("bf16", False)))
-        examples = given.examples(Batch([], np.asarray(split.x)))
+        model_input = Pictures(encoder, bf16)
+        examples = model_input.examples(Batch([], x))
     else:
-        schema = Schema.from_dict(split.schema)
-        given = Rows(schema, layout, encoder)
-        examples = Examples(table=decoded(schema, np.asarray(split.x)))
-    test, taught = part == TEST, (part != TEST) & (part != BANK)
-    require(taught.sum() > 1, "split: no fit and val rows to learn on; set prepare.fit and prepare.val above 0")
-    z = embedded(encoder, np.asarray(split.x), bool(about.get("bf16", False)))
-    return _fitted(given, z, labels, test, examples, seed, params, taught)
+        schema = Schema.of_plain(split.schema)
+        model_input = Rows(schema, layout, encoder)
+        examples = Examples(table=decode_columns(schema, x))
+    held_out = (part != TEST) & (part != BANK)
+    require(held_out.sum() > 1, "split: no fit and val rows to learn on; set prepare.fit and prepare.val above 0")
+    return _Data(model_input, embed_rows(encoder, x, bf16), labels, part == TEST, examples, held_out)
 
 
-def decoded(schema: Any, x: np.ndarray) -> Any:
-    """The columns (N, F) that a `Schema` made, as texts again: a data frame, NaN where a value was missing.
+def decode_columns(schema: Any, x: np.ndarray) -> Any:
+    """Decode the columns (N, F) of a `Schema` to texts: a data frame, NaN where a value was missing.
 
-    Numbers come to six digits; of ranks as near as the quantiles lie. Rare categories are one.
+    Numbers have six digits; quantile-scaled ones are interpolated between quantiles. Rare categories are "(rare)".
     """
     import pandas as pd
 
     from attnknn.data.schema import MISSING
 
-    place = {name: i for i, name in enumerate(schema.features)}
+    index = {name: i for i, name in enumerate(schema.features)}
     columns: dict[str, Any] = {}
     for column in schema.numeric:
-        v = x[:, place[column.name]].astype(np.float64)
+        values = x[:, index[column.name]].astype(np.float64)
         if column.quantiles:
-            v = np.interp(ndtr(v), np.linspace(0, 1, len(column.quantiles)), column.quantiles)
+            values = np.interp(ndtr(values), np.linspace(0, 1, len(column.quantiles)), column.quantiles)
         else:
-            v = v * column.scale + column.mean
-        texts = np.array([f"{value:.6g}" for value in v], dtype=object)
+            values = values * column.scale + column.mean
+        texts = np.array([f"{value:.6g}" for value in values], dtype=object)
         if column.marked:
-            texts[x[:, place[f"{column.name} missing"]] > 0.5] = np.nan
+            texts[x[:, index[f"{column.name} missing"]] > 0.5] = np.nan
         columns[column.name] = texts
     for column in schema.categories:
-        wide = x[:, [place[name] for name in column.names]]
-        values = np.array([*column.values, *(["(rare)"] if column.rare else []), ""], dtype=object)
-        texts = values[np.where(wide.any(1), wide.argmax(1), len(values) - 1)]
+        one_hot = x[:, [index[name] for name in column.names]]
+        names = np.array([*column.values, *(["(rare)"] if column.rare else []), ""], dtype=object)
+        texts = names[np.where(one_hot.any(1), one_hot.argmax(1), len(names) - 1)]
         columns[column.name] = np.where((texts == MISSING) | (texts == ""), np.nan, texts)
     return pd.DataFrame(columns)
 
 
 def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple[np.ndarray, Any]:
-    """Labels (N,) as texts of a file with a row each, and its other columns, if there are any.
+    """Read a file of labels: texts (N,), and the other columns of a CSV file, or None.
 
     Args:
         path: a one-dimensional .npy file, or a CSV file.
-        column: of the labels; None where there is one alone.
+        column: of the labels; None if it is the only one.
 
     Raises:
-        InputError: the file or the column is missing, or a label is.
+        InputError: the file, the column or a label is missing.
     """
     if path.suffix.lower() == ".npy":
         labels = open_array(path)
@@ -277,12 +280,11 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
 
     if column is None:
         frame = read_rows(path, **layout)
-        many = ", ".join(frame.columns)
-        require(frame.shape[1] == 1, f"{path.name}: columns {many}; name that of the labels with --target")
-        column = str(frame.columns[0])
-        labels = frame[column]
+        names = ", ".join(frame.columns)
+        require(frame.shape[1] == 1, f"{path.name}: columns {names}; name that of the labels with --target")
+        labels = frame[frame.columns[0]]
         missing = labels.index[labels.isna()]
         require(not len(missing), f"{missing[0] if len(missing) else ''}: no label")
         return labels.to_numpy(str), None
-    rest, labels = read_csv(path, column, **layout)
-    return labels.to_numpy(str), rest
+    columns, labels = read_csv(path, column, **layout)
+    return labels.to_numpy(str), columns

@@ -1,7 +1,7 @@
-"""A saved model as it is used: the classifier, its input, the looks of its memory, and test cases.
+"""A saved model: the classifier with its input, the examples of its memory, and test cases.
 
-On disk it is the folder that `AttnKNNClassifier.save` writes, with a folder `input` in it; so the classifier of it can
-be loaded alone, and a classifier that was saved alone is a model whose input is vectors.
+On disk it is the folder that `AttnKNNClassifier.save` writes, with a folder `input` in it. Its classifier can be loaded
+alone, and a classifier saved alone loads as a model of vectors.
 """
 
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ from attnknn.core.errors import require
 from attnknn.index.bank import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
-_FEW = 10  # neighbours whose going would change an answer, up to which that is what is told
+_MAX_FORGOTTEN = 10  # rows of a counterfactual by forgetting; beyond, relabelling is reported
 
 
-def lock_of(folder: Path, wait: float) -> Any:
-    """A lock beside a model's folder, which every process holds that changes the model; so many seconds are waited."""
+def model_lock(folder: Path, timeout: float) -> Any:
+    """The `FileLock` beside a model's folder that every process holds while it changes the model."""
     from filelock import FileLock
 
-    return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=wait)
+    return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=timeout)
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Rows that neither the memory nor what was learned knows, with their labels.
+    """Labelled test rows that neither the memory nor the head was fitted on.
 
     Attributes:
         vectors: float (M, D).
         labels: (M,).
-        examples: what they look like.
+        examples: their readable form.
     """
 
     vectors: np.ndarray
@@ -45,18 +45,18 @@ class Cases:
     examples: Examples
 
     def take(self, rows: np.ndarray) -> Self:
-        """Those at some positions."""
+        """The cases at these positions."""
         return type(self)(self.vectors[rows], self.labels[rows], self.examples.take(rows))
 
 
 @dataclass
 class Model:
-    """What `load` and `teach` give.
+    """A fitted classifier with its input and examples; see `fit.fit_model`.
 
     Attributes:
         classifier: fitted.
-        input: how what people have becomes vectors.
-        examples: what the rows of the memory look like, in the order of their ids.
+        input: reads files and encodes them.
+        examples: the rows of the memory, in the order of their ids.
         cases: test cases, if any.
     """
 
@@ -67,32 +67,30 @@ class Model:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a model, or a classifier alone.
+        """Read a model, or a classifier saved alone.
 
         Raises:
-            InputError: there is none, or it is damaged.
+            InputError: the folder holds no model, or a damaged one.
         """
-        return read_consistently(folder, lambda: cls._read(folder))
+        return unswapped(folder, lambda: cls._load(folder))
 
     @classmethod
-    def _read(cls, folder: Path) -> Self:
+    def _load(cls, folder: Path) -> Self:
         classifier = AttnKNNClassifier.load(folder)
         inner = folder / _FOLDER
         if not inner.is_dir():
             names = tuple(map(str, getattr(classifier, "feature_names_in_", ())))
-            return cls(classifier, Vectors(len(classifier.memory_.bank.z[0]), names), Examples())
+            return cls(classifier, Vectors(classifier.n_features_in_, names), Examples())
         cases = None
         if (inner / "case_vectors.npy").is_file():
-            vectors, numbers = (
-                np.load(inner / f"case_{name}.npy", allow_pickle=False) for name in ("vectors", "numbers")
-            )
-            cases = Cases(vectors, classifier.classes_[numbers], Examples.load(inner, _CASES, len(numbers)))
+            vectors, y = (np.load(inner / f"case_{name}.npy", allow_pickle=False) for name in ("vectors", "numbers"))
+            cases = Cases(vectors, classifier.classes_[y], Examples.load(inner, _CASES, len(y)))
         return cls(classifier, load_input(inner), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
 
     def save(self, folder: Path) -> None:
         """Write to `folder`, in one step."""
 
-        def rest(draft: Path) -> None:
+        def write_input(draft: Path) -> None:
             inner = draft / _FOLDER
             inner.mkdir()
             save_input(self.input, inner)
@@ -102,76 +100,76 @@ class Model:
                 np.save(inner / "case_numbers.npy", np.searchsorted(self.classifier.classes_, self.cases.labels))
                 self.cases.examples.save(inner, _CASES)
 
-        self.classifier.save(folder, rest)
+        self.classifier.save(folder, write_input)
 
-    def labels(self, texts: Sequence[str]) -> np.ndarray:
-        """The classes that are written so.
+    def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
+        """Labels of the classifier's dtype from their texts.
 
         Raises:
-            InputError: one is none of them.
+            InputError: a text is no class of the model.
         """
-        known = {str(label): label for label in self.classifier.classes_}
-        unknown = sorted({text for text in texts if text not in known})
-        shown = ", ".join(list(known)[:20]) + (", …" if len(known) > 20 else "")
-        require(not unknown, f"label {', '.join(unknown[:5])}: no class of this model, which knows {shown}")
-        return np.array([known[text] for text in texts], dtype=self.classifier.classes_.dtype)
+        classes = {str(label): label for label in self.classifier.classes_}
+        unknown = sorted({text for text in texts if text not in classes})
+        listed = ", ".join(list(classes)[:20]) + (", …" if len(classes) > 20 else "")
+        require(not unknown, f"label {', '.join(unknown[:5])}: no class of this model, which knows {listed}")
+        return np.array([classes[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
     def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
-        """Add rows to the memory; their ids."""
-        return self.add_vectors(self._vectors(batch), self.input.examples(batch), labels)
+        """Add rows to the memory and return their ids."""
+        return self.add_vectors(self._encode(batch), self.input.examples(batch), labels)
 
     def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
-        """Add rows whose vectors (B, D) are known, such as test cases; their ids."""
-        joined = self.examples.joined(examples, len(labels))
-        self.classifier.partial_fit(self.named(vectors), labels)
-        self.examples = joined
-        return [int(row) for row in self.classifier.memory_.ids[len(self.classifier.memory_) - len(labels) :]]
+        """Add rows by their vectors (B, D), such as test cases, and return their ids."""
+        examples = self.examples.append(examples, len(labels))
+        self.classifier.partial_fit(self.with_names(vectors), labels)
+        self.examples = examples
+        ids = self.classifier.memory_.ids
+        return ids[len(ids) - len(labels) :].tolist()
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Take rows out of the memory.
+        """Remove rows from the memory.
 
         Raises:
-            InputError: an id is not there, or fewer than two rows would be left.
+            InputError: an id is not in the memory, or fewer than two rows would be left.
         """
-        at = self.places(ids)
+        kept = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
         self.classifier.forget(list(ids))
-        kept = np.setdiff1d(np.arange(len(self.classifier.memory_) + len(np.unique(at))), at)
         self.examples = self.examples.take(kept)
 
     def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
-        """The columns of rows of the memory; empty where it has none."""
-        return [self.examples.row(at) for at in self.places(ids)]
+        """The columns of rows of the memory; empty without a table."""
+        return [self.examples.columns(row) for row in self.positions(ids)]
 
-    def places(self, ids: Sequence[int]) -> list[int]:
+    def positions(self, ids: Sequence[int]) -> list[int]:
         """Positions of rows of the memory.
 
         Raises:
-            InputError: an id is not there.
+            InputError: an id is not in the memory.
         """
         memory = self.classifier.memory_
-        named = [row if 0 <= row < memory.next_id else -1 for row in ids]  # numpy has no larger ones than int64
-        at = memory.positions(np.array(named, dtype=np.int64)).tolist()
-        missing = [str(row) for row, place in zip(ids, at, strict=True) if place < 0]
+        in_range = [row_id if 0 <= row_id < memory.next_id else -1 for row_id in ids]  # larger ones overflow int64
+        rows = memory.at(np.array(in_range, dtype=np.int64)).tolist()
+        missing = [str(row_id) for row_id, row in zip(ids, rows, strict=True) if row < 0]
         require(not missing, f"id {', '.join(missing[:10])}: not in the memory")
-        return at
+        return rows
 
-    def given(self, batch: Batch) -> Any:
-        """What the classifier takes (B, D), of what was read.
+    def encode(self, batch: Batch) -> Any:
+        """Encode a batch as the classifier's input: (B, D), a data frame if it was fitted on one.
 
         Raises:
-            InputError: a row does not fit, or has too large values.
+            InputError: a row does not fit the model, or has too large values.
         """
-        return self.named(self._vectors(batch))
+        return self.with_names(self._encode(batch))
 
-    def _vectors(self, batch: Batch) -> np.ndarray:
+    def _encode(self, batch: Batch) -> np.ndarray:
         vectors = self.input.vectors(batch)
-        far = np.flatnonzero((np.abs(vectors) > LARGEST).any(1))
-        where = batch.names[far[0]] if len(far) else ""
-        require(not len(far), f"{where}: values beyond ±{LARGEST:g}; leave the row out, or scale it as the others are")
+        large = np.flatnonzero((np.abs(vectors) > LARGEST).any(1))
+        name = batch.names[large[0]] if len(large) else ""
+        require(not len(large), f"{name}: values beyond ±{LARGEST:g}; leave the row out, or scale it as the others are")
         return vectors
 
-    def named(self, vectors: np.ndarray) -> Any:
-        """Vectors (B, D) with the names of their columns, where the classifier was taught names."""
+    def with_names(self, vectors: np.ndarray) -> Any:
+        """Vectors (B, D) as a data frame with `feature_names_in_`, if the classifier has them."""
         names = getattr(self.classifier, "feature_names_in_", None)
         if names is None:
             return vectors
@@ -179,71 +177,72 @@ class Model:
 
         return pd.DataFrame(vectors, columns=names)
 
-    def answers(self, found: Explanation, shown: int = 8, alpha: float = 0.1) -> list[dict[str, Any]]:
-        """What a person wants to know of each answer, as JSON can hold it.
+    def answers(self, explanation: Explanation, shown: int = 8, alpha: float = 0.1) -> list[dict[str, Any]]:
+        """An explanation as one JSON-serialisable dict a query.
 
         Args:
-            found: by `AttnKNNClassifier.explain` or `explain_rows`.
-            shown: neighbours, those that weigh most.
+            explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
+            shown: neighbours to list, heaviest first.
             alpha: of the prediction sets.
         """
         c = self.classifier
-        sets = c.sets_from_proba(found.probabilities, alpha)
-        plain = c.classes_.tolist()
+        sets = c.sets_of(explanation.probabilities, alpha)
+        classes = c.classes_.tolist()
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
-        out = []
-        for i, top in enumerate(found.probabilities.argmax(1)):
-            order = np.argsort(-found.weights[i], kind="stable")
-            first = [int(j) for j in order[:shown] if found.ids[i, j] >= 0]
-            rest = [int(j) for j in order[shown:] if found.ids[i, j] >= 0]
+        answers = []
+        for i, probs in enumerate(explanation.probabilities):
+            order = np.argsort(-explanation.weights[i], kind="stable")
+            heaviest = [int(j) for j in order[:shown] if explanation.ids[i, j] >= 0]
+            rest = [int(j) for j in order[shown:] if explanation.ids[i, j] >= 0]
             neighbours = [
                 {
-                    "id": int(found.ids[i, j]),
-                    "label": found.labels[i, j : j + 1].tolist()[0],
-                    "distance": float(found.distances[i, j]),
-                    "weight": float(found.weights[i, j]),
-                    "share": float(found.shares[i, j]),
+                    "id": int(explanation.ids[i, j]),
+                    "label": explanation.labels[i, j : j + 1].tolist()[0],
+                    "distance": float(explanation.distances[i, j]),
+                    "weight": float(explanation.weights[i, j]),
+                    "share": float(explanation.shares[i, j]),
                 }
-                for j in first
+                for j in heaviest
             ]
-            ranked = np.argsort(-found.probabilities[i], kind="stable")
-            out.append(
+            ranking = np.argsort(-probs, kind="stable")
+            answers.append(
                 {
-                    "prediction": plain[top],
-                    "confidence": float(found.probabilities[i, top]),
-                    "abstains": bool(found.probabilities[i, top] < c.abstain),
-                    "set": [plain[j] for j in np.flatnonzero(sets[i])],
-                    "probabilities": [{"label": plain[j], "p": float(found.probabilities[i, j])} for j in ranked],
+                    "prediction": classes[probs.argmax()],
+                    "confidence": float(probs.max()),
+                    "abstains": bool(probs.max() < c.abstain),
+                    "set": [classes[j] for j in np.flatnonzero(sets[i])],
+                    "probabilities": [{"label": classes[j], "p": float(probs[j])} for j in ranking],
                     "neighbours": neighbours,
-                    "rest": {"count": len(rest), "weight": float(found.weights[i, rest].sum())},
-                    "null": {"of": null, "weight": float(found.null[i].sum())},
+                    "rest": {"count": len(rest), "weight": float(explanation.weights[i, rest].sum())},
+                    "null": {"of": null, "weight": float(explanation.null[i].sum())},
                 }
             )
-        return out
+        return answers
 
-    def changes(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
-        """What would change each answer, as JSON can hold it: rows to forget where a few do, else labels to be others.
+    def counterfactuals(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """What would change each answer, as JSON-serialisable dicts.
+
+        Up to `_MAX_FORGOTTEN` rows to forget, or else rows to relabel; see `AttnKNNClassifier.counterfactual`.
 
         Args:
-            vectors: (B, D), or None and `ids` of rows of the memory; see `AttnKNNClassifier.counterfactual`.
+            vectors: (B, D), or None to take the rows of the memory named by `ids`.
         """
         c = self.classifier
-        told = []
-        asked = len(vectors) if ids is None else len(ids)
-        for i in range(asked):
-            one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": [ids[i]]}
-            (found,) = c.counterfactual(**one, how="forget", most=_FEW)
-            if not found.turned:
-                (found,) = c.counterfactual(**one, how="relabel")
-            label, prediction = np.array([found.label, found.prediction], dtype=c.classes_.dtype).tolist()
-            told.append(
+        changes = []
+        for i in range(len(vectors) if ids is None else len(ids)):
+            query: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": [ids[i]]}
+            (change,) = c.counterfactual(**query, how="forget", most=_MAX_FORGOTTEN)
+            if not change.turned:
+                (change,) = c.counterfactual(**query, how="relabel")
+            label, prediction = np.array([change.label, change.prediction], dtype=c.classes_.dtype).tolist()
+            changes.append(
                 {
-                    "how": found.how,
-                    "ids": [int(row) for row in found.ids],
+                    "how": change.how,
+                    "ids": change.ids.tolist(),
                     "label": label,
-                    "turned": found.turned,
+                    "turned": change.turned,
                     "prediction": prediction,
-                    "confidence": float(found.probabilities.max()),
+                    "confidence": float(change.probabilities.max()),
                 }
             )
-        return told
+        return changes

@@ -1,4 +1,4 @@
-"""Answers as sentences."""
+"""Answers as sentences, for the command line and the plot."""
 
 from typing import Any
 
@@ -11,28 +11,30 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if 1 <= value <= 99 or value in (0, 100) else f"{value:.1f} %"
 
 
-def sentence(answer: dict[str, Any]) -> str:
-    """The answer, and how sure it is."""
-    within = ", ".join(map(str, answer["set"]))
-    sure = "abstains; the likeliest is " if answer["abstains"] else ""
-    return f"{sure}{answer['prediction']} ({percent(answer['confidence'])}); 90 % set: {{{within}}}"
+def describe_answer(answer: dict[str, Any]) -> str:
+    """Prediction, confidence and prediction set; see `Model.answers`."""
+    labels = ", ".join(map(str, answer["set"]))
+    abstains = "abstains; the likeliest is " if answer["abstains"] else ""
+    return f"{abstains}{answer['prediction']} ({percent(answer['confidence'])}); 90 % set: {{{labels}}}"
 
 
-def beside(answer: dict[str, Any]) -> str:
-    """What the neighbours that are not shown, and no neighbour, have to say."""
+def describe_rest(answer: dict[str, Any]) -> str:
+    """Weight of the neighbours that are not shown, and of the null neighbours."""
     rest, null = answer["rest"], answer["null"]
     others = f"{rest['count']} more neighbours weigh {percent(rest['weight'])}, " if rest["count"] else ""
     return f"{others}{null['of']} {percent(null['weight'])}"
 
 
-def what_changes(answer: dict[str, Any], change: dict[str, Any]) -> str:
-    """What would have to be otherwise for another answer; see `Model.changes`."""
+def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> str:
+    """What would change the answer; see `Model.counterfactuals`."""
     ids = ", ".join(f"#{row}" for row in change["ids"][:8]) + (", …" if len(change["ids"]) > 8 else "")
-    count, then = len(change["ids"]), f"{change['prediction']} ({percent(change['confidence'])})"
-    which = f"neighbour {ids}" if count == 1 else f"its {count} heaviest neighbours for {answer['prediction']} ({ids})"
+    count, outcome = len(change["ids"]), f"{change['prediction']} ({percent(change['confidence'])})"
+    rows = f"neighbour {ids}" if count == 1 else f"its {count} heaviest neighbours for {answer['prediction']} ({ids})"
     if not count:
-        return "No neighbour speaks for it."
+        return "No neighbour votes for it."
     if change["how"] == "forget":
-        return f"Without {which} it would be {then}."
-    were = f"{which} were {change['label']}"
-    return f"If {were}, it would be {then}." if change["turned"] else f"Even if {were}, it would still be {then}."
+        return f"Without {rows} it would be {outcome}."
+    relabelled = f"{rows} were {change['label']}"
+    if change["turned"]:
+        return f"If {relabelled}, it would be {outcome}."
+    return f"Even if {relabelled}, it would still be {outcome}."

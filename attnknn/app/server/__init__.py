@@ -1,4 +1,4 @@
-"""A local page to explore neighbours: `run.serve` a saved model, or `app.create_app` for a server of your own.
+"""A local page to explore neighbours: `serve.serve` a saved model, or `app.create_app` for another ASGI server.
 
-Whatever comes from the browser is taken as hostile: see `safety`. The page in `page` is plain HTML, CSS and scripts.
+Requests are untrusted: see `security`. The page in `page` is plain HTML, CSS and JavaScript.
 """

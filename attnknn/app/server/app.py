@@ -1,4 +1,4 @@
-"""The web application: which address gives what. All work is done by threads, so that none waits for another's."""
+"""The web application: routes and request handlers. The work is done in threads, so that no request blocks others."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,19 +18,21 @@ from starlette.routing import Route
 
 from attnknn import __version__
 from attnknn.app.model.model import Model
+from attnknn.app.server.parse import parse_picture, parse_row, parse_vector
 from attnknn.app.server.security import (
     IMAGE_BYTES,
     JSON_BYTES,
-    PICTURES,
-    Bodies,
-    Guard,
+    MAX_IMAGE_BODIES,
+    MAX_JSON_BODIES,
+    BodyReader,
     Json,
-    Refusal,
+    RequestError,
+    SecurityMiddleware,
+    error_response,
     media_type,
-    parsed,
-    told,
+    parse_json,
 )
-from attnknn.app.server.session import SHOWN, Explorer
+from attnknn.app.server.session import SHOWN, Session
 from attnknn.core.errors import InputError, require
 
 _PAGE = Path(__file__).parent / "page"
@@ -40,22 +42,22 @@ _FILES = {
     "/static/page.js": ("page.js", "text/javascript"),
     "/static/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-_THREADS, _DECODING = 4, 2  # at work at once; a picture of 25 million pixels takes 200 MB while it is decoded
+_THREADS, _DECODERS = 4, 2  # decoding an image of 25 million pixels takes 200 MB
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(
     model: Model, *, name: str = "model", folder: Path | None = None, allow_save: bool = False, host: str = "127.0.0.1"
 ) -> Starlette:
-    """A page and its JSON interface over a model.
+    """The page of a model and its JSON interface.
 
     Args:
-        name: what the page calls it.
-        folder: where the model was read from, to go back to and to save to.
+        name: title of the page.
+        folder: where the model was loaded from, to reset and to save.
         allow_save: whether the page may write to the folder.
-        host: that the server is bound to; requests that name another are refused.
+        host: the address that the server is bound to; requests for other hosts are refused.
     """
-    views = _Views(Explorer(model, folder, allow_save), name)
+    views = _Views(Session(model, folder, allow_save), name)
     files = {path: ((_PAGE / file).read_bytes(), kind) for path, (file, kind) in _FILES.items()}
 
     async def page(request: Request) -> Response:
@@ -63,12 +65,12 @@ def create_app(
         return Response(body, media_type=kind)
 
     routes = [Route(path, page) for path in files]
-    routes += [Route(path, _answered(getattr(views, of))) for path, of in _GET.items()]
-    routes += [Route(path, _answered(getattr(views, of)), methods=["POST"]) for path, of in _POST.items()]
+    for method, paths in (("GET", _GET), ("POST", _POST)):
+        routes += [Route(path, _catch_errors(getattr(views, view)), methods=[method]) for path, view in paths.items()]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, bound=host)],
-        exception_handlers={HTTPException: _not_there},
+        middleware=[Middleware(SecurityMiddleware, bound=host)],
+        exception_handlers={HTTPException: _http_error},
     )
 
 
@@ -90,115 +92,108 @@ _POST = {
 
 
 class _Views:
-    """From requests to what `Explorer` does, and back."""
+    """Request handlers of a session."""
 
-    def __init__(self, explorer: Explorer, name: str) -> None:
-        self.explorer, self.name = explorer, name
-        self.pictures, self.bodies = Bodies(PICTURES), Bodies()
-        self.threads, self.decoding = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODING)
+    def __init__(self, session: Session, name: str) -> None:
+        self.session, self.name = session, name
+        self.image_bodies, self.json_bodies = BodyReader(MAX_IMAGE_BODIES), BodyReader(MAX_JSON_BODIES)
+        self.threads, self.decoders = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODERS)
 
-    async def _done(self, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return await run_sync(partial(work, *args, **named), limiter=self.threads)
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await run_sync(partial(function, *args), limiter=self.threads)
 
     async def model(self, request: Request) -> Response:
-        return Json({"name": self.name, "version": __version__, **await self._done(self.explorer.about)})
+        return Json({"name": self.name, "version": __version__, **await self._run(self.session.about)})
 
     async def calibration(self, request: Request) -> Response:
-        return Json(await self._done(self.explorer.calibration))
+        return Json(await self._run(self.session.calibration))
 
     async def cases(self, request: Request) -> Response:
-        asked = request.query_params
-        of, label = asked.get("filter", "all"), asked.get("label", "")
-        start, count, least = (
-            _whole(asked.get("start", "0")),
-            _whole(asked.get("count", "50")),
-            asked.get("least", "0.8"),
-        )
+        params = request.query_params
+        start, count = _parse_int(params.get("start", "0")), _parse_int(params.get("count", "50"))
         try:
-            least = float(least[:20])
+            min_confidence = float(params.get("least", "0.8")[:20])
         except ValueError:
             raise InputError("least: no number; give a confidence from 0 to 1") from None
-        return Json(await self._done(self.explorer.cases, of, label, start, count, least))
+        name, label = params.get("filter", "all"), params.get("label", "")
+        return Json(await self._run(self.session.cases, name, label, start, count, min_confidence))
 
     async def change(self, request: Request) -> Response:
-        return Json(await self._done(self.explorer.change, request.query_params.get("query", "")))
+        return Json(await self._run(self.session.change, request.query_params.get("query", "")))
 
     async def picture(self, request: Request) -> Response:
         kind, file = request.path_params["kind"], request.path_params["file"]
         if not file.endswith(".png"):
-            raise Refusal(404, "a picture is named ….png")
-        name = f"{kind}/{file.removesuffix('.png')}"
-        kept = {"Cache-Control": "private, max-age=3600"}
-        return Response(await self._done(self.explorer.picture, name), media_type="image/png", headers=kept)
+            raise RequestError(404, "a picture is named ….png")
+        png = await self._run(self.session.picture, f"{kind}/{file.removesuffix('.png')}")
+        return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
     async def answer(self, request: Request) -> Response:
         name = f"{request.path_params['kind']}/{request.path_params['which']}"
         row = request.query_params.get("row")
-        also = None if row is None else _whole(row)
-        return Json(await self._done(self.explorer.answer, name, _shown(request), also))
+        row_id = None if row is None else _parse_int(row)
+        return Json(await self._run(self.session.answer, name, _shown(request), row_id))
 
     async def ask(self, request: Request) -> Response:
-        kind, shown = media_type(request), _shown(request)
-        if kind.startswith("image/"):
-            async with self.pictures.read(request, IMAGE_BYTES) as data:
-                asked = partial(self.explorer.ask_picture, data, shown)
-                return Json(await run_sync(asked, limiter=self.decoding))
-        async with self._json(request) as sent:
-            require(len(sent) == 1 and set(sent) <= {"row", "vector"}, 'give {"row": {…}} or {"vector": […]}')
-            if "row" in sent:
-                return Json(await self._done(self.explorer.ask_row, sent["row"], shown))
-            return Json(await self._done(self.explorer.ask_vector, sent["vector"], shown))
+        shown = _shown(request)
+        if media_type(request).startswith("image/"):
+            async with self.image_bodies.read(request, IMAGE_BYTES) as data:
+                ask = partial(self.session.ask, parse_picture, data, shown)
+                return Json(await run_sync(ask, limiter=self.decoders))
+        async with self._json(request) as body:
+            require(len(body) == 1 and set(body) <= {"row", "vector"}, 'give {"row": {…}} or {"vector": […]}')
+            ((key, value),) = body.items()
+            parse = parse_row if key == "row" else parse_vector
+            return Json(await self._run(self.session.ask, parse, value, shown))
 
     async def add(self, request: Request) -> Response:
-        async with self._json(request) as sent:
-            fits = set(sent) == {"query", "label"} and all(isinstance(value, str) for value in sent.values())
-            require(fits, 'give {"query": "case/3", "label": "…"}')
-            return Json(await self._done(self.explorer.add, sent["query"], sent["label"]))
+        async with self._json(request) as body:
+            valid = set(body) == {"query", "label"} and all(isinstance(value, str) for value in body.values())
+            require(valid, 'give {"query": "case/3", "label": "…"}')
+            return Json(await self._run(self.session.add, body["query"], body["label"]))
 
     async def forget(self, request: Request) -> Response:
-        async with self._json(request) as sent:
-            require(set(sent) == {"ids"}, 'give {"ids": [3, 7]}')
-            return Json(await self._done(self.explorer.forget, sent["ids"]))
+        async with self._json(request) as body:
+            require(set(body) == {"ids"}, 'give {"ids": [3, 7]}')
+            return Json(await self._run(self.session.forget, body["ids"]))
 
     async def reset(self, request: Request) -> Response:
         async with self._json(request):
-            return Json(await self._done(self.explorer.reset))
+            return Json(await self._run(self.session.reset))
 
     async def save(self, request: Request) -> Response:
         async with self._json(request):
-            return Json(await self._done(self.explorer.save))
+            return Json(await self._run(self.session.save))
 
     @asynccontextmanager
     async def _json(self, request: Request) -> AsyncIterator[dict[str, Any]]:
-        # A page of another site can send a form without being asked first, but no JSON.
+        # A page of another site can send a form without a preflight request, but no JSON.
         if media_type(request) != "application/json":
-            raise Refusal(415, "send JSON, with Content-Type application/json")
-        async with self.bodies.read(request, JSON_BYTES) as body:
-            yield parsed(body)
+            raise RequestError(415, "send JSON, with Content-Type application/json")
+        async with self.json_bodies.read(request, JSON_BYTES) as body:
+            yield parse_json(body)
 
 
-def _answered(view: Handler) -> Handler:
-    """The view, whose errors are told in one line of JSON."""
-
-    async def answer(request: Request) -> Response:
+def _catch_errors(view: Handler) -> Handler:
+    async def handler(request: Request) -> Response:
         try:
             return await view(request)
         except Exception as error:
-            return told(error)
+            return error_response(error)
 
-    return answer
+    return handler
 
 
-async def _not_there(_: Request, error: Exception) -> Response:
+async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    line = {404: "there is nothing at this address", 405: "this address is not asked in that way"}
+    line = {404: "there is nothing at this address", 405: "this address does not take that method"}
     return Json({"error": line.get(error.status_code, error.detail)}, error.status_code, headers=error.headers)
 
 
 def _shown(request: Request) -> int:
-    return _whole(request.query_params.get("shown", str(SHOWN)))
+    return _parse_int(request.query_params.get("shown", str(SHOWN)))
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     require(re.fullmatch("[0-9]{1,9}", text) is not None, f"{text[:20]!r} is no whole number; give one from 0")
     return int(text)

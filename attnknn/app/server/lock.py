@@ -1,4 +1,4 @@
-"""A lock that readers share and writers have alone."""
+"""A reader–writer lock."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from threading import Condition
 
 
 class SharedLock:
-    """Many readers, or one writer; a writer that waits goes before readers that come after it."""
+    """Many readers or one writer; a waiting writer goes before later readers."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -16,7 +16,7 @@ class SharedLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While others may read too. It must not be nested: a writer waiting in between would stop both."""
+        """Hold the lock with other readers. Not reentrant: a writer waiting in between would deadlock."""
         with self._changed:
             self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
             self._readers += 1
@@ -29,7 +29,7 @@ class SharedLock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While nobody else reads or writes."""
+        """Hold the lock alone."""
         with self._changed:
             self._writers_waiting += 1
             self._changed.wait_for(lambda: not self._writing and not self._readers)

@@ -1,4 +1,4 @@
-"""What a client sends in JSON, checked and as a `Batch`."""
+"""Parse and check a query: an image, a row or a vector, as a `Batch`."""
 
 import math
 from typing import Any
@@ -6,71 +6,88 @@ from typing import Any
 import numpy as np
 
 from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors
+from attnknn.app.server.security import IMAGE_PIXELS, RequestError
 from attnknn.core.errors import InputError, require
 
-_CELL = 10_000  # characters
-_WHERE = "the row"
+_MAX_CELL = 10_000  # characters
+_ROW = "the row"
 
 
-def batch_of_row(given: Input, row: Any) -> Batch:
-    """One row of texts by column, read as a cell of a CSV file would be.
+def parse_picture(model_input: Input, data: bytes) -> Batch:
+    """One image as the bytes of a file.
 
     Raises:
-        InputError: it is none, has other columns, or cells that are no texts.
+        InputError: the model reads no images, or this is none.
+    """
+    if not isinstance(model_input, Pictures):
+        raise RequestError(415, f"this model does not read pictures but {model_input.kind}; send JSON")
+    require(len(data) > 0, "the picture is empty; send its bytes")
+    return Batch(["the picture"], model_input.decode(data, "the picture", IMAGE_PIXELS)[None])
+
+
+def parse_row(model_input: Input, row: Any) -> Batch:
+    """One row as texts by column, parsed like the cells of a CSV file.
+
+    Raises:
+        InputError: it is no object, has other columns than the model, or a value is no text.
     """
     import pandas as pd
 
     from attnknn.data.read_csv import MISSING
 
-    if isinstance(given, Pictures):
+    if isinstance(model_input, Pictures):
         raise InputError("this model reads pictures; send a picture's bytes with Content-Type image/…")
     require(isinstance(row, dict) and len(row) > 0, "row: give an object of texts by column, such as {…}")
-    columns = given.columns if isinstance(given, Rows) else given.names
-    if isinstance(given, Vectors) and not columns:
-        raise InputError(f"this model reads vectors without names; send a vector of {given.dim} numbers")
+    columns = model_input.columns if isinstance(model_input, Rows) else model_input.names
+    if isinstance(model_input, Vectors) and not columns:
+        raise InputError(f"this model reads vectors without names; send a vector of {model_input.dim} numbers")
+    missing = [name for name in columns if name not in row]
     unknown = [name for name in row if name not in columns]
-    lacks = [name for name in columns if name not in row]
-    known = f"the model reads {_listed(columns)}"
-    require(not lacks, f"{_WHERE}: no column {_listed(lacks)}; {known}")
-    require(not unknown, f"{_WHERE}: column {_listed(unknown)} is none of the model's; {known}")
-    layout = given.layout if isinstance(given, Rows) else {}
-    missing = {*MISSING, *layout.get("missing", ())}
+    expected = f"the model reads {_listed(columns)}"
+    require(not missing, f"{_ROW}: no column {_listed(missing)}; {expected}")
+    require(not unknown, f"{_ROW}: column {_listed(unknown)} is none of the model's; {expected}")
+    layout = model_input.layout if isinstance(model_input, Rows) else {}
+    strip = layout.get("strip", {})
+    na_values = {*MISSING, *layout.get("missing", ())}
     cells: dict[str, Any] = {}
     for name in columns:
         text = _text(name, row[name])
-        text = text.strip(layout.get("strip", {}).get(name, "") + " ") if name in layout.get("strip", {}) else text
-        cells[name] = np.nan if text in missing else text
-    return Batch([_WHERE], pd.DataFrame([cells], index=[_WHERE], columns=list(columns), dtype=object))
+        text = text.strip(strip[name] + " ") if name in strip else text
+        cells[name] = np.nan if text in na_values else text
+    return Batch([_ROW], pd.DataFrame([cells], index=[_ROW], columns=list(columns), dtype=object))
 
 
 def _text(name: str, value: Any) -> str:
+    column = f"column {name[:60]!r}"
     if value is None:
         return ""
     if type(value) in (int, float):
         value = repr(value)
-    require(isinstance(value, str), f"column {name[:60]!r}: no text; give one, or a number")
-    require(len(value) <= _CELL, f"column {name[:60]!r}: {len(value)} characters; at most {_CELL} are taken")
+    require(isinstance(value, str), f"{column}: no text; give one, or a number")
+    require(len(value) <= _MAX_CELL, f"{column}: {len(value)} characters; at most {_MAX_CELL} are allowed")
     try:
         value.encode()
-    except UnicodeEncodeError:  # half a pair of surrogates, which no file can hold
-        raise InputError(f"column {name[:60]!r}: no valid Unicode; correct it") from None
-    require("\0" not in value, f"column {name[:60]!r}: holds a NUL; remove it")
+    except UnicodeEncodeError:  # a lone surrogate
+        raise InputError(f"{column}: no valid Unicode; correct it") from None
+    require("\0" not in value, f"{column}: holds a NUL; remove it")
     return value.strip()
 
 
-def batch_of_vector(given: Input, vector: Any) -> Batch:
-    """One vector of numbers.
+def parse_vector(model_input: Input, vector: Any) -> Batch:
+    """One vector of finite numbers.
 
     Raises:
-        InputError: it is none, or of other dimensions.
+        InputError: it is no list of as many finite numbers as the model has dimensions.
     """
-    if not isinstance(given, Vectors):
-        takes = "a row: texts by column" if isinstance(given, Rows) else "a picture's bytes with Content-Type image/…"
-        raise InputError(f"this model does not read vectors; send {takes}")
+    if not isinstance(model_input, Vectors):
+        is_table = isinstance(model_input, Rows)
+        expected = "a row: texts by column" if is_table else "a picture's bytes with Content-Type image/…"
+        raise InputError(f"this model does not read vectors; send {expected}")
     require(isinstance(vector, list), "vector: give a list of numbers")
-    require(len(vector) == given.dim, f"vector: {len(vector)} numbers; this model was taught {given.dim}")
-    numbers = all(type(value) in (int, float) for value in vector)
-    require(numbers, "vector: something in it is no number; give numbers alone")
+    dim = model_input.dim
+    require(len(vector) == dim, f"vector: {len(vector)} numbers; this model was fitted on {dim}")
+    numeric = all(type(value) in (int, float) for value in vector)
+    require(numeric, "vector: an element is no number; give numbers alone")
     try:
         values = np.array([[float(value) for value in vector]])
     except OverflowError:
@@ -80,5 +97,5 @@ def batch_of_vector(given: Input, vector: Any) -> Batch:
 
 
 def _listed(names: Any) -> str:
-    shown = [repr(str(name)[:60]) for name in list(names)[:12]]
-    return ", ".join(shown) + (", …" if len(names) > 12 else "")
+    quoted = [repr(str(name)[:60]) for name in list(names)[:12]]
+    return ", ".join(quoted) + (", …" if len(names) > 12 else "")

@@ -1,4 +1,4 @@
-"""Rows that are asked for, and the names under which they can be asked for again."""
+"""Queries by name: test cases, rows of the memory, and the last ones that clients sent."""
 
 import re
 import secrets
@@ -10,82 +10,93 @@ import numpy as np
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.model import Model
-from attnknn.app.server.security import Refusal
+from attnknn.app.server.security import RequestError
 
-KEPT = 64
+MAX_KEPT = 64
 NO_CASES = "this model has no test cases; `attnknn fit` keeps some"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A row that is asked for.
+    """A row to explain.
 
     Attributes:
-        name: `case/3`, `memory/12`, or `asked/…` with the token that it was given.
-        vectors: (B, D), of which it is number `at`; empty of a row of the memory.
-        label: the true one; None where it is not known.
-        row: its id, of a row of the memory.
+        name: `case/3`, `memory/12`, or `asked/…` with a token.
+        vectors: (N, D), the query at position `row`; empty for a row of the memory.
+        examples: the query at position `row`.
+        label: the true label; None if unknown.
+        memory_id: the id of a row of the memory; else None.
     """
 
     name: str
     vectors: np.ndarray
     examples: Examples
-    at: int = 0
+    row: int = 0
     label: str | None = None
-    row: int | None = None
+    memory_id: int | None = None
+
+    @property
+    def vector(self) -> np.ndarray:
+        """(1, D)."""
+        return self.vectors[self.row : self.row + 1]
 
 
-class Asked:
-    """The last `KEPT` queries that clients sent, by tokens."""
+class RecentQueries:
+    """The last `MAX_KEPT` queries that clients sent, by token."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Query] = OrderedDict()
+        self._queries: OrderedDict[str, Query] = OrderedDict()
         self._lock = Lock()
 
     def keep(self, vectors: np.ndarray, examples: Examples) -> Query:
-        """Give vectors (1, D) a name."""
+        """Store vectors (1, D) under a new name."""
         query = Query(f"asked/{secrets.token_urlsafe(9)}", vectors, examples)
         with self._lock:
-            self._kept[query.name] = query
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._queries[query.name] = query
+            while len(self._queries) > MAX_KEPT:
+                self._queries.popitem(last=False)
         return query
 
-    def forget(self) -> None:
-        """Keep none of them: what one model reads, another may not."""
+    def clear(self) -> None:
+        """Drop all: another model may have another input."""
         with self._lock:
-            self._kept.clear()
+            self._queries.clear()
 
     def get(self, name: str) -> Query:
-        """What was given that name."""
+        """The query of that name.
+
+        Raises:
+            RequestError: it is not stored any more.
+        """
         with self._lock:
-            found = self._kept.get(name)
-        if found is None:
-            raise Refusal(404, f"the last {KEPT} queries are kept, and this is not among them; ask it again")
-        return found
+            query = self._queries.get(name)
+        if query is None:
+            raise RequestError(404, f"this is none of the last {MAX_KEPT} queries, which are kept; ask it again")
+        return query
 
 
-def named(name: str, model: Model, asked: Asked) -> Query:
+def find_query(name: str, model: Model, recent: RecentQueries) -> Query:
     """The query of a name.
 
     Raises:
-        Refusal: there is none.
+        RequestError: no query has that name.
     """
     kind, _, rest = name.partition("/")
     if kind == "asked":
-        return asked.get(name)
+        return recent.get(name)
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
     if kind == "memory":
         memory = model.classifier.memory_
-        at = int(memory.positions(np.array([number]))[0])
-        if at < 0:
-            raise Refusal(404, f"row {rest[:20]} is not in the memory, which holds {len(memory)} rows; name another")
-        label = str(model.classifier.classes_[memory.y[at]])
-        return Query(name, np.empty((0, 0)), model.examples, at, label, number)
+        row = int(memory.at(np.array([number]))[0])
+        if row < 0:
+            raise RequestError(404, f"row {rest[:20]} is not in the memory, which holds {len(memory)} rows")
+        label = str(model.classifier.classes_[memory.y[row]])
+        return Query(name, np.empty((0, 0)), model.examples, row, label, number)
     if kind != "case":
-        raise Refusal(404, "a query is case/…, memory/… or asked/…; correct it")
-    if model.cases is None:
-        raise Refusal(404, NO_CASES)
-    if not 0 <= number < len(model.cases.labels):
-        raise Refusal(404, f"there is no test case {rest[:20]}; they are 0 … {len(model.cases.labels) - 1}")
-    return Query(name, model.cases.vectors, model.cases.examples, number, str(model.cases.labels[number]))
+        raise RequestError(404, "a query is case/…, memory/… or asked/…; correct it")
+    cases = model.cases
+    if cases is None:
+        raise RequestError(404, NO_CASES)
+    if not 0 <= number < len(cases.labels):
+        raise RequestError(404, f"there is no test case {rest[:20]}; they are 0 … {len(cases.labels) - 1}")
+    return Query(name, cases.vectors, cases.examples, number, str(cases.labels[number]))

@@ -1,4 +1,4 @@
-"""The server as a process: bound to an address, with limits, until Ctrl-C."""
+"""Run the server: bind an address, and serve with limits until Ctrl-C."""
 
 import asyncio
 import errno
@@ -19,120 +19,124 @@ from attnknn.app.model.model import Model
 from attnknn.app.server.app import create_app
 from attnknn.core.errors import InputError, require
 
-CONNECTIONS = 1500  # at most; see `connections`
-IDLE = 5  # seconds: for something to be asked, and for the head of a request from its first byte
-READ = 20  # seconds, for a client to read what is held for it
-SPARE = 64  # files that the process may open besides its connections
+MAX_CONNECTIONS = 1500
+IDLE_TIMEOUT = 5  # seconds without a request, and for the head of a request from its first byte
+READ_TIMEOUT = 20  # seconds for a client to read what is buffered for it
+SPARE_FILES = 64  # open files besides the connections
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
-class Patient(H11Protocol):
-    """HTTP that closes a connection on which nothing is asked, or nothing read; uvicorn's own waits forever."""
+class TimeoutProtocol(H11Protocol):
+    """HTTP/1.1 that closes connections whose client sends no request or does not read.
 
-    _head: float | None = None  # when that of the next request must be there, once it has begun
-    _unread: asyncio.TimerHandle | None = None
+    Uvicorn's own timeout begins after the first response, and stops at the first byte of a request.
+    """
+
+    _head_deadline: float | None = None  # of a request that has begun
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Start the idle timer."""
         super().connection_made(transport)
-        self._wait()
+        self._start_idle_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Take data, and wait for the rest where it is not a whole request yet."""
+        """Handle data; keep the idle timer running until the head of a request is complete."""
         cycle = self.cycle
         super().data_received(data)
         if self.cycle is not cycle:
-            self._head = None
+            self._head_deadline = None
         if self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
-            self._head = self._head or self.loop.time() + IDLE
-            self._wait()
+            self._head_deadline = self._head_deadline or self.loop.time() + IDLE_TIMEOUT
+            self._start_idle_timer()
 
-    def _wait(self) -> None:
-        at = self._head or self.loop.time() + IDLE
-        self.timeout_keep_alive_task = self.loop.call_at(at, self.timeout_keep_alive_handler)
+    def _start_idle_timer(self) -> None:
+        deadline = self._head_deadline or self.loop.time() + IDLE_TIMEOUT
+        self.timeout_keep_alive_task = self.loop.call_at(deadline, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close, though the client may never read what is left for it."""
+        """Close the connection, also if the client never reads what is left."""
         super().timeout_keep_alive_handler()
-        self.loop.call_later(READ, self.transport.abort)
+        self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
     def pause_writing(self) -> None:
-        """Begin to wait until the client reads; whatever waits to be sent goes with the connection."""
+        """Start the read timer: the buffer is full until the client reads."""
         super().pause_writing()
-        self._unread = self.loop.call_later(READ, self.transport.abort)
+        self._read_timer = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop the read timer."""
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop all timers."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        if self._unread is not None:
-            self._unread.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
 
 
-class Door(socket.socket):
-    """A socket that takes no connection where it would take the last files that the process may open."""
+class SparingSocket(socket.socket):
+    """A listening socket that accepts no connection while few file descriptors are left."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take one.
+        """Accept a connection.
 
         Raises:
-            OSError: none may be taken; asyncio tries again in a second, and clients wait in line.
+            OSError: EMFILE; asyncio tries again in a second, and clients wait in the backlog.
         """
-        lowest = os.dup(self.fileno())
-        os.close(lowest)
-        if lowest >= _files() - SPARE // 2:
+        lowest_free = os.dup(self.fileno())
+        os.close(lowest_free)
+        if lowest_free >= _file_limit() - SPARE_FILES // 2:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return super().accept()
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that says nothing of connections that have to wait, and has read what a first request needs."""
+    """Uvicorn without tracebacks for connections that have to wait, and with lazy imports done at startup."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
-        asyncio.get_running_loop().set_exception_handler(_unless_full)
-        import_module("anyio._backends._asyncio")  # anyio reads it when it is first asked to do something
+        """Start serving."""
+        asyncio.get_running_loop().set_exception_handler(_ignore_emfile)
+        import_module("anyio._backends._asyncio")  # else anyio reads it with the first request
         await super().startup(sockets)
 
 
-def _unless_full(loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-    if getattr(told.get("exception"), "errno", None) != errno.EMFILE:
-        loop.default_exception_handler(told)
+def _ignore_emfile(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if getattr(context.get("exception"), "errno", None) != errno.EMFILE:
+        loop.default_exception_handler(context)
 
 
-def _files() -> int:
-    """How many files the process may open; as many as connections need, where that is allowed."""
+def _file_limit() -> int:
+    """The number of files that the process may open, raised to what `MAX_CONNECTIONS` need if that is allowed."""
+    needed = MAX_CONNECTIONS + SPARE_FILES
     try:
         import resource
-    except ImportError:  # not on Windows
-        return CONNECTIONS + SPARE
+    except ImportError:  # Windows
+        return needed
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted, endless = CONNECTIONS + SPARE, resource.RLIM_INFINITY
-    if soft == endless or soft >= wanted:
-        return wanted if soft == endless else soft
-    more = wanted if hard == endless else min(wanted, hard)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-        return more
+    if soft == resource.RLIM_INFINITY:
+        return needed
+    if soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            return raised
     return soft
 
 
-def connections() -> int:
-    """That may be open at once, most of them idle; more are answered with 503."""
-    return max(min(CONNECTIONS, _files() - SPARE), 1)
+def connection_limit() -> int:
+    """The number of open connections, most of them idle; further ones get 503."""
+    return max(min(MAX_CONNECTIONS, _file_limit() - SPARE_FILES), 1)
 
 
-def settings(app: object, **more: object) -> uvicorn.Config:
-    """How uvicorn serves the application: limits on what is held and waited for, no log of requests."""
+def uvicorn_config(app: object) -> uvicorn.Config:
+    """Uvicorn's settings: limits and timeouts, no access log."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=Patient,
+        http=TimeoutProtocol,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -140,10 +144,9 @@ def settings(app: object, **more: object) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=connections(),
-        timeout_keep_alive=IDLE,
+        limit_concurrency=connection_limit(),
+        timeout_keep_alive=IDLE_TIMEOUT,
         timeout_graceful_shutdown=2,
-        **more,  # type: ignore[arg-type]
     )
 
 
@@ -151,40 +154,44 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
     """Serve a saved model until Ctrl-C.
 
     Args:
-        host: address to bind to; any but 127.0.0.1 lets other machines in, and there is no password.
+        host: address to bind to; any but 127.0.0.1 lets other machines connect, without a password.
         port: 0 takes a free one.
         open_browser: whether to open the page.
         allow_save: whether the page may write the model back to `folder`.
 
     Raises:
-        InputError: there is no model, or the address cannot be had.
+        InputError: the folder holds no model, or the address cannot be bound.
     """
     model = Model.load(folder)
     name = folder.resolve().name
-    with bound(host, port) as listening:
+    with bind(host, port) as listening:
         app = create_app(model, name=name, folder=folder, allow_save=allow_save, host=host)
-        number = listening.getsockname()[1]
-        shown = {"": "localhost", "0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
-        address = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/"
+        host_name = "localhost" if host in ("", "0.0.0.0", "::") else host
+        address = f"http://{f'[{host_name}]' if ':' in host_name else host_name}:{listening.getsockname()[1]}/"
         print(f"{name} at {address}   (Ctrl-C ends it)", flush=True)
         if host not in _LOCAL:
             print("Whoever reaches this machine can see its training examples and change its memory.", flush=True)
-        server = Server(settings(app))
+        server = Server(uvicorn_config(app))
         if open_browser:
-            threading.Thread(target=_open, args=(server, address), daemon=True).start()
+            threading.Thread(target=_open_when_started, args=(server, address), daemon=True).start()
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:
             print()
 
 
-def _open(server: uvicorn.Server, address: str) -> None:
+def _open_when_started(server: uvicorn.Server, address: str) -> None:
     while not server.started and not server.should_exit:
         time.sleep(0.05)
     webbrowser.open(address)
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        InputError: the address cannot be bound.
+    """
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
     try:
@@ -193,7 +200,7 @@ def bound(host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         raise InputError(f"host: {host}: {error.strerror}; give an address of this machine") from None
-    listening = Door(family, kind)
+    listening = SparingSocket(family, kind)
     try:
         if family == socket.AF_INET6 and bare == "::":
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

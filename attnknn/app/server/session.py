@@ -1,10 +1,10 @@
-"""What the page asks for, of one model: answers, test cases, what would change them, and rows added and forgotten.
+"""A served model: answers, test cases and counterfactuals for the page, and changes to the memory.
 
-Every public method may be called by several threads at once.
+All public methods are thread-safe.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,68 +13,63 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.app.model.inputs import Batch, Pictures
-from attnknn.app.model.model import Cases, Model, lock_of
+from attnknn.app.model.inputs import Batch, Input
+from attnknn.app.model.model import Cases, Model, model_lock
 from attnknn.app.server.lock import SharedLock
-from attnknn.app.server.parse import batch_of_row, batch_of_vector
-from attnknn.app.server.queries import NO_CASES, Asked, Query, named
-from attnknn.app.server.render import Looks, as_texts, png
-from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, Refusal
-from attnknn.app.server.test_cases import calibrated, chosen
-from attnknn.classifier.predictor import Explanation
+from attnknn.app.server.queries import NO_CASES, Query, RecentQueries, find_query
+from attnknn.app.server.render import Renderer, labels_as_texts, png
+from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
+from attnknn.app.server.test_cases import FILTERS, calibration, select
 from attnknn.core.errors import InputError, require
 
-SHOWN, MOST_SHOWN, MOST_CASES, MOST_FORGOTTEN = 8, 64, 100, 1000
-FILTERS = ("all", "wrong", "confident-wrong", "unsure")
-WAIT = 5.0  # seconds, for another process that changes the model
-_ABOUT = "model.json"
+SHOWN, MAX_SHOWN, MAX_CASES, MAX_FORGOTTEN = 8, 64, 100, 1000
+LOCK_TIMEOUT = 5.0  # seconds, for another process that changes the model
 log = logging.getLogger(__name__)
 
 
-class Explorer:
-    """A model that is looked at and changed; what is changed lives here until it is saved.
+class Session:
+    """A model and its unsaved changes.
 
     Args:
-        folder: where the model came from; None of one that was made here, which can be neither reset nor saved.
+        folder: where the model was loaded from; None for a model that can be neither reset nor saved.
         allow_save: whether it may be written back.
     """
 
     def __init__(self, model: Model, folder: Path | None = None, allow_save: bool = False) -> None:
         self._folder, self._allow_save = folder, allow_save and folder is not None
-        self._lock, self._counting = SharedLock(), Lock()
-        self._asked = Asked()
-        self._models = 0  # that were taken: addresses of one's queries and test cases are not another's
-        self._taken: dict[int, int] = {}  # test cases that were added, by their rows
-        self._version = 0  # of the memory; it rises with every change
+        self._lock, self._scoring = SharedLock(), Lock()
+        self._recent = RecentQueries()
+        self._models = 0  # models so far: query and case numbers of one mean nothing in another
+        self._version = 0  # of the memory; rises with every change
         self._scored: tuple[int, np.ndarray] | None = None
-        self._take(model, self._stamped())
+        self._start(model, self._file_stamp())
 
-    def _take(self, model: Model, stamp: tuple[int, int] | None) -> None:
-        """Begin with a model as it was read, or written."""
-        self._model, self._looks = model, Looks(model)
-        self._first = model.classifier.memory_.ids.copy()
-        self._taken = {}
-        self._asked.forget()
+    def _start(self, model: Model, stamp: tuple[int, int] | None) -> None:
+        """Start with a model as it is on disk."""
+        self._model, self._renderer = model, Renderer(model)
+        self._initial_ids = model.classifier.memory_.ids.copy()
+        self._added_cases: dict[int, int] = {}  # test case by its row id in the memory
+        self._recent.clear()
         self._models += 1
         self._version += 1
         self._stamp = stamp
-        self._before = self._calibrated(self._case_probabilities())
+        self._initial_calibration = self._calibration()
 
-    def _stamped(self) -> tuple[int, int] | None:
-        """Tells whether the folder is still the one that was read."""
+    def _file_stamp(self) -> tuple[int, int] | None:
+        """Modification time and inode of the model on disk."""
         with suppress(OSError):
             if self._folder is not None:
-                found = (self._folder / _ABOUT).stat()
-                return found.st_mtime_ns, found.st_ino
+                stat = (self._folder / "model.json").stat()
+                return stat.st_mtime_ns, stat.st_ino
         return None
 
     def about(self) -> dict[str, Any]:
-        """The model, and what is allowed."""
+        """The model, its limits and what is allowed."""
         with self._lock.reading():
             model, c = self._model, self._model.classifier
             return {
                 "kind": model.input.kind,
-                **self._looks.about(),
+                **self._renderer.input_form(),
                 "classes": [str(label) for label in c.classes_],
                 "neighbours": min(c.n_neighbors, len(c.memory_)),
                 "weights": c.weights,
@@ -89,235 +84,225 @@ class Explorer:
 
     def _state(self) -> dict[str, int]:
         ids = self._model.classifier.memory_.ids
-        kept = int(np.isin(self._first, ids).sum())
-        added, forgotten = len(ids) - kept, len(self._first) - kept
-        told = {"memory": len(ids), "added": added, "forgotten": forgotten, "first": int(ids[0])}
-        return told | {"version": self._version, "model": self._models}
+        kept = int(np.isin(self._initial_ids, ids).sum())
+        return {
+            "memory": len(ids),
+            "added": len(ids) - kept,
+            "forgotten": len(self._initial_ids) - kept,
+            "first": int(ids[0]),
+            "version": self._version,
+            "model": self._models,
+        }
 
-    # Asking
+    # Queries
 
-    def ask_picture(self, data: bytes, shown: int = SHOWN) -> dict[str, Any]:
-        """The answer for a picture's bytes."""
-        given = self._model.input
-        if not isinstance(given, Pictures):
-            raise Refusal(415, f"this model does not read pictures but {given.kind}; send JSON")
-        require(len(data) > 0, "the picture is empty; send its bytes")
-        pixels = given.decode(data, "the picture", IMAGE_PIXELS)
-        return self._ask(Batch(["the picture"], pixels[None]), shown)
+    def ask(self, parse: Callable[[Input, Any], Batch], value: Any, shown: int = SHOWN) -> dict[str, Any]:
+        """Explain the answer for a new query.
 
-    def ask_row(self, row: Any, shown: int = SHOWN) -> dict[str, Any]:
-        """The answer for a row, texts by the names of columns."""
-        return self._ask(batch_of_row(self._model.input, row), shown)
-
-    def ask_vector(self, vector: Any, shown: int = SHOWN) -> dict[str, Any]:
-        """The answer for a vector's numbers."""
-        return self._ask(batch_of_vector(self._model.input, vector), shown)
-
-    def _ask(self, batch: Batch, shown: int) -> dict[str, Any]:
+        Args:
+            parse: a function of `parse`, for this `value`.
+            shown: neighbours to list, heaviest first.
+        """
         model, models = self._model, self._models
+        batch = parse(model.input, value)
         vectors, examples = model.input.vectors(batch), model.input.examples(batch)
         with self._lock.reading():
             if self._models != models:
-                raise Refusal(409, "the model was read anew meanwhile; ask again")
-            query = self._asked.keep(vectors, examples)
-            return self._told(query, shown)
+                raise RequestError(409, "the model was loaded again in the meantime; ask again")
+            return self._explain(self._recent.keep(vectors, examples), shown)
 
-    def answer(self, name: str, shown: int = SHOWN, row: int | None = None) -> dict[str, Any]:
-        """The answer for `case/3`, `memory/12` or `asked/…`.
+    def answer(self, name: str, shown: int = SHOWN, row_id: int | None = None) -> dict[str, Any]:
+        """Explain the answer for `case/3`, `memory/12` or `asked/…`.
 
         Args:
-            row: a neighbour that is shown too, last, where it is not among the heaviest.
+            shown: neighbours to list, heaviest first.
+            row_id: a neighbour to list too, last.
 
         Raises:
-            Refusal: there is none of that name.
+            RequestError: no query has that name.
         """
         with self._lock.reading():
-            return self._told(self._query(name), shown, row)
+            return self._explain(self._query(name), shown, row_id)
 
-    def _told(self, query: Query, shown: int, row: int | None = None) -> dict[str, Any]:
-        require(1 <= shown <= MOST_SHOWN, f"shown: {shown}; give 1 … {MOST_SHOWN}")
-        found = self._explained(query)
-        (answer,) = self._model.answers(found, shown)
-        if row is not None and row not in [near["id"] for near in answer["neighbours"]]:
-            (every,) = self._model.answers(found, found.ids.shape[1])
-            for near in every["neighbours"]:
-                if near["id"] == row:
-                    answer["neighbours"].append(near)
-                    rest = answer["rest"]
-                    answer["rest"] = {"count": rest["count"] - 1, "weight": max(rest["weight"] - near["weight"], 0.0)}
-        for near in answer["neighbours"]:
-            near["example"] = self._looks.of_memory(near["id"])
-        if query.row is not None:
-            example = self._looks.of_memory(query.row, whole=True)
+    def _explain(self, query: Query, shown: int, row_id: int | None = None) -> dict[str, Any]:
+        require(1 <= shown <= MAX_SHOWN, f"shown: {shown}; give 1 … {MAX_SHOWN}")
+        model = self._model
+        if query.memory_id is None:
+            explanation = model.classifier.explain(model.with_names(query.vector))
         else:
-            example = self._looks.of_query(query.vectors, query.examples, query.at, query.name, whole=True)
-        told = {"query": query.name, "label": query.label, "example": example, "state": self._state()}
-        return told | {"answer": as_texts(answer)}
+            explanation = model.classifier.explain_rows([query.memory_id])
+        (answer,) = model.answers(explanation, shown)
+        neighbours, rest = answer["neighbours"], answer["rest"]
+        if row_id is not None and row_id not in [neighbour["id"] for neighbour in neighbours]:
+            (full,) = model.answers(explanation, explanation.ids.shape[1])
+            for neighbour in full["neighbours"]:
+                if neighbour["id"] == row_id:
+                    neighbours.append(neighbour)
+                    rest["count"] -= 1
+                    rest["weight"] = max(rest["weight"] - neighbour["weight"], 0.0)
+        for neighbour in neighbours:
+            neighbour["example"] = self._renderer.example(self._query(f"memory/{neighbour['id']}"))
+        return {
+            "query": query.name,
+            "label": query.label,
+            "example": self._renderer.example(query, whole=True),
+            "state": self._state(),
+            "answer": labels_as_texts(answer),
+        }
 
     def _query(self, name: str) -> Query:
-        return named(name, self._model, self._asked)
-
-    def _cases(self) -> Cases:
-        if self._model.cases is None:
-            raise Refusal(404, NO_CASES)
-        return self._model.cases
-
-    def _explained(self, query: Query) -> Explanation:
-        if query.row is not None:
-            return self._model.classifier.explain_rows([query.row])
-        return self._model.classifier.explain(self._model.named(query.vectors[query.at : query.at + 1]))
+        return find_query(name, self._model, self._recent)
 
     def change(self, name: str) -> dict[str, Any]:
-        """Which neighbours would have to be forgotten, or to have another label, for another answer."""
+        """A counterfactual of a query."""
         with self._lock.reading():
-            query = self._query(name)
-            if query.row is not None:
-                (told,) = self._model.changes(ids=[query.row])
+            query, model = self._query(name), self._model
+            if query.memory_id is None:
+                (change,) = model.counterfactuals(model.with_names(query.vector))
             else:
-                (told,) = self._model.changes(self._model.named(query.vectors[query.at : query.at + 1]))
-            return {**told, "prediction": str(told["prediction"]), "label": str(told["label"]), "query": name}
+                (change,) = model.counterfactuals(ids=[query.memory_id])
+            return {**change, "prediction": str(change["prediction"]), "label": str(change["label"]), "query": name}
 
     def picture(self, name: str) -> bytes:
-        """A PNG file of a query."""
+        """A PNG of a query."""
         with self._lock.reading():
             query = self._query(name)
-            pixels = query.examples.picture(query.at)
-        if pixels is None:
-            raise Refusal(404, "this model has no pictures")
-        return png(pixels)
+            image = query.examples.image(query.row)
+        if image is None:
+            raise RequestError(404, "this model has no pictures")
+        return png(image)
 
     # Test cases
 
-    def _case_probabilities(self) -> np.ndarray | None:
-        """(M, C), counted once for each state of the memory."""
+    def _cases(self) -> Cases:
         if self._model.cases is None:
-            return None
-        with self._counting:
+            raise RequestError(404, NO_CASES)
+        return self._model.cases
+
+    def _case_probabilities(self) -> np.ndarray:
+        """(M, C), computed once for each version of the memory."""
+        with self._scoring:
             if self._scored is None or self._scored[0] != self._version:
-                asked = self._model.named(self._model.cases.vectors)
-                self._scored = self._version, self._model.classifier.predict_proba(asked)
+                vectors = self._model.with_names(self._cases().vectors)
+                self._scored = self._version, self._model.classifier.predict_proba(vectors)
             return self._scored[1]
 
-    def _calibrated(self, probs: np.ndarray | None) -> dict[str, Any] | None:
-        if probs is None:
+    def _calibration(self) -> dict[str, Any] | None:
+        if self._model.cases is None:
             return None
-        return calibrated(probs, np.searchsorted(self._model.classifier.classes_, self._cases().labels))
+        y = np.searchsorted(self._model.classifier.classes_, self._model.cases.labels)
+        return calibration(self._case_probabilities(), y)
 
     def calibration(self) -> dict[str, Any]:
-        """How far answers for the test cases can be believed, now and as the model was read."""
+        """Calibration on the test cases, now and before the changes."""
         with self._lock.reading():
-            now = self._calibrated(self._case_probabilities())
             state = self._state()
             changed = state["added"] + state["forgotten"] > 0
-            told = {"now": now, "before": self._before if changed else None, "state": state}
-            return told | {"taken": len(self._cases_taken())}
+            before = self._initial_calibration if changed else None
+            return {"now": self._calibration(), "before": before, "state": state, "taken": len(self._cases_in_memory())}
 
-    def _cases_taken(self) -> list[int]:
-        """Test cases that are in the memory now."""
-        return sorted(
-            {case for row, case in self._taken.items() if self._model.classifier.memory_.positions(np.array(row)) >= 0}
-        )
+    def _cases_in_memory(self) -> list[int]:
+        ids = self._model.classifier.memory_.ids
+        return sorted({case for row_id, case in self._added_cases.items() if row_id in ids})
 
     def cases(
-        self, of: str = "all", label: str = "", start: int = 0, count: int = 50, least: float = 0.8
+        self, name: str = "all", label: str = "", start: int = 0, count: int = 50, min_confidence: float = 0.8
     ) -> dict[str, Any]:
-        """Test cases, some at a time.
+        """A page of test cases.
 
         Args:
-            of, least: see `cases.chosen`.
+            name, min_confidence: of the filter; see `test_cases.select`.
             label: only cases of this label; empty for all.
         """
-        require(of in FILTERS, f"filter: {of}; give one of {', '.join(FILTERS)}")
-        require(1 <= count <= MOST_CASES, f"count: {count}; give 1 … {MOST_CASES}")
-        require(0 <= least <= 1, "least: give a confidence from 0 to 1")
+        require(name in FILTERS, f"filter: {name}; give one of {', '.join(FILTERS)}")
+        require(1 <= count <= MAX_CASES, f"count: {count}; give 1 … {MAX_CASES}")
+        require(0 <= min_confidence <= 1, "least: give a confidence from 0 to 1")
         with self._lock.reading():
             cases, classes = self._cases(), self._model.classifier.classes_
             probs = self._case_probabilities()
-            assert probs is not None
-            confidence, predicted = probs.max(1), classes[probs.argmax(1)]
-            hit = predicted == cases.labels
-            rows = chosen(of, confidence, hit, least)
+            confidence, predictions = probs.max(1), classes[probs.argmax(1)]
+            correct = predictions == cases.labels
+            rows = select(name, confidence, correct, min_confidence)
             if label:
-                rows = rows[cases.labels[rows] == self._model.labels([label])[0]]
-            listed = [
+                rows = rows[cases.labels[rows] == self._model.parse_labels([label])[0]]
+            page = [
                 {
                     "case": int(i),
                     "label": str(cases.labels[i]),
-                    "prediction": str(predicted[i]),
+                    "prediction": str(predictions[i]),
                     "confidence": float(confidence[i]),
-                    "right": bool(hit[i]),
-                    "example": self._looks.of_query(cases.vectors, cases.examples, int(i), f"case/{i}"),
+                    "right": bool(correct[i]),
+                    "example": self._renderer.example(self._query(f"case/{i}")),
                 }
                 for i in rows[start : start + count]
             ]
-            found = {"total": len(rows), "of": len(hit), "wrong": int((~hit).sum()), "start": start, "cases": listed}
-            return found | {"state": self._state()}
+            counts = {"total": len(rows), "of": len(correct), "wrong": int((~correct).sum()), "start": start}
+            return {**counts, "cases": page, "state": self._state()}
 
-    # Changing
+    # Changes
 
     def add(self, name: str, label: str) -> dict[str, Any]:
-        """Take a query into the memory."""
+        """Add a query to the memory."""
         with self._lock.writing():
             query = self._query(name)
-            if query.row is not None:
-                raise Refusal(409, f"row {query.row} is in the memory already; forget it first")
-            chosen = self._model.labels([label])
-            some = np.array([query.at])
-            (row,) = self._model.add_vectors(query.vectors[some], query.examples.take(some), chosen)
+            if query.memory_id is not None:
+                raise RequestError(409, f"row {query.memory_id} is in the memory already; forget it first")
+            example = query.examples.take(np.array([query.row]))
+            (row_id,) = self._model.add_vectors(query.vector, example, self._model.parse_labels([label]))
             if name.startswith("case/"):
-                self._taken[row] = query.at
+                self._added_cases[row_id] = query.row
             self._version += 1
-            return {"id": row, "state": self._state()}
+            return {"id": row_id, "state": self._state()}
 
     def forget(self, ids: Sequence[Any]) -> dict[str, Any]:
-        """Take rows out of the memory."""
-        fits = isinstance(ids, list) and 0 < len(ids) <= MOST_FORGOTTEN
-        fits = fits and all(type(row) is int and 0 <= row < 2**62 for row in ids)
-        require(fits, f"ids: give a list of 1 … {MOST_FORGOTTEN} row ids")
+        """Remove rows from the memory."""
+        valid = isinstance(ids, list) and 0 < len(ids) <= MAX_FORGOTTEN
+        valid = valid and all(type(row_id) is int and 0 <= row_id < 2**62 for row_id in ids)
+        require(valid, f"ids: give a list of 1 … {MAX_FORGOTTEN} row ids")
         with self._lock.writing():
             self._model.forget(ids)
             self._version += 1
             return {"ids": ids, "state": self._state()}
 
     def reset(self) -> dict[str, Any]:
-        """Go back to what is on disk."""
+        """Load the model from disk again."""
         if self._folder is None:
-            raise Refusal(409, "this model was not read from a folder, so there is nothing to go back to")
-        stamp = self._stamped()
+            raise RequestError(409, "this model was not read from a folder, so it cannot be reset")
+        stamp = self._file_stamp()
         try:
             model = Model.load(self._folder)
         except InputError as error:
             log.error("reset: %s", error)  # it names paths
-            raise Refusal(409, "the model on disk cannot be read any more; the server's terminal says why") from None
+            raise RequestError(409, "the model on disk cannot be read; the server's terminal says why") from None
         with self._lock.writing():
-            self._take(model, stamp)
+            self._start(model, stamp)
             return {"state": self._state()}
 
     def save(self) -> dict[str, Any]:
-        """Write the model back to its folder; test cases that were added to the memory are none any more."""
+        """Write the model to its folder, without the test cases that are in its memory now."""
         if not self._allow_save or self._folder is None:
-            raise Refusal(403, "saving is not allowed; start the server with --allow-save")
-        with self._lock.writing(), _alone(self._folder):
-            if self._stamped() != self._stamp:
-                raise Refusal(409, "the model on disk has been changed since it was read; go back to it first")
-            model, taken = self._model, self._cases_taken()
-            if taken:
-                kept = np.setdiff1d(np.arange(len(self._cases().labels)), taken)
+            raise RequestError(403, "saving is not allowed; start the server with --allow-save")
+        with self._lock.writing(), _locked(self._folder):
+            if self._file_stamp() != self._stamp:
+                raise RequestError(409, "the model on disk has been changed since it was read; reset first")
+            model, added = self._model, self._cases_in_memory()
+            if added:
+                kept = np.setdiff1d(np.arange(len(self._cases().labels)), added)
                 model = replace(model, cases=self._cases().take(kept) if len(kept) else None)
             model.save(self._folder)
-            self._take(model, self._stamped())
+            self._start(model, self._file_stamp())
             return {"state": self._state()}
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While no other process changes the model."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the model's lock on disk; errors of locking and writing become `RequestError`."""
     from filelock import Timeout
 
     try:
-        with lock_of(folder, WAIT):
+        with model_lock(folder, LOCK_TIMEOUT):
             yield
     except Timeout:
-        raise Refusal(409, "another process is changing the model on disk; try again") from None
+        raise RequestError(409, "another process is changing the model on disk; try again") from None
     except OSError as error:
-        raise Refusal(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None
+        raise RequestError(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None

@@ -1,4 +1,4 @@
-"""Test cases: how far answers for them can be believed, and which of them to look at."""
+"""Calibration and selection of test cases."""
 
 from typing import Any
 
@@ -6,38 +6,40 @@ import numpy as np
 
 from attnknn.evaluation.metrics import reliability, scores, wilson
 
+FILTERS = ("all", "wrong", "confident-wrong", "unsure")
 
-def calibrated(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Scores of probabilities (M, C) for true classes (M,), and the bins of a reliability diagram that are not empty.
 
-    `low` and `high` are Wilson's interval of the accuracy, at 95 %.
+def calibration(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Scores of probabilities (M, C) for true classes (M,), and the non-empty bins of a reliability diagram.
+
+    `low` and `high` are the 95 % Wilson interval of the accuracy.
     """
-    safe = np.maximum(probs, np.finfo(np.float32).tiny)
-    found, hit = scores(safe, y), probs.argmax(1) == y
-    low, high = wilson(hit, 0.95)
+    positive = np.maximum(probs, np.finfo(np.float32).tiny)
+    metrics, correct = scores(positive, y), probs.argmax(1) == y
+    low, high = wilson(correct, 0.95)
     return {
         "rows": len(y),
-        "right": int(hit.sum()),
-        **{name: found[name] for name in ("accuracy", "nll", "ece", "brier")},
+        "right": int(correct.sum()),
+        **{name: metrics[name] for name in ("accuracy", "nll", "ece", "brier")},
         "low": low,
         "high": high,
         "confidence": float(probs.max(1).mean()),
-        "bins": [vars(of) for of in reliability(safe, y) if of.count],
+        "bins": [vars(bin_) for bin_ in reliability(positive, y) if bin_.count],
     }
 
 
-def chosen(of: str, confidence: np.ndarray, hit: np.ndarray, least: float) -> np.ndarray:
-    """Numbers of the cases to look at, in the order to look at them.
+def select(name: str, confidence: np.ndarray, correct: np.ndarray, min_confidence: float) -> np.ndarray:
+    """Positions of the cases that a filter keeps, in the order to show them.
 
     Args:
-        of: `all`, `wrong`, `confident-wrong` (of confidence `least` or more, surest first), or `unsure` (least sure
-            first).
-        confidence, hit: of each case (M,).
+        name: of `FILTERS`; `confident-wrong` keeps confidences from `min_confidence`, highest first, `unsure` sorts
+            all by confidence, lowest first.
+        confidence, correct: of each case (M,).
     """
-    rows = np.arange(len(hit))
-    if of in ("wrong", "confident-wrong"):
-        rows = rows[~hit]
-    if of == "confident-wrong":
-        rows = rows[confidence[rows] >= least]
+    rows = np.arange(len(correct))
+    if name in ("wrong", "confident-wrong"):
+        rows = rows[~correct]
+    if name == "confident-wrong":
+        rows = rows[confidence[rows] >= min_confidence]
         return rows[np.argsort(-confidence[rows], kind="stable")]
-    return rows[np.argsort(confidence[rows], kind="stable")] if of == "unsure" else rows
+    return rows[np.argsort(confidence[rows], kind="stable")] if name == "unsure" else rows
