@@ -252,7 +252,7 @@ def test_decoded_columns_are_those_that_were_encoded(tmp_path: Path, scale: str)
     iris_csv(tmp_path / "iris.csv")
     frame = pd.read_csv(tmp_path / "iris.csv", dtype=str).drop(columns="target")
     frame.loc[5, "sepal width (cm)"] = np.nan
-    schema = fit_schema(frame, kinds(frame), np.ones(150, bool), scale)
+    schema = fit_schema(frame, column_kinds(frame), np.ones(150, bool), scale)
     again = decode_columns(schema, schema.encode(frame))
     assert again["kind"].isna().tolist() == frame["kind"].isna().tolist()
     assert (again["kind"].dropna() == frame["kind"].dropna()).all()

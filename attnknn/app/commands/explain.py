@@ -13,7 +13,7 @@ from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_stdin, 
 from attnknn.app.commands.output import print_table
 from attnknn.app.model.sentences import describe_answer, describe_counterfactual, describe_rest, percent
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import new_file
+from attnknn.core.files import atomic_file
 
 if TYPE_CHECKING:
     from attnknn.app.model.examples import Examples
@@ -44,7 +44,7 @@ def explain(
         from attnknn.app.model.explain_plot import plot_explanations
 
         png = plot_explanations(loaded, names, queries, answers, changes)
-        with new_file(output) as draft:
+        with atomic_file(output) as draft:
             draft.write_bytes(png)
     for i, (name, answer, change) in enumerate(zip(names, answers, changes, strict=True)):
         query, neighbours = queries.columns(i), answer["neighbours"]

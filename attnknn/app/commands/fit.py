@@ -53,7 +53,8 @@ def fit(
             encoder=encoder,
             layout=csv_layout(separator, missing),
             drop=drop,
-            column_kinds={"numeric": numeric, "categories": categories},
+            numeric=numeric,
+            categories=categories,
             test=test,
             seed=seed,
             n_neighbors=neighbours,
@@ -79,8 +80,8 @@ def fit(
 
 def _check_output(output: Path, force: bool) -> None:
     """Refuse to overwrite a model without --force, and anything else at all; called before any work."""
-    from attnknn.classifier.persistence import check_free
+    from attnknn.classifier.persistence import check_destination
 
-    check_free(output)
+    check_destination(output)
     exists = (output / "model.json").is_file()
     require(force or not exists, f"{output}: a model is there already; name another folder, or add --force")

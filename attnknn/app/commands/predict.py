@@ -86,7 +86,7 @@ def to_records(
 ) -> list[Record]:
     """One record a prediction; JSON lines hold lists and objects, the other formats columns."""
     classes, top = model.classifier.classes_.tolist(), probs.argmax(1)
-    sets = None if alpha is None else model.classifier.sets_of(probs, alpha)
+    sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha)
     nested = suffix == ".jsonl"
     records: list[Record] = []
     for i, name in enumerate(names):

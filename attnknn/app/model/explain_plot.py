@@ -9,7 +9,7 @@ import numpy as np
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.model import Model
 from attnknn.app.model.sentences import describe_counterfactual, describe_rest, percent
-from attnknn.core.figure import INK, SOFT, as_png, new_figure, tidy
+from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure

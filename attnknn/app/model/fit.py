@@ -1,8 +1,7 @@
 """Fit a model from a CSV file, vectors, an image folder, or a split of the pipeline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +49,8 @@ def fit_model(
     encoder: Path | None = None,
     layout: dict[str, Any] | None = None,
     drop: Sequence[str] = (),
-    column_kinds: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    numeric: Sequence[str] = (),
+    categories: Sequence[str] = (),
     test: float = 0.1,
     seed: int = 0,
     **params: Any,
@@ -66,7 +66,7 @@ def fit_model(
         encoder: folder of an `Encoder`.
         layout: of CSV files: keyword arguments of `read_csv.row_chunks`.
         drop: columns to leave out.
-        column_kinds: columns that are `numeric` or `categories` whatever their values; see `schema.kinds`.
+        numeric, categories: columns of that kind whatever their values; see `schema.column_kinds`.
         test: share of the rows of each class that is held out; ignored for a split and for a folder test/.
         seed: draws these rows, and is the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
@@ -99,7 +99,7 @@ def fit_model(
     require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
     for name, value in (("--rows", rows), ("--encoder", encoder)):
         require(value is None, f"{name}: {value} given, but {source} is a table, which takes none; leave it out")
-    data, ids = _load_table(source, target, layout, drop, column_kinds, test, seed)
+    data, ids = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
     model, summary = _fit_and_score(data, seed, params)
     return model, {**summary, "left_out": list(ids)}
 
@@ -144,7 +144,7 @@ def _load_table(
     target: str | None,
     layout: dict[str, Any],
     drop: Sequence[str],
-    column_kinds: Mapping[str, Sequence[str]],
+    kinds: tuple[Sequence[str], Sequence[str]],
     test: float,
     seed: int,
 ) -> tuple[_Data, tuple[str, ...]]:
@@ -156,7 +156,7 @@ def _load_table(
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
     labels = label_column.to_numpy(str)
     is_test = stratified_mask(labels, test, seed)
-    schema = fit_schema(frame, kinds(frame, **column_kinds), ~is_test)
+    schema = fit_schema(frame, column_kinds(frame, *kinds), ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     return _Data(model_input, model_input.vectors(batch), labels, is_test, model_input.examples(batch)), schema.ids
 
@@ -225,7 +225,7 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
         model_input = Pictures(encoder, bf16)
         examples = model_input.examples(Batch([], x))
     else:
-        schema = Schema.of_plain(split.schema)
+        schema = Schema.from_dict(split.schema)
         model_input = Rows(schema, layout, encoder)
         examples = Examples(table=decode_columns(schema, x))
     held_out = (part != TEST) & (part != BANK)

@@ -145,7 +145,7 @@ class Rows:
 
     def config(self) -> dict[str, Any]:
         """The fields as plain values for JSON."""
-        return {"schema": self.schema.plain(), "layout": self.layout}
+        return {"schema": self.schema.to_dict(), "layout": self.layout}
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def load_input(folder: Path) -> Input:
         if config["kind"] == Rows.kind:
             from attnknn.data.schema import Schema
 
-            return Rows(Schema.of_plain(config["schema"]), config["layout"], encoder)
+            return Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
         images = config["kind"] == Pictures.kind and encoder is not None
         require(images, f"{folder / _FILE}: a kind of input that this version does not know")
         return Pictures(encoder, config["bf16"])

@@ -72,7 +72,7 @@ class Model:
         Raises:
             InputError: the folder holds no model, or a damaged one.
         """
-        return unswapped(folder, lambda: cls._load(folder))
+        return read_consistently(folder, lambda: cls._load(folder))
 
     @classmethod
     def _load(cls, folder: Path) -> Self:
@@ -80,7 +80,7 @@ class Model:
         inner = folder / _FOLDER
         if not inner.is_dir():
             names = tuple(map(str, getattr(classifier, "feature_names_in_", ())))
-            return cls(classifier, Vectors(classifier.n_features_in_, names), Examples())
+            return cls(classifier, Vectors(classifier.memory_.bank.z.shape[1], names), Examples())
         cases = None
         if (inner / "case_vectors.npy").is_file():
             vectors, y = (np.load(inner / f"case_{name}.npy", allow_pickle=False) for name in ("vectors", "numbers"))
@@ -148,7 +148,7 @@ class Model:
         """
         memory = self.classifier.memory_
         in_range = [row_id if 0 <= row_id < memory.next_id else -1 for row_id in ids]  # larger ones overflow int64
-        rows = memory.at(np.array(in_range, dtype=np.int64)).tolist()
+        rows = memory.positions(np.array(in_range, dtype=np.int64)).tolist()
         missing = [str(row_id) for row_id, row in zip(ids, rows, strict=True) if row < 0]
         require(not missing, f"id {', '.join(missing[:10])}: not in the memory")
         return rows
@@ -186,7 +186,7 @@ class Model:
             alpha: of the prediction sets.
         """
         c = self.classifier
-        sets = c.sets_of(explanation.probabilities, alpha)
+        sets = c.sets_from_proba(explanation.probabilities, alpha)
         classes = c.classes_.tolist()
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         answers = []

@@ -87,7 +87,7 @@ def find_query(name: str, model: Model, recent: RecentQueries) -> Query:
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
     if kind == "memory":
         memory = model.classifier.memory_
-        row = int(memory.at(np.array([number]))[0])
+        row = int(memory.positions(np.array([number]))[0])
         if row < 0:
             raise RequestError(404, f"row {rest[:20]} is not in the memory, which holds {len(memory)} rows")
         label = str(model.classifier.classes_[memory.y[row]])
