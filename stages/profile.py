@@ -19,25 +19,30 @@ def main(
 ) -> None:
     """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS and HEADS; write tables under PLOTS."""
     p = read_params(dataset, "profile", "tune", "evaluate.bins", "evaluate.confidence", "k_eval", "device", "threads")
-    about = machine()  # with the load before there is ours
-    device, of, t = use_device(p.device, p.threads), p.profile, p.tune
+    about = machine()  # first, with the load before our own
+    device, settings, t = use_device(p.device, p.threads), p.profile, p.tune
     set_threads(p.threads)
     spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
     space, metric = spaces[0], spaces[0].neighbours.metric
     fitted = tuned_baselines(spaces, choices_of_k(t.ks, p.k_eval), t.temperatures, t.priors)[0]
     fitted["attention"] = load_head(heads / "attention").to(device)
-    timing = {"repeats": of.repeats, "singles": of.singles, "seed": seed}
-    settings = {"hnsw": of.hnsw.model_dump(), "ivf": of.ivf.model_dump()}
-    indexes, found = profile_indexes(space.embeddings, p.k_eval, metric, **settings, **timing)
-    scoring = {"bins": p.evaluate.bins, "resamples": of.resamples, "confidence": p.evaluate.confidence, "seed": seed}
+    timing = {"repeats": settings.repeats, "singles": settings.singles, "seed": seed}
+    indexes = {"hnsw": settings.hnsw.model_dump(), "ivf": settings.ivf.model_dump()}
+    table, neighbours = profile_indexes(space.embeddings, p.k_eval, metric, **indexes, **timing)
+    scoring = {
+        "bins": p.evaluate.bins,
+        "resamples": settings.resamples,
+        "confidence": p.evaluate.confidence,
+        "seed": seed,
+    }
     e = space.embeddings
     sizes = {"bank_rows": len(e.rows(BANK)), "test_rows": len(e.rows(TEST)), "dimensions": e.z.shape[1]}
-    rounds = {"repeats": of.repeats, "warm_up_rounds": 1, "singles": of.singles}
+    rounds = {"repeats": settings.repeats, "warm_up_rounds": 1, "singles": settings.singles}
     about = {**sizes, "k": p.k_eval, **rounds, "threads": p.threads, "device": device, **about}
     tables = {
-        "profile": indexes,
+        "profile": table,
         "profile_heads": profile_heads(space, fitted, p.k_eval, **timing, device=device),
-        "profile_paired": accuracy_lost(space, found, fitted, p.k_eval, **scoring, device=device),
+        "profile_paired": accuracy_lost(space, neighbours, fitted, p.k_eval, **scoring, device=device),
         "profile_about": [{"quantity": name, "value": value} for name, value in about.items()],
     }
     for name, table in tables.items():

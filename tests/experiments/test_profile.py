@@ -28,7 +28,7 @@ def data(n: int = 600, noise: float = 1.0) -> Embeddings:
     return embedded(blobs(n, noise=noise))
 
 
-def of(table: Table, name: str, quantity: str) -> dict[str, float]:
+def row_of(table: Table, name: str, quantity: str) -> dict[str, float]:
     rows = [r for r in table if name in (r.get("index"), r.get("head")) and r["quantity"] == quantity]
     assert len(rows) == 1, (name, quantity)
     return rows[0]
@@ -46,10 +46,10 @@ def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows(monkeypatch
         return true_build(z, ids, **settings)
 
     def search(self: Bank, queries: np.ndarray, k: int, **more: Any) -> Any:
-        among = e.z[e.rows(TEST)]
-        assert (queries[:, None] == among).all(2).any(1).all()
+        test = e.z[e.rows(TEST)]
+        assert (queries[:, None] == test).all(2).any(1).all()
         if len(queries) > 1:
-            np.testing.assert_array_equal(queries, among)
+            np.testing.assert_array_equal(queries, test)
         searched[len(queries)] += 1
         return true_search(self, queries, k, **more)
 
@@ -67,15 +67,15 @@ def test_rounds_warm_up_and_take_turns() -> None:
         called.append(name)
         return len(called)
 
-    found = rounds({name: partial(call, name) for name in "abc"}, 3)
+    results = rounds({name: partial(call, name) for name in "abc"}, 3)
     assert "".join(called) == "abcbcacababc", "none is always first"
-    assert found == {"a": [6, 8, 10], "b": [4, 9, 11], "c": [5, 7, 12]}
+    assert results == {"a": [6, 8, 10], "b": [4, 9, 11], "c": [5, 7, 12]}
 
 
-def test_speed_is_told_against_the_fastest_exact_index_of_the_same_round() -> None:
+def test_speed_is_relative_to_the_fastest_exact_index_of_the_same_round() -> None:
     """Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median."""
-    taken = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
-    rows = {row["index"]: row for row in profile._times_as_fast("speedup", taken, ["a", "b"])}
+    ms = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
+    rows = {row["index"]: row for row in profile._speedups("speedup", ms, ["a", "b"])}
     assert {name: (r["low"], r["value"], r["high"]) for name, r in rows.items()} == {
         "a": (0.5, 0.75, 6.0),
         "b": (1.0, 1.0, 1.0),
@@ -86,38 +86,38 @@ def test_speed_is_told_against_the_fastest_exact_index_of_the_same_round() -> No
 def test_recall_by_hand_with_ties_and_missing_ones() -> None:
     """Of the first 2 of 3: a tie with the second counts, what is further or missing does not."""
     exact = np.array([[-1.0, -2.0, -2.0], [-1.0, -2.0, -3.0]])
-    found = np.array([[-2.0, -2.0, -5.0], [-1.0, -3.0, -np.inf]])
+    sims = np.array([[-2.0, -2.0, -5.0], [-1.0, -3.0, -np.inf]])
     assert recall(exact, exact, 2) == 1
-    assert recall(found, exact, 2) == 3 / 4
-    assert recall(found, exact, 3) == 4 / 6
+    assert recall(sims, exact, 2) == 3 / 4
+    assert recall(sims, exact, 3) == 4 / 6
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_exact_search_recalls_everything_and_costs_are_positive(metric: str) -> None:
-    table, found = profile_indexes(data(), 12, metric, HNSW, IVF, repeats=2, singles=5, seed=0)
+    table, neighbours = profile_indexes(data(), 12, metric, HNSW, IVF, repeats=2, singles=5, seed=0)
     for index in ("flat_l2", "flat_ip"):
-        assert of(table, index, "recall_at_10")["value"] == of(table, index, "recall_at_k")["value"] == 1
-        assert of(table, index, "exact")["value"] == 1
-    for index, near in found.items():
-        assert near.metric == metric
-        np.testing.assert_array_equal(near.rows, data().rows(TEST))
+        assert row_of(table, index, "recall_at_10")["value"] == row_of(table, index, "recall_at_k")["value"] == 1
+        assert row_of(table, index, "exact")["value"] == 1
+    for index, one in neighbours.items():
+        assert one.metric == metric
+        np.testing.assert_array_equal(one.rows, data().rows(TEST))
         for quantity in ("build_s", "memory_mib", "batched_ms", "index_ms", "single_p50_ms", "single_p99_ms"):
-            row = of(table, index, quantity)
+            row = row_of(table, index, quantity)
             assert 0 < row["low"] <= row["value"] <= row["high"]
-        assert of(table, index, "index_ms")["value"] < of(table, index, "batched_ms")["value"]
-    assert of(table, "ivf", "nlist")["value"] == 300 // 39
+        assert row_of(table, index, "index_ms")["value"] < row_of(table, index, "batched_ms")["value"]
+    assert row_of(table, "ivf", "nlist")["value"] == 300 // 39
 
 
 def test_neighbours_of_every_index_are_ordered_by_the_similarity_that_heads_go_by() -> None:
     """Vectors of unlike lengths: inner product finds other neighbours than L2, and recall says so."""
     e = data()
     e = replace(e, z=e.z * np.random.default_rng(0).uniform(0.5, 3, size=(len(e.z), 1)).astype(np.float32))
-    table, found = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=2, seed=0)
-    assert of(table, "flat_l2", "recall_at_k")["value"] == 1
-    assert of(table, "flat_ip", "recall_at_k")["value"] < 0.9
-    assert [of(table, index, "exact")["value"] for index in ("flat_l2", "flat_ip")] == [1, 0]
-    assert of(table, "flat_l2", "batched_speedup")["low"] == of(table, "flat_l2", "single_speedup")["high"] == 1
-    ids, sims = found["flat_ip"].ids, found["flat_ip"].sims
+    table, neighbours = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=2, seed=0)
+    assert row_of(table, "flat_l2", "recall_at_k")["value"] == 1
+    assert row_of(table, "flat_ip", "recall_at_k")["value"] < 0.9
+    assert [row_of(table, index, "exact")["value"] for index in ("flat_l2", "flat_ip")] == [1, 0]
+    assert row_of(table, "flat_l2", "batched_speedup")["low"] == row_of(table, "flat_l2", "single_speedup")["high"] == 1
+    ids, sims = neighbours["flat_ip"].ids, neighbours["flat_ip"].sims
     np.testing.assert_allclose(sims, -((e.z[e.rows(TEST)][:, None] - e.z[ids]) ** 2).sum(2), rtol=1e-4)
     assert (np.diff(sims) <= 0).all()
 
@@ -125,11 +125,11 @@ def test_neighbours_of_every_index_are_ordered_by_the_similarity_that_heads_go_b
 def test_recall_falls_where_an_index_looks_hardly_anywhere() -> None:
     e = data(1200, noise=30.0)
     hnsw, ivf = {"hnsw_m": 2, "ef_construction": 2, "ef_search": 1}, {"ivf_nlist": 16, "ivf_nprobe": 1}
-    table, found = profile_indexes(e, 12, "l2", hnsw, ivf, repeats=1, singles=2, seed=0)
+    table, neighbours = profile_indexes(e, 12, "l2", hnsw, ivf, repeats=1, singles=2, seed=0)
     for index in ("hnsw", "ivf"):
-        assert of(table, index, "recall_at_10")["value"] < 0.9
+        assert row_of(table, index, "recall_at_10")["value"] < 0.9
     space = retrieved(e)
-    rows = accuracy_lost(space, found, HEADS, 12, 10, 100, 0.95, seed=0)
+    rows = accuracy_lost(space, neighbours, HEADS, 12, 10, 100, 0.95, seed=0)
     assert any(r["difference"] != 0 for r in rows if r["index"] == "ivf")
 
 
@@ -152,57 +152,57 @@ def test_accuracy_lost_is_none_by_the_true_neighbours_and_told_by_worse_ones() -
 
 def test_heads_are_timed_on_the_test_rows_round_by_round(monkeypatch: pytest.MonkeyPatch) -> None:
     space = retrieved(data(240))
-    asked: Counter[tuple[str, int]] = Counter()
+    calls: Counter[tuple[str, int]] = Counter()
     true = profile.classify
 
-    def classify(head: Any, of: Any, rows: np.ndarray, k: int, device: str) -> np.ndarray:
+    def classify(head: Any, space: Any, rows: np.ndarray, k: int, device: str) -> np.ndarray:
         assert np.isin(rows, space.embeddings.rows(TEST)).all()
-        asked[type(head).__name__, len(rows)] += 1
-        return true(head, of, rows, k, device)
+        calls[type(head).__name__, len(rows)] += 1
+        return true(head, space, rows, k, device)
 
     monkeypatch.setattr(profile, "classify", classify)
     table = profile_heads(space, HEADS, 12, repeats=2, singles=3, seed=0)
-    assert asked == {(name, n): times * 3 for name in ("Uniform", "Distance") for n, times in ((40, 1), (1, 3))}
-    assert of(table, "distance", "over_distance_ms") == {
+    assert calls == {(name, n): times * 3 for name in ("Uniform", "Distance") for n, times in ((40, 1), (1, 3))}
+    assert row_of(table, "distance", "over_distance_ms") == {
         **{"head": "distance", "quantity": "over_distance_ms"},
         **{"value": 0, "low": 0, "high": 0},
     }
-    assert of(table, "uniform", "single_p99_ms")["low"] > 0
+    assert row_of(table, "uniform", "single_p99_ms")["low"] > 0
 
 
-def test_the_machine_is_told() -> None:
-    told = machine()
-    assert set(told) == {"processor", "cores", "load", "system", "python", "faiss", "numpy", "torch"}
-    assert all(told.values())
-    assert told["numpy"] == np.__version__
+def test_the_machine_is_described() -> None:
+    about = machine()
+    assert set(about) == {"processor", "cores", "load", "system", "python", "faiss", "numpy", "torch"}
+    assert all(about.values())
+    assert about["numpy"] == np.__version__
 
 
 def run(seed: int = 42, **changes: Any) -> Run:
-    """Made-up tables: exact search takes 1 ms, HNSW a tenth, IVF a fifth, distance .01 and attention .05 more."""
-    given = {"hnsw": 10.0, "ivf": 5.0, "hnsw_alone": 10.0, "ivf_alone": 5.0, "spread": 0.05}
-    given |= {"recall": 0.995, "lost": 0.0, "p": 1.0, "over": 0.05, "load": "0.5"} | changes
+    """Synthetic tables: exact search takes 1 ms, HNSW a tenth, IVF a fifth, distance .01 and attention .05 more."""
+    settings = {"hnsw": 10.0, "ivf": 5.0, "hnsw_alone": 10.0, "ivf_alone": 5.0, "spread": 0.05}
+    settings |= {"recall": 0.995, "lost": 0.0, "p": 1.0, "over": 0.05, "load": "0.5"} | changes
     rows, lost = [], []
     for index in ("flat_l2", "flat_ip", "hnsw", "ivf"):
         exact = index.startswith("flat")
-        found = 1.0 if exact else given["recall"]
-        fast = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or given[index]
-        alone = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or given[f"{index}_alone"]
+        recalled = 1.0 if exact else settings["recall"]
+        fast = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or settings[index]
+        alone = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or settings[f"{index}_alone"]
         values = {"build_s": 0.01 if exact else 9.01, "memory_mib": 20.0, "batched_ms": 2.0, "index_ms": 1 / fast}
         values |= {"single_p50_ms": 3 / alone, "single_p99_ms": 5 / alone, "batched_speedup": fast}
-        values |= {"single_speedup": alone, "recall_at_10": found, "recall_at_k": found, "exact": float(exact)}
+        values |= {"single_speedup": alone, "recall_at_10": recalled, "recall_at_k": recalled, "exact": float(exact)}
         for quantity, value in (values | ({"nlist": 29, "nprobe": 16} if index == "ivf" else {})).items():
-            wide = given["spread"] * value if quantity.endswith(("_ms", "_speedup")) else 0
+            wide = settings["spread"] * value if quantity.endswith(("_ms", "_speedup")) else 0
             rows.append([index, quantity, value, value - wide, value + wide])
         for method in ("uniform", "distance", "attention") if index != "flat_l2" else ():
-            d = -given["lost"] if index == "hnsw" and method == "attention" else 0.0
-            p = given["p"] if d else 1.0
+            d = -settings["lost"] if index == "hnsw" and method == "attention" else 0.0
+            p = settings["p"] if d else 1.0
             lost.append([index, method, "accuracy", 0.9 + d, d, d - 0.002, d + 0.002, 100, p, "McNemar"])
     heads = []
-    for head, over in (("uniform", 0.0), ("distance", 0.0), ("attention", given["over"])):
+    for head, over in (("uniform", 0.0), ("distance", 0.0), ("attention", settings["over"])):
         for quantity, value in {"batched_ms": 0.01 + over, "single_p50_ms": 0.1, "single_p99_ms": 0.2}.items():
             heads.append([head, quantity, value, value, value])
         heads.append([head, "over_distance_ms", over, over - 0.01, over + 0.01])
-    about = [["bank_rows", "40000"], ["k", "50"], ["cores", "2"], ["load", given["load"]]]
+    about = [["bank_rows", "40000"], ["k", "50"], ["cores", "2"], ["load", settings["load"]]]
     tables = {"profile": rows, "profile_heads": heads, "profile_paired": lost, "profile_about": about}
     return Run("mine", seed, {}, {n: pd.DataFrame(t, columns=pd.Index(report.TABLES[n])) for n, t in tables.items()})
 
@@ -215,8 +215,8 @@ def test_the_report_says_what_pays() -> None:
     text = sentence(run())
     assert "Exact search among 40,000 bank rows takes the index 1.00 ms (Flat L2; 0.950 … 1.05)" in text
     # 9 s more of building over .9 ms saved a query
-    said = "In a batch approximate indexes pay: HNSW is 10.0 times as fast (9.50 … 10.5) at recall 0.9950, built in "
-    assert f"{said}9.01 s, which 10,000 queries pay back" in text
+    pays = "In a batch approximate indexes pay: HNSW is 10.0 times as fast (9.50 … 10.5) at recall 0.9950, built in "
+    assert f"{pays}9.01 s, which 10,000 queries pay back" in text
     # … and over 2.7 ms
     assert "For a query alone approximate indexes pay: HNSW" in text
     assert "3,334 queries pay back" in text
@@ -252,8 +252,8 @@ def test_the_report_can_say_that_nothing_pays_and_why() -> None:
 
 def test_the_section_has_pictures_tables_and_several_seeds_and_skips_who_has_none() -> None:
     bare = Run("bare", 42, {}, {})
-    found = report.section([bare, run(), run(43, hnsw=6.0)])
-    (part,) = found.parts
+    result = report.section([bare, run(), run(43, hnsw=6.0)])
+    (part,) = result.parts
     assert part.dataset == "mine"
     assert "over 2 seeds" in part.sentence
     assert "HNSW is 8.00 times as fast (5.70 … 10.5)" in part.sentence
