@@ -1,4 +1,4 @@
-"""Variants differ in one part from what they are named after, and the table is the difference they make."""
+"""Variants differ in one part from what they are named after; the table holds the difference this makes."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ from attnknn.core.artifacts import TEST
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, scores
 from attnknn.experiments import ablation
-from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, READING, ablate, variants
+from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, TABR_PARTS, ablate, variants
 from attnknn.heads.attention import FEATURES, Attention, Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
@@ -42,8 +42,8 @@ EVERYTHING = {
     "label_bias": True,
     "class_correction": True,
 }
-SOME = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
-HEADS = {"default": DEFAULT, "everything": EVERYTHING, "some": SOME, "nothing": dict(NOTHING)}
+L2 = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
+HEADS = {"default": DEFAULT, "everything": EVERYTHING, "l2": L2, "nothing": dict(NOTHING)}
 # What cannot stand without the other goes with it.
 TOGETHER = {"heads": "similarity", "self_attention": "features"}
 
@@ -54,35 +54,35 @@ def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
 def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any]) -> None:
-    made = variants(full)
-    assert made["full", "full"] == {**NOTHING, **full}
-    for (group, name), parts in made.items():
+    settings = variants(full)
+    assert settings["full", "full"] == {**NOTHING, **full}
+    for (group, name), parts in settings.items():
         if group not in ("without", "with"):
             continue
-        changed = different(parts, made["full", "full"])
+        changed = different(parts, settings["full", "full"])
         for follower, leader in TOGETHER.items():
             if leader in changed:
                 changed.discard(follower)
         if name == "self_attention" and not full["features"]:
-            changed = different(parts, made["full", "full"]) - {"features"}
+            changed = different(parts, settings["full", "full"]) - {"features"}
         assert len(changed) == 1, (group, name, changed)
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
 def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict[str, Any]) -> None:
-    made = variants(full)
+    settings = variants(full)
     for part in ("label_bias", "prototypes", "class_correction", "learned_prior", "self_attention"):
         group = "without" if full[part] else "with"
-        assert made[group, part][part] is not full[part]
-        assert ("with" if full[part] else "without", part) not in made
+        assert settings[group, part][part] is not full[part]
+        assert ("with" if full[part] else "without", part) not in settings
     for part in FEATURES:
         if part in full["features"]:
-            assert set(made["without", part]["features"]) == set(full["features"]) - {part}
+            assert set(settings["without", part]["features"]) == set(full["features"]) - {part}
         else:
-            assert set(made["with", part]["features"]) == {*full["features"], part}
-    assert (("without", "all evidence") in made) == bool(full["features"])
-    assert (("without", "dropout") in made) == bool(full["dropout"])
-    taken = [name for group, name in made if group == "without"]
+            assert set(settings["with", part]["features"]) == {*full["features"], part}
+    assert (("without", "all evidence") in settings) == bool(full["features"])
+    assert (("without", "dropout") in settings) == bool(full["dropout"])
+    taken = [name for group, name in settings if group == "without"]
     assert (full["similarity"] in taken) == (full["similarity"] != "bank")
 
 
@@ -100,8 +100,8 @@ def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
 
 
 def test_no_two_variants_of_the_default_are_the_same_head() -> None:
-    made = list(variants(DEFAULT).values())
-    assert all(a != b for i, a in enumerate(made) for b in made[:i])
+    settings = list(variants(DEFAULT).values())
+    assert all(a != b for i, a in enumerate(settings) for b in settings[:i])
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
@@ -174,7 +174,9 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
     }
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
-    named |= {f"retrieval without {name}": "retrieval" for name in READING} | {"retrieval without dropout": "retrieval"}
+    named |= {f"retrieval without {name}": "retrieval" for name in TABR_PARTS} | {
+        "retrieval without dropout": "retrieval"
+    }
     assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
     columns = "variant group repeat metric validation value reference difference low high p"
     for (name, _, _), row in table.items():
@@ -196,22 +198,22 @@ def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[s
 def test_validation_is_the_variants_own_nll_on_val_rows(
     spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stopped a head, told again by the table: of all spaces, or of the main one where it learns of that alone."""
+    """What stopped a head, repeated in the table: on all spaces, or on the main one where it learns one space."""
     lowest: list[float] = []
 
-    def seen(on: Any, **settings: Any) -> Any:
+    def spy(on: Any, **settings: Any) -> Any:
         head, history = fit_head(on, **settings)
         lowest.append(min(row["val_nll"] for row in history))
         return head, history
 
-    monkeypatch.setattr(ablation, "fit_head", seen)
+    monkeypatch.setattr(ablation, "fit_head", spy)
     table = ablate(spaces, 1, 12, FITTING, GRIDS, SCORING, 3, "cpu")
     fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
     assert [row["validation"] for row in fitted] == pytest.approx(lowest)
     assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
-    made = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
+    base = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
     alone = ablate([spaces[0]], 1, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
-    expected = scores(made.val, SCORING["bins"])
+    expected = scores(base.val, SCORING["bins"])
     for row in alone:
         if row["variant"] in ("distance", "distance_vector"):
             assert row["validation"] == expected[row["variant"]][row["metric"]]
@@ -231,7 +233,7 @@ def test_every_variant_answers_otherwise_than_its_reference(table: dict[Key, dic
         (name, repeat) for (name, repeat, metric), row in table.items() if metric == "nll" and not row["difference"]
     ]
     of_reader = {name for name, _ in same if name.startswith("retrieval without")}
-    assert len(of_reader) in (0, len(READING) + 1), "all of them where the whole one does not learn in two epochs"
+    assert len(of_reader) in (0, len(TABR_PARTS) + 1), "all of them where the whole one does not learn in two epochs"
     assert [key for key in same if key[0] not in of_reader] == [("full", 0), ("full", 1)]
 
 
@@ -253,12 +255,12 @@ def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
 ) -> None:
     used: list[tuple[bool, int]] = []
 
-    def seen(on: Any, **settings: Any) -> Any:
+    def spy(on: Any, **settings: Any) -> Any:
         assert on[0] is spaces[0]
         used.append((learns_space(settings["kind"], settings["parts"]), len(on)))
         return fit_head(on, **{**settings, "epochs": 0})
 
-    monkeypatch.setattr(ablation, "fit_head", seen)
+    monkeypatch.setattr(ablation, "fit_head", spy)
     run(spaces, 1)
     assert {folds for of_space, folds in used if of_space} == {1}
     assert [folds for of_space, folds in used if not of_space].count(1) == 1, "the full head without folds"
@@ -269,13 +271,13 @@ def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention
 ) -> None:
     used: list[str] = []
 
-    def seen(on: Any, **settings: Any) -> Any:
+    def spy(on: Any, **settings: Any) -> Any:
         used.append(settings["kind"])
         return fit_head(on, **{**settings, "epochs": 0})
 
-    monkeypatch.setattr(ablation, "fit_head", seen)
+    monkeypatch.setattr(ablation, "fit_head", spy)
     run(spaces, 1, kind="tabr")
-    readers = 1 + len(READING) + 1  # whole, without each part, and with dropout
+    readers = 1 + len(TABR_PARTS) + 1  # whole, without each part, and with dropout
     assert used.count("tabr") == readers
     assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + readers + 1, "and without folds"
 
@@ -284,12 +286,12 @@ def test_fault_4_test_labels_change_no_fit(spaces: list[EmbeddingSpace], monkeyp
     """Every head of the table learns the same, epoch by epoch, where all test labels are others."""
     fits: list[tuple[list[dict[str, float]], bytes]] = []
 
-    def seen(on: Any, **settings: Any) -> Any:
+    def spy(on: Any, **settings: Any) -> Any:
         head, history = fit_head(on, **{**settings, "epochs": 1})
         fits.append((history, b"".join(t.numpy().tobytes() for t in head.state_dict().values())))
         return head, history
 
-    monkeypatch.setattr(ablation, "fit_head", seen)
+    monkeypatch.setattr(ablation, "fit_head", spy)
     e = spaces[0].embeddings
     y = np.where(e.part == TEST, (e.y + 1) % 3, e.y)
     other = dataclasses.replace(spaces[0], embeddings=dataclasses.replace(e, y=y))
