@@ -36,7 +36,7 @@ from attnknn.evaluation.conformal import conformal_p
 from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
-from attnknn.index.bank import LARGEST
+from attnknn.index.validation import LARGEST
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 # What the study chose on validation rows of its datasets; see params.yaml of the project.

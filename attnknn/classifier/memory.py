@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.core.errors import require
-from attnknn.index.bank import Bank, build, checked_vectors
+from attnknn.index.bank import Bank, build
+from attnknn.index.validation import check_vectors
 from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import class_shares
 
@@ -174,7 +175,7 @@ class Memory:
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
         """Add rows; their ids, which follow those that there are and were."""
-        z = checked_vectors("X", z)
+        z = check_vectors("X", z)
         new = np.arange(self.next_id, self.next_id + len(z))
         touched = self._meet(z, new)
         self.bank.add(z, new)

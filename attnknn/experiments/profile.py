@@ -23,7 +23,7 @@ from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.heads.attention import Head
 from attnknn.heads.classify import classify
 from attnknn.index.bank import Bank, build
-from attnknn.index.faiss_index import FAISS, Index, Nearest
+from attnknn.index.faiss_index import FAISS, CandidateSearch, Index
 from attnknn.neighbours.space import EmbeddingSpace
 
 NEAREST = 10  # of `recall_at_10`
@@ -38,14 +38,14 @@ class _Stopwatch(Index):
 
     seconds: list[float] = field(default_factory=list)
 
-    def nearest(self, *args: Any) -> Nearest:
-        nearest = super().nearest(*args)
+    def searcher(self, *args: Any) -> CandidateSearch:
+        search = super().searcher(*args)
 
         def timed(queries: np.ndarray, k: int) -> np.ndarray:
             start = time.perf_counter()
-            positions = nearest(queries, k)
+            candidates = search(queries, k)
             self.seconds.append(time.perf_counter() - start)
-            return positions
+            return candidates
 
         return timed
 
@@ -197,7 +197,7 @@ def profile_indexes(
         ]
     table += [_row("index", name, "exact", float(name in exact)) for name in banks]
     table += _speedups("batched_speedup", index_ms, exact) + _speedups("single_speedup", p50_ms, exact)
-    lists = banks["ivf"].index.made
+    lists = banks["ivf"].index.faiss_index
     return table + [_row("index", "ivf", name, getattr(lists, name)) for name in ("nlist", "nprobe")], neighbours
 
 

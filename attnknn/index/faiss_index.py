@@ -1,12 +1,12 @@
-"""How the nearest of a bank's vectors are found: among all, or by an index. The only module that imports faiss.
+"""FAISS indexes that propose candidates: flat, HNSW, IVF and IVF-PQ. The only module that imports faiss.
 
-A label in an index is a position in the vectors. What an index finds are candidates; `bank` orders them.
+A label in an index is a position in the bank's vectors.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +19,22 @@ FAISS = faiss.__version__
 KINDS = ("flat", "hnsw", "ivf", "ivfpq", "auto")
 _CLASSES = {"hnsw": faiss.IndexHNSWFlat, "ivf": faiss.IndexIVFFlat, "ivfpq": faiss.IndexIVFPQ}
 METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
-_TRAINING = 39  # rows a cluster that faiss wants to find its centre from
-_ENOUGH = 64  # rows a cluster from which on more of them cost time and move no centre much
-_EXACT = 100_000  # rows up to which every one is compared
-_MEMORY = 4 * 2**30  # bytes that vectors and graph may take
-_HELD = 64 * 2**20  # similarities held at once on a GPU
-Nearest = Callable[[np.ndarray, int], np.ndarray]
+_MIN_POINTS_PER_CENTROID = 39  # faiss warns of fewer
+_MAX_POINTS_PER_CENTROID = 64  # more cost time and hardly move a centroid
+_FLAT_ROWS = 100_000  # up to which `auto` compares all rows
+_GRAPH_BYTES = 4 * 2**30  # up to which `auto` builds an HNSW graph
+_GPU_SIMILARITIES = 64 * 2**20  # similarities held at once on a GPU
+CandidateSearch = Callable[[np.ndarray, int], np.ndarray]
 
 
 def set_threads(threads: int) -> None:
-    """Let faiss use this many CPU threads from here on."""
+    """Set the number of CPU threads of faiss."""
     faiss.omp_set_num_threads(threads)
 
 
 def get_threads() -> int:
-    """CPU threads that faiss uses."""
+    """Number of CPU threads of faiss."""
     return faiss.omp_get_max_threads()
-
-
-def similarities(queries: np.ndarray, z: np.ndarray, at: np.ndarray, metric: str) -> np.ndarray:
-    """Similarity of each query to its own candidates: −‖q − k‖² (`l2`) or q·k (`ip`), whatever is at position −1.
-
-    From the differences, so that of equal vectors it is 0 exactly; the same bits under any number of threads.
-
-    Args:
-        queries: float32 (B, D).
-        z: float32 (N, D), C-contiguous; only the candidates are read.
-        at: (B, K), the candidates' positions in z.
-
-    Returns:
-        float32 (B, K).
-    """
-    queries, at = np.ascontiguousarray(queries), np.ascontiguousarray(at, dtype=np.int64)
-    assert queries.dtype == z.dtype == np.float32
-    assert len(queries) == len(at)
-    assert queries.shape[1] == z.shape[1]
-    assert z.flags.c_contiguous
-    # What lies outside would be read all the same.
-    require(at.max(initial=-1) < len(z), "index: finds rows that the bank does not have; build it again")
-    out = np.empty(at.shape, dtype=np.float32)
-    compare = getattr(faiss, "fvec_L2sqr_by_idx" if metric == "l2" else "fvec_inner_products_by_idx")
-    compare(*map(faiss.swig_ptr, (out, queries, z, at)), z.shape[1], *at.shape)
-    return np.negative(out, out=out) if metric == "l2" else out
 
 
 @contextmanager
@@ -73,215 +47,259 @@ def _threads(threads: int) -> Iterator[None]:
         set_threads(before)
 
 
-def chosen(rows: int, dimensions: int, hnsw_m: int) -> str:
+def similarities(queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, metric: str) -> np.ndarray:
+    """Similarity of each query to its own candidates: −‖q − k‖² (`l2`) or q·k (`ip`); undefined at position −1.
+
+    Squared distances are sums of squared differences, so that of equal vectors is 0 exactly. The bits do not depend on
+    the number of threads.
+
+    Args:
+        queries: float32 (B, D).
+        vectors: float32 (N, D), C-contiguous; only the candidates are read.
+        candidates: int (B, K), positions in `vectors`.
+
+    Returns:
+        float32 (B, K).
+    """
+    queries, candidates = np.ascontiguousarray(queries), np.ascontiguousarray(candidates, dtype=np.int64)
+    assert queries.dtype == vectors.dtype == np.float32
+    assert len(queries) == len(candidates)
+    assert queries.shape[1] == vectors.shape[1]
+    assert vectors.flags.c_contiguous
+    # faiss would read beyond the array.
+    require(candidates.max(initial=-1) < len(vectors), "index: labels beyond the bank's rows; build it again")
+    out = np.empty(candidates.shape, dtype=np.float32)
+    compute = getattr(faiss, "fvec_L2sqr_by_idx" if metric == "l2" else "fvec_inner_products_by_idx")
+    compute(*map(faiss.swig_ptr, (out, queries, vectors, candidates)), vectors.shape[1], *candidates.shape)
+    return np.negative(out, out=out) if metric == "l2" else out
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """Parameters of the approximate indexes.
+
+    Attributes:
+        hnsw_m: links a node of an HNSW graph.
+        ef_construction, ef_search: its beam widths.
+        ivf_nlist: lists of an IVF index; 0 for `n_lists` of the number of rows. There are never more than leave each 39
+            rows to find its centroid from.
+        ivf_nprobe: lists that a query reads; 0 for `n_probes` of the lists.
+        pq_bytes: bytes a code; 0 for `code_bytes` of the dimensions.
+        pq_refine: candidates by their codes for each neighbour wanted.
+        build_threads: with more than 1 the order in which rows enter an HNSW graph, and so its links, differ from run
+            to run.
+    """
+
+    hnsw_m: int = 32
+    ef_construction: int = 200
+    ef_search: int = 128
+    ivf_nlist: int = 0
+    ivf_nprobe: int = 0
+    pq_bytes: int = 0
+    pq_refine: int = 8
+    build_threads: int = 1
+
+    def __post_init__(self) -> None:
+        least = {"hnsw_m": 2, "ivf_nlist": 0, "ivf_nprobe": 0, "pq_bytes": 0}
+        for name, value in asdict(self).items():
+            require(value >= least.get(name, 1), f"{name}: {value}; the least is {least.get(name, 1)}")
+
+
+def auto_kind(rows: int, dimensions: int, hnsw_m: int) -> str:
     """The kind that `auto` stands for: `flat`, `hnsw` or `ivfpq`.
 
-    `flat` up to 100,000 rows: about there a graph takes as long to build (.3 ms a row at 50,000 × 256) as all rows to
-    be looked up among each other (.23 ms there, .86 ms at 200,000), for which no graph is needed. `hnsw` while the
-    vectors, those that the graph holds again, and its links fit 4 GiB. `ivfpq` beyond: its codes take a 32nd of the
-    vectors, which can stay on disk.
+    `flat` up to 100,000 rows: about there building a graph takes as long (.3 ms a row at 50,000 × 256) as the exact
+    neighbours of all rows (.23 ms a row there, .86 ms at 200,000). `hnsw` while the vectors, their copy in the graph
+    and its links fit 4 GiB. `ivfpq` beyond: its codes take a 32nd of the vectors, which can stay on disk.
     """
-    if rows <= _EXACT:
+    if rows <= _FLAT_ROWS:
         return "flat"
     graph = rows * (2 * 4 * dimensions + 4 * (2 * hnsw_m + 2))
-    return "hnsw" if graph <= _MEMORY else "ivfpq"
+    return "hnsw" if graph <= _GRAPH_BYTES else "ivfpq"
 
 
-def lists_of(rows: int, nlist: int = 0) -> int:
-    """Lists of an IVF index: as many as told, or 4·√N; never more than leave each 39 rows to find its centre from."""
-    return max(1, min(nlist or round(4 * math.sqrt(rows)), rows // _TRAINING))
+def n_lists(rows: int, nlist: int = 0) -> int:
+    """Lists of an IVF index: `nlist`, or 4·√N where it is 0; at most ⌊N/39⌋, and at least one."""
+    return max(1, min(nlist or round(4 * math.sqrt(rows)), rows // _MIN_POINTS_PER_CENTROID))
 
 
-def probes_of(lists: int, nprobe: int = 0) -> int:
-    """Lists that a query reads: as many as told, or a 32nd of them and at least 64.
+def n_probes(lists: int, nprobe: int = 0) -> int:
+    """Lists that a query reads: `nprobe`, or a 32nd of them and at least 64 where it is 0.
 
-    Among 50,000 and 200,000 made-up rows like a trained encoder's (256 dimensions), 64 of 4·√N lists held .9999 and
-    .996 of the 16 nearest; a few of many lists are a smaller share of them.
+    On 50,000 and 200,000 synthetic rows like a trained encoder's (256 dimensions), 64 of 4·√N lists held .9999 and .996
+    of the 16 nearest.
     """
     return min(nprobe or max(64, lists // 32), lists)
 
 
 def code_bytes(dimensions: int, pq_bytes: int = 0) -> int:
-    """Bytes that a vector is quantised to: as many as told, or 16, or what makes parts of at most eight dimensions.
+    """Bytes of a product-quantisation code: `pq_bytes`; 0 for 16, or as many as give parts of at most 8 dimensions.
 
-    Twice as many found no more neighbours once candidates are compared by the vectors, and took twice the time.
+    Twice as many bytes found no more neighbours after re-ranking, and took twice the time.
 
     Raises:
-        InputError: the dimensions cannot be cut into so many parts.
+        InputError: the dimensions are not divisible by it.
     """
     if not pq_bytes:
         least = max(math.ceil(dimensions / 8), min(dimensions, 16))
         return next(m for m in range(least, dimensions + 1) if dimensions % m == 0)
-    fits = f"pq_bytes: {pq_bytes} do not divide {dimensions} dimensions; give one that does, or 0"
-    require(dimensions % pq_bytes == 0, fits)
+    divides = dimensions % pq_bytes == 0
+    require(divides, f"pq_bytes: {pq_bytes} do not divide {dimensions} dimensions; give one that does, or 0")
     return pq_bytes
 
 
 @dataclass(frozen=True)
 class Index:
-    """Candidates for the nearest rows.
+    """An index over the vectors of a bank.
 
     Attributes:
         kind: `flat`, `hnsw`, `ivf` or `ivfpq`.
-        metric: what it compares by, `l2` or `ip`.
-        made: the faiss index; None where kind is `flat`, which reads the vectors themselves.
-        refine: candidates for each neighbour wanted; above 1 where codes stand for the vectors.
+        metric: `l2` or `ip`.
+        faiss_index: None where kind is `flat`, which compares the bank's own vectors.
+        refine: candidates for each neighbour wanted; above 1 for quantised vectors.
     """
 
     kind: str
     metric: str
-    made: Any = None
+    faiss_index: Any = None
     refine: int = 1
 
     @property
-    def forgets(self) -> bool:
-        """Whether rows can be taken out of it; from a graph they cannot."""
+    def supports_removal(self) -> bool:
+        """Whether rows can be removed; from an HNSW graph they cannot."""
         return self.kind != "hnsw"
 
-    def nearest(self, z: np.ndarray, shown: np.ndarray | None, device: str) -> Nearest:
-        """The function of queries (B, D) and k that gives the positions int64 (B, k) of their candidates, −1 for none.
+    def searcher(self, vectors: np.ndarray, visible: np.ndarray | None, device: str) -> CandidateSearch:
+        """The function (queries (B, D), k) → candidates int64 (B, k), positions of rows, −1 for none.
 
         Args:
-            z: (N, D), the vectors.
-            shown: uint8, a bit for each position that may be found, or None for all; for a graph alone.
-            device: with `cuda…` a flat index compares there.
+            vectors: (N, D).
+            visible: uint8 bitmap of the positions that an HNSW search may return, or None for all.
+            device: with `cuda…` a flat index is searched there.
         """
         if self.kind == "flat":
             if device.startswith("cuda"):
-                return _on_gpu(z, self.metric, device)
-            return lambda queries, k: faiss.knn(queries, z, k, METRICS[self.metric])[1]
-        if shown is None:
-            return lambda queries, k: self.made.search(queries, k)[1]
-        beam = self.made.hnsw.efSearch
-        shown_only: Any = faiss.IDSelectorBitmap(shown)  # type: ignore[call-arg]
-        told = faiss.SearchParametersHNSW(sel=shown_only, efSearch=beam)  # type: ignore[attr-defined]
-        return lambda queries, k: self.made.search(queries, k, params=told)[1]
+                return _gpu_searcher(vectors, self.metric, device)
+            return lambda queries, k: faiss.knn(queries, vectors, k, METRICS[self.metric])[1]
+        params = None
+        if visible is not None:
+            selector: Any = faiss.IDSelectorBitmap(visible)  # type: ignore[call-arg]
+            beam = self.faiss_index.hnsw.efSearch
+            params = faiss.SearchParametersHNSW(sel=selector, efSearch=beam)  # type: ignore[attr-defined]
+        return lambda queries, k: self.faiss_index.search(queries, k, params=params)[1]
 
-    def fits(self, z: np.ndarray) -> bool:
-        """Whether it is of the kind and metric that it says, over as many vectors of as many dimensions as z (N, D)."""
-        if self.made is None:
+    def matches(self, vectors: np.ndarray) -> bool:
+        """Whether the faiss index is of this kind and metric, over as many vectors of as many dimensions (N, D)."""
+        index = self.faiss_index
+        if index is None:
             return True
-        same = (self.made.ntotal, self.made.d, self.made.metric_type) == (*z.shape, METRICS[self.metric])
-        return same and isinstance(self.made, _CLASSES[self.kind])
+        same = (index.ntotal, index.d, index.metric_type) == (*vectors.shape, METRICS[self.metric])
+        return same and isinstance(index, _CLASSES[self.kind])
 
-    def add(self, z: np.ndarray, at: np.ndarray, threads: int = 1) -> None:
-        """Put in vectors (M, D) at positions `at` (M,); of a graph, those that follow what it holds."""
+    def add(self, vectors: np.ndarray, positions: np.ndarray, threads: int = 1) -> None:
+        """Add vectors (M, D) at positions (M,); to an HNSW graph, only at those that follow its last."""
         with _threads(threads):
             if self.kind == "hnsw":
-                self.made.add(z)
-            elif self.made is not None:
-                self.made.add_with_ids(z, at)
+                self.faiss_index.add(vectors)
+            elif self.faiss_index is not None:
+                self.faiss_index.add_with_ids(vectors, positions)
 
-    def remove(self, at: np.ndarray) -> None:
-        """Take out the positions `at` (M,)."""
-        if self.made is not None:
-            self.made.remove_ids(faiss.IDSelectorBatch(at))
+    def remove(self, positions: np.ndarray) -> None:
+        """Remove the positions (M,)."""
+        if self.faiss_index is not None:
+            self.faiss_index.remove_ids(faiss.IDSelectorBatch(positions))
 
-    def empty(self) -> None:
-        """Take out everything; settings and centres stay."""
-        self.made.reset()
+    def reset(self) -> None:
+        """Remove everything; settings and centroids stay."""
+        self.faiss_index.reset()
 
     @property
     def n_bytes(self) -> int:
-        """Its size as it is written; 0 where it is the vectors themselves."""
-        if self.made is None:
+        """Size on disk; 0 for a flat index."""
+        if self.faiss_index is None:
             return 0
         size = 0
 
-        def count(part: bytes) -> None:
+        def count(data: bytes) -> None:
             nonlocal size
-            size += len(part)
+            size += len(data)
 
-        faiss.write_index(self.made, faiss.PyCallbackIOWriter(count))  # type: ignore[call-overload]
+        faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(count))  # type: ignore[call-overload]
         return size
 
     def write(self, path: Path) -> None:
-        """Write it to a file; where it is the vectors themselves there is nothing to write."""
-        if self.made is not None:
-            faiss.write_index(self.made, str(path))  # type: ignore[call-overload]
+        """Write to a file; nothing for a flat index."""
+        if self.faiss_index is not None:
+            faiss.write_index(self.faiss_index, str(path))  # type: ignore[call-overload]
 
 
-def read(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:
-    """Open what `Index.write` wrote, memory-mapped if wished: pages are then read as searches touch them.
+def read_index(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:
+    """Open what `Index.write` wrote, memory-mapped on request.
 
     Raises:
         RuntimeError: the file is missing or damaged.
     """
-    made = None if kind == "flat" else faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mmap else 0)
-    return Index(kind, metric, made, refine)
+    flags = faiss.IO_FLAG_MMAP_IFC if mmap else 0
+    return Index(kind, metric, None if kind == "flat" else faiss.read_index(str(path), flags), refine)
 
 
-def make(
-    z: np.ndarray,
-    kind: str,
-    metric: str,
-    hnsw_m: int,
-    ef_construction: int,
-    ef_search: int,
-    ivf_nlist: int,
-    ivf_nprobe: int,
-    pq_bytes: int,
-    pq_refine: int,
-    threads: int,
-) -> Index:
-    """An index of a kind over all of z (N, D); see `bank.build`."""
-    rows, dimensions = z.shape
-    kind = chosen(rows, dimensions, hnsw_m) if kind == "auto" else kind
+def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOptions) -> Index:
+    """Build an index of a kind over all vectors (N, D); see `bank.build`."""
+    rows, dimensions = vectors.shape
+    kind = auto_kind(rows, dimensions, options.hnsw_m) if kind == "auto" else kind
     if kind == "flat":
         return Index(kind, metric)
-    measure = METRICS[metric]
     if kind == "hnsw":
-        made = faiss.IndexHNSWFlat(dimensions, hnsw_m, measure)
-        made.hnsw.efConstruction, made.hnsw.efSearch = ef_construction, ef_search
+        index = faiss.IndexHNSWFlat(dimensions, options.hnsw_m, METRICS[metric])
+        index.hnsw.efConstruction, index.hnsw.efSearch = options.ef_construction, options.ef_search
     else:
-        lists, centres = lists_of(rows, ivf_nlist), faiss.IndexFlat(dimensions, measure)
+        lists, quantizer = n_lists(rows, options.ivf_nlist), faiss.IndexFlat(dimensions, METRICS[metric])
         if kind == "ivf":
-            made = faiss.IndexIVFFlat(centres, dimensions, lists, measure)
+            index = faiss.IndexIVFFlat(quantizer, dimensions, lists, METRICS[metric])
         else:
-            bits = min(8, max(1, (rows // _TRAINING).bit_length() - 1))
-            made = faiss.IndexIVFPQ(centres, dimensions, lists, code_bytes(dimensions, pq_bytes), bits, measure)
-            _sampled(made.pq.cp, rows)
-        made.nprobe = probes_of(lists, ivf_nprobe)
-        _sampled(made.cp, rows)
-        made.cp.seed = 0
-        with _threads(threads):
-            made.train(_sample(z, max(lists, 256) * _ENOUGH))
-    index = Index(kind, metric, made, pq_refine if kind == "ivfpq" else 1)
-    index.add(z, np.arange(rows), threads)
-    return index
+            bits = min(8, max(1, (rows // _MIN_POINTS_PER_CENTROID).bit_length() - 1))
+            size = code_bytes(dimensions, options.pq_bytes)
+            index = faiss.IndexIVFPQ(quantizer, dimensions, lists, size, bits, METRICS[metric])
+            _limit_points(index.pq.cp, rows)
+        index.nprobe = n_probes(lists, options.ivf_nprobe)
+        _limit_points(index.cp, rows)
+        index.cp.seed = 0
+        with _threads(options.build_threads):
+            index.train(_sample(vectors, max(lists, 256) * _MAX_POINTS_PER_CENTROID))
+    result = Index(kind, metric, index, options.pq_refine if kind == "ivfpq" else 1)
+    result.add(vectors, np.arange(rows), options.build_threads)
+    return result
 
 
-def _sampled(means: Any, rows: int) -> None:
-    """Tell k-means how many rows a cluster it may have; it warns of fewer and draws among more."""
-    means.min_points_per_centroid, means.max_points_per_centroid = min(_TRAINING, rows), _ENOUGH
+def _limit_points(clustering: Any, rows: int) -> None:
+    """Set the points a centroid of k-means, which warns of fewer and samples among more."""
+    clustering.min_points_per_centroid = min(_MIN_POINTS_PER_CENTROID, rows)
+    clustering.max_points_per_centroid = _MAX_POINTS_PER_CENTROID
 
 
-def _sample(z: np.ndarray, most: int) -> np.ndarray:
-    """At most so many rows of z, drawn from a fixed seed."""
-    if len(z) <= most:
-        return z
-    return z[np.sort(np.random.default_rng(0).choice(len(z), most, replace=False))]
+def _sample(vectors: np.ndarray, size: int) -> np.ndarray:
+    """At most `size` vectors, drawn with a fixed seed."""
+    if len(vectors) <= size:
+        return vectors
+    return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), size, replace=False))]
 
 
-def _on_gpu(z: np.ndarray, metric: str, device: str) -> Nearest:
-    """Exact search by torch; the vectors are copied to the device once.
-
-    In float32: whoever lets a GPU multiply in TF32 gets neighbours as near as that tells.
-    """
+def _gpu_searcher(vectors: np.ndarray, metric: str, device: str) -> CandidateSearch:
+    """Exact search by torch in float32; the vectors are copied to the device once."""
     import torch
 
-    bank = torch.tensor(z, device=device)  # (N, D)
-    squares = (bank * bank).sum(1) if metric == "l2" else 0.0
-    step = max(1, _HELD // len(z))
+    keys = torch.tensor(vectors, device=device)  # (N, D)
+    norms = (keys * keys).sum(1) if metric == "l2" else 0.0
+    step = max(1, _GPU_SIMILARITIES // len(vectors))
 
-    def nearest(queries: np.ndarray, k: int) -> np.ndarray:
+    def search(queries: np.ndarray, k: int) -> np.ndarray:
         out = np.empty((len(queries), k), dtype=np.int64)
-        for s in range(0, len(queries), step):
-            q = torch.tensor(queries[s : s + step], device=device)  # (B, D)
-            # ‖q‖² is the same for all keys of a query, so it is left out of the order.
-            with torch.autocast(bank.device.type, enabled=False):
-                closeness = q @ bank.T if metric == "ip" else 2 * q @ bank.T - squares  # (B, N)
-            out[s : s + step] = closeness.topk(k, dim=1).indices.cpu().numpy()
+        for start in range(0, len(queries), step):
+            q = torch.tensor(queries[start : start + step], device=device)  # (B, D)
+            # ‖q‖² is the same for all keys of a query, so the order does without it.
+            with torch.autocast(keys.device.type, enabled=False):
+                scores = q @ keys.T if metric == "ip" else 2 * q @ keys.T - norms  # (B, N)
+            out[start : start + step] = scores.topk(k, dim=1).indices.cpu().numpy()
         return out
 
-    return nearest
+    return search

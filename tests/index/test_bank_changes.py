@@ -1,4 +1,4 @@
-"""Rows added to a memory and removed from it: what is found is what a memory built of the rows that are left finds."""
+"""Adding and removing rows: searches return what those of a new bank over the same rows do."""
 
 from pathlib import Path
 
@@ -13,125 +13,125 @@ N, D, K = 211, 7, 5
 KINDS = ("flat", "hnsw", "ivf", "ivfpq")
 RNG = np.random.default_rng(0)
 Z, Q = (RNG.normal(size=(n, D)).astype(np.float32) for n in (N, 23))
-NAMES = RNG.permutation(1000)[:N]
+IDS = RNG.permutation(1000)[:N]
 
 
-def made(kind: str, rows: np.ndarray) -> Bank:
-    return build(Z[rows], NAMES[rows], kind=kind, pq_refine=30)
+def make_bank(kind: str, rows: np.ndarray) -> Bank:
+    return build(Z[rows], IDS[rows], kind=kind, pq_refine=30)
 
 
 def assert_finds(bank: Bank, rows: np.ndarray) -> None:
     """The K nearest of exactly these rows of Z."""
     assert len(bank) == len(rows)
-    assert set(bank.ids[bank.ids >= 0]) == set(NAMES[rows])
+    assert set(bank.ids[bank.ids >= 0]) == set(IDS[rows])
     ids, sims = bank.search(Q, K)
     distance = torch.cdist(torch.from_numpy(Q).double(), torch.from_numpy(Z[rows]).double())
     nearest = distance.topk(K, largest=False)
-    np.testing.assert_array_equal(ids, NAMES[rows][nearest.indices.numpy()])
+    np.testing.assert_array_equal(ids, IDS[rows][nearest.indices.numpy()])
     np.testing.assert_allclose(sims, -(nearest.values**2).numpy(), rtol=1e-5)
-    again = build(Z[rows], NAMES[rows]).search(Q, K)
+    again = build(Z[rows], IDS[rows]).search(Q, K)
     np.testing.assert_array_equal(ids, again[0])
     np.testing.assert_array_equal(sims, again[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_added_and_removed_are_as_if_built_so(kind: str) -> None:
-    bank, rows, rng = made(kind, np.arange(150)), np.arange(150), np.random.default_rng(1)
+    bank, rows, rng = make_bank(kind, np.arange(150)), np.arange(150), np.random.default_rng(1)
     for new in (range(150, 190), range(190, 191), range(191, 211)):
         gone = rng.permutation(rows)[: len(new) - 1 or 1]  # one fewer than come, so that last rows fill their places
-        bank.remove(NAMES[gone])
+        bank.remove(IDS[gone])
         rows = np.setdiff1d(rows, gone)
         assert_finds(bank, rows)
-        assert not np.isin(bank.search(Z[gone], K)[0], NAMES[gone]).any()
-        bank.add(Z[new], NAMES[new])
+        assert not np.isin(bank.search(Z[gone], K)[0], IDS[gone]).any()
+        bank.add(Z[new], IDS[new])
         rows = np.concatenate([rows, new])
         assert_finds(bank, rows)
-        bank.add(Z[gone], NAMES[gone])
-        bank.remove(NAMES[gone[::-1]])
+        bank.add(Z[gone], IDS[gone])
+        bank.remove(IDS[gone[::-1]])
         assert_finds(bank, rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_rows_and_the_first_can_go(kind: str) -> None:
-    bank = made(kind, np.arange(N))
-    bank.remove(NAMES[-50:])
+    bank = make_bank(kind, np.arange(N))
+    bank.remove(IDS[-50:])
     assert_finds(bank, np.arange(N - 50))
-    bank.remove(NAMES[:50])
+    bank.remove(IDS[:50])
     assert_finds(bank, np.arange(50, N - 50))
-    bank.remove(NAMES[50])
+    bank.remove(IDS[50])
     assert_finds(bank, np.arange(51, N - 50))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_handed_in_stays_as_it_was(kind: str) -> None:
-    z, names = Z.copy(), NAMES.copy()
+    z, names = Z.copy(), IDS.copy()
     z.flags.writeable = names.flags.writeable = False
     bank = build(z, names, kind=kind)
     assert np.shares_memory(bank.z, z), "not copied as long as nothing changes"
     bank.remove(names[3])
     np.testing.assert_array_equal(z, Z)
-    np.testing.assert_array_equal(names, NAMES)
+    np.testing.assert_array_equal(names, IDS)
 
 
 def test_a_bank_grown_row_by_row_is_seldom_moved() -> None:
-    bank, rooms = made("flat", np.arange(100)), set()
+    bank, rooms = make_bank("flat", np.arange(100)), set()
     for i in range(100, 200):
-        bank.add(Z[i : i + 1], NAMES[i : i + 1])
+        bank.add(Z[i : i + 1], IDS[i : i + 1])
         rooms.add(bank.z.__array_interface__["data"][0])
     assert len(rooms) <= 8
     assert_finds(bank, np.arange(200))
 
 
 def test_a_graph_is_built_again_once_more_rows_are_hidden_than_left() -> None:
-    bank = made("hnsw", np.arange(N))
-    bank.remove(NAMES[:105])
-    assert (bank.index.made.ntotal, len(bank)) == (211, 106)
-    bank.remove(NAMES[105])
-    assert (bank.index.made.ntotal, len(bank)) == (105, 105)
+    bank = make_bank("hnsw", np.arange(N))
+    bank.remove(IDS[:105])
+    assert (bank.index.faiss_index.ntotal, len(bank)) == (211, 106)
+    bank.remove(IDS[105])
+    assert (bank.index.faiss_index.ntotal, len(bank)) == (105, 105)
     assert_finds(bank, np.arange(106, N))
-    assert (bank.index.made.hnsw.efConstruction, bank.index.made.hnsw.efSearch) == (200, 128)
+    assert (bank.index.faiss_index.hnsw.efConstruction, bank.index.faiss_index.hnsw.efSearch) == (200, 128)
 
 
 def test_hidden_rows_of_a_graph_leave_k_others_to_be_found() -> None:
     """A beam of K full of hidden rows must go on to K that are shown."""
-    bank = build(Z, NAMES, kind="hnsw", ef_search=1)
+    bank = build(Z, IDS, kind="hnsw", ef_search=1)
     nearest = torch.cdist(torch.from_numpy(Q[:1]), torch.from_numpy(Z)).argsort()[0].numpy()
-    bank.remove(NAMES[nearest[: N // 3]])
+    bank.remove(IDS[nearest[: N // 3]])
     ids, _ = bank.search(Q[:1], K)
     assert (ids >= 0).all()
-    assert not np.isin(ids, NAMES[nearest[: N // 3]]).any()
+    assert not np.isin(ids, IDS[nearest[: N // 3]]).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_bank_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
-    bank = made(kind, np.arange(150))
-    bank.remove(NAMES[10:40])
-    bank.add(Z[150:], NAMES[150:])
+    bank = make_bank(kind, np.arange(150))
+    bank.remove(IDS[10:40])
+    bank.add(Z[150:], IDS[150:])
     rows = np.concatenate([np.arange(10), np.arange(40, N)])
     for mmap in (False, True):
         bank.save(tmp_path / "bank")
         bank = Bank.load(tmp_path / "bank", mmap)
         assert_finds(bank, rows)
     with pytest.raises(InputError, match="memory-mapped"):
-        bank.remove(NAMES[:1])
+        bank.remove(IDS[:1])
     with pytest.raises(InputError, match="memory-mapped"):
         bank.add(Z[:1], [10_000])
     assert_finds(bank, rows)
     bank = Bank.load(tmp_path / "bank")
-    bank.add(Z[10:40], NAMES[10:40])
+    bank.add(Z[10:40], IDS[10:40])
     assert_finds(bank, np.concatenate([rows, np.arange(10, 40)]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_refused_changes_change_nothing(kind: str) -> None:
-    bank = made(kind, np.arange(150))
+    bank = make_bank(kind, np.arange(150))
     nan = Z[150:152].copy()
     nan[1, 3] = np.nan
     for z, ids, message in (
-        (Z[149:152], NAMES[149:152], f"row ids {NAMES[149]} are in it already"),
-        (Z[150:152, :3], NAMES[150:152], "3 dimensions to add; it has 7"),
-        (nan, NAMES[150:152], "NaN, infinite"),
-        (Z[150:152], NAMES[150:153], r"2 vectors and ids of shape \(3,\)"),
+        (Z[149:152], IDS[149:152], f"row ids {IDS[149]} are in it already"),
+        (Z[150:152, :3], IDS[150:152], "3 dimensions to add; it has 7"),
+        (nan, IDS[150:152], "NaN, infinite"),
+        (Z[150:152], IDS[150:153], r"2 vectors and ids of shape \(3,\)"),
         (Z[150:152], [3000, 3000], "repeat"),
         (Z[150:152], [-1, 3000], "below 0"),
         (Z[0], [3000], r"shape \(7,\)"),
@@ -139,7 +139,7 @@ def test_refused_changes_change_nothing(kind: str) -> None:
         with pytest.raises(InputError, match=message):
             bank.add(z, ids)
     with pytest.raises(InputError, match="row ids 3000, 4000 are not in it"):
-        bank.remove([NAMES[0], 4000, 3000])
+        bank.remove([IDS[0], 4000, 3000])
     with pytest.raises(InputError, match="row ids -1 are not"):
         bank.remove([-1])
     with pytest.raises(InputError, match=r"(\d+, ){9}\d+ and 40 more are not in it"):
@@ -150,7 +150,7 @@ def test_refused_changes_change_nothing(kind: str) -> None:
 
 
 def test_ids_grow_to_int64_with_what_is_added() -> None:
-    bank = made("flat", np.arange(150))
+    bank = make_bank("flat", np.arange(150))
     assert bank.ids.dtype == np.int32
     bank.add(Z[150:151], [2**40])
     assert bank.search(Z[150:151], 1)[0].tolist() == [[2**40]]
@@ -159,7 +159,7 @@ def test_ids_grow_to_int64_with_what_is_added() -> None:
 
 
 def test_adding_and_removing_nothing() -> None:
-    bank = made("ivf", np.arange(150))
-    bank.add(Z[:0], NAMES[:0])
-    bank.remove(NAMES[:0])
+    bank = make_bank("ivf", np.arange(150))
+    bank.add(Z[:0], IDS[:0])
+    bank.remove(IDS[:0])
     assert_finds(bank, np.arange(150))

@@ -1,4 +1,4 @@
-"""Indexes: which one, of what size, and that they are built alike every time."""
+"""FAISS indexes: kinds, sizes, and reproducible builds."""
 
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,20 @@ import torch
 
 from attnknn.core.errors import InputError
 from attnknn.index.bank import build
-from attnknn.index.faiss_index import chosen, code_bytes, get_threads, lists_of, probes_of, set_threads, similarities
+from attnknn.index.faiss_index import auto_kind, code_bytes, get_threads, n_lists, n_probes, set_threads, similarities
 
 N, D, K = 211, 7, 5
 
 
-def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_told() -> None:
+def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_set() -> None:
     """39 rows a list: 211 rows make 5 lists, 38 rows one; of 5 lists of a hard memory, one is not enough."""
     z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
-    made: Any = build(z, np.arange(N), kind="ivf").index.made
-    assert (made.nlist, made.nprobe) == (5, 5)
-    made = build(z, np.arange(N), kind="ivf", ivf_nlist=3, ivf_nprobe=2).index.made
-    assert (made.nlist, made.nprobe) == (3, 2)
-    made = build(z[:38], np.arange(38), kind="ivf").index.made
-    assert (made.nlist, made.nprobe) == (1, 1)
+    index: Any = build(z, np.arange(N), kind="ivf").index.faiss_index
+    assert (index.nlist, index.nprobe) == (5, 5)
+    index = build(z, np.arange(N), kind="ivf", ivf_nlist=3, ivf_nprobe=2).index.faiss_index
+    assert (index.nlist, index.nprobe) == (3, 2)
+    index = build(z[:38], np.arange(38), kind="ivf").index.faiss_index
+    assert (index.nlist, index.nprobe) == (1, 1)
     expected = torch.cdist(torch.from_numpy(z), torch.from_numpy(z)).topk(K, largest=False).indices.numpy()
     shares = []
     for nprobe in (1, 5):
@@ -46,10 +46,10 @@ def test_approximate_indexes_are_built_alike_under_any_thread_count(tmp_path: Pa
 
 def test_sizes_by_the_number_of_rows() -> None:
     """4·√N lists, as far as each has 39 rows; 64 or a 32nd are read; 16 bytes, or parts of at most eight dimensions."""
-    assert [lists_of(n) for n in (1, 78, 1521, 10_000, 1_000_000)] == [1, 2, 39, 256, 4000]
-    assert [lists_of(n, 100) for n in (78, 10_000)] == [2, 100]
-    assert [probes_of(lists) for lists in (1, 256, 4000)] == [1, 64, 125]
-    assert [probes_of(256, n) for n in (1, 300)] == [1, 256]
+    assert [n_lists(n) for n in (1, 78, 1521, 10_000, 1_000_000)] == [1, 2, 39, 256, 4000]
+    assert [n_lists(n, 100) for n in (78, 10_000)] == [2, 100]
+    assert [n_probes(lists) for lists in (1, 256, 4000)] == [1, 64, 125]
+    assert [n_probes(256, n) for n in (1, 300)] == [1, 256]
     assert [code_bytes(d) for d in (1, 7, 30, 64, 130, 256)] == [1, 7, 30, 16, 26, 32]
     assert code_bytes(30, 6) == 6
     with pytest.raises(InputError, match="pq_bytes: 4 do not divide 30 dimensions"):
@@ -58,8 +58,8 @@ def test_sizes_by_the_number_of_rows() -> None:
 
 def test_auto_is_exact_then_a_graph_then_codes() -> None:
     """Of 256 dimensions and 32 links a row, 2·1024 + 4·66 = 2312 bytes, and 2^32/2312 is 1,857,684.8 rows."""
-    assert [chosen(n, 256, 32) for n in (1, 100_000, 100_001)] == ["flat", "flat", "hnsw"]
-    assert [chosen(n, 256, 32) for n in (1_857_684, 1_857_685)] == ["hnsw", "ivfpq"]
+    assert [auto_kind(n, 256, 32) for n in (1, 100_000, 100_001)] == ["flat", "flat", "hnsw"]
+    assert [auto_kind(n, 256, 32) for n in (1_857_684, 1_857_685)] == ["hnsw", "ivfpq"]
     index = build(np.zeros((3, D), np.float32), np.arange(3), kind="auto").index
     assert index.kind == "flat"
 
@@ -67,21 +67,22 @@ def test_auto_is_exact_then_a_graph_then_codes() -> None:
 def test_codes_are_of_as_many_centres_as_the_rows_can_train() -> None:
     """211 rows make 39 · 2^2 ≤ 211 < 39 · 2^3: two bits a part; seven parts of one dimension take 14 bits, 2 bytes."""
     z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
-    made: Any = build(z, np.arange(N), kind="ivfpq").index.made
-    assert (made.pq.nbits, made.pq.M, made.code_size) == (2, 7, 2)
-    few: Any = build(z[:3], np.arange(3), kind="ivfpq").index.made
+    index: Any = build(z, np.arange(N), kind="ivfpq").index.faiss_index
+    assert (index.pq.nbits, index.pq.M, index.code_size) == (2, 7, 2)
+    few: Any = build(z[:3], np.arange(3), kind="ivfpq").index.faiss_index
     assert (few.pq.nbits, few.ntotal) == (1, 3)
 
 
-def test_refining_finds_what_codes_alone_miss() -> None:
+def test_refining_finds_what_codes_alone_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnknn.index.bank._SPARE", 1)
     z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
     q = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
     exact = build(z, np.arange(2000)).search(q, K)[0]
-    found = [
+    results = [
         build(z, np.arange(2000), kind="ivfpq", ivf_nprobe=300, pq_bytes=1, pq_refine=refine).search(q, K)[0]
         for refine in (1, 400)
     ]
-    shares = [(ids[:, :, None] == exact[:, None]).any(2).mean() for ids in found]
+    shares = [(ids[:, :, None] == exact[:, None]).any(2).mean() for ids in results]
     assert shares[0] < 0.5
     assert shares[1] == 1
 
@@ -97,21 +98,22 @@ def test_with_more_threads_a_graph_finds_as_much() -> None:
 def test_similarities_by_loops(metric: str) -> None:
     """Of rows in any memory order, the same bits under any number of threads, 0 for equal vectors far from 0."""
     rng = np.random.default_rng(0)
-    z, at = 100 + rng.normal(size=(41, 19)).astype(np.float32), rng.integers(41, size=(300, 7))
-    queries = np.asfortranarray(np.concatenate([z[at[:40, 0]], 100 + rng.normal(size=(260, 19)).astype(np.float32)]))
-    found = similarities(queries, z, at, metric)
-    assert found.dtype == np.float32
+    z, candidates = 100 + rng.normal(size=(41, 19)).astype(np.float32), rng.integers(41, size=(300, 7))
+    other = 100 + rng.normal(size=(260, 19)).astype(np.float32)
+    queries = np.asfortranarray(np.concatenate([z[candidates[:40, 0]], other]))
+    sims = similarities(queries, z, candidates, metric)
+    assert sims.dtype == np.float32
     for b in range(300):
         for k in range(7):
-            q, key = queries[b].astype(float), z[at[b, k]].astype(float)
+            q, key = queries[b].astype(float), z[candidates[b, k]].astype(float)
             expected = -((q - key) ** 2).sum() if metric == "l2" else q @ key
-            assert found[b, k] == pytest.approx(expected, rel=1e-5)
+            assert sims[b, k] == pytest.approx(expected, rel=1e-5)
     if metric == "l2":
-        assert not found[:40, 0].any()
+        assert not sims[:40, 0].any()
     before = get_threads()
     try:
         for threads in (1, 2, 3):
             set_threads(threads)
-            np.testing.assert_array_equal(similarities(queries, z, at.astype(np.int32), metric), found)
+            np.testing.assert_array_equal(similarities(queries, z, candidates.astype(np.int32), metric), sims)
     finally:
         set_threads(before)

@@ -17,7 +17,7 @@ from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.errors import require
-from attnknn.index.bank import LARGEST
+from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by forgetting; beyond, relabelling is reported
