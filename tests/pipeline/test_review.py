@@ -1,4 +1,4 @@
-"""`make review` in a tiny git and DVC project: two branches, one changed setting."""
+"""`make review` in a small git and DVC project: two branches, one changed setting."""
 
 import os
 import subprocess
@@ -71,7 +71,7 @@ def part(markdown: str, title: str) -> str:
 
 
 def cells(markdown: str) -> list[list[str]]:
-    """The rows of the tables in a Markdown text, heads and rules left out."""
+    """Rows of the tables in a Markdown text, without heads and rules."""
     lines = markdown.splitlines()
     rows = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
     rules = [i for i, row in enumerate(rows) if set(row) <= {"---", "| ---"} or row[0].strip("| -") == ""]
@@ -80,23 +80,23 @@ def cells(markdown: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    made = Project(tmp_path_factory.mktemp("review"))
+    result = Project(tmp_path_factory.mktemp("review"))
     for name, text in {
         "evaluate.py": SCRIPT,
         "dvc.yaml": DVC_YAML,
         "params.yaml": "k: 5\nunused: a|b\n",
         "params.yaml.note": "1",
     }.items():
-        (made.folder / name).write_text(text)
-    made("git", "init", "-q", "-b", "main")
-    made("dvc", "init", "-q")
-    made("dvc", "repro")
-    made.commit("first")
-    made("git", "switch", "-q", "-c", "change")
-    (made.folder / "params.yaml").write_text("k: 20\nunused: a|b\nadded: 1\n")
-    made("dvc", "repro")
-    made.commit("k 20")
-    return made
+        (result.folder / name).write_text(text)
+    result("git", "init", "-q", "-b", "main")
+    result("dvc", "init", "-q")
+    result("dvc", "repro")
+    result.commit("first")
+    result("git", "switch", "-q", "-c", "change")
+    (result.folder / "params.yaml").write_text("k: 20\nunused: a|b\nadded: 1\n")
+    result("dvc", "repro")
+    result.commit("k 20")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +106,12 @@ def text(project: Project) -> str:
     return done.stdout
 
 
-def test_a_branch_is_compared_with_main_and_its_lock_is_fine(text: str) -> None:
+def test_a_branch_is_compared_with_main_and_its_lock_is_up_to_date(text: str) -> None:
     assert text.startswith("# Review against `main`")
     assert "**Up to date**" in part(text, "Lock")
 
 
-def test_params_that_differ_and_no_others(text: str) -> None:
+def test_only_changed_params_are_listed(text: str) -> None:
     assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
 
 
@@ -127,17 +127,17 @@ overrides: {{iris: {{train_embedder: {{encoder: mlp}}}}}}
 
 
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: dict[str, str], new: dict[str, str]) -> str:
-    """What `params` says of two sets of files."""
+    """Output of `params` for two sets of files."""
     for path, text in new.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(review, "git", lambda *command, **_: "\0".join(p for p in old if p.startswith(command[-1])))
-    monkeypatch.setattr(review, "at", lambda _, path: old.get(path, ""))
+    monkeypatch.setattr(review, "read", lambda base, path: (old if base else new).get(path, ""))
     return review.params("main")
 
 
-def test_an_edited_preset_is_shown_and_has_no_effect_unless_it_is_chosen(
+def test_an_edited_preset_is_listed_without_effect_unless_it_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
@@ -147,13 +147,13 @@ def test_an_edited_preset_is_shown_and_has_no_effect_unless_it_is_chosen(
     assert "In effect" not in text
 
 
-def test_a_chosen_preset_is_shown_as_it_takes_effect_on_each_dataset(
+def test_a_chosen_preset_is_listed_with_its_effect_on_each_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`k` of params.yaml moves and is hidden by the preset; the block `mlp` holds for the dataset of an mlp alone."""
     old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
     chosen = {"params.yaml": SETTINGS.format("p", 6), "presets/p.yaml": PRESET.format(7, 3)}
-    before, after = shown(tmp_path, monkeypatch, old, chosen).split("In effect, with the preset laid over (none → p):")
+    before, after = shown(tmp_path, monkeypatch, old, chosen).split("In effect, with the preset (none → p):")
     assert cells(before) == [["`preset`", "`none`", "`p`"], ["`k`", "5", "6"]]
     assert cells(after) == [
         ["`k`", "digits, iris", "5", "7"],
@@ -161,12 +161,12 @@ def test_a_chosen_preset_is_shown_as_it_takes_effect_on_each_dataset(
         ["`train_embedder.epochs`", "iris", "5", "3"],
     ]
     edited = chosen | {"params.yaml": SETTINGS.format("p", 9), "presets/p.yaml": PRESET.format(7, 4)}
-    before, after = shown(tmp_path, monkeypatch, chosen, edited).split("In effect, with the preset laid over (p):")
+    before, after = shown(tmp_path, monkeypatch, chosen, edited).split("In effect, with the preset (p):")
     assert cells(before) == [["`k`", "6", "9"], ["`presets/p.yaml:train_embedder.mlp.epochs`", "3", "4"]]
     assert cells(after) == [["`train_embedder.epochs`", "iris", "3", "4"]]
 
 
-def test_scores_come_by_size_with_their_interval(text: str) -> None:
+def test_scores_are_sorted_by_change_with_their_interval(text: str) -> None:
     """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
     rows = [row for row in cells(part(text, "Metrics")) if row[0] == "iris"]
     assert [row[:7] for row in rows] == [
@@ -177,27 +177,27 @@ def test_scores_come_by_size_with_their_interval(text: str) -> None:
     assert [row[8] for row in rows] == ["⚠", ""]
 
 
-def test_other_values_and_new_ones_stand_apart(text: str) -> None:
+def test_other_values_and_new_ones_are_listed_apart(text: str) -> None:
     metrics = part(text, "Metrics")
     assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
     assert "New: 1 in `iris/42/evaluate`." in metrics
     assert "Gone" not in metrics
 
 
-def test_a_last_bit_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.3003}
-    old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in of.items()} for of in values)
+    old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in scores.items()} for scores in values)
     monkeypatch.setattr(review, "metric_values", lambda base: old if base else new)
     text = review.metrics("main")
     assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
-    assert "Moved by rounding alone, less than 1e-09 of the value: 1." in text
+    assert "Changed by rounding only, less than 1e-09 of the value: 1." in text
 
 
 def test_stages_that_reran_and_why(text: str) -> None:
     assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
 
 
-def test_a_stale_lock_ends_in_one_and_still_shows_all(project: Project) -> None:
+def test_a_stale_lock_exits_with_1_and_shows_all_parts(project: Project) -> None:
     script = project.folder / "evaluate.py"
     script.write_text(SCRIPT + "# changed\n")
     try:
@@ -233,7 +233,7 @@ def test_on_main_the_base_is_the_commit_before(project: Project, tmp_path: Path)
     ("branch", "hint"),
     [("change", "git fetch --depth=1 origin main:main"), ("main", "git fetch --deepen=1")],
 )
-def test_a_shallow_clone_is_told_what_to_fetch(project: Project, tmp_path: Path, branch: str, hint: str) -> None:
+def test_a_shallow_clone_gets_a_hint_what_to_fetch(project: Project, tmp_path: Path, branch: str, hint: str) -> None:
     """`main` needs a second commit, or its clone would not be shallow."""
     source = tmp_path / "source"
     project("git", "clone", "-q", "--branch", "change", str(project.folder), str(source))
@@ -264,14 +264,14 @@ def test_outside_a_repository(project: Project, tmp_path: Path) -> None:
     assert "not in a git repository" in done.stderr
 
 
-def test_other_timings_are_no_news_and_other_bytes_of_any_other_stage_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_timings_are_left_out_and_other_bytes_of_other_stages_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "  {}: {{cmd: x, deps: [{{path: code.py, md5: {}}}], outs: [{{path: out, md5: {}}}]}}\n"
     names = ("evaluate@iris-42", "profile@iris-42", "profile@digits-42")
 
     def lock(*md5s: tuple[str, str]) -> str:
         return "stages:\n" + "".join(entry.format(name, *md5) for name, md5 in zip(names, md5s, strict=True))
 
-    monkeypatch.setattr(review, "at", lambda *_: lock(("a1", "b1"), ("a1", "b1"), ("a1", "b1")))
-    monkeypatch.setattr(review, "here", lambda *_: lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2")))
-    told = {row[0]: row[1] for row in cells(review.reran("main"))}
-    assert told == {"`evaluate@iris-42`": review.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}
+    old, new = lock(*[("a1", "b1")] * 3), lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2"))
+    monkeypatch.setattr(review, "read", lambda base, _: old if base else new)
+    causes = {row[0]: row[1] for row in cells(review.reran("main"))}
+    assert causes == {"`evaluate@iris-42`": review.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}

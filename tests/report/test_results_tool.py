@@ -1,4 +1,4 @@
-"""README.md's and RESULTS.md's tables come from metrics and plot data."""
+"""The tables of README.md and RESULTS.md are written from metrics and plot data."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, TOOL], cwd=folder, capture_output=True, text=True)
 
 
-def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: Path) -> None:
+def test_tables_are_written_between_the_marks_and_repeatably(tmp_path: Path) -> None:
     write_results(tmp_path, "birds", 3, WIN)
     write_conditions(tmp_path, "birds", 3, WIN)
     write_ablation(tmp_path, "birds", 3)
@@ -54,7 +54,7 @@ def test_the_tables_are_written_between_the_marks_and_again_the_same(tmp_path: P
     assert (readme.read_text(), (tmp_path / "RESULTS.md").read_text()) == first
 
 
-def test_the_opponents_shown_are_those_that_val_rows_choose(tmp_path: Path) -> None:
+def test_opponents_are_chosen_on_val_rows(tmp_path: Path) -> None:
     write_results(tmp_path, "birds", 3, WIN)
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "README.md").write_text("<!-- results --><!-- /results -->")
@@ -68,19 +68,19 @@ def test_the_opponents_shown_are_those_that_val_rows_choose(tmp_path: Path) -> N
         table = [
             line.split("|")[2].strip() for line in (tmp_path / "README.md").read_text().splitlines() if "|" in line
         ]
-        assert table[2:] == ["Distance + vector scaling", "Attention", name], "there is no plain network here"
+        assert table[2:] == ["Distance + vector scaling", "Attention", name], "there is no plain network"
 
 
-def test_repeated_splits_get_a_table_of_their_own(tmp_path: Path) -> None:
-    """A column a dataset; the linear head as it is stays out, the highest accuracy among those shown is bold."""
+def test_repeated_splits_have_their_own_table(tmp_path: Path) -> None:
+    """A column per dataset; without the uncalibrated linear head; the highest accuracy shown is bold."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "README.md").write_text("<!-- results --><!-- /results -->")
     head = "method,metric,splits,value,sd,low,high\n"
-    of = {
+    values = {
         "birds": {"distance": 0.8, "attention": 0.8125, "linear": 0.99},
         "fish": {"distance": 0.75, "attention": 0.5, "forest": 0.7},
     }
-    for seed, (name, accuracies) in enumerate(of.items()):
+    for seed, (name, accuracies) in enumerate(values.items()):
         write_results(tmp_path, name, seed, WIN)
         rows = [
             f"{m},accuracy,10,{value},0.03125,0,1\n{m},nll,10,{1 - value},0.1,0,1\n{m},ece,10,0,0,0,1\n"
@@ -96,15 +96,15 @@ def test_repeated_splits_get_a_table_of_their_own(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "README.md").read_text().splitlines()
-    at = lines.index("| method | birds | fish |")
-    assert lines[at + 2 : at + 5] == [
+    start = lines.index("| method | birds | fish |")
+    assert lines[start + 2 : start + 5] == [
         "| Distance-weighted kNN | 0.800 ± 0.031 (0.200) | **0.750 ± 0.031** (0.250) |",
         "| Attention | **0.812 ± 0.031** (0.188) | 0.500 ± 0.031 (0.500) |",
         "| Random forest |  | 0.700 ± 0.031 (0.300) |",
     ]
 
 
-def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+def test_missing_inputs_are_errors_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no marks")
     done = run(tmp_path)
     assert done.returncode == 2
