@@ -1,4 +1,4 @@
-"""Which neighbours decided, which classes are mistaken, and how the embeddings lie."""
+"""Example predictions with their neighbours, confusion of classes, and a t-SNE of the embeddings."""
 
 from pathlib import Path
 
@@ -35,23 +35,23 @@ def main(
     """Read SPLIT, EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEADS, PREDICTIONS and TUNED; write METRICS, the rest to PLOTS."""
     p = read_params(dataset, "explain", "k_eval", "device", "threads")
     device, e, item = use_device(p.device, p.threads), p.explain, f"{dataset}-{seed}"
-    found, retrieved = Predictions.load(predictions / "test"), EmbeddingSpace.load(embeddings, neighbours, evidence)
+    test, space = Predictions.load(predictions / "test"), EmbeddingSpace.load(embeddings, neighbours, evidence)
     attention, distance = load_head(heads / "attention").to(device), Distance(**read_json(tuned)["distance"])
-    shown = (Split.load(split), retrieved, attention, distance, found, p.k_eval, e.cases, e.neighbours)
-    cases, strips = gallery(*shown, device=device)
+    args = (Split.load(split), space, attention, distance, test, p.k_eval, e.cases, e.neighbours)
+    cases, strips = gallery(*args, device=device)
     with atomic_folder(plots / "gallery" / item) as draft:
         write_json(draft / "gallery.json", cases)
         for name, strip in strips.items():
             Image.fromarray(strip).save(draft / name, optimize=True)
-    methods = [name for name in COMPARED if name in found.methods]
-    write_json(metrics, shared_errors(found, methods))
-    write_csv(plots / "confusion" / f"{item}.csv", confusion(found, methods))
-    tests = confusion_tests(found, "attention", "distance_vector")
+    methods = [name for name in COMPARED if name in test.methods]
+    write_json(metrics, shared_errors(test, methods))
+    write_csv(plots / "confusion" / f"{item}.csv", confusion(test, methods))
+    tests = confusion_tests(test, "attention", "distance_vector")
     write_csv(plots / "confusion_paired" / f"{item}.csv", tests, MISTAKE)
-    places = tsne_table(retrieved, found, e.tsne_rows, e.perplexity, seed)
-    if not places:
-        print(f"explain: {dataset}/{seed} has {len(found.rows)} test rows, too few for a t-SNE")
-    write_csv(plots / "tsne" / f"{item}.csv", places, ("x", "y", "actual", "predicted", "wrong"))
+    points = tsne_table(space, test, e.tsne_rows, e.perplexity, seed)
+    if not points:
+        print(f"explain: {dataset}/{seed} has {len(test.rows)} test rows, too few for a t-SNE")
+    write_csv(plots / "tsne" / f"{item}.csv", points, ("x", "y", "actual", "predicted", "wrong"))
 
 
 if __name__ == "__main__":

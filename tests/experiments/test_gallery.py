@@ -1,4 +1,4 @@
-"""Which neighbours decided: the weights are the head's own, the cases the ones they are said to be."""
+"""Example predictions: the weights are the head's own, the cases are those of their kind."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +27,8 @@ from synthetic_results import TIE, predictions
 K = 7
 
 
-def answered(data: EmbeddingSpace, heads: Mapping[str, object]) -> Predictions:
-    """What heads say of the test rows."""
+def predict(data: EmbeddingSpace, heads: Mapping[str, object]) -> Predictions:
+    """Predictions of the test rows."""
     rows = data.embeddings.rows(TEST)
     probs = np.stack([head(data.around(rows, K, NEEDS))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
     return Predictions(rows.astype(np.int32), data.embeddings.y[rows], probs, tuple(heads), data.embeddings.classes)
@@ -41,7 +41,7 @@ def table() -> tuple[Split, EmbeddingSpace]:
 
 
 def learned(data: EmbeddingSpace) -> Attention:
-    """An attention head with prototypes and evidence, whose null neighbours have weight of their own."""
+    """An attention head with prototypes and features, whose null neighbours have a weight."""
     torch.manual_seed(0)
     head = Attention(
         data.embeddings.z.shape[1], 3, 2, temperature=0.3, prior=0.1, features=["distance", "agreement"], hidden=4
@@ -57,16 +57,16 @@ def test_the_deciding_neighbour_is_named() -> None:
     part = np.array([TEST, FIT, BANK, BANK, VAL], dtype=np.int8)
     e = Embeddings(z, np.array([0, 0, 0, 1, 1]), part, ("cat", "dog"))
     ids = np.array([[2, 3], [3, 2], [3, -1], [2, -1], [3, 2]], dtype=np.int32)
-    near = np.where(ids >= 0, -((z - z[ids.clip(0), 0]) ** 2), -np.inf).astype(np.float32)
-    n = Neighbours(np.arange(5, dtype=np.int32), ids, near, "l2")
+    sims = np.where(ids >= 0, -((z - z[ids.clip(0), 0]) ** 2), -np.inf).astype(np.float32)
+    n = Neighbours(np.arange(5, dtype=np.int32), ids, sims, "l2")
     data = EmbeddingSpace(e, n, neighbour_statistics(e, n, (1,)))
-    (of,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([0]), 2, 2)
+    (decision,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([0]), 2, 2)
     first = 0.9 / (1 + np.exp(-2))
-    assert of.ids.tolist() == [2, 3]
-    np.testing.assert_allclose(of.weights, [first, 0.9 - first], rtol=1e-5)
-    np.testing.assert_allclose(of.others, [0.4, 0.4], rtol=1e-5)
-    assert of.null == pytest.approx(0.1, abs=1e-6)
-    np.testing.assert_allclose(of.probs, [first + 0.05, 0.95 - first], rtol=1e-5)
+    assert decision.ids.tolist() == [2, 3]
+    np.testing.assert_allclose(decision.weights, [first, 0.9 - first], rtol=1e-5)
+    np.testing.assert_allclose(decision.other_weights, [0.4, 0.4], rtol=1e-5)
+    assert decision.null == pytest.approx(0.1, abs=1e-6)
+    np.testing.assert_allclose(decision.probs, [first + 0.05, 0.95 - first], rtol=1e-5)
     (missing,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([2]), 2, 2)
     assert missing.ids.tolist() == [3], "a neighbour that is not there is not shown"
 
@@ -84,8 +84,8 @@ def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, Embe
 
 
 def test_cases_are_what_their_kind_says() -> None:
-    of = predictions(TIE, 200, seed=4)
-    probs, y = of.probs[0], of.y
+    tied = predictions(TIE, 200, seed=4)
+    probs, y = tied.probs[0], tied.y
     hard = np.random.default_rng(0).integers(0, 5, 200) / 5
     picked = pick_cases(probs, y, hard, 4)
     confidence, wrong = probs.max(1), probs.argmax(1) != y
@@ -103,24 +103,24 @@ def test_cases_are_what_their_kind_says() -> None:
 def test_without_errors_and_without_disagreement_those_kinds_are_empty() -> None:
     y = np.arange(6) % 3
     picked = pick_cases(np.eye(3)[y] * 0.7 + 0.1, y, np.zeros(6), 2)
-    assert {kind: len(found) for kind, found in picked.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
+    assert {kind: len(rows) for kind, rows in picked.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
 
 
 def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, EmbeddingSpace]) -> None:
     split, data = table
     head = learned(data)
-    found, strips = gallery(
-        split, data, head, Distance(K, 0.3, 0.1), answered(data, {"attention": head}), K, 3, 4, "attention"
+    cases, strips = gallery(
+        split, data, head, Distance(K, 0.3, 0.1), predict(data, {"attention": head}), K, 3, 4, "attention"
     )
     assert not strips
-    assert not found["images"]
-    for case in found["cases"]:
+    assert not cases["images"]
+    for case in cases["cases"]:
         rows = [case["row"], *(n["row"] for n in case["neighbours"])]
-        at = [split.features.index(name) for name in case["features"]]
-        expected = [[f"{v:.2f}".replace("-", "−") for v in split.x[row, at]] for row in rows]
+        idx = [split.features.index(name) for name in case["features"]]
+        expected = [[f"{v:.2f}".replace("-", "−") for v in split.x[row, idx]] for row in rows]
         assert case["values"] == expected
         gaps = np.abs(split.x[rows[1:]] - split.x[rows[0]]).mean(0)
-        assert at == np.argsort(-gaps).tolist(), "the feature that differs most comes first"
+        assert idx == np.argsort(-gaps).tolist(), "the feature that differs most comes first"
         assert [n["class"] for n in case["neighbours"]] == [split.classes[split.y[i]] for i in rows[1:]]
         assert case["actual"] == split.classes[split.y[case["row"]]]
         assert split.part[case["row"]] == TEST
@@ -133,16 +133,16 @@ def test_an_image_strip_is_the_query_and_its_neighbours() -> None:
     flat = split.x.reshape(96, -1).astype(np.float32)
     data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
     head = Distance(K, 0.3, 0.1)
-    found, strips = gallery(split, data, head, head, answered(data, {"attention": head}), K, 2, 4)
-    assert found["images"]
-    assert len(strips) == len(found["cases"]) > 0
-    for case in found["cases"]:
+    cases, strips = gallery(split, data, head, head, predict(data, {"attention": head}), K, 2, 4)
+    assert cases["images"]
+    assert len(strips) == len(cases["cases"]) > 0
+    for case in cases["cases"]:
         rows = [case["row"], *(n["row"] for n in case["neighbours"])]
         tiles = np.split(strips[case["picture"]], 5, axis=1)
         for tile, row in zip(tiles, rows, strict=True):
             np.testing.assert_array_equal(tile, split.x[row, 0])
     colour = replace(split, x=np.repeat(split.x, 3, axis=1))
-    _, strips = gallery(colour, data, head, head, answered(data, {"attention": head}), K, 2, 4)
+    _, strips = gallery(colour, data, head, head, predict(data, {"attention": head}), K, 2, 4)
     assert next(iter(strips.values())).shape == (8, 8 * 5, 3)
 
 
@@ -157,28 +157,28 @@ def test_one_hot_columns_read_as_the_category_they_were() -> None:
     assert names == ["ratio = x/y"], "a number's own name stays whole"
 
 
-def made_run(root: Path, split: Split, data: EmbeddingSpace, seed: int = 1) -> Run:
-    """What the stage writes, of one head beside another."""
+def written_run(root: Path, split: Split, data: EmbeddingSpace, seed: int = 1) -> Run:
+    """The results of the stage, of one head beside another."""
     heads = {"attention": learned(data), "distance_vector": Distance(K, 0.3, 0.1)}
-    of = answered(data, heads)
-    found, strips = gallery(split, data, *heads.values(), of, K, 2, 4)
-    folder = root / "gallery" / f"made-{seed}"
-    write_json(folder / "gallery.json", found)
+    both = predict(data, heads)
+    cases, strips = gallery(split, data, *heads.values(), both, K, 2, 4)
+    folder = root / "gallery" / f"blobs-{seed}"
+    write_json(folder / "gallery.json", cases)
     for name, strip in strips.items():
         Image.fromarray(strip).save(folder / name)
     tables = {
-        "confusion": confusion(of, of.methods),
-        "confusion_paired": confusion_tests(of, *of.methods),
-        "tsne": tsne_table(data, of, 30, 5.0, 0),
+        "confusion": confusion(both, both.methods),
+        "confusion_paired": confusion_tests(both, *both.methods),
+        "tsne": tsne_table(data, both, 30, 5.0, 0),
     }
     for name, rows in tables.items():
         assert not rows or tuple(rows[0]) == report.TABLES[name]
     frames = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
-    return Run("made", seed, {"prepare": {"test": 40}, "explain": shared_errors(of, of.methods)}, frames)
+    return Run("blobs", seed, {"prepare": {"test": 40}, "explain": shared_errors(both, both.methods)}, frames)
 
 
 def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
-    run = made_run(tmp_path, *table)
+    run = written_run(tmp_path, *table)
     counts = run.tables["confusion"]
     wrong = counts[(counts["method"] == "attention") & (counts["actual"] != counts["predicted"])]["count"].sum()
     (part,) = report.section([run], tmp_path).parts
@@ -188,14 +188,14 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
     assert max(int.from_bytes(png[16:20], "big") for _, png in part.pictures) <= 3.4 * 160 + 1
     assert sum(len(png) for _, png in part.pictures) < 600 * 1024
-    for of in part.tables:
-        assert all(len(row) in (1, len(of.head)) for row in of.rows)
+    for shown in part.tables:
+        assert all(len(row) in (1, len(shown.head)) for row in shown.rows)
     (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
     assert part.sentence.startswith(f"Attention gets {2 * wrong} of 80 test rows over 2 seeds wrong.")
 
 
 def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
-    run = made_run(tmp_path, *table)
+    run = written_run(tmp_path, *table)
     paired = run.tables["confusion_paired"].copy()
     paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]
     (part,) = report.section([replace(run, tables={**run.tables, "confusion_paired": paired})], tmp_path).parts
@@ -207,9 +207,9 @@ def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_named(tmp_path: Path)
     split = pictures(96)
     flat = split.x.reshape(96, -1).astype(np.float32)
     data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
-    run = made_run(tmp_path, split, data)
+    run = written_run(tmp_path, split, data)
     assert len(report.section([run], tmp_path).parts[0].pictures) > 2
-    next((tmp_path / "gallery/made-1").glob("*.png")).unlink()
-    with pytest.raises(InputError, match="dvc repro --force explain@made-1"):
+    next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
+    with pytest.raises(InputError, match="dvc repro --force explain@blobs-1"):
         report.section([run], tmp_path)
     assert report.section([replace(run, tables={})], tmp_path).parts == []

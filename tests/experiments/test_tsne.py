@@ -9,9 +9,9 @@ from attnknn.experiments.tsne import stratified, tsne
 
 def test_rows_are_drawn_in_proportion_of_their_classes() -> None:
     y = np.repeat([0, 1, 2], [100, 40, 20])
-    at = stratified(y, 16)
-    assert np.bincount(y[at]).tolist() == [10, 4, 2]
-    assert len(set(at.tolist())) == 16
+    idx = stratified(y, 16)
+    assert np.bincount(y[idx]).tolist() == [10, 4, 2]
+    assert len(set(idx.tolist())) == 16
     assert stratified(y, 500).tolist() == list(range(160))
 
 
