@@ -16,7 +16,7 @@ from stages.params import read_params, run
 def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> None:
     """What the methods need of one split, to OUT: its space, folds, both as the test rows ask them, peers' answers."""
     from attnknn.encoder.encoder import embed_split
-    from attnknn.experiments.peers import answers
+    from attnknn.experiments.peers import fit_and_predict
     from attnknn.index.faiss_index import set_threads
     from attnknn.neighbours.search import retrieve, with_larger_bank
     from attnknn.neighbours.space import EmbeddingSpace
@@ -36,7 +36,7 @@ def one(data: Split, seed: int, p: SimpleNamespace, device: str, out: Path) -> N
     again = folds(data, p, seed, device, f"split {seed}, refit", refit=True) if p.splits.refit else held
     EmbeddingSpace.save_folds((ask(replace(of.embeddings, part=e.part), *searching) for of in again), out / "members")
     if p.peers.methods:
-        answers(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
+        fit_and_predict(data, p.peers.methods, p.peers.tries, seed, 1, p.splits.refit)[0].save(out / "peers")
 
 
 def main(dataset: str, raw: Path, out: Path) -> None:

@@ -1,7 +1,8 @@
-"""Other classifiers of tables: what a practitioner would try first, tuned on val rows as ours are."""
+"""Other classifiers of tables, tuned on val rows: kNN on the columns, logistic regression, forests and boosting."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,67 +10,51 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.core.errors import InputError, require
 
 Settings = dict[str, Any]
-_KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries reach from one end to the other
+_KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
 _PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
 
 
-def _knn(weights: str) -> Callable[[Settings, int, int], Any]:
-    def made(settings: Settings, seed: int, threads: int) -> Any:
-        from sklearn.neighbors import KNeighborsClassifier
-
-        return KNeighborsClassifier(weights=weights, n_jobs=threads, **settings)  # type: ignore[arg-type]
-
-    return made
-
-
-def _logistic(settings: Settings, seed: int, threads: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(max_iter=2000, **settings)
-
-
-def _forest(settings: Settings, seed: int, threads: int) -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(300, n_jobs=threads, random_state=seed, **settings)
-
-
-def _boosting(settings: Settings, seed: int, threads: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=seed, **settings)
-
-
-def _catboost(settings: Settings, seed: int, threads: int) -> Any:
-    from catboost import CatBoostClassifier  # type: ignore[import-not-found]
-
-    return CatBoostClassifier(
-        random_seed=seed, thread_count=threads, verbose=False, allow_writing_files=False, **settings
-    )
-
-
-def _xgboost(settings: Settings, seed: int, threads: int) -> Any:
-    from xgboost import XGBClassifier  # type: ignore[import-not-found]
-
-    return XGBClassifier(random_state=seed, n_jobs=threads, **settings)
-
-
 def _grid(**values: Sequence[Any]) -> list[Settings]:
-    """Settings of parallel lists, one after another."""
-    return [dict(zip(values, of, strict=True)) for of in zip(*values.values(), strict=True)]
+    """Settings from parallel lists, one after another."""
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
-# name: (what makes it, what is tried, near the defaults first)
-PEERS: dict[str, tuple[Callable[[Settings, int, int], Any], list[Settings]]] = {
-    "raw-uniform": (_knn("uniform"), _grid(n_neighbors=_KS)),
-    "raw-distance": (_knn("distance"), _grid(n_neighbors=_KS)),
-    "logistic": (_logistic, _grid(C=(1.0, 0.1, 10.0, 0.01, 100.0, 0.001))),
-    "forest": (
-        _forest,
-        _grid(min_samples_leaf=(1, 2, 5, 1, 2, 5), max_features=("sqrt", "sqrt", "sqrt", 0.5, 0.5, 0.5)),
+class Peer(NamedTuple):
+    """A classifier: its class, fixed arguments, grid, and the names of its arguments for threads and seed."""
+
+    path: str
+    fixed: Settings
+    grid: list[Settings]  # near the defaults first
+    threads: str = ""
+    seed: str = "random_state"
+
+    def make(self, settings: Settings, seed: int, threads: int) -> Any:
+        """The classifier with these settings, not fitted; the package is imported here."""
+        module, _, name = self.path.rpartition(".")
+        arguments = {self.threads: threads, self.seed: seed} | self.fixed | settings
+        arguments.pop("", None)
+        return getattr(import_module(module), name)(**arguments)
+
+
+_KNN = "sklearn.neighbors.KNeighborsClassifier"
+PEERS: dict[str, Peer] = {
+    "raw-uniform": Peer(_KNN, {"weights": "uniform"}, _grid(n_neighbors=_KS), "n_jobs", ""),
+    "raw-distance": Peer(_KNN, {"weights": "distance"}, _grid(n_neighbors=_KS), "n_jobs", ""),
+    "logistic": Peer(
+        "sklearn.linear_model.LogisticRegression",
+        {"max_iter": 2000},
+        _grid(C=(1.0, 0.1, 10.0, 0.01, 100.0, 0.001)),
+        seed="",
     ),
-    "boosting": (
-        _boosting,
+    "forest": Peer(
+        "sklearn.ensemble.RandomForestClassifier",
+        {"n_estimators": 300},
+        _grid(min_samples_leaf=(1, 2, 5, 1, 2, 5), max_features=("sqrt", "sqrt", "sqrt", 0.5, 0.5, 0.5)),
+        "n_jobs",
+    ),
+    "boosting": Peer(
+        "sklearn.ensemble.HistGradientBoostingClassifier",
+        {},
         _grid(
             learning_rate=(0.1, 0.05, 0.05, 0.03, 0.03, 0.1),
             max_iter=(100, 200, 200, 400, 400, 50),
@@ -77,51 +62,58 @@ PEERS: dict[str, tuple[Callable[[Settings, int, int], Any], list[Settings]]] = {
             l2_regularization=(0.0, 0.0, 1.0, 10.0, 1.0, 1.0),
         ),
     ),
-    "catboost": (
-        _catboost,
+    "catboost": Peer(
+        "catboost.CatBoostClassifier",
+        {"verbose": False, "allow_writing_files": False},
         _grid(
             learning_rate=(0.05, 0.05, 0.1, 0.03, 0.03, 0.1),
             iterations=(500, 1000, 500, 1000, 2000, 250),
             depth=(6, 6, 6, 8, 6, 4),
         ),
+        "thread_count",
+        "random_seed",
     ),
-    "xgboost": (
-        _xgboost,
+    "xgboost": Peer(
+        "xgboost.XGBClassifier",
+        {},
         _grid(
             learning_rate=(0.1, 0.05, 0.05, 0.03, 0.03, 0.1),
             n_estimators=(200, 400, 400, 800, 800, 100),
             max_depth=(6, 6, 4, 6, 3, 3),
             subsample=(1.0, 0.8, 0.8, 0.8, 0.8, 1.0),
         ),
+        threads="n_jobs",
     ),
 }
 
 
 def distinct(grid: Sequence[Settings], columns: int) -> list[Settings]:
-    """Settings without those that say what one before them says: of four columns, half is the square root too."""
-    found: dict[str, Settings] = {}
+    """The grid without settings equal to an earlier one: of four columns, half is the square root too."""
+    result: dict[str, Settings] = {}
     for settings in grid:
         counted, share = dict(settings), settings.get("max_features")
         if share is not None:  # as scikit-learn counts them
             counted["max_features"] = max(1, int(columns**0.5 if share == "sqrt" else share * columns))
-        found.setdefault(repr(counted), settings)
-    return list(found.values())
+        result.setdefault(repr(counted), settings)
+    return list(result.values())
 
 
-def answers(
+def fit_and_predict(
     split: Split, names: Sequence[str], tries: int, seed: int, threads: int, refit: bool = False
 ) -> tuple[Predictions, Predictions, dict[str, Settings]]:
-    """What each of them says of test and val rows, and the settings chosen.
+    """Fit each classifier on bank and fit rows, select its settings by NLL on val rows, and predict test and val rows.
 
-    They learn from bank and fit rows: none of them needs rows for a head or a calibration. The answer is
-    (1 − ε)·p + ε·class shares, as kNN and forests say of some classes that they have no chance; settings and ε are
-    those of lowest NLL on val rows.
+    Probabilities are (1 − ε)·p + ε·class shares, since kNN and forests give some classes 0; ε is selected with the
+    settings.
 
     Args:
         split: a table.
         names: of `PEERS`.
-        tries: settings that each may try, as far as it has so many.
-        refit: whether they learn again, once their settings are chosen, from val rows too, before they see test rows.
+        tries: settings tried, the first of each grid.
+        refit: whether to fit again, with the selected settings, on val rows too before predicting test rows.
+
+    Returns:
+        Predictions of the test and of the val rows, and the selected settings by name.
 
     Raises:
         InputError: an unknown name, or a package that is not installed.
@@ -129,39 +121,37 @@ def answers(
     require(not split.is_image, "peers: they are classifiers of tables, and these rows are images")
     unknown = [name for name in names if name not in PEERS]
     require(not unknown, f"peers.methods: {', '.join(unknown)} unknown; there are {', '.join(PEERS)}")
-    known = np.flatnonzero((split.part == BANK) | (split.part == FIT))
+    train = np.flatnonzero((split.part == BANK) | (split.part == FIT))
     x, y = np.asarray(split.x), np.asarray(split.y)
-    shares = np.bincount(y[known]) / len(known)
-    rows = {part: split.rows(part) for part in (TEST, VAL)}
-    probs: dict[int, list[np.ndarray]] = {TEST: [], VAL: []}
-    chosen: dict[str, Settings] = {}
+    shares = np.bincount(y[train]) / len(train)
+    rows = {part: split.rows(part) for part in (VAL, TEST)}
+    probs: dict[int, list[np.ndarray]] = {part: [] for part in rows}
+    selected: dict[str, Settings] = {}
     for name in names:
-        make, grid = PEERS[name]
         tried = []
-        for settings in distinct(grid[:tries], x.shape[1]):
-            if settings.get("n_neighbors", 1) > len(known):
+        for settings in distinct(PEERS[name].grid[:tries], x.shape[1]):
+            if settings.get("n_neighbors", 1) > len(train):
                 continue
             try:
-                model = make(settings, seed, threads)
+                model = PEERS[name].make(settings, seed, threads)
             except ImportError:
                 raise InputError(
                     f"peers.methods: {name} is not installed; run `pip install {name}`, or take it out of the list"
                 ) from None
-            model.fit(x[known], y[known])
+            model.fit(x[train], y[train])
             on_val = model.predict_proba(x[rows[VAL]])
             for prior in _PRIORS:
-                own = ((1 - prior) * on_val + prior * shares)[np.arange(len(on_val)), y[rows[VAL]]]
-                tried.append((-float(np.log(own).mean()), {**settings, "prior": prior}, model))
-        _, chosen[name], model = min(tried, key=lambda one: one[0])
-        prior = chosen[name]["prior"]
-        for part, at in ((VAL, rows[VAL]), (TEST, rows[TEST])):
+                true_probs = ((1 - prior) * on_val + prior * shares)[np.arange(len(on_val)), y[rows[VAL]]]
+                tried.append((-float(np.log(true_probs).mean()), {**settings, "prior": prior}, model))
+        _, selected[name], model = min(tried, key=lambda candidate: candidate[0])
+        prior = selected[name]["prior"]
+        for part, idx in rows.items():
             if refit and part == TEST:
                 model.fit(x[split.part != TEST], y[split.part != TEST])
-            mixed = (1 - prior) * model.predict_proba(x[at]) + prior * shares
+            mixed = (1 - prior) * model.predict_proba(x[idx]) + prior * shares
             probs[part].append(mixed.astype(np.float32))
-
-    def predictions(part: int) -> Predictions:
-        at = rows[part].astype(np.int32)
-        return Predictions(at, y[rows[part]], np.stack(probs[part]), tuple(names), split.classes)
-
-    return predictions(TEST), predictions(VAL), chosen
+    val, test = (
+        Predictions(idx.astype(np.int32), y[idx], np.stack(probs[part]), tuple(names), split.classes)
+        for part, idx in rows.items()
+    )
+    return test, val, selected

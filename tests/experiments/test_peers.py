@@ -1,4 +1,4 @@
-"""Other classifiers of tables: tuned on val, read once on test, and the same as scikit-learn alone gives."""
+"""Other classifiers of tables: tuned on val, read once on test, and equal to scikit-learn alone."""
 
 import dataclasses
 import sys
@@ -25,18 +25,18 @@ def test_every_method_has_a_name_that_is_scored():
 
 def test_all_answer_with_probabilities_for_test_and_val_rows():
     split = blobs()
-    test, val, chosen = peers.answers(split, INSTALLED, 2, seed=0, threads=1)
-    for found, part in ((test, TEST), (val, VAL)):
-        np.testing.assert_array_equal(found.rows, split.rows(part))
-        np.testing.assert_array_equal(found.y, split.y[split.rows(part)])
-        assert found.methods == tuple(INSTALLED)
+    test, val, chosen = peers.fit_and_predict(split, INSTALLED, 2, seed=0, threads=1)
+    for predictions, part in ((test, TEST), (val, VAL)):
+        np.testing.assert_array_equal(predictions.rows, split.rows(part))
+        np.testing.assert_array_equal(predictions.y, split.y[split.rows(part)])
+        assert predictions.methods == tuple(INSTALLED)
     assert list(chosen) == INSTALLED
     assert (test.probs.argmax(2) == test.y).mean(1).min() > 0.6
 
 
 def test_they_learn_from_bank_and_fit_rows_by_the_settings_that_are_best_on_val():
     split = blobs()
-    test, _, chosen = peers.answers(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
+    test, _, chosen = peers.fit_and_predict(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
     known = (split.part == BANK) | (split.part == FIT)
     x, y, val = split.x, split.y, split.part == VAL
 
@@ -49,16 +49,16 @@ def test_they_learn_from_bank_and_fit_rows_by_the_settings_that_are_best_on_val(
     priors = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
     regressions = {(c, e): score(LogisticRegression(C=c, max_iter=2000), e) for c in (1.0, 0.1, 10.0) for e in priors}
     neighbours = {(k, e): score(KNeighborsClassifier(k), e) for k in (1, 3, 5) for e in priors}
-    (c, of_c), (k, of_k) = (min(found, key=found.get) for found in (regressions, neighbours))
-    assert chosen == {"raw-uniform": {"n_neighbors": k, "prior": of_k}, "logistic": {"C": c, "prior": of_c}}
+    (c, prior_c), (k, prior_k) = (min(nll, key=nll.get) for nll in (regressions, neighbours))
+    assert chosen == {"raw-uniform": {"n_neighbors": k, "prior": prior_k}, "logistic": {"C": c, "prior": prior_c}}
     alone = KNeighborsClassifier(k).fit(x[known], y[known]).predict_proba(x[split.part == TEST])
-    np.testing.assert_allclose(test.probs[0], (1 - of_k) * alone + of_k * shares, atol=1e-6)
+    np.testing.assert_allclose(test.probs[0], (1 - prior_k) * alone + prior_k * shares, atol=1e-6)
 
 
 def test_refit_learns_from_val_rows_too_once_all_is_chosen():
     split = blobs()
-    once, on_val, chosen = peers.answers(split, ["raw-uniform"], 3, seed=0, threads=1)
-    test, val, again = peers.answers(split, ["raw-uniform"], 3, seed=0, threads=1, refit=True)
+    once, on_val, chosen = peers.fit_and_predict(split, ["raw-uniform"], 3, seed=0, threads=1)
+    test, val, again = peers.fit_and_predict(split, ["raw-uniform"], 3, seed=0, threads=1, refit=True)
     assert again == chosen
     np.testing.assert_array_equal(val.probs, on_val.probs)
     assert not np.array_equal(test.probs, once.probs)
@@ -73,28 +73,30 @@ def test_labels_of_test_rows_change_nothing(name):
     split = blobs()
     y = split.y.copy()
     y[split.part == TEST] = y[split.part == TEST][::-1]
-    one, other = (peers.answers(of, [name], 2, seed=0, threads=1) for of in (split, dataclasses.replace(split, y=y)))
+    one, other = (
+        peers.fit_and_predict(data, [name], 2, seed=0, threads=1) for data in (split, dataclasses.replace(split, y=y))
+    )
     np.testing.assert_array_equal(one[0].probs, other[0].probs)
     assert one[2] == other[2]
 
 
-def test_what_cannot_be_asked_is_one_line(monkeypatch):
+def test_errors_are_one_line(monkeypatch):
     with pytest.raises(InputError, match=r"^peers\.methods: svm unknown; there are raw-uniform, "):
-        peers.answers(blobs(), ["svm"], 1, 0, 1)
+        peers.fit_and_predict(blobs(), ["svm"], 1, 0, 1)
     monkeypatch.setitem(sys.modules, "catboost", None)
     with pytest.raises(InputError, match=r"^peers\.methods: catboost is not installed; run `pip install catboost`, or"):
-        peers.answers(blobs(), ["catboost"], 1, 0, 1)
+        peers.fit_and_predict(blobs(), ["catboost"], 1, 0, 1)
     with pytest.raises(InputError, match="images"):
-        peers.answers(pictures(), ["forest"], 1, 0, 1)
+        peers.fit_and_predict(pictures(), ["forest"], 1, 0, 1)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 4, 5, 9, 13, 30])
 def test_only_settings_that_make_the_same_forest_are_left_out(columns):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, columns)), np.arange(40) % 2
-    grid = peers.PEERS["forest"][1]
-    made = [RandomForestClassifier(3, random_state=0, **settings).fit(x, y) for settings in grid]
-    counts = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in made]
+    grid = peers.PEERS["forest"].grid
+    models = [RandomForestClassifier(3, random_state=0, **settings).fit(x, y) for settings in grid]
+    counts = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in models]
     assert peers.distinct(grid, columns) == [grid[counts.index(one)] for one in dict.fromkeys(counts)]
-    others = peers.PEERS["boosting"][1]
+    others = peers.PEERS["boosting"].grid
     assert peers.distinct(others, columns) == others
