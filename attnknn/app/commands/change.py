@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +39,11 @@ def add(
     with changing(model) as loaded:
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         labels = _labels(loaded, batches, label, target, rows)
-        start, ids = 0, []
+        ids: list[int] = []
         for batch in batches:
-            end = start + len(batch.names)
             if target is not None and rows is None:
-                batch = batch.without(target)
-            ids += loaded.add(batch, labels[start:end])
-            start = end
+                batch = replace(batch, values=batch.values.drop(columns=target))
+            ids += loaded.add(batch, labels[len(ids) : len(ids) + len(batch.names)])
         size = len(loaded.classifier.memory_)
     if as_json:
         typer.echo(json.dumps({"added": ids, "rows": size}))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnknn.app.model.model import Model
 
 Record = dict[str, Any]
+_FORMATS = (".csv", ".jsonl", ".parquet")
 
 
 def predict(
@@ -110,7 +111,7 @@ def _check_format(output: Path | None, as_json: bool) -> str:
         return ".jsonl" if as_json else ".csv"
     require(not output.is_dir(), f"--output: {output} is a folder; name a file")
     suffix = output.suffix.lower()
-    require(suffix in _WRITERS, f"--output: {output} ends with none of {', '.join(_WRITERS)}; name it so")
+    require(suffix in _FORMATS, f"--output: {output} ends with none of {', '.join(_FORMATS)}; name it so")
     require(not as_json or suffix == ".jsonl", f"--json writes JSON lines; name --output so, not {output}")
     missing = suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None
     require(not missing, "--output: .parquet needs pyarrow: pip install 'attnknn[tables]'")
@@ -120,55 +121,43 @@ def _check_format(output: Path | None, as_json: bool) -> str:
 @contextmanager
 def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[Record]], None]]:
     """Yield a function that writes records batch by batch; a file appears once it is complete."""
-    writer = _WRITERS[suffix]
-    if output is None:
-        require(sys.stdout is not None, "standard output is closed; name a file with --output")
-        with writer(sys.stdout.buffer) as write:
-            yield write
-        return
-    with atomic_file(output) as draft, draft.open("wb") as file, writer(file) as write:
-        yield write
+    with ExitStack() as stack:
+        if output is None:
+            require(sys.stdout is not None, "standard output is closed; name a file with --output")
+            file: Any = sys.stdout.buffer
+        else:
+            file = stack.enter_context(stack.enter_context(atomic_file(output)).open("wb"))
+        yield _parquet_writer(file, stack) if suffix == ".parquet" else _text_writer(file, suffix)
 
 
-@contextmanager
-def _csv(file: Any) -> Iterator[Callable[[list[Record]], None]]:
+def _text_writer(file: Any, suffix: str) -> Callable[[list[Record]], None]:
     import pandas as pd
 
-    first = True
+    header = True
 
     def write(records: list[Record]) -> None:
-        nonlocal first
-        file.write(pd.DataFrame(records).to_csv(index=False, header=first, lineterminator="\n").encode())
-        file.flush()
-        first = False
-
-    yield write
-
-
-@contextmanager
-def _jsonl(file: Any) -> Iterator[Callable[[list[Record]], None]]:
-    def write(records: list[Record]) -> None:
-        file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode())
+        nonlocal header
+        if suffix == ".jsonl":
+            text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        else:
+            text = pd.DataFrame(records).to_csv(index=False, header=header, lineterminator="\n")
+            header = False
+        file.write(text.encode())
         file.flush()
 
-    yield write
+    return write
 
 
-@contextmanager
-def _parquet(file: Any) -> Iterator[Callable[[list[Record]], None]]:
+def _parquet_writer(file: Any, stack: ExitStack) -> Callable[[list[Record]], None]:
     import pyarrow as pa  # type: ignore[import-not-found]
     import pyarrow.parquet as pq  # type: ignore[import-not-found]
 
-    with ExitStack() as stack:
-        writers: list[Any] = []
+    writers: list[Any] = []
 
-        def write(records: list[Record]) -> None:
-            table = pa.Table.from_pylist(records)
-            if not writers:
-                writers.append(stack.enter_context(pq.ParquetWriter(file, table.schema)))
-            writers[0].write_table(table)
+    def write(records: list[Record]) -> None:
+        table = pa.Table.from_pylist(records)
+        if not writers:
+            writers.append(stack.enter_context(pq.ParquetWriter(file, table.schema)))
+        writers[0].write_table(table)
 
-        yield write
-
-
-_WRITERS = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}
+    return write

@@ -35,10 +35,6 @@ class Batch:
         values = self.values.iloc[rows] if hasattr(self.values, "iloc") else self.values[rows]
         return Batch([self.names[row] for row in rows], values)
 
-    def without(self, column: str) -> "Batch":
-        """All rows without one column of their data frame."""
-        return Batch(self.names, self.values.drop(columns=column))
-
 
 @dataclass(frozen=True)
 class Vectors:

@@ -1,44 +1,44 @@
-// The page over the server's JSON. Everything that comes from data is put in as text, never as HTML.
+// The page on top of the server's JSON interface. Data is inserted as text, never as HTML.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 const HUES = ["#3b6fd4", "#e07b1f", "#2f9e5b", "#cf3f4f", "#8a5cc9", "#8a6246", "#d4569f", "#5f7a8c", "#a89a12",
   "#14a0b0"];
 const MORE = 24, MOST = 64, FIELDS = 6, PAGE = 48;
-let about = null;        // of the model
-let told = null;         // the answer on the page
-let before = null;       // the answer before the last change, and what was done
-let turn = null;         // what would change the answer
-let shown = 0;           // neighbours
+let about = null;           // the model, from /api/model
+let current = null;         // the response on the page
+let before = null;          // the answer before the last change, and a description of the change
+let counterfactual = null;  // of the answer, once requested
+let shown = 0;              // neighbours
 let allColumns = false;
-let hints = false;       // whether it is told what weights are
-let picked = null;       // the label that a person chose for what is asked
-let trail = [];          // names of the queries that led here
-let asking = 0;          // answers that come late are dropped
-const listing = { filter: "all", label: "", least: "0.8" };
+let weightsOpen = false;    // whether the help on weights is open
+let chosenLabel = null;     // the label chosen for the current query
+let trail = [];             // names of the last queries
+let requestNumber = 0;      // responses to earlier requests are dropped
+const caseFilter = { filter: "all", label: "", least: "0.8" };
 
 // Elements
 
-function h(tag, given, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(given || {})) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name.startsWith("--")) made.style.setProperty(name, value);
-    else if (name in made && name !== "list") made[name] = value;
-    else made.setAttribute(name, value);
+function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) element.style.setProperty(name, value);
+    else if (name in element && name !== "list") element[name] = value;
+    else element.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
 }
 
-function svg(tag, given, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(given || {})) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+function svg(tag, props, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(props || {})) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
 
-const put = (place, ...children) => place.replaceChildren(...children.flat().filter((child) => child));
+const replace = (place, ...children) => place.replaceChildren(...children.flat().filter((child) => child));
 const quiet = (...words) => h("p", { className: "quiet" }, ...words);
 
 function notice(text) {
@@ -46,11 +46,11 @@ function notice(text) {
   $("notice").hidden = !text;
 }
 
-// Words and numbers
+// Text and numbers
 
-const many = (n, one, more) => `${n.toLocaleString("en")} ${n === 1 ? one : more || one + "s"}`;
-const near = (value, digits = 3) => Number(value.toPrecision(digits)).toString().replace("-", "−");
-const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const plural = (n, one, more) => `${n.toLocaleString("en")} ${n === 1 ? one : more || one + "s"}`;
+const formatNumber = (value, digits = 3) => Number(value.toPrecision(digits)).toString().replace("-", "−");
+const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function percent(p) {
   if (p <= 0) return "0 %";
@@ -59,14 +59,14 @@ function percent(p) {
   return p > 0.999 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`;
 }
 
-function sure(p) {
+function confidenceText(p) {
   if (p > 0.999) return "over 99.9 % sure";
   return p > 0.99 ? `${(100 * p).toFixed(1)} % sure` : `${Math.round(100 * p)} % sure`;
 }
 
 function hue(label) {
-  const at = Math.max(about.classes.indexOf(label), 0);
-  return at < HUES.length ? HUES[at] : `hsl(${(at * 137.5) % 360} 55% 52%)`;
+  const index = Math.max(about.classes.indexOf(label), 0);
+  return index < HUES.length ? HUES[index] : `hsl(${(index * 137.5) % 360} 55% 52%)`;
 }
 
 const labelled = (label) => h("span", { className: "label", "--hue": hue(label) }, label);
@@ -74,7 +74,7 @@ const labelled = (label) => h("span", { className: "label", "--hue": hue(label) 
 const bar = (colour, part, ...more) =>
   h("span", { className: "bar", "--hue": colour, "--part": `${100 * part}%` }, h("i"), ...more);
 
-function called(query) {
+function queryTitle(query) {
   const [kind, which] = query.split("/");
   if (kind === "case") return `Test case ${which}`;
   if (kind === "memory") return `Row ${which}`;
@@ -97,68 +97,68 @@ async function api(path, sent, type) {
   return value;
 }
 
-// Does what a button asks for; an error is told in a line.
-async function attempt(work) {
+// Runs an action; an error is shown in one line.
+async function reportErrors(work) {
   notice("");
   document.body.setAttribute("aria-busy", "true");
   try {
     return await work();
   } catch (error) {
-    notice(upper(error.message));
+    notice(capitalise(error.message));
   } finally {
     document.body.removeAttribute("aria-busy");
   }
 }
 
-const clicked = (work) => () => attempt(work);
+const handler = (work) => () => reportErrors(work);
 
-// Asking
+// Queries
 
 const firstQuery = () => (about.cases ? "case/0" : `memory/${about.state.first}`);
-const fewest = () => (about.kind === "images" ? 10 : 9);  // whole rows of cards on a desk
+const initialCount = () => (about.kind === "images" ? 10 : 9);  // whole rows of cards on a desktop
 
 async function show(query) {
-  const number = ++asking;
+  const number = ++requestNumber;
   const added = before && before.row !== undefined ? `&row=${before.row}` : "";
-  const found = await api(`/api/${query}?shown=${shown}${added}`);
-  if (number === asking) await answered(found);
+  const response = await api(`/api/${query}?shown=${shown}${added}`);
+  if (number === requestNumber) await showResponse(response);
 }
 
-// Another model: its test cases, fields and colours are others, so nothing of this page stays.
-function anew() {
-  asking += 1;
+// Another model has other test cases, fields and colours: reload the page.
+function reload() {
+  requestNumber += 1;
   history.replaceState(null, "", location.pathname);
   location.reload();
   return new Promise(() => {});
 }
 
-async function heed(state) {
-  if (state.model !== about.state.model) await anew();
+async function checkModel(state) {
+  if (state.model !== about.state.model) await reload();
   about.state = state;
 }
 
 async function send(sent, type) {
-  const number = ++asking;
-  shown = fewest();
-  const found = await api(`/api/ask?shown=${shown}`, sent, type);
-  if (number !== asking) return;
-  before = turn = null;
-  await answered(found);
-  history.pushState(null, "", `#${found.query}`);
+  const number = ++requestNumber;
+  shown = initialCount();
+  const response = await api(`/api/ask?shown=${shown}`, sent, type);
+  if (number !== requestNumber) return;
+  before = counterfactual = null;
+  await showResponse(response);
+  history.pushState(null, "", `#${response.query}`);
   view("ask");
 }
 
-async function answered(found) {
-  await heed(found.state);
-  told = found;
-  if (trail.includes(found.query)) trail.length = trail.indexOf(found.query);
-  trail = [...trail, found.query].slice(-12);
-  $("to-ask").href = `#${found.query}`;
+async function showResponse(response) {
+  await checkModel(response.state);
+  current = response;
+  if (trail.includes(response.query)) trail.length = trail.indexOf(response.query);
+  trail = [...trail, response.query].slice(-12);
+  $("to-ask").href = `#${response.query}`;
   drawChanges();
   draw();
 }
 
-// All of the view; what had the focus has it again.
+// Draws the whole view and restores the focus.
 function draw() {
   const focus = document.activeElement && document.activeElement.id;
   drawTrail();
@@ -168,20 +168,20 @@ function draw() {
   if (focus && $(focus)) $(focus).focus({ preventScroll: true });
 }
 
-const sendPicture = (file) => attempt(async () => {
+const sendPicture = (file) => reportErrors(async () => {
   const most = about.limits.image_bytes / 1e6;
   const has = (file.size / 1e6).toFixed(1);
   if (file.size > 1e6 * most) throw new Error(`the file has ${has} MB; at most ${most} are taken`);
   await send(file, file.type.startsWith("image/") ? file.type : "image/unknown");
 });
 
-// After a change the same query is asked again, and both answers are shown.
+// After a change the same query is answered again, and both answers are shown.
 async function changed(work, words) {
-  const was = told;
+  const was = current;
   const done = await work();
   const gone = (done.ids || []).map((id) => `memory/${id}`);
-  turn = null;
-  await heed(done.state);
+  counterfactual = null;
+  await checkModel(done.state);
   trail = trail.filter((name) => !gone.includes(name));
   if (gone.includes(was.query)) {
     before = null;
@@ -194,58 +194,58 @@ async function changed(work, words) {
 }
 
 const add = (label) =>
-  changed(() => api("/api/add", { query: told.query, label }), (done) => `Added as ${label}: row ${done.id}.`);
+  changed(() => api("/api/add", { query: current.query, label }), (done) => `Added as ${label}: row ${done.id}.`);
 
 const forget = (ids) => changed(() => api("/api/forget", { ids }),
   () => (ids.length === 1 ? `Row ${ids[0]} forgotten.` : `${ids.length} rows forgotten.`));
 
 async function reset() {
-  if (!confirm("Go back to the model on disk? The changes that are not saved are lost.")) return;
+  if (!confirm("Go back to the model on disk? Unsaved changes are lost.")) return;
   await api("/api/reset", {});
-  await anew();
+  await reload();
 }
 
 async function save() {
   if (!confirm("Write the changed model to its folder on disk?")) return;
   await api("/api/save", {});
-  await anew();  // test cases that are in the memory now are test cases no more, and the others have other numbers
+  await reload();  // test cases in the memory are removed from the test cases, which changes their numbers
 }
 
 function drawChanges() {
   const { added, forgotten, memory } = about.state;
-  const parts = [added && `${many(added, "row")} added`, forgotten && `${many(forgotten, "row")} forgotten`];
+  const parts = [added && `${plural(added, "row")} added`, forgotten && `${plural(forgotten, "row")} forgotten`];
   $("changes").hidden = !(added || forgotten);
-  put($("changes"),
-    h("strong", {}, many(added + forgotten, "change"), ", not saved"),
+  replace($("changes"),
+    h("strong", {}, plural(added + forgotten, "change"), ", not saved"),
     h("span", {}, parts.filter(Boolean).join(", "), about.can_save ? "." : "; kept only while this server runs."),
-    about.can_save && h("button", { id: "save", onclick: clicked(save) }, "Save to disk"),
-    about.can_reset && h("button", { id: "reset", onclick: clicked(reset) }, "Undo all"));
+    about.can_save && h("button", { id: "save", onclick: handler(save) }, "Save to disk"),
+    about.can_reset && h("button", { id: "reset", onclick: handler(reset) }, "Undo all"));
   const reads = {
     images: () => `pictures of ${about.shape[2]} × ${about.shape[1]} pixels`,
-    table: () => `rows of ${many(about.columns.length, "column")}`,
-    vectors: () => `vectors of ${many(about.dim, "number")}`,
+    table: () => `rows of ${plural(about.columns.length, "column")}`,
+    vectors: () => `vectors of ${plural(about.dim, "number")}`,
   }[about.kind]();
-  const classes = many(about.classes.length, "class", "classes");
-  const words = [`${many(memory, "example")} in memory`, reads, classes];
-  $("about").textContent = words.map((of) => of.replaceAll(" ", "\u00a0")).join(" · ");
+  const classes = plural(about.classes.length, "class", "classes");
+  const words = [`${plural(memory, "example")} in memory`, reads, classes];
+  $("about").textContent = words.map((entry) => entry.replaceAll(" ", "\u00a0")).join(" · ");
 }
 
 // The answer
 
 function drawTrail() {
   const steps = trail.slice(-5).map((name, i, all) => (i === all.length - 1
-    ? h("strong", {}, called(name)) : [h("a", { href: `#${name}` }, called(name)), h("span", {}, "›")]));
-  const [kind, which] = told.query.split("/");
+    ? h("strong", {}, queryTitle(name)) : [h("a", { href: `#${name}` }, queryTitle(name)), h("span", {}, "›")]));
+  const [kind, which] = current.query.split("/");
   const step = (to, sign, words) => kind === "case" && to >= 0 && to < about.cases
     && h("a", { href: `#case/${to}`, className: "button", id: `go ${sign}`, title: words, "aria-label": words }, sign);
-  put($("trail"),
+  replace($("trail"),
     trail.length > 1 && h("a", { href: `#${trail.at(-2)}`, className: "button", id: "back" }, "‹ Back"),
     steps.flat(),
     step(Number(which) - 1, "←", "Previous test case"), step(Number(which) + 1, "→", "Next test case"));
 }
 
-function verdict() {
-  const { label, query, answer } = told;
+function drawVerdict() {
+  const { label, query, answer } = current;
   if (label === null) return null;
   const right = label === answer.prediction;
   const words = query.startsWith("memory/")
@@ -254,117 +254,120 @@ function verdict() {
   return h("p", { className: right ? "good" : "bad", id: "verdict" }, words);
 }
 
-function setWords() {
-  const { set } = told.answer, { added, forgotten } = about.state;
+function predictionSetText() {
+  const { set } = current.answer, { added, forgotten } = about.state;
   const listed = set.slice(0, 12).join(", ") + (set.length > 12 ? `, and ${set.length - 12} more` : "");
   const words = set.length === about.classes.length ? "every class" : `{${listed}}`;
-  const made = added || forgotten ? " (made before the changes)" : "";
-  return [`90 % set: ${words}${made}`, " ",
-    h("span", { className: "quiet" }, "Sets made so held the truth nine times in ten, on rows that were held out.")];
+  const note = added || forgotten ? " (calibrated before the changes)" : "";
+  return [`90 % set: ${words}${note}`, " ",
+    h("span", { className: "quiet" }, "Such sets held the true class nine times in ten, on rows that were held out.")];
 }
 
-// Columns beside a vector, which are not read.
+// Columns stored beside a vector, which the model does not read.
 const drawBeside = (example) => h("dl", { className: "values scroll", id: "beside" },
   values(example).flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
 
-// A row that was just added may weigh next to nothing.
+// A row that was just added may have a very small weight.
 function drawAdded({ neighbours }) {
   if (!before || before.row === undefined) return null;
-  const of = neighbours.find((one) => one.id === before.row);
-  if (!of || of.weight >= 0.001) return null;
-  const others = neighbours.filter((one) => one.id !== of.id && one.label !== of.label).length;
-  return h("p", { className: "told", id: "added-weighs" }, `Row ${of.id} is in memory, and it weighs `,
-    of.weight < 0.0001 ? "less than 0.01 %" : `${near(100 * of.weight, 1)} %`, 2 * others >= neighbours.length - 1 ? ": the rows around it carry other labels." : ".",
+  const added = neighbours.find((one) => one.id === before.row);
+  if (!added || added.weight >= 0.001) return null;
+  const others = neighbours.filter((one) => one.id !== added.id && one.label !== added.label).length;
+  return h("p", { className: "note", id: "added-weighs" }, `Row ${added.id} is in memory, and it weighs `,
+    added.weight < 0.0001 ? "less than 0.01 %" : `${formatNumber(100 * added.weight, 1)} %`,
+    2 * others >= neighbours.length - 1 ? ": the rows around it carry other labels." : ".",
     " It is among the cards, where it can be forgotten.");
 }
 
-// Whether the last change alone lies between the answer before and this one.
-const alone = () => before !== null && told.state.version === before.version + 1;
+// Whether the last change is the only one since the previous answer.
+const onlyChange = () => before !== null && current.state.version === before.version + 1;
 
 function drawBars(answer) {
-  const compared = alone();
-  const was = (label) => compared && before.answer.probabilities.find((of) => of.label === label).p;
+  const compared = onlyChange();
+  const was = (label) => compared && before.answer.probabilities.find((entry) => entry.label === label).p;
   const row = (name, colour, p, ...mark) =>
     [name, bar(colour, p, ...mark), h("span", { className: "number" }, percent(p))];
-  // Those that say nothing are told together, though not where there is but one.
-  const spoken = answer.probabilities.filter((of, i) => i === 0 || of.p >= 0.001).slice(0, 6);
+  // Classes with negligible probability are summed, unless there is only one.
+  const spoken = answer.probabilities.filter((entry, i) => i === 0 || entry.p >= 0.001).slice(0, 6);
   const heads = spoken.length + 1 === answer.probabilities.length ? answer.probabilities.slice(0, 6) : spoken;
   const rest = answer.probabilities.slice(heads.length);
   return h("div", { className: "bars", id: "bars" },
     heads.flatMap(({ label, p }) => row(labelled(label), hue(label), p,
       compared && h("b", { "--was": `calc(${100 * was(label)}% - 1px)`, title: `before: ${percent(was(label))}` }))),
-    rest.length ? row(h("span", { className: "quiet" }, many(rest.length, "other")), "var(--quiet)",
-      rest.reduce((sum, of) => sum + of.p, 0)) : null);
+    rest.length ? row(h("span", { className: "quiet" }, plural(rest.length, "other")), "var(--quiet)",
+      rest.reduce((sum, entry) => sum + entry.p, 0)) : null);
 }
 
-function drawMoved(answer) {
+function drawComparison(answer) {
   if (!before) return null;
   const was = before.answer;
-  if (!alone()) {
-    return h("p", { className: "moved", id: "moved" }, before.words,
-      " The memory was changed by somebody else in between, so the answers before and after are not compared.");
+  if (!onlyChange()) {
+    return h("p", { className: "comparison", id: "comparison" }, before.words,
+      " Somebody else changed the memory in between, so the answers before and after are not compared.");
   }
   const still = was.prediction === answer.prediction && Math.abs(was.confidence - answer.confidence) < 0.0005;
   const words = still ? "The answer stays as it was."
     : `The answer was ${was.prediction} (${percent(was.confidence)}) and is now ${answer.prediction} `
       + `(${percent(answer.confidence)}).`;
-  return h("p", { className: "moved", id: "moved" }, before.words, " ", words);
+  return h("p", { className: "comparison", id: "comparison" }, before.words, " ", words);
 }
 
-function drawTurn() {
-  if (!turn) return null;
-  const n = turn.ids.length, of = told.answer.prediction, one = n === 1;
-  const then = `${turn.prediction} (${percent(turn.confidence)})`;
-  if (!turn.turned) {
-    return h("p", { className: "told", id: "turn" }, n === 0 ? `Nothing here: no neighbour speaks for ${of}.`
-      : `Not these alone: were the ${n} that weigh most for ${of} labelled ${turn.label}, it would still be ${then}.`);
+function drawCounterfactual() {
+  if (!counterfactual) return null;
+  const { ids, how, label, turned } = counterfactual, { prediction } = current.answer, n = ids.length, one = n === 1;
+  const outcome = `${counterfactual.prediction} (${percent(counterfactual.confidence)})`;
+  if (!turned) {
+    return h("p", { className: "note", id: "counterfactual" }, n === 0
+      ? `Nothing: no neighbour votes for ${prediction}.`
+      : `Not these alone: were the ${n} heaviest for ${prediction} labelled ${label}, it would still be ${outcome}.`);
   }
   const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
-  const forgets = turn.how === "forget", rows = one ? ["row ", link(turn.ids[0], 0)[1]] : [`these ${n} rows`];
-  const list = one ? [] : [": ", ...turn.ids.slice(0, 12).flatMap(link), n > 12 ? ` and ${n - 12} more` : ""];
-  return h("div", { className: "told stack", id: "turn" },
-    h("p", {}, forgets ? "Without " : "Were ", rows, forgets ? " " : ` labelled ${turn.label}, `, `it would be ${then}`,
-      list, ". Where they are shown they are marked."),
-    forgets && h("div", {}, h("button", { id: "forget-these", onclick: clicked(() => forget(turn.ids)) },
+  const forgets = how === "forget", rows = one ? ["row ", link(ids[0], 0)[1]] : [`these ${n} rows`];
+  const list = one ? [] : [": ", ...ids.slice(0, 12).flatMap(link), n > 12 ? ` and ${n - 12} more` : ""];
+  return h("div", { className: "note stack", id: "counterfactual" },
+    h("p", {}, forgets ? "Without " : "Were ", rows, forgets ? " " : ` labelled ${label}, `, `it would be ${outcome}`,
+      list, ". They are marked below where they are shown."),
+    forgets && h("div", {}, h("button", { id: "forget-these", onclick: handler(() => forget(ids)) },
       one ? "Forget it" : `Forget these ${n}`)));
 }
 
 function drawAnswer() {
-  const { answer, example, query, label } = told;
+  const { answer, example, query, label } = current;
   const ours = query.startsWith("memory/");
   const choose = h("select", { id: "add-label", "aria-label": "Label",
-    onchange: () => { picked = { query, label: choose.value }; } },
+    onchange: () => { chosenLabel = { query, label: choose.value }; } },
     about.classes.map((name) => h("option", { value: name }, name)));
-  choose.value = picked && picked.query === query ? picked.label : label || answer.prediction;
-  put($("answer"), h("div", { className: "stack" },
-    h("div", { className: "asked" },
-      example.picture && picture(example.picture, called(query)),
+  choose.value = chosenLabel && chosenLabel.query === query ? chosenLabel.label : label || answer.prediction;
+  replace($("answer"), h("div", { className: "stack" },
+    h("div", { className: "query" },
+      example.picture && picture(example.picture, queryTitle(query)),
       h("div", { className: "stack" },
-        h("p", { className: "says", id: "says" }, answer.prediction, h("small", {}, `, ${sure(answer.confidence)}`)),
-        verdict(),
-        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it would rather not say.`))),
+        h("p", { className: "prediction", id: "prediction" }, answer.prediction,
+          h("small", {}, `, ${confidenceText(answer.confidence)}`)),
+        drawVerdict(),
+        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it abstains.`))),
     about.kind === "vectors" && example.columns && drawBeside(example),
-    h("p", { id: "set", title: "Sets made so held the truth nine times in ten, on rows that were held out." },
-      setWords()),
-    drawMoved(answer),
+    h("p", { id: "set", title: "Such sets held the true class nine times in ten, on rows that were held out." },
+      predictionSetText()),
+    drawComparison(answer),
     drawAdded(answer),
     drawBars(answer),
     h("div", { className: "row" },
-      h("button", { id: "what-if", onclick: clicked(whatIf) }, "What would change this?"),
-      ours && h("button", { id: "forget-this", onclick: clicked(() => forget([Number(query.slice(7))])) },
+      h("button", { id: "what-if", onclick: handler(findCounterfactual) }, "What would change this?"),
+      ours && h("button", { id: "forget-this", onclick: handler(() => forget([Number(query.slice(7))])) },
         "Forget this row")),
-    drawTurn(),
+    drawCounterfactual(),
     !ours && h("div", { className: "row" },
       h("label", { htmlFor: "add-label" }, "Add to memory as"), choose,
-      h("button", { id: "add", onclick: clicked(() => add(choose.value)) }, "Add"))));
+      h("button", { id: "add", onclick: handler(() => add(choose.value)) }, "Add"))));
 }
 
-async function whatIf() {
-  const { query } = told;
+async function findCounterfactual() {
+  const { query } = current;
   $("what-if").disabled = true;
   try {
-    const found = await api(`/api/change?query=${encodeURIComponent(query)}`);
-    if (told.query === query) turn = found;
+    const response = await api(`/api/change?query=${encodeURIComponent(query)}`);
+    if (current.query === query) counterfactual = response;
   } finally {
     draw();
     $("what-if").focus({ preventScroll: true });
@@ -373,17 +376,18 @@ async function whatIf() {
 
 // Pictures, columns and vectors
 
-function picture(address, words, given) {
+function picture(address, words, props) {
   const small = Math.max(about.shape[1], about.shape[2]) < 100;
-  return h("img", { src: address, alt: words, className: small ? "picture crisp" : "picture", ...given });
+  return h("img", { src: address, alt: words, className: small ? "picture crisp" : "picture", ...props });
 }
 
-const fielded = () => about.kind === "table" || (about.kind === "vectors" && about.dim <= (about.named ? 64 : 12));
+const hasFields = () => about.kind === "table" || (about.kind === "vectors" && about.dim <= (about.named ? 64 : 12));
 
-// Values of an example by name; `off` is where it stands in units of the column's spread.
+// Values of an example by name; `off` is in standard deviations of the column.
 function values(example) {
   if (example.columns) {
-    const scales = new Map((about.columns || []).filter((of) => of.kind === "number").map((of) => [of.name, of.scale]));
+    const numeric = (about.columns || []).filter((column) => column.kind === "number");
+    const scales = new Map(numeric.map((column) => [column.name, column.scale]));
     return Object.entries(example.columns).map(([name, value]) => {
       const off = scales.has(name) && value !== null ? Number(value) / scales.get(name) : null;
       return { name, value, text: value === null ? "–" : value, off };
@@ -393,37 +397,39 @@ function values(example) {
 }
 
 function dimensions(example) {
-  if (!example.vector || (about.dim > 64 && !about.named)) return [];  // many numbers without names say nothing
+  if (!example.vector || (about.dim > 64 && !about.named)) return [];  // long lists of unnamed numbers are not readable
   const { values: numbers, off } = example.vector;
-  return numbers.slice(0, off.length).map((value, i) => ({ name: about.names[i], value: String(value), text: near(value), off: off[i] }));
+  return numbers.slice(0, off.length).map((value, i) => (
+    { name: about.names[i], value: String(value), text: formatNumber(value), off: off[i] }));
 }
 
-// Of a neighbour, those first that are furthest from the query's; the query's stand beside them.
+// The values of a neighbour beside the query's, those that differ most first.
 function drawValues(example) {
-  const beside = about.kind === "vectors" && example.columns;  // what stands beside a vector is only shown
-  const asked = new Map(beside ? [] : values(told.example).map((of) => [of.name, of]));
-  const all = values(example).map((of) => {
-    const mine = asked.get(of.name);
-    const differs = mine !== undefined && mine.value !== of.value;
-    const by = differs && of.off !== null && mine.off !== null ? of.off - mine.off : null;
-    return { ...of, mine, differs, by, far: by === null ? Number(differs) : Math.abs(by) };
+  const beside = about.kind === "vectors" && example.columns;  // columns beside a vector are not compared
+  const queryFields = new Map(beside ? [] : values(current.example).map((entry) => [entry.name, entry]));
+  const all = values(example).map((entry) => {
+    const queryField = queryFields.get(entry.name);
+    const differs = queryField !== undefined && queryField.value !== entry.value;
+    const difference = differs && entry.off !== null && queryField.off !== null ? entry.off - queryField.off : null;
+    const distance = difference === null ? Number(differs) : Math.abs(difference);
+    return { ...entry, queryField, differs, difference, distance };
   });
   if (!all.length) return null;
-  const kept = allColumns ? all : [...all].sort((a, b) => b.far - a.far).slice(0, FIELDS);
-  return h("dl", { className: "values" }, kept.flatMap(({ name, text, mine, differs, by, far }) => [
+  const kept = allColumns ? all : [...all].sort((a, b) => b.distance - a.distance).slice(0, FIELDS);
+  return h("dl", { className: "values" }, kept.flatMap(({ name, text, queryField, differs, difference, distance }) => [
     h("dt", { title: name }, name),
-    h("dd", { className: !differs ? "same" : far >= 0.5 ? "far" : "" },
-      differs && h("small", {}, mine.text, by === null ? " → " : by > 0 ? " ▲ " : " ▼ "), text)]));
+    h("dd", { className: !differs ? "same" : distance >= 0.5 ? "far" : "" },
+      differs && h("small", {}, queryField.text, difference === null ? " → " : difference > 0 ? " ▲ " : " ▼ "), text)]));
 }
 
-// A vector as bars, and the query's as ticks over them.
-function strip(example, asked) {
+// A vector as bars, with the query's as ticks over them.
+function strip(example, query) {
   if (!example.vector) return null;
   const tall = (value) => 20 - 20 * Math.max(-1, Math.min(1, value / 3));
   const { off } = example.vector;
   const bars = off.map((value, i) => svg("rect", {
     class: "bar-of", x: i + 0.1, width: 0.8, y: Math.min(20, tall(value)), height: Math.abs(20 - tall(value)) + 0.3 }));
-  const ticks = asked && asked.vector ? asked.vector.off.map((value, i) => svg("rect", {
+  const ticks = query && query.vector ? query.vector.off.map((value, i) => svg("rect", {
     class: "tick", x: i, width: 1, y: tall(value) - 0.9, height: 1.8 })) : [];
   const box = { class: "strip", viewBox: `0 0 ${off.length} 40`, preserveAspectRatio: "none", "aria-hidden": "true" };
   return svg("svg", box, ...bars, ...ticks);
@@ -432,74 +438,75 @@ function strip(example, asked) {
 // Neighbours
 
 function drawNeighbours() {
-  const { answer: { neighbours, rest, null: held }, example } = told;
+  const { answer: { neighbours, rest, null: held }, example } = current;
   const fields = values(example);
-  const few = neighbours.length > shown;  // with a row that was added and is light
-  const hold = `${many(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""}`;
+  const few = neighbours.length > shown;  // with an added row of small weight
+  const hold = `${plural(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""}`;
   const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
     lighter,
     held.weight > 0.0005 && `${percent(held.weight)} ${lighter ? "" : "of the weight "}comes from ${held.of}. `,
-    fields.length && !(about.kind === "vectors" && example.columns) && "In small is what the query has; bold is far from it. ",
+    fields.length && !(about.kind === "vectors" && example.columns)
+      && "Small print is the query's value; bold is far from it. ",
     example.vector && "Bars are standard deviations from the memory's mean, and ticks the query's.",
   ];
-  put($("near-head"),
-    h("h2", {}, rest.count ? `${few ? "" : "The "}${neighbours.length}${few ? "" : " heaviest"} of ${neighbours.length + rest.count} neighbours`
-      : many(neighbours.length, "neighbour")),
+  replace($("neighbours-head"),
+    h("h2", {}, rest.count ? `${few ? "" : "The "}${neighbours.length}${few ? "" : " heaviest"} of `
+      + `${neighbours.length + rest.count} neighbours` : plural(neighbours.length, "neighbour")),
     fields.length > FIELDS && h("label", { className: "row quiet" }, h("input", { type: "checkbox", id: "all-columns",
       checked: allColumns, onchange: (event) => { allColumns = event.target.checked; draw(); } }), "all columns"),
     quiet(...words.filter(Boolean)),
-    h("details", { id: "weights", className: "quiet", open: hints,
-      ontoggle: (event) => { hints = event.target.open; } }, h("summary", {}, "What is a weight?"),
-      "How far a row decides. That depends on its distance, and on labels too: a row whose own neighbours carry other ",
-      "labels counts for little, as it looks wrongly labelled. Class means may hold most of an answer."));
+    h("details", { id: "weights", className: "quiet", open: weightsOpen,
+      ontoggle: (event) => { weightsOpen = event.target.open; } }, h("summary", {}, "What is a weight?"),
+      "A row's share of the votes. It depends on the distance, and on labels too: a row whose own neighbours carry ",
+      "other labels counts for little, as it looks wrongly labelled. Class means may hold most of the weight."));
   const more = () => {
     shown = Math.min(MOST, shown + MORE);
-    return show(told.query);
+    return show(current.query);
   };
-  $("near").className = about.kind === "images" ? "near pictures" : "near";
-  put($("near"), neighbours.map(drawNeighbour), rest.count && neighbours.length < MOST
-    && h("div", { className: "more" }, h("button", { id: "more", onclick: clicked(more) }, "Show more")));
+  $("neighbours").className = about.kind === "images" ? "neighbours pictures" : "neighbours";
+  replace($("neighbours"), neighbours.map(drawNeighbour), rest.count && neighbours.length < MOST
+    && h("div", { className: "more" }, h("button", { id: "more", onclick: handler(more) }, "Show more")));
 }
 
 function drawNeighbour({ id, label, distance, weight, example }, _, all) {
-  const agrees = label === told.answer.prediction;
-  const marked = turn && turn.turned && turn.ids.includes(id);
+  const agrees = label === current.answer.prediction;
+  const marked = counterfactual && counterfactual.turned && counterfactual.ids.includes(id);
   return h("article", { className: `card one ${agrees ? "" : "other"} ${marked ? "marked" : ""}`, "data-id": id },
-    h("a", { href: `#memory/${id}`, id: `near-${id}`, title: `Ask for row ${id}` },
+    h("a", { href: `#memory/${id}`, id: `neighbour-${id}`, title: `Ask for row ${id}` },
       example.picture && picture(example.picture, `Row ${id}`),
       h("span", { className: "top" }, labelled(label), !agrees && h("span", { className: "bad" }, "disagrees"),
-        h("span", { className: "quiet", title: `distance ${distance}` }, `${near(distance, 2)} away`)),
-      h("span", { className: "weight", title: "its share of the weight" },
+        h("span", { className: "quiet", title: `distance ${distance}` }, `${formatNumber(distance, 2)} away`)),
+      h("span", { className: "weight", title: "its share of the votes" },
         bar(hue(label), weight / (all[0].weight || 1)), h("span", { className: "number" }, percent(weight))),
-      strip(example, told.example)),
+      strip(example, current.example)),
     drawValues(example),
     h("div", { className: "foot quiet" }, h("span", {}, `row ${id}`),
       h("button", { className: "small", title: `Forget row ${id}`, "aria-label": `Forget row ${id}`,
-        onclick: clicked(() => forget([id])) }, "forget")));
+        onclick: handler(() => forget([id])) }, "forget")));
 }
 
-// What is asked: a picture, a row, or a vector
+// The form: a picture, a row or a vector
 
 function drawForm() {
-  const chance = about.cases && h("button", { type: "button", id: "chance",
-    onclick: () => { location.hash = `#case/${Math.floor(Math.random() * about.cases)}`; } }, "A test case by chance");
+  const chance = about.cases && h("button", { type: "button", id: "random",
+    onclick: () => { location.hash = `#case/${Math.floor(Math.random() * about.cases)}`; } }, "Random test case");
   const what = about.kind === "table" ? "row" : "vector";
   $("other-title").textContent = about.kind === "images" ? "Ask for another picture" : `Change the ${what} and ask`;
-  if (about.kind === "images") return put($("form"), pictureForm(chance));
-  const fields = fielded() ? columnFields() : [];
+  if (about.kind === "images") return replace($("form"), pictureForm(chance));
+  const fields = hasFields() ? columnFields() : [];
   const line = h("textarea", { id: "line", spellcheck: false, "aria-label": "Numbers" });
-  if (told.example.vector) line.value = told.example.vector.values.join(", ");
+  if (current.example.vector) line.value = current.example.vector.values.join(", ");
   const ask = fields.length ? askFields : () => askLine(line.value);
   const paste = fields.length ? h("details", {}, h("summary", { className: "quiet" }, "Paste a line of a CSV file"),
     h("div", { className: "stack" },
       h("textarea", { id: "paste", spellcheck: false, "aria-label": "A line of a CSV file",
         placeholder: "values in the order of the fields" }),
-      h("div", {}, h("button", { id: "fill", onclick: clicked(fillFields) }, "Fill the fields")))) : null;
-  return put($("form"), h("div", { className: "stack" },
-    h("form", { className: "stack", onsubmit: (event) => { event.preventDefault(); attempt(ask); } },
+      h("div", {}, h("button", { id: "fill", onclick: handler(fillFields) }, "Fill the fields")))) : null;
+  return replace($("form"), h("div", { className: "stack" },
+    h("form", { className: "stack", onsubmit: (event) => { event.preventDefault(); reportErrors(ask); } },
       fields.length ? h("div", { className: "scroll" }, h("div", { className: "fields" }, fields))
-        : [quiet(`${about.dim} numbers, apart by commas or spaces`), line],
+        : [quiet(`${about.dim} numbers, separated by commas or spaces`), line],
       h("div", { className: "row" }, h("button", { className: "main-button", id: "ask-it" }, "Ask"), chance)),
     paste));
 }
@@ -512,15 +519,15 @@ function pictureForm(chance) {
   } });
   return h("div", { className: "stack" },
     h("label", { className: "drop", id: "drop" }, file, h("strong", {}, "Drop a picture here, or choose one"),
-      h("span", { className: "quiet" }, `It is seen at ${wide} × ${high}${channels === 1 ? ", in grey" : ""}. `,
+      h("span", { className: "quiet" }, `It is resized to ${wide} × ${high}${channels === 1 ? ", in grey" : ""}. `,
         `Up to ${about.limits.image_bytes / 1e6} MB; pasting works too.`)),
     chance && h("div", { className: "row" }, chance));
 }
 
 function columnFields() {
   const columns = about.columns || about.names.map((name) => ({ name, kind: "number" }));
-  const given = about.kind === "vectors" ? dimensions : values;
-  const now = new Map(given(told.example).map((of) => [of.name, of.value]));
+  const fieldsOf = about.kind === "vectors" ? dimensions : values;
+  const now = new Map(fieldsOf(current.example).map((entry) => [entry.name, entry.value]));
   return columns.map(({ name, kind, values: offered }, i) => h("label", { title: name }, h("span", {}, name),
     h("input", { name, id: `field-${i}`, value: now.get(name) ?? "", autocomplete: "off", placeholder: "missing",
       ...(kind === "number" ? { inputMode: "decimal" } : { list: `values-${i}` }) }),
@@ -530,8 +537,8 @@ function columnFields() {
 const inputs = () => [...$("form").querySelectorAll(".fields input")];
 
 const askFields = () => (about.kind === "vectors"
-  ? send({ vector: inputs().map((of) => toNumber(of.value, of.name)) })
-  : send({ row: Object.fromEntries(inputs().map((of) => [of.name, of.value])) }));
+  ? send({ vector: inputs().map((input) => toNumber(input.value, input.name)) })
+  : send({ row: Object.fromEntries(inputs().map((input) => [input.name, input.value])) }));
 
 function toNumber(text, name) {
   const value = Number(text.trim().replace("−", "-"));
@@ -541,73 +548,73 @@ function toNumber(text, name) {
 
 function askLine(text) {
   const parts = text.trim().replace(/^\[|\]$/g, "").split(/[\s,;]+/).filter(Boolean);
-  const given = many(parts.length, "number");
-  if (parts.length !== about.dim) throw new Error(`${given}; this model was taught ${about.dim}`);
+  const count = plural(parts.length, "number");
+  if (parts.length !== about.dim) throw new Error(`${count}; this model was fitted on ${about.dim}`);
   return send({ vector: parts.map((part, i) => toNumber(part, `number ${i + 1}`)) });
 }
 
-// Cells of one line, with quotes as CSV has them.
+// The cells of a line of CSV.
 const cells = (line) => [...line.matchAll(/(?:^|[,;\t])\s*(?:"((?:[^"]|"")*)"|([^,;\t]*))/g)]
   .map(([, quoted, plain]) => (quoted === undefined ? plain.trim() : quoted.replaceAll('""', '"')));
 
 function fillFields() {
-  const given = cells($("paste").value.trim().split("\n").at(-1)), fields = inputs();
-  if (given.length !== fields.length) throw new Error(`${many(given.length, "value")} for ${fields.length} fields`);
-  fields.forEach((input, i) => { input.value = given[i]; });
+  const texts = cells($("paste").value.trim().split("\n").at(-1)), fields = inputs();
+  if (texts.length !== fields.length) throw new Error(`${plural(texts.length, "value")} for ${fields.length} fields`);
+  fields.forEach((input, i) => { input.value = texts[i]; });
 }
 
 // Test cases
 
 async function drawCases(start = 0) {
-  const number = ++asking;
+  const number = ++requestNumber;
   const place = $("cases");
-  if (!about.cases) return put(place, noCases("This model has no test cases"));
-  const found = await api(`/api/cases?${new URLSearchParams({ ...listing, start, count: PAGE })}`);
-  if (number !== asking) return;
-  await heed(found.state);
+  if (!about.cases) return replace(place, noCases("This model has no test cases"));
+  const page = await api(`/api/cases?${new URLSearchParams({ ...caseFilter, start, count: PAGE })}`);
+  if (number !== requestNumber) return;
+  await checkModel(page.state);
   if (start === 0) {
-    put(place, caseTools(), h("p", { id: "count", className: "quiet" }, countWords(found)),
+    replace(place, caseTools(), h("p", { id: "count", className: "quiet" }, countWords(page)),
       h("div", { className: about.kind === "images" ? "list pictures" : "list", id: "list" }),
       h("div", { className: "more", id: "cases-more" }));
   }
-  $("list").append(...found.cases.map(drawCase));
-  const next = start + found.cases.length;
-  put($("cases-more"), next < found.total && h("button", { onclick: clicked(() => drawCases(next)) },
-    `Show more: ${next} of ${found.total} are here`));
+  $("list").append(...page.cases.map(drawCase));
+  const next = start + page.cases.length;
+  replace($("cases-more"), next < page.total && h("button", { onclick: handler(() => drawCases(next)) },
+    `Show more: ${next} of ${page.total} are here`));
 }
 
 const noCases = (title) => h("div", { className: "card stack" }, h("h2", {}, title),
-  h("p", {}, "Rows that were kept out of the memory, with their labels, show where a model is wrong, and whether its ",
-    "probabilities are true. A classifier that was saved by itself has none; ",
+  h("p", {}, "Labelled rows held out of the memory show where a model is wrong, and whether its ",
+    "probabilities are calibrated. A classifier saved from Python has none; ",
     h("code", {}, "attnknn fit SOURCE -o MODEL --test 0.1"),
-    " keeps a tenth of the rows out and stores them with the model."));
+    " holds out a tenth of the rows and stores them with the model."));
 
 function countWords({ total, of, wrong }) {
-  const { filter, label, least } = listing;
+  const { filter, label, least } = caseFilter;
   const those = label ? ` labelled ${label}` : "";
-  const all = `${many(of, "test case")}, ${wrong || "none"} of them wrong`;
-  const found = `${total || "none"}${those}`;
-  if (filter === "confident-wrong") return `${all}; ${found} ${100 * least} % sure or more, surest first.`;
-  return `${all}${label ? `; ${found}` : ""}${filter === "unsure" ? "; least sure first" : ""}.`;
+  const all = `${plural(of, "test case")}, ${wrong || "none"} of them wrong`;
+  const matches = `${total || "none"}${those}`;
+  if (filter === "confident-wrong") return `${all}; ${matches} ${100 * least} % sure or more, surest first.`;
+  return `${all}${label ? `; ${matches}` : ""}${filter === "unsure" ? "; least sure first" : ""}.`;
 }
 
 function caseTools() {
   const filters = { all: "All", wrong: "Wrong", "confident-wrong": "Confident and wrong", unsure: "Unsure" };
   const again = (name) => (event) => {
     const { id } = event.target;
-    listing[name] = event.target.value;
-    attempt(async () => { await drawCases(); if ($(id)) $(id).focus(); });
+    caseFilter[name] = event.target.value;
+    reportErrors(async () => { await drawCases(); if ($(id)) $(id).focus(); });
   };
   const select = (id, name, pairs) => h("select", { id, onchange: again(name) },
-    pairs.map(([value, text]) => h("option", { value, selected: value === listing[name] }, text)));
+    pairs.map(([value, text]) => h("option", { value, selected: value === caseFilter[name] }, text)));
   const radio = ([value, text]) => h("label", {}, h("input", { type: "radio", name: "filter", id: `only-${value}`,
-    value, checked: listing.filter === value, onchange: again("filter") }), h("span", {}, text));
+    value, checked: caseFilter.filter === value, onchange: again("filter") }), h("span", {}, text));
   const classes = about.classes.map((name) => [name, name]);
   return h("div", { className: "tools" },
     h("fieldset", { className: "choice", "aria-label": "Which test cases" }, Object.entries(filters).map(radio)),
     h("label", { className: "inline" }, "label", select("only", "label", [["", "any"], ...classes])),
-    listing.filter === "confident-wrong" && h("label", { className: "inline" }, "confidence from",
-      select("least", "least", [50, 70, 80, 90, 95, 99].map((of) => [String(of / 100), `${of} %`]))));
+    caseFilter.filter === "confident-wrong" && h("label", { className: "inline" }, "confidence from",
+      select("least", "least", [50, 70, 80, 90, 95, 99].map((entry) => [String(entry / 100), `${entry} %`]))));
 }
 
 function drawCase({ case: which, label, prediction, confidence, right, example }) {
@@ -616,7 +623,7 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
     example.picture && picture(example.picture, "", { loading: "lazy" }),
     h("span", { className: "row" }, labelled(label),
       ...(right ? [] : [h("span", { className: "bad" }, "taken for"), labelled(prediction)])),
-    h("span", { className: "quiet" }, `${about.kind === "images" ? "" : `case ${which} · `}${sure(confidence)}`),
+    h("span", { className: "quiet" }, `${about.kind === "images" ? "" : `case ${which} · `}${confidenceText(confidence)}`),
     strip(example),
     line && h("span", { className: "quiet line" }, line));
 }
@@ -624,82 +631,83 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
 // Calibration
 
 async function drawCalibration() {
-  const number = ++asking;
+  const number = ++requestNumber;
   const place = $("calibration");
   const { now, before: was, taken, state } = await api("/api/calibration");
-  if (number !== asking) return;
-  await heed(state);
+  if (number !== requestNumber) return;
+  await checkModel(state);
   drawChanges();
-  if (!now) return put(place, noCases("Whether its probabilities are true cannot be seen here"));
+  if (!now) return replace(place, noCases("Calibration needs test cases"));
   const three = (value) => value.toFixed(3);
   const then = (name, words, otherwise) => (was ? `${words(was[name])} before the changes` : otherwise);
   const tile = (name, value, small) =>
     h("div", { className: "card" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
   const between = `between ${percent(now.low)} and ${percent(now.high)}, at 95 %`;
-  const inside = taken === 1 ? "One of these cases is in the memory now, and may answer itself"
-    : `${taken} of these cases are in the memory now, and may answer themselves`;
-  const heads = ["how sure", "cases", "on average", "right"].map((name) => h("th", { scope: "col" }, name));
-  put(place,
+  const inside = taken === 1 ? "One of these cases is in the memory now, and may be its own neighbour"
+    : `${taken} of these cases are in the memory now, and may be their own neighbours`;
+  const heads = ["confidence", "cases", "mean confidence", "accuracy"].map((name) => h("th", { scope: "col" }, name));
+  replace(place,
     h("dl", { className: "tiles" },
-      tile("Test cases", now.rows.toLocaleString("en"), `${now.right.toLocaleString("en")} answered rightly`),
+      tile("Test cases", now.rows.toLocaleString("en"), `${now.right.toLocaleString("en")} correct`),
       tile("Accuracy", percent(now.accuracy), then("accuracy", percent, between)),
       tile("NLL", three(now.nll), then("nll", three, "mean −log p of the truth; lower is better")),
       tile("ECE", three(now.ece), then("ece", three, "mean gap of confidence and accuracy"))),
     h("div", { className: "two" },
       h("figure", { className: "card" }, diagram(now.bins, was ? was.bins : []),
-        h("figcaption", { className: "quiet" }, "A dot is a bin of answers that were about as sure; ",
-          "on the dashed line they would be right as often as they say. ", was && "Hollow: before the changes.")),
+        h("figcaption", { className: "quiet" }, "A dot is a bin of answers of similar confidence; ",
+          "on the dashed line confidence equals accuracy. ", was && "Hollow: before the changes.")),
       h("div", { className: "card stack" },
-        h("h2", {}, "Can its confidence be believed?"),
-        h("p", { id: "calibration-words" }, `Over ${many(now.rows, "test case")} it was `,
-          `${percent(now.confidence)} sure on average, and right in ${percent(now.accuracy)}: ${gapWords(now)}`),
-        taken > 0 && h("p", { className: "moved", id: "taken" }, `${inside}: the numbers may flatter.`),
-        now.rows < 400 && quiet("With so few cases every number here is rough."),
-        h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, now.bins.map((of) => h("tr", {},
-          h("td", {}, `${Math.round(100 * of.low)} – ${Math.round(100 * of.high)} %`), h("td", {}, of.count),
-          h("td", {}, percent(of.confidence)), h("td", {}, percent(of.accuracy)))))))));
+        h("h2", {}, "Is it calibrated?"),
+        h("p", { id: "calibration-words" }, `Over ${plural(now.rows, "test case")} it was `,
+          `${percent(now.confidence)} confident on average, and right in ${percent(now.accuracy)}: `,
+          calibrationText(now)),
+        taken > 0 && h("p", { className: "comparison", id: "taken" }, `${inside}: the numbers may be too good.`),
+        now.rows < 400 && quiet("With so few cases all these numbers are imprecise."),
+        h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, now.bins.map((bin) => h("tr", {},
+          h("td", {}, `${Math.round(100 * bin.low)} – ${Math.round(100 * bin.high)} %`), h("td", {}, bin.count),
+          h("td", {}, percent(bin.confidence)), h("td", {}, percent(bin.accuracy)))))))));
 }
 
-function gapWords({ confidence, accuracy, low, high }) {
-  if (confidence >= low && confidence <= high) return "no difference that so many cases could show.";
-  return confidence > accuracy ? "it is too sure of itself." : "it is more often right than it says.";
+function calibrationText({ confidence, accuracy, low, high }) {
+  if (confidence >= low && confidence <= high) return "no significant difference.";
+  return confidence > accuracy ? "it is overconfident." : "it is underconfident.";
 }
 
 function diagram(bins, was) {
   const left = 58, top = 12, side = 400, foot = 70, base = top + side + foot + 16;
   const x = (value) => left + side * value, y = (value) => top + side * (1 - value);
-  const most = Math.max(...bins.map((of) => of.count));
-  const text = (words, given) => svg("text", { "text-anchor": "middle", ...given }, words);
+  const most = Math.max(...bins.map((bin) => bin.count));
+  const text = (words, attributes) => svg("text", { "text-anchor": "middle", ...attributes }, words);
   const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1].flatMap((tick) => [
     svg("line", { class: "axis", x1: left, x2: left + side, y1: y(tick), y2: y(tick) }),
     text(`${Math.round(100 * tick)} %`, { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }),
     text(`${Math.round(100 * tick)} %`, { x: x(tick), y: base + 18 })]);
-  const dots = bins.flatMap((of) => {
-    const high = (foot - 16) * (of.count / most);
-    const words = `${many(of.count, "case")} at ${percent(of.confidence)}: right in ${percent(of.accuracy)}`;
-    const at = { cx: x(of.confidence), cy: y(of.accuracy), r: 4 + 8 * Math.sqrt(of.count / most) };
+  const dots = bins.flatMap((bin) => {
+    const high = (foot - 16) * (bin.count / most);
+    const words = `${plural(bin.count, "case")} at ${percent(bin.confidence)}: right in ${percent(bin.accuracy)}`;
+    const centre = { cx: x(bin.confidence), cy: y(bin.accuracy), r: 4 + 8 * Math.sqrt(bin.count / most) };
     return [
-      svg("line", { class: "gap", x1: at.cx, x2: at.cx, y1: y(of.confidence), y2: at.cy }),
-      svg("circle", { class: "dot", ...at }, svg("title", {}, words)),
-      svg("rect", { class: "count", x: x(of.low) + 1, width: side * (of.high - of.low) - 2, y: base - high,
+      svg("line", { class: "gap", x1: centre.cx, x2: centre.cx, y1: y(bin.confidence), y2: centre.cy }),
+      svg("circle", { class: "dot", ...centre }, svg("title", {}, words)),
+      svg("rect", { class: "count", x: x(bin.low) + 1, width: side * (bin.high - bin.low) - 2, y: base - high,
         height: high }, svg("title", {}, words)),
-      text(String(of.count), { x: x((of.low + of.high) / 2), y: base - high - 5 })];
+      text(String(bin.count), { x: x((bin.low + bin.high) / 2), y: base - high - 5 })];
   });
-  const hollow = was.map((of) => svg("circle", { class: "was", cx: x(of.confidence), cy: y(of.accuracy), r: 6 }));
+  const hollow = was.map((bin) => svg("circle", { class: "was", cx: x(bin.confidence), cy: y(bin.accuracy), r: 6 }));
   return svg("svg", { class: "chart", viewBox: `0 0 ${left + side + 22} ${base + 44}`, role: "img",
-    "aria-label": "Reliability diagram: how often answers are right, by how sure they are; the table has the numbers" },
+    "aria-label": "Reliability diagram: accuracy by confidence; the table has the numbers" },
     ...ticks, svg("line", { class: "ideal", x1: x(0), y1: y(0), x2: x(1), y2: y(1) }),
-    text("how sure it was", { x: x(0.5), y: base + 38 }),
-    text("how often it was right", { transform: `translate(13 ${y(0.5)}) rotate(-90)` }), ...hollow, ...dots);
+    text("confidence", { x: x(0.5), y: base + 38 }),
+    text("accuracy", { transform: `translate(13 ${y(0.5)}) rotate(-90)` }), ...hollow, ...dots);
 }
 
-// Where we are
+// Views
 
 function view(name) {
-  for (const of of ["ask", "cases", "calibration"]) {
-    $(of).hidden = of !== name;
-    if (of === name) $(`to-${of}`).setAttribute("aria-current", "page");
-    else $(`to-${of}`).removeAttribute("aria-current");
+  for (const id of ["ask", "cases", "calibration"]) {
+    $(id).hidden = id !== name;
+    if (id === name) $(`to-${id}`).setAttribute("aria-current", "page");
+    else $(`to-${id}`).removeAttribute("aria-current");
   }
 }
 
@@ -709,33 +717,33 @@ async function route() {
     view(name);
     return name === "cases" ? drawCases() : drawCalibration();
   }
-  const query = /^((case|memory)\/\d+|asked\/[\w-]+)$/.test(name) ? name : (told && told.query) || firstQuery();
-  if (!told || told.query !== query) {
-    before = turn = null;
-    shown = fewest();
+  const query = /^((case|memory)\/\d+|asked\/[\w-]+)$/.test(name) ? name : (current && current.query) || firstQuery();
+  if (!current || current.query !== query) {
+    before = counterfactual = null;
+    shown = initialCount();
   }
   try {
     await show(query);
   } catch (error) {
-    await stay(query).catch(() => {});
+    await recover(query).catch(() => {});
     throw error;
   } finally {
     view("ask");
   }
 }
 
-// What was asked is not there (any more): back to what is shown, as it is now, or to the first.
-async function stay(query) {
+// The query does not exist (any more): back to the current one, or to the first.
+async function recover(query) {
   const { state } = await api("/api/model");
-  await heed(state);
+  await checkModel(state);
   drawChanges();
-  const back = told && told.query !== query ? told.query : firstQuery();
+  const back = current && current.query !== query ? current.query : firstQuery();
   history.replaceState(null, "", `#${back}`);
   if (back !== query) await show(back);
 }
 
-function listen() {
-  window.addEventListener("hashchange", clicked(async () => { await route(); window.scrollTo(0, 0); }));
+function addListeners() {
+  window.addEventListener("hashchange", handler(async () => { await route(); window.scrollTo(0, 0); }));
   if (about.kind !== "images") return;
   const dragging = (on) => (event) => { event.preventDefault(); document.body.classList.toggle("dragging", on); };
   document.addEventListener("dragover", dragging(true));
@@ -745,18 +753,18 @@ function listen() {
     if (event.dataTransfer.files.length) sendPicture(event.dataTransfer.files[0]);
   });
   document.addEventListener("paste", (event) => {
-    const file = [...event.clipboardData.files].find((of) => of.type.startsWith("image/"));
+    const file = [...event.clipboardData.files].find((entry) => entry.type.startsWith("image/"));
     if (file) sendPicture(file);
   });
 }
 
-attempt(async () => {
+reportErrors(async () => {
   about = await api("/api/model");
   document.title = `${about.name} · Attn-KNN`;
   $("name").textContent = about.name;
   $("version").textContent = `Attn-KNN ${about.version}`;
   $("other").open = window.innerWidth > 860;
   drawChanges();
-  listen();
+  addListeners();
   await route();
 });
