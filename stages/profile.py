@@ -28,7 +28,7 @@ def main(
     fitted["attention"] = load_head(heads / "attention").to(device)
     timing = {"repeats": settings.repeats, "singles": settings.singles, "seed": seed}
     indexes = {"hnsw": settings.hnsw.model_dump(), "ivf": settings.ivf.model_dump()}
-    table, neighbours = profile_indexes(space.embeddings, p.k_eval, metric, **indexes, **timing)
+    table, by_index = profile_indexes(space.embeddings, p.k_eval, metric, **indexes, **timing)
     scoring = {
         "bins": p.evaluate.bins,
         "resamples": settings.resamples,
@@ -42,7 +42,7 @@ def main(
     tables = {
         "profile": table,
         "profile_heads": profile_heads(space, fitted, p.k_eval, **timing, device=device),
-        "profile_paired": accuracy_lost(space, neighbours, fitted, p.k_eval, **scoring, device=device),
+        "profile_paired": accuracy_lost(space, by_index, fitted, p.k_eval, **scoring, device=device),
         "profile_about": [{"quantity": name, "value": value} for name, value in about.items()],
     }
     for name, table in tables.items():

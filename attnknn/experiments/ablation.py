@@ -143,10 +143,13 @@ def ablate(
         tuned distance weighting, `retrieval` with the whole retrieval head, everything else with the full head.
     """
     full = fitting["parts"]
-    common = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
+    common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
     common |= {"k_train": k, "device": device}
-    attention, tabr = common | {"kind": "attention"}, common | {"kind": "tabr"}
-    settings = {key: attention | {"parts": parts} for key, parts in variants(full).items()}
+    attention: Parts = common | {"kind": "attention"}
+    tabr: Parts = common | {"kind": "tabr"}
+    settings: dict[tuple[str, str], Parts] = {
+        key: attention | {"parts": parts} for key, parts in variants(full).items()
+    }
     for name, (argument, off, on) in OBJECTIVES.items():
         group, value = ("with", on) if fitting[argument] == off else ("without", off)
         settings[group, name] = attention | {argument: value}
@@ -178,9 +181,9 @@ def ablate(
     table: Table = []
     for repeat in range(repeats):
         groups: dict[str, str] = dict.fromkeys(REFERENCES, "reference")
-        references = dict.fromkeys(REFERENCES, "full")
-        on_val = {name: base_on_val[name] for name in REFERENCES}
-        probs = {name: base.test.probs[base.test.methods.index(name)] for name in REFERENCES}
+        references: dict[str, str] = dict.fromkeys(REFERENCES, "full")
+        on_val: dict[str, dict[str, float]] = {name: base_on_val[name] for name in REFERENCES}
+        probs: dict[str, np.ndarray] = {name: base.test.probs[base.test.methods.index(name)] for name in REFERENCES}
         for group, part in settings:
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
             probs[name], on_val[name] = results[repeat, (group, part)]

@@ -164,5 +164,6 @@ def sweep(
     at_best: dict[str, dict[str, float]] = {}
     for name in (name for name in BASE if name in best):
         k = methods[best[name]].k
-        at_best[name] = ({"best_k": k} if k else {}) | {m: value[best[name], m] for m in TESTED}
+        at_best[name] = {"best_k": k} if k else {}
+        at_best[name] |= {m: value[best[name], m] for m in TESTED}
     return Sweep(table, paired, at_best, _select(test, [name for name in test.methods if without_k[name] in KNN]))
