@@ -1,1 +1,1 @@
-"""What it costs, beside real peers in the same run: `python -m benchmarks`. See RESULTS.md here."""
+"""Benchmarks against other libraries: `python -m benchmarks`. Results are in RESULTS.md."""

@@ -1,16 +1,17 @@
-"""Measure ours beside real peers in the same run, and print the ratios: `make bench`, or
+"""Compare with other libraries in the same run, and print the ratios: `make bench`, or
 
     python -m benchmarks [--only search,votes] [--quick] [--accuracy MINUTES DATASET] [--embeddings FOLDER]
 
-Results go to results.json and RESULTS.md in this folder. A suite that is measured again takes the place of what it
-found before; the others stay, each with the machine, versions, date and revision that it was measured with. `--quick`
-takes tiny sizes, to see that everything runs: its numbers mean nothing and are written only where `--out` says.
+Results go to results.json and RESULTS.md in this folder. A suite that is measured again replaces its earlier results;
+the others stay, each with the machine, versions, date and revision of its measurement. `--quick` takes tiny sizes, to
+see that everything runs: its numbers mean nothing and are written only with `--out`.
 """
 
 import argparse
 import importlib
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,114 +25,107 @@ from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.experiments.profile import machine
 from attnknn.index.faiss_index import set_threads
 from attnknn.report.section import Table, as_markdown
-from benchmarks.compared import Row
+from benchmarks.comparison import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")
-ON_REQUEST = ("large_bank", "classifier", "changes")  # by --only alone, since they take long
+ON_REQUEST = ("large_bank", "classifier", "changes")  # by --only, since they are slow
 PACKAGES = ("scikit-learn", "torchmetrics", "torchvision", "hnswlib", "usearch")
 CURVE = "accuracy.png"
 HERE = Path(__file__).parent
 CODE = ("attnknn", "benchmarks/*.py", "stages", "params.yaml")
 HEAD = """# Benchmarks
 
-Ours beside real peers, measured in the same run by `make bench`. A ratio says how many times as good ours is, above 1
-it is faster or reaches more: the median over rounds (least … most), each taken within a round in which everybody is
-measured in turn. Times are medians over the same rounds, after one that is not counted.
+Comparisons with other libraries in the same run, by `make bench`. The ratio says how many times as good ours is, above
+1 it is faster or more accurate: median over rounds (minimum … maximum), each ratio within a round in which all methods
+are measured in turn. Times are medians over the same rounds, after a warm-up round.
 """
 
 
 def revision() -> str:
-    """The commit that was measured, and whether its code was as committed."""
+    """The commit, and whether the code has uncommitted changes."""
 
     def git(*command: str) -> str:
-        done = subprocess.run(["git", *command], cwd=HERE.parent, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        result = subprocess.run(["git", *command], cwd=HERE.parent, capture_output=True, text=True)
+        return result.stdout.strip() if result.returncode == 0 else ""
 
     commit = git("rev-parse", "--short=10", "HEAD") or "not in a git repository"
     return f"{commit}, with changes not committed" if git("status", "--porcelain", "--", *CODE) else commit
 
 
 def versions() -> dict[str, str]:
-    """Of the peers."""
-    found = {}
+    """Versions of the peers."""
+    result: dict[str, str] = dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            result[name] = metadata.version(name)
+    return result
 
 
 def number(value: float) -> str:
-    """Three digits that count, and all before the point."""
+    """Three significant digits, and all before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def beside(rows: list[Row]) -> Table:
-    """Rows of `compared` for people; a column of recalls where somebody has one."""
+def comparison_table(rows: list[Row]) -> Table:
+    """Rows of `comparison.compare` as a table, with a column of recalls if there are any."""
     recalls = any("recall" in side for row in rows for side in (row["ours"], row["peer"]))
 
-    def side(of: dict[str, Any], unit: str) -> str:
-        return f"{of['name']}: {number(of['value'])} {unit}" if "value" in of else of["name"]
+    def cell(side: dict[str, Any], unit: str) -> str:
+        return f"{side['name']}: {number(side['value'])} {unit}" if "value" in side else side["name"]
 
-    shown = []
+    lines = []
     for row in rows:
         ratio, sides = row["ratio"], (row["ours"], row["peer"])
         text = f"{number(ratio['value'])} ({number(ratio['low'])} … {number(ratio['high'])})" if ratio else ""
-        cells = [row["what"], *(side(of, row["unit"]) for of in sides), text]
+        cells = [row["what"], *(cell(side, row["unit"]) for side in sides), text]
         if recalls:
-            found = [f"{of['recall']:.4f}" if "recall" in of else "" for of in sides]
-            cells.append(" / ".join(found) if any(found) else "")
-        shown.append([*cells, row["note"]])
-    return Table(
-        "", "", ["what", "ours", "peer", "ratio", *(["recall, ours / peer"] if recalls else []), "note"], shown
-    )
+            values = [f"{side['recall']:.4f}" if "recall" in side else "" for side in sides]
+            cells.append(" / ".join(values) if any(values) else "")
+        lines.append([*cells, row["note"]])
+    head = ["what", "ours", "peer", "ratio", *(["recall, ours / peer"] if recalls else []), "note"]
+    return Table("", "", head, lines)
 
 
-def as_they_are(rows: list[Row]) -> Table:
-    """Rows of one shape without a peer, as of a suite that compares ours with ours."""
-    shown = [[value if isinstance(value, str) else number(value) for value in row.values()] for row in rows]
-    return Table("", "", list(rows[0]), shown)
+def plain_table(rows: list[Row]) -> Table:
+    """Rows without a peer as a table."""
+    cells = [[value if isinstance(value, str) else number(value) for value in row.values()] for row in rows]
+    return Table("", "", list(rows[0]), cells)
 
 
 def markdown(name: str, suite: dict[str, Any]) -> str:
-    """A suite's table, with what it was measured on."""
+    """A suite's table, and the machine and versions of its measurement."""
     about, rows = suite["about"], suite["rows"]
-    table = beside(rows) if "ratio" in rows[0] else as_they_are(rows)
-    told = "; ".join(f"{key} {value}" for key, value in about.items() if key != "says")
+    table = comparison_table(rows) if "ratio" in rows[0] else plain_table(rows)
+    origin = "; ".join(f"{key} {value}" for key, value in about.items() if key != "says")
     curve = f"![Accuracy against minutes of training]({CURVE})\n\n" if has_curve(rows) else ""
-    return f"## {name}\n\n{about['says']}\n\n{as_markdown(table)}\n{curve}Measured with: {told}.\n"
+    return f"## {name}\n\n{about['says']}\n\n{as_markdown(table)}\n{curve}Measured with: {origin}.\n"
 
 
 def has_curve(rows: list[Row]) -> bool:
-    """Whether accuracy was read on the way, which `--accuracy` does."""
+    """Whether the rows hold a curve of accuracy, from `--accuracy`."""
     return any("minutes" in row for row in rows)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    """The command line's."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     known = ", ".join((*DEFAULT, *ON_REQUEST))
     parser.add_argument("--only", default=",".join(DEFAULT), help=f"suites out of {known}; default %(default)s")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
-    parser.add_argument("--threads", type=int, default=2, help="of everybody; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="that are counted; default %(default)s")
-    parser.add_argument(
-        "--embeddings", type=Path, help="search these, as data/embeddings/cifar10/42; else made-up ones"
-    )
-    parser.add_argument("--accuracy", nargs=2, metavar=("MINUTES", "DATASET"), help="train both as long, and compare")
-    parser.add_argument(
-        "--seed", type=int, default=42, help="of the split that --accuracy trains on; default %(default)s"
-    )
-    parser.add_argument("--out", type=Path, help="folder of the results; default is that of this file")
+    parser.add_argument("--threads", type=int, default=2, help="threads of all methods; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds after the warm-up; default %(default)s")
+    parser.add_argument("--embeddings", type=Path, help="search data/embeddings/DATASET/SEED, not synthetic data")
+    parser.add_argument("--accuracy", nargs=2, metavar=("MINUTES", "DATASET"), help="compare at equal training time")
+    parser.add_argument("--seed", type=int, default=42, help="of the split for --accuracy; default %(default)s")
+    parser.add_argument("--out", type=Path, help="folder of the results; default: this folder")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Measure the suites asked for, print their tables, and write them with those measured before.
+    """Measure the selected suites, print their tables, and write them beside earlier results.
 
     Raises:
-        InputError: a suite that is not known, or an option that does not go with those asked for.
+        InputError: an unknown suite, or an option of a suite that is not selected.
     """
     a = arguments(argv)
     names = a.only.split(",")
@@ -144,20 +138,20 @@ def main(argv: list[str] | None = None) -> None:
     path = out / "results.json" if out else None
     suites = read_json(path) if path and path.is_file() else {}
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
-    about = machine()  # with the load before there is ours
+    about = machine()  # first, for the load before the benchmarks
     about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "revision": revision(), **about, **versions()}
     about |= {"threads": a.threads, "rounds": a.rounds, "sizes": "quick" if a.quick else "full"}
     set_threads(a.threads)
     torch.set_num_threads(a.threads)
     for name, module in modules.items():
-        more: dict[str, Any] = dict(module.SIZES[about["sizes"]])
+        options: dict[str, Any] = dict(module.SIZES[about["sizes"]])
         if name == "search":
-            more["embeddings"] = a.embeddings
+            options["embeddings"] = a.embeddings
         if name == "training" and a.accuracy:
-            more["goal"] = (float(a.accuracy[0]), a.accuracy[1], a.seed)
-        with threadpool_limits(a.threads):  # of numpy and scikit-learn
-            rows = module.measure(a.threads, a.rounds, **more)
-        stored = {"embeddings": str(a.embeddings)} if more.get("embeddings") else {}
+            options["goal"] = (float(a.accuracy[0]), a.accuracy[1], a.seed)
+        with threadpool_limits(a.threads):  # numpy and scikit-learn
+            rows = module.measure(a.threads, a.rounds, **options)
+        stored = {"embeddings": str(a.embeddings)} if options.get("embeddings") else {}
         suites[name] = {"about": {"says": " ".join(str(module.__doc__).split()), **about, **stored}, "rows": rows}
         print(markdown(name, suites[name]), flush=True)
         if path:
@@ -166,7 +160,7 @@ def main(argv: list[str] | None = None) -> None:
                 with atomic_file(path.with_name(CURVE)) as draft:
                     draft.write_bytes(module.picture(rows))
             with atomic_file(path.with_name("RESULTS.md")) as draft:
-                draft.write_text("\n".join([HEAD, *(markdown(*of) for of in suites.items())]), "utf-8")
+                draft.write_text("\n".join([HEAD, *(markdown(*suite) for suite in suites.items())]), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What attention costs a query over distance-weighted voting, neighbours already found.
+"""Time per query of attention heads, neighbours given, compared with distance weighting.
 
-By the forward path that `evaluate` takes: gather, head, vote. The peer is the head `distance`, so a ratio below 1 is
-what attention costs.
+Both take the forward path of `evaluate`: gather, head, vote. The peer is the head `distance`, so a ratio below 1 is
+the cost of attention.
 """
 
 from functools import partial
@@ -14,14 +14,14 @@ from attnknn.experiments.ablation import HISTORIC, NOTHING
 from attnknn.heads.attention import Attention, Distance, Head
 from attnknn.heads.classify import classify
 from attnknn.heads.tabr import TabR
-from benchmarks.compared import Row, compared, in_rounds, one_by_one
-from benchmarks.made_up import CLASSES, retrieved
+from benchmarks.comparison import Row, compare, time_rounds, time_singles
+from benchmarks.synthetic import CLASSES, random_space
 
 SIZES = {
     "full": {"rows": 45_000, "dim": 256, "queries": 10_000, "k": 50, "singles": 200},
     "quick": {"rows": 500, "dim": 16, "queries": 100, "k": 5, "singles": 3},
 }
-EVIDENCE, PEER = (5, 20, 64), "distance"
+STATISTICS, PEER = (5, 20, 64), "distance"  # neighbourhood sizes of the statistics
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
@@ -29,7 +29,7 @@ def heads(dim: int, k: int) -> dict[str, Head]:
     """Untrained heads, which cost what trained ones do."""
 
     def attention(**parts: object) -> Attention:
-        return Attention(dim, CLASSES, len(EVIDENCE), 0.1, 0.01, **parts).eval()  # type: ignore[arg-type]
+        return Attention(dim, CLASSES, len(STATISTICS), 0.1, 0.01, **parts).eval()  # type: ignore[arg-type]
 
     default = yaml.safe_load(PARAMS.read_text("utf-8"))["train_attention"]["parts"]
     return {
@@ -43,21 +43,19 @@ def heads(dim: int, k: int) -> dict[str, Head]:
 
 
 def measure(threads: int, repeats: int, rows: int, dim: int, queries: int, k: int, singles: int) -> list[Row]:
-    """Every head beside `distance`: all queries at once, and single ones."""
-    data, made = retrieved(rows, queries, dim, k, EVIDENCE), heads(dim, k)
-    asked = data.embeddings.rows(TEST)
-    together = in_rounds(
-        {name: partial(classify, h, data, asked, k) for name, h in made.items()}, repeats, queries / 1e3
-    )
-    one = {name: lambda row, h=h: classify(h, data, row, k) for name, h in made.items()}
-    alone = one_by_one(one, asked[:singles, None], repeats)
+    """Every head compared with `distance`: all queries at once, and single ones."""
+    data = random_space(rows, queries, dim, k, STATISTICS)
+    test = data.embeddings.rows(TEST)
+    calls = {name: lambda ids, head=head: classify(head, data, ids, k) for name, head in heads(dim, k).items()}
+    batched = time_rounds({name: partial(call, test) for name, call in calls.items()}, repeats, queries / 1e3)
+    single = time_singles(calls, test[:singles, None], repeats)
     table: list[Row] = []
-    for what, unit, taken in (
-        (f"{queries:,} queries at once, k {k}", "µs a query", together),
-        (f"a single query, p50, k {k}", "ms", alone["p50"]),
-        (f"a single query, p99, k {k}", "ms", alone["p99"]),
+    for what, unit, times in (
+        (f"{queries:,} queries at once, k {k}", "µs a query", batched),
+        (f"a single query, p50, k {k}", "ms", single["p50"]),
+        (f"a single query, p99, k {k}", "ms", single["p99"]),
     ):
-        for name in made:
+        for name in calls:
             if name != PEER:
-                table += compared(what, unit, {name: taken[name], PEER: taken[PEER]}, name)
+                table += compare(what, unit, {name: times[name], PEER: times[PEER]}, name)
     return table

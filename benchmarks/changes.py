@@ -1,18 +1,21 @@
-"""Rows that come and go: added to a classifier's memory and forgotten, beside a memory built anew with those rows.
+"""Adding and forgetting rows of a classifier's memory, compared with building the memory again.
 
-The answers of both are compared on queries that neither holds. What is told of each memory row, how far its own
-neighbours agree with its label, changes with it, so a row that comes or goes changes what is known of its neighbours.
+Predictions of both are compared on queries outside the memory. The neighbour statistics of memory rows (label
+agreement among their own neighbours) are updated with each change.
 """
 
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from attnknn import AttnKNNClassifier
 from attnknn.classifier.memory import Memory
-from benchmarks.compared import Row, compared
-from benchmarks.made_up import clustered
+from attnknn.experiments.profile import milliseconds
+from benchmarks.comparison import Row, compare
+from benchmarks.synthetic import clustered
 
 SIZES = {
     "full": {"rows": 50_000, "dim": 256, "changed": 500, "queries": 2000},
@@ -21,36 +24,30 @@ SIZES = {
 OURS, PEER = "add or forget", "the memory built anew"
 
 
-def _ms(call: partial) -> float:
-    start = perf_counter()
-    call()
-    return 1000 * (perf_counter() - start)
-
-
 def measure(threads: int, repeats: int, rows: int, dim: int, changed: int, queries: int) -> list[Row]:
-    """Milliseconds to add so many rows and to forget so many others, and how far answers lie apart."""
+    """Milliseconds to add and to forget `changed` rows, and the largest difference of the predictions."""
     z, y = clustered(rows + repeats * changed + queries, dim)
-    asked = z[-queries:]
+    query = z[-queries:]
     model = AttnKNNClassifier(max_iter=5, random_state=0).fit(z[:rows], y[:rows])
-    taken: dict[str, dict[str, list[float]]] = {what: {OURS: [], PEER: []} for what in ("add", "forget")}
-    apart = 0.0
-    for turn in range(repeats):
-        new = np.arange(rows + turn * changed, rows + (turn + 1) * changed)
-        steps = {
+    times: dict[str, dict[str, list[float]]] = {what: {OURS: [], PEER: []} for what in ("add", "forget")}
+    difference = 0.0
+    for i in range(repeats):
+        new = np.arange(rows + i * changed, rows + (i + 1) * changed)
+        steps: dict[str, Callable[[], Any]] = {
             "add": partial(model.partial_fit, z[new], y[new]),
-            "forget": partial(model.forget, np.arange(turn * changed, (turn + 1) * changed)),
+            "forget": partial(model.forget, np.arange(i * changed, (i + 1) * changed)),
         }
         for what, step in steps.items():
-            taken[what][OURS].append(_ms(step))
-            changing, answers = model.memory_, model.predict_proba(asked)
-            given = changing.vectors(), changing.y, changing.weight, len(model.classes_)
+            times[what][OURS].append(milliseconds(step))
+            updated, probs = model.memory_, model.predict_proba(query)
+            inputs = updated.vectors(), updated.y, updated.weight, len(model.classes_)
             start = perf_counter()
-            model.memory_ = Memory.build(*given)
-            taken[what][PEER].append(1000 * (perf_counter() - start))
-            apart = max(apart, float(np.abs(model.predict_proba(asked) - answers).max()))
-            model.memory_ = changing
-    notes = {PEER: f"answers to {queries:,} queries at most {apart:.0e} apart, over all rounds"}
+            model.memory_ = Memory.build(*inputs)
+            times[what][PEER].append(1000 * (perf_counter() - start))
+            difference = max(difference, float(np.abs(model.predict_proba(query) - probs).max()))
+            model.memory_ = updated
+    notes = {PEER: f"probabilities of {queries:,} queries differ by at most {difference:.0e}, over all rounds"}
     table: list[Row] = []
-    for what, of in taken.items():
-        table += compared(f"{what} {changed:,} of {rows:,} × {dim} rows", "ms", of, OURS, notes=notes)
+    for what, measured in times.items():
+        table += compare(f"{what} {changed:,} of {rows:,} × {dim} rows", "ms", measured, OURS, notes=notes)
     return table

@@ -1,10 +1,10 @@
-"""`AttnKNNClassifier` beside scikit-learn's nearest neighbours, plain and calibrated: scores on the same splits.
+"""`AttnKNNClassifier` compared with scikit-learn's nearest neighbours, plain and calibrated, on the same splits.
 
-Everybody gets the same standardised columns. `tuned` are distance-weighted neighbours with the number of lowest NLL by
-5-fold cross-validation within the training rows, as ours chooses within them too; the others have their defaults. Means
-± standard deviation over splits of three quarters to one; of `noisy labels`, which are made up, 30 % of the labels are
-drawn anew. NLL counts a probability of 0 as 2.2e-16, as scikit-learn's `log_loss` does. `lower NLL` is in how many
-splits that of AttnKNNClassifier() is lower than this method's.
+All get the same standardised columns. `tuned` are distance-weighted neighbours with k chosen by NLL in 5-fold
+cross-validation on the training rows, as ours does; the others have their defaults. Means ± standard deviation over
+splits of three quarters to one. `noisy labels` are synthetic, with 30 % of the labels redrawn. NLL counts a
+probability of 0 as 2.2e-16, as scikit-learn's `log_loss` does. `lower NLL`: in how many splits that of
+AttnKNNClassifier() is lower than this method's.
 """
 
 from collections.abc import Mapping
@@ -21,23 +21,22 @@ from sklearn.preprocessing import StandardScaler
 
 from attnknn import AttnKNNClassifier
 from attnknn.evaluation.metrics import scores
-from benchmarks.compared import Row
+from benchmarks.comparison import Row
 
 SIZES: dict[str, dict[str, Any]] = {
     "full": {"splits": 10, "noisy": 4000, "names": ("breast_cancer", "digits", "wine", "noisy labels")},
     "quick": {"splits": 2, "noisy": 200, "names": ("wine", "noisy labels")},
 }
 OURS = "AttnKNNClassifier()"
-NOISE = 0.3  # share of labels drawn anew
+NOISE = 0.3  # share of labels redrawn
 
 
 def data(name: str, noisy: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and labels of a dataset; `noisy labels` are so many made-up rows."""
+    """Columns and labels of a dataset; `noisy` is the number of rows of `noisy labels`."""
     if name == "noisy labels":
-        made = make_classification(
-            noisy, 20, n_informative=10, n_classes=4, flip_y=NOISE, class_sep=1.5, random_state=0
-        )
-        return np.asarray(made[0]), np.asarray(made[1])
+        options = {"flip_y": NOISE, "class_sep": 1.5, "random_state": 0}
+        X, y = make_classification(noisy, 20, n_informative=10, n_classes=4, **options)  # type: ignore[arg-type]
+        return np.asarray(X), np.asarray(y)
     loaders = {"breast_cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}
     return cast(tuple[np.ndarray, np.ndarray], loaders[name](return_X_y=True))
 
@@ -64,26 +63,25 @@ def methods(seed: int) -> Mapping[str, Any]:
 
 
 def measure(threads: int, repeats: int, splits: int, noisy: int, names: tuple[str, ...]) -> list[Row]:
-    """A row for each dataset and method."""
+    """A row per dataset and method."""
     table: list[Row] = []
     for name in names:
         X, y = data(name, noisy)
-        found: dict[str, list[tuple[float, ...]]] = {}
-        cut = StratifiedShuffleSplit(splits, test_size=0.25, random_state=0)
-        for seed, (known, asked) in enumerate(cut.split(X, y)):
+        results: dict[str, list[tuple[float, ...]]] = {}
+        folds = StratifiedShuffleSplit(splits, test_size=0.25, random_state=0)
+        for seed, (train, test) in enumerate(folds.split(X, y)):
             for method, model in methods(seed).items():
                 start = perf_counter()
-                fitted = make_pipeline(StandardScaler(), model).fit(X[known], y[known])
+                fitted = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
                 seconds = perf_counter() - start
-                probs = np.asarray(fitted.predict_proba(X[asked]))
-                floored = np.maximum(probs, np.finfo(np.float64).eps)  # plain kNN gives classes no chance
-                of = scores(floored, y[asked])
-                found.setdefault(method, []).append((of["accuracy"], of["nll"], of["ece"], seconds))
-        for method, rows in found.items():
+                probs = np.asarray(fitted.predict_proba(X[test]))
+                floored = np.maximum(probs, np.finfo(np.float64).eps)  # plain kNN gives probabilities of 0
+                values = scores(floored, y[test])
+                results.setdefault(method, []).append((values["accuracy"], values["nll"], values["ece"], seconds))
+        for method, rows in results.items():
             mean, sd = np.mean(rows, 0), np.std(rows, 0, ddof=1)
-            lower = sum(ours[1] < theirs[1] for ours, theirs in zip(found[OURS], rows, strict=True))
-            cells = {"accuracy": f"{mean[0]:.3f} ± {sd[0]:.3f}", "NLL": f"{mean[1]:.3f} ± {sd[1]:.3f}"}
-            cells |= {"ECE": f"{mean[2]:.3f} ± {sd[2]:.3f}", "fit, s": f"{mean[3]:.2f}"}
-            cells |= {"lower NLL": "" if method == OURS else f"{lower} of {len(rows)}"}
+            lower = sum(ours[1] < theirs[1] for ours, theirs in zip(results[OURS], rows, strict=True))
+            cells = {score: f"{mean[i]:.3f} ± {sd[i]:.3f}" for i, score in enumerate(("accuracy", "NLL", "ECE"))}
+            cells |= {"fit, s": f"{mean[3]:.2f}", "lower NLL": "" if method == OURS else f"{lower} of {len(rows)}"}
             table.append({"data": f"{name} ({len(y):,})", "method": method, **cells})
     return table

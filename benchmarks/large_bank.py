@@ -1,8 +1,8 @@
-"""A large memory: what each index takes to build and to search, in time and in memory, and what it misses.
+"""A large bank: time and memory to build and to search each index, and its recall.
 
-Every index is built and searched in processes of its own, so that memory is its own; peaks are of whole processes, the
-interpreter and what is mapped from disk among them. It is searched memory-mapped, as the pipeline does, after all
-queries have been asked once. Recall is the share of k neighbours found that are no further than the true k-th.
+Each index is built and searched in its own process, so that memory is its own; peaks are those of whole processes,
+with the interpreter and memory-mapped files. Search is memory-mapped, as in the pipeline, after a warm-up with all
+queries. Recall is the share of k neighbours that are no further than the true k-th.
 """
 
 import json
@@ -21,30 +21,30 @@ import numpy as np
 from attnknn.experiments.profile import milliseconds, recall
 from attnknn.index.bank import Bank, build
 from attnknn.index.faiss_index import set_threads
-from benchmarks.made_up import clustered
+from benchmarks.synthetic import clustered
 
 SIZES = {
     "full": {"rows": 1_000_000, "dim": 256, "queries": 1000, "k": 16, "singles": 100},
     "quick": {"rows": 3_000, "dim": 32, "queries": 50, "k": 5, "singles": 3},
 }
-KINDS = ("flat", "ivf", "ivfpq", "hnsw")  # the first is what the others are compared with
+KINDS = ("flat", "ivf", "ivfpq", "hnsw")  # the first is the reference for recall
 _GIB = 2**30
 
 
 def memory(quantity: str) -> int:
-    """Bytes of this process, as Linux tells them: `VmHWM`, the most it ever had in memory, or `VmRSS`, what it has."""
+    """Bytes of this process from Linux: `VmHWM`, the peak of its resident memory, or `VmRSS`, the current value."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(quantity))
 
 
-def alone(call: Callable[..., dict[str, float]], *given: Any) -> dict[str, float]:
-    """What a call returns in a process that does nothing else."""
+def in_process(call: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]:
+    """Call in a new process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(call, *given).result()
+        return pool.submit(call, *args).result()
 
 
-def built(folder: Path, kind: str, threads: int) -> dict[str, float]:
-    """Build an index of a kind over z.npy, its sizes by the number of rows, and save it."""
+def time_build(folder: Path, kind: str, threads: int) -> dict[str, float]:
+    """Build an index over z.npy with the default settings for its number of rows, and save it."""
     z = np.load(folder / "z.npy", mmap_mode="r")
     start = time.perf_counter()
     bank = build(z, np.arange(len(z)), kind=kind, build_threads=threads)
@@ -54,25 +54,25 @@ def built(folder: Path, kind: str, threads: int) -> dict[str, float]:
     return {"build_s": seconds, "build_peak_gib": memory("VmHWM") / _GIB, "disk_gib": size / _GIB}
 
 
-def searched(folder: Path, kind: str, threads: int, repeats: int, k: int, singles: int) -> dict[str, float]:
-    """Open the index of a kind and search it for queries.npy; what the first kind finds is written as truth.npy."""
+def time_search(folder: Path, kind: str, threads: int, repeats: int, k: int, singles: int) -> dict[str, float]:
+    """Open an index and search it for queries.npy; the similarities of the first kind are written to truth.npy."""
     set_threads(threads)
     before = memory("VmRSS")
     start = time.perf_counter()
     bank = Bank.load(folder / kind, mmap=True)
-    found = {"open_ms": 1e3 * (time.perf_counter() - start), "open_mib": (memory("VmRSS") - before) / 2**20}
+    opened = {"open_ms": 1e3 * (time.perf_counter() - start), "open_mib": (memory("VmRSS") - before) / 2**20}
     queries = np.load(folder / "queries.npy")
     sims = bank.search(queries, k)[1]
     if kind == KINDS[0]:
         np.save(folder / "truth.npy", sims)
-    together = [milliseconds(partial(bank.search, queries, k)) / len(queries) for _ in range(repeats)]
-    each = [milliseconds(partial(bank.search, query, k)) for query in queries[:singles, None]]
+    batched = [milliseconds(partial(bank.search, queries, k)) / len(queries) for _ in range(repeats)]
+    singles_ms = [milliseconds(partial(bank.search, query, k)) for query in queries[:singles, None]]
     return {
-        **found,
+        **opened,
         "recall": recall(sims, np.load(folder / "truth.npy"), k),
-        "batched_ms": float(np.median(together)),
-        "single_p50_ms": float(np.quantile(each, 0.5)),
-        "single_p99_ms": float(np.quantile(each, 0.99)),
+        "batched_ms": float(np.median(batched)),
+        "single_p50_ms": float(np.quantile(singles_ms, 0.5)),
+        "single_p99_ms": float(np.quantile(singles_ms, 0.99)),
         "search_peak_gib": memory("VmHWM") / _GIB,
     }
 
@@ -80,7 +80,7 @@ def searched(folder: Path, kind: str, threads: int, repeats: int, k: int, single
 def measure(
     threads: int, repeats: int, rows: int, dim: int, queries: int, k: int, singles: int
 ) -> list[dict[str, str | float]]:
-    """A row for each index: `index`, and what `built` and `searched` return, each built once, by all threads."""
+    """A row per index: `index`, and the results of `time_build`, once, with all threads, and of `time_search`."""
     table: list[dict[str, str | float]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -89,8 +89,8 @@ def measure(
         np.save(folder / "queries.npy", z[rows:])
         del z
         for kind in KINDS:
-            row = alone(built, folder, kind, threads)
-            row |= alone(searched, folder, kind, threads, repeats, k, singles)
+            row = in_process(time_build, folder, kind, threads)
+            row |= in_process(time_search, folder, kind, threads, repeats, k, singles)
             table.append({"index": kind, **row})
             shutil.rmtree(folder / kind)
             print(json.dumps(table[-1]), flush=True)

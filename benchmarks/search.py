@@ -1,8 +1,8 @@
-"""The search: ours beside bare faiss, scikit-learn, hnswlib and usearch, at the same k, with the same threads.
+"""Search, compared with faiss, scikit-learn, hnswlib and usearch, at the same k and with the same threads.
 
-Exact search is compared with exact search, and HNSW with HNSW of the same M and beams. Recall is the share of k
-neighbours found that are no further than the true k-th. The embeddings are made up, in clusters as a trained encoder's,
-unless the last line names stored ones.
+Exact search is compared with exact search, and HNSW with HNSW of the same M and beam widths. Recall is the share of k
+neighbours that are no further than the true k-th. Embeddings are synthetic clusters, unless the last line names
+stored ones.
 """
 
 import time
@@ -18,8 +18,8 @@ from attnknn.core.artifacts import BANK, TEST, Embeddings
 from attnknn.experiments.profile import recall
 from attnknn.index.bank import build
 from attnknn.index.faiss_index import similarities
-from benchmarks.compared import Row, compared, in_rounds, one_by_one, peer
-from benchmarks.made_up import clustered
+from benchmarks.comparison import Row, compare, peer, time_rounds, time_singles
+from benchmarks.synthetic import clustered
 
 SIZES = {
     "full": {"rows": 45_000, "dim": 256, "queries": 10_000, "ks": (16, 50, 256), "singles": 100, "few": 500},
@@ -27,7 +27,7 @@ SIZES = {
 }
 M, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128  # of every HNSW
 EXACT, HNSW = "ours, flat", "ours, HNSW"
-SLOW = ("scikit-learn, ball tree", "usearch, exact")  # asked `few` queries at once
+SLOW = ("scikit-learn, ball tree", "usearch, exact")  # timed with `few` queries
 Search = Callable[[np.ndarray, int], np.ndarray]  # queries (B, D), k → positions (B, k)
 
 
@@ -49,9 +49,9 @@ def _faiss_hnsw(z: np.ndarray) -> Search:
 
 
 def _sklearn(z: np.ndarray, y: np.ndarray, algorithm: str, threads: int) -> Search:
-    alone, together = (KNeighborsClassifier(algorithm=algorithm, n_jobs=n).fit(z, y) for n in (1, threads))  # type: ignore[arg-type]
-    # To share one query out takes longer than to answer it.
-    return lambda q, k: (together if len(q) > 1 else alone).kneighbors(q, k)[1]
+    single, batched = (KNeighborsClassifier(algorithm=algorithm, n_jobs=n).fit(z, y) for n in (1, threads))  # type: ignore[arg-type]
+    # For one query, starting workers takes longer than the search.
+    return lambda q, k: (batched if len(q) > 1 else single).kneighbors(q, k)[1]
 
 
 def _hnswlib(z: np.ndarray, threads: int) -> Search | None:
@@ -78,10 +78,10 @@ def _usearch(z: np.ndarray, threads: int, exact: bool) -> Search | None:
     return lambda q, k: index.search(q, k, threads=threads).keys.reshape(len(q), k)
 
 
-def _sims(z: np.ndarray, queries: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Similarities (B, K) of what was found, nearest first, all by the same arithmetic; −inf where nothing was."""
-    at = at.astype(np.int64)
-    return -np.sort(-np.where(at < 0, -np.inf, similarities(queries, z, at, "l2")), axis=1)
+def _sims(z: np.ndarray, queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Similarities (B, K) of retrieved rows, descending, all by the same arithmetic; −inf where position is −1."""
+    positions = positions.astype(np.int64)
+    return -np.sort(-np.where(positions < 0, -np.inf, similarities(queries, z, positions, "l2")), axis=1)
 
 
 def _data(rows: int, dim: int, queries: int, embeddings: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,8 +90,8 @@ def _data(rows: int, dim: int, queries: int, embeddings: Path | None) -> tuple[n
         z, y = clustered(rows + queries, dim)
         return z[:rows], y[:rows], z[rows:]
     stored = Embeddings.load(embeddings)
-    z, at = np.asarray(stored.z), stored.rows(BANK)
-    return z[at], stored.y[at], z[stored.rows(TEST)[:queries]]
+    z, bank = np.asarray(stored.z), stored.rows(BANK)
+    return z[bank], stored.y[bank], z[stored.rows(TEST)[:queries]]
 
 
 def measure(
@@ -108,8 +108,8 @@ def measure(
     """Building, all queries at once, and single queries, of exact indexes and of HNSW ones.
 
     Args:
-        few: queries that the slow peers are asked at once; all would take them minutes, and time a query is compared.
-        embeddings: folder of stored ones, whose bank rows are searched for its test rows; else made-up ones.
+        few: queries for the slow peers, which would take minutes for all; times are per query.
+        embeddings: folder of stored embeddings, whose bank rows are searched for its test rows; None takes synthetic.
     """
     z, y, q = _data(rows, dim, queries, embeddings)
     makers: dict[str, dict[str, Callable[[], Search | None]]] = {
@@ -127,22 +127,22 @@ def measure(
             "usearch": partial(_usearch, z, threads, exact=False),
         },
     }
-    against, table = f"{len(z):,} × {z.shape[1]}", []
-    for ours, of in makers.items():
-        searches, built = {}, {}
-        for name, make in of.items():
+    size, table = f"{len(z):,} × {z.shape[1]}", []
+    for ours, methods in makers.items():
+        searches, seconds = {}, {}
+        for name, make in methods.items():
             start = time.perf_counter()
             searches[name] = make()
-            built[name] = None if searches[name] is None else [time.perf_counter() - start]
+            seconds[name] = None if searches[name] is None else [time.perf_counter() - start]
         if ours == HNSW:
-            one = dict.fromkeys(of, "one build; ours by one thread, so that it is the same each time")
-            table += compared(f"build over {against}", "s", built, ours, notes=one)
+            notes = dict.fromkeys(methods, "one build; ours with one thread, so that it is deterministic")
+            table += compare(f"build over {size}", "s", seconds, ours, notes=notes)
         for k in ks:
-            table += _searched(searches, ours, z, q, k, repeats, singles, few, against)
+            table += _search_rows(searches, ours, z, q, k, repeats, singles, few)
     return table
 
 
-def _searched(
+def _search_rows(
     searches: dict[str, Search | None],
     ours: str,
     z: np.ndarray,
@@ -151,24 +151,24 @@ def _searched(
     repeats: int,
     singles: int,
     few: int,
-    against: str,
 ) -> list[Row]:
-    """All queries at once and one by one, at one k."""
-    there = {name: search for name, search in searches.items() if search is not None}
-    missing = {name: None for name in searches if name not in there}
+    """All queries at once and single queries, at one k."""
+    installed = {name: search for name, search in searches.items() if search is not None}
+    missing = {name: None for name in searches if name not in installed}
+    queries = {name: q[:few] if name in SLOW else q for name in installed}
     exact = _sims(z, q, faiss.knn(q, z, k)[1])
-    asked = {name: q[:few] if name in SLOW else q for name in there}
     recalls = {
-        name: recall(_sims(z, asked[name], s(asked[name], k)), exact[: len(asked[name])], k)
-        for name, s in there.items()
+        name: recall(_sims(z, queries[name], search(queries[name], k)), exact[: len(queries[name])], k)
+        for name, search in installed.items()
     }
-    together = in_rounds({name: partial(search, asked[name], k) for name, search in there.items()}, repeats)
-    each = {name: [ms / len(asked[name]) for ms in of] for name, of in together.items()}
-    notes = {name: f"{few} of the queries" for name in SLOW if name in there}
-    table = compared(
-        f"{len(q):,} queries at once, {against}, k {k}", "ms a query", each | missing, ours, False, recalls, notes
+    batched = time_rounds({name: partial(search, queries[name], k) for name, search in installed.items()}, repeats)
+    times = {name: [ms / len(queries[name]) for ms in values] for name, values in batched.items()}
+    notes = {name: f"{few} of the queries" for name in SLOW if name in installed}
+    what = f"{len(z):,} × {z.shape[1]}, k {k}"
+    table = compare(
+        f"{len(q):,} queries at once, {what}", "ms a query", times | missing, ours, recalls=recalls, notes=notes
     )
-    alone = one_by_one({name: lambda one, s=s: s(one, k) for name, s in there.items()}, q[:singles, None], repeats)
-    for quantile, of in alone.items():
-        table += compared(f"a single query, {quantile}, {against}, k {k}", "ms", of | missing, ours)
+    calls = {name: lambda query, search=search: search(query, k) for name, search in installed.items()}
+    for quantile, values in time_singles(calls, q[:singles, None], repeats).items():
+        table += compare(f"a single query, {quantile}, {what}", "ms", values | missing, ours)
     return table

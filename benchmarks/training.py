@@ -1,11 +1,10 @@
-"""Training: the project's encoder beside a plain ResNet18, float32 and eager, on the same images and threads.
+"""Training: the project's encoder compared with a plain ResNet18 (float32, eager) on the same images and threads.
 
-Images a second, by two trainings of different length: what takes its time once (start, compiling, the last
-validation) cancels out in the difference. With `--accuracy MINUTES DATASET` also what each reaches on the test rows
-of a dataset when both have the same minutes: each fits its schedule to the budget by the speed just measured. On the
-way there the linear head is read on validation rows up to ten times, which counts as training for ours alone. Ours
-keeps the best of the epochs read, the ResNet its last step, at which its learning rate has come down to next to
-nothing.
+Images per second, from two trainings of different length: fixed costs (start, compilation, the last validation)
+cancel in the difference. With `--accuracy MINUTES DATASET` also the test accuracy of both after the same minutes: each
+fits its schedule to the budget by its measured speed. Up to ten times on the way the linear head is evaluated on
+validation rows, which counts as training time for ours alone. Ours keeps the best of these epochs, the ResNet its last
+step, at the end of its learning rate schedule.
 """
 
 import math
@@ -28,7 +27,7 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
 from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, style_axes
-from benchmarks.compared import Row, compared
+from benchmarks.comparison import Row, compare
 from stages.params import read_params
 from stages.schema import TrainEmbedder
 from stages.train_embedder import NETWORK, train
@@ -47,25 +46,22 @@ SIZES = {
 }
 OURS, PEER, COMPILED = "ours", "ResNet18, float32, eager", "ours, torch.compile"
 SPLITS = Path("data/split")
-POINTS = 10  # of a curve of accuracy against minutes
+POINTS = 10  # of the curve
 Curve = list[tuple[float, float]]  # minutes of training, validation accuracy of the linear head
-_SURE = 0.4  # minutes that tell a speed
-# Of the ResNet: SGD with Nesterov momentum and one cycle, in batches of the size that is usual for it on CIFAR. In
-# larger ones it would have too few steps in the minutes that it is given here.
+_MIN_DIFFERENCE = 0.4  # minutes, enough to measure a speed
+# ResNet: SGD with Nesterov momentum and a one-cycle schedule, in batches of the usual size for CIFAR; with larger ones
+# it would take too few steps within the budget.
 _LR, _DECAY, _BATCH = 0.1, 5e-4, 128
 
 
 def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) -> tuple[Encoder, float, Curve]:
-    """The project's encoder after so many epochs, the minutes it took, and its curve.
-
-    All that is known here of its training; a change of it ends here. Every epoch takes the same time.
-    """
+    """Train the project's encoder; minutes and curve, assuming that all epochs take the same time."""
     t = t.model_copy(update={"epochs": epochs, "validate_every": math.ceil(epochs / POINTS)})
     start = time.perf_counter()
     encoder, history = train(split, t, seed, device, "benchmark", state=None, judge="logits")
     minutes = (time.perf_counter() - start) / 60
-    rows = [(minutes * row["epoch"] / epochs, row["val_accuracy"]) for row in history]
-    return encoder, minutes, [(at, value) for at, value in rows if not math.isnan(value)]
+    curve = [(minutes * row["epoch"] / epochs, row["val_accuracy"]) for row in history]
+    return encoder, minutes, [point for point in curve if not math.isnan(point[1])]
 
 
 def outputs(encoder: Encoder, t: TrainEmbedder, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
@@ -100,9 +96,9 @@ class PlainResNet(nn.Module):
 def plain(
     split: Split, t: TrainEmbedder, steps: int, seed: int, device: str, points: int = POINTS
 ) -> tuple[PlainResNet, float, Curve]:
-    """The ResNet after so many steps by cross-entropy, under our augmentation; minutes and curve leave reading out."""
+    """Train the ResNet by cross-entropy with our augmentation; minutes, without evaluation, and curve."""
     x_val, y_val = split.x[split.part == VAL], split.y[split.part == VAL]
-    read_after = {round(steps * (i + 1) / points) for i in range(points)}
+    evaluated = {round(steps * (i + 1) / points) for i in range(points)}
     curve: Curve = []
     batch = min(_BATCH, t.batch_size)
     torch.manual_seed(seed)
@@ -125,9 +121,9 @@ def plain(
         loss.backward()
         optimiser.step()
         schedule.step()
-        float(loss.detach())  # on a GPU: wait
+        float(loss.detach())  # on a GPU: synchronise
         minutes += (time.perf_counter() - start) / 60
-        if step in read_after:
+        if step in evaluated:
             curve.append((minutes, float((plain_outputs(net, x_val, device)[1].argmax(1) == y_val).mean())))
             net.train()
     return net, minutes, curve
@@ -136,13 +132,13 @@ def plain(
 @torch.inference_mode()
 def plain_outputs(net: PlainResNet, x: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
     """Unit features (N, 512) and logits (N, C) of the ResNet."""
-    found = [net.eval()(torch.from_numpy(np.array(x[s : s + 250])).to(device)) for s in range(0, len(x), 250)]
-    features, logits = (torch.cat([pair[i] for pair in found]).cpu() for i in (0, 1))
+    batches = [net.eval()(torch.from_numpy(np.array(x[s : s + 250])).to(device)) for s in range(0, len(x), 250)]
+    features, logits = (torch.cat(parts).cpu() for parts in zip(*batches, strict=True))
     return F.normalize(features).numpy(), logits.numpy()
 
 
-def pictures(bank: int, size: int, classes: int = 10, seed: int = 0) -> Split:
-    """Noise of the shape of images, `bank` rows in the bank and as many as there are classes in each other part."""
+def noise_images(bank: int, size: int, classes: int = 10, seed: int = 0) -> Split:
+    """Random images: `bank` rows in the bank, one per class in each other part."""
     rng = np.random.default_rng(seed)
     n = bank + 3 * classes
     part = np.repeat(np.arange(4, dtype=np.int8), [bank, classes, classes, classes])
@@ -151,26 +147,26 @@ def pictures(bank: int, size: int, classes: int = 10, seed: int = 0) -> Split:
 
 
 def throughput(t: TrainEmbedder, device: str, repeats: int, ours_rows: int, long: int) -> list[Row]:
-    """Images a second while training on 32×32 images."""
-    split, seed = pictures(ours_rows, 32), 0
+    """Training images per second, 32×32 pixels."""
+    split, seed = noise_images(ours_rows, 32), 0
 
-    def rate(of: Callable[[int], tuple[nn.Module, float, Curve]], images: int) -> float:
-        short = of(1)[1]
-        return images * long / (60 * (of(1 + long)[1] - short))
+    def rate(train_for: Callable[[int], tuple[nn.Module, float, Curve]], images: int) -> float:
+        short = train_for(1)[1]
+        return images * long / (60 * (train_for(1 + long)[1] - short))
 
     calls = {
         OURS: lambda: rate(lambda n: ours(split, t, n, seed, device), ours_rows // t.batch_size * t.batch_size),
         PEER: lambda: rate(lambda n: plain(split, t, n, seed, device, 0), min(_BATCH, t.batch_size)),
     }
     what = f"training on 3 × 32 × 32, batches of {t.batch_size} and {_BATCH}, {device}"
-    return compared(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
+    return compare(what, "images a second", rounds(calls, repeats), OURS, higher_is_better=True)
 
 
 def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[Row]:
-    """Images a second through the network and back, eager beside torch.compile, and what compiling takes."""
-    x = torch.from_numpy(pictures(t.batch_size, 32).x[: t.batch_size]).to(device)
+    """Images per second of forward and backward pass, eager and with torch.compile, and the compilation time."""
+    x = torch.from_numpy(noise_images(t.batch_size, 32).x[: t.batch_size]).to(device)
     measured: dict[str, Callable[[], float]] = {}
-    begun: dict[str, float] = {}
+    first_step: dict[str, float] = {}
     for name, compile in ((OURS, False), (COMPILED, True)):
         encoder = Encoder(t.encoder, x.shape[1:], 10, **t.model_dump(include=NETWORK)).to(device).train()
         encoder.fit_normalisation(x.cpu().numpy())
@@ -184,32 +180,32 @@ def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[R
                     logits = forward(x)[1]
                 loss = logits.float().square().mean()
                 loss.backward()
-                float(loss.detach())  # on a GPU: wait
+                float(loss.detach())  # on a GPU: synchronise
             return n * len(x) / (time.perf_counter() - start)
 
-        begun[name] = len(x) / images(1)
+        first_step[name] = len(x) / images(1)
         measured[name] = partial(images, steps)
-    note = {COMPILED: f"the first step took {begun[COMPILED]:.0f} s, of which {begun[OURS]:.1f} without"}
+    note = {COMPILED: f"the first step took {first_step[COMPILED]:.0f} s, of which {first_step[OURS]:.1f} without"}
     what = f"the network forward and back, batches of {len(x)}, {'bfloat16' if t.bf16 else 'float32'}, {device}"
-    return compared(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=note)
+    return compare(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=note)
 
 
-def fitted_length(taken: Callable[[int], float], budget: float, name: str) -> int:
-    """How many epochs or steps fit into `budget` minutes.
+def fitted_length(minutes: Callable[[int], float], budget: float, name: str) -> int:
+    """Number of epochs or steps that fit into `budget` minutes.
 
-    By one and by so many that they take longer by _SURE minutes, or by a tenth of the budget.
+    The speed is measured with lengths that differ by _MIN_DIFFERENCE minutes or a tenth of the budget.
 
     Args:
-        taken: minutes of so many.
+        minutes: of a training of a length.
 
     Raises:
-        InputError: not even one.
+        InputError: the budget is too small for one.
     """
-    taken(1)  # to warm up
-    first, many = taken(1), 2
-    while (longer := taken(many) - first) < min(budget / 10, _SURE):
-        many *= 2
-    each = longer / (many - 1)
+    minutes(1)  # warm-up
+    first, length = minutes(1), 2
+    while (difference := minutes(length) - first) < min(budget / 10, _MIN_DIFFERENCE):
+        length *= 2
+    each = difference / (length - 1)
     fits = int((budget - max(0.0, first - each)) / each)
     require(
         fits >= 1,
@@ -218,49 +214,47 @@ def fitted_length(taken: Callable[[int], float], budget: float, name: str) -> in
     return fits
 
 
-def side_by_side(ours_: Curve, peer: Curve) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Beside each point of the peer's curve our last one that is no later, give or take a hundredth; else none."""
-    pairs = [([mine for mine in ours_ if mine[0] <= 1.01 * theirs[0]], theirs) for theirs in peer]
-    return [(before[-1], theirs) for before, theirs in pairs if before]
+def side_by_side(own: Curve, peer: Curve) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """Each point of the peer's curve with our last one that is no later, within 1 %; points without one are skipped."""
+    pairs = [([point for point in own if point[0] <= 1.01 * other[0]], other) for other in peer]
+    return [(earlier[-1], other) for earlier, other in pairs if earlier]
 
 
 def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: int) -> list[Row]:
-    """Test accuracy of the linear head and of kNN on the features after the same minutes of training; the curves."""
+    """Test accuracy of the linear head and of kNN after the same training time, and the curves."""
     split = Split.load(SPLITS / dataset / str(seed))
-    require(split.is_image, f"accuracy: {dataset} holds no images; a ResNet needs some")
+    require(split.is_image, f"accuracy: {dataset} is not an image dataset")
     bank, test = split.rows(BANK), split.rows(TEST)
 
-    def judged(of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-        z, logits = of(split.x[test])
-        judge = KNeighborsClassifier(t.k_val).fit(of(split.x[bank])[0], split.y[bank])
-        knn = float(judge.score(z, split.y[test]))  # type: ignore[arg-type]
-        return {"linear head": float((logits.argmax(1) == split.y[test]).mean()), f"kNN, k {t.k_val}": knn}
+    def test_accuracy(outputs: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+        z, logits = outputs(split.x[test])
+        knn = KNeighborsClassifier(t.k_val).fit(outputs(split.x[bank])[0], split.y[bank])
+        linear = float((logits.argmax(1) == split.y[test]).mean())
+        return {"linear head": linear, f"kNN, k {t.k_val}": float(knn.score(z, split.y[test]))}  # type: ignore[arg-type]
 
-    found, told, curves = {}, {}, {}
-    for name, unit, of, timed, out in (
+    scores, lengths, curves = {}, {}, {}
+    for name, unit, train_for, timed, predict in (
         (OURS, "epochs", ours, ours, lambda net, x: outputs(net, t, x, device)),
         (PEER, "steps", plain, partial(plain, points=0), lambda net, x: plain_outputs(net, x, device)),
     ):
         length = fitted_length(lambda n, timed=timed: timed(split, t, n, seed, device)[1], minutes, name)
-        net, taken, curves[name] = of(split, t, length, seed, device)
-        told[name] = f"{length:,} {unit} in {taken:.2f} min"
-        found[name] = judged(partial(out, net))
-    note = {PEER: f"ours {told[OURS]}, peer {told[PEER]}; seed {seed}"}
+        net, taken, curves[name] = train_for(split, t, length, seed, device)
+        lengths[name] = f"{length:,} {unit} in {taken:.2f} min"
+        scores[name] = test_accuracy(partial(predict, net))
+    notes = {PEER: f"ours {lengths[OURS]}, peer {lengths[PEER]}; seed {seed}"}
     table: list[Row] = []
-    for judge in found[OURS]:
-        values = {name: [scores[judge]] for name, scores in found.items()}
-        what = f"{dataset}, {minutes:g} minutes, {judge}"
-        table += compared(what, "test accuracy", values, OURS, higher_is_better=True, notes=note)
-    for (mine, ours_at), (theirs, peer_at) in side_by_side(curves[OURS], curves[PEER]):
-        values = {OURS: [ours_at], PEER: [peer_at]}
-        note = {PEER: f"after {mine:.1f} and {theirs:.1f} minutes"}
-        (row,) = compared(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=note)
-        table.append({**row, "minutes": [mine, theirs]})
+    for judge in scores[OURS]:
+        values = {name: [accuracies[judge]] for name, accuracies in scores.items()}
+        table += compare(f"{dataset}, {minutes:g} minutes, {judge}", "test accuracy", values, OURS, True, notes=notes)
+    for (own_minutes, own), (peer_minutes, other) in side_by_side(curves[OURS], curves[PEER]):
+        values, notes = {OURS: [own], PEER: [other]}, {PEER: f"after {own_minutes:.1f} and {peer_minutes:.1f} minutes"}
+        (row,) = compare(f"{dataset}, on the way, linear head", "val accuracy", values, OURS, True, notes=notes)
+        table.append({**row, "minutes": [own_minutes, peer_minutes]})
     return table
 
 
 def picture(table: list[Row]) -> bytes:
-    """The curves of `accuracy`, as a PNG."""
+    """Plot the curves of `accuracy` as a PNG."""
     figure = new_figure(5.2, 2.8)
     axes, ends = figure.subplots(), []
     for i, (side, colour) in enumerate((("ours", method_colour("attention")), ("peer", method_colour("uniform")))):
@@ -286,15 +280,15 @@ def measure(
     compile: bool,
     goal: tuple[float, str, int] | None = None,
 ) -> list[Row]:
-    """Throughput with the settings of a dataset; then accuracy after the same time, where a goal is given.
+    """Throughput with the settings of a dataset; accuracy after the same time, if there is a goal.
 
     Args:
-        like: dataset whose settings in params.yaml are taken.
-        ours_rows, long: bank rows of ours, and epochs (of the peer: steps) by which the longer training is longer.
-        most: rounds, where fewer than `repeats`, since the ResNet takes its time.
-        widths, batch: instead of those, to be quick.
-        compile: whether to compile the network too, which takes a while.
-        goal: minutes, dataset, and seed of its split.
+        like: dataset whose settings are used.
+        ours_rows, long: bank rows of ours, and the difference of the two lengths (epochs of ours, steps of the peer).
+        most: maximum of rounds; the ResNet is slow.
+        widths, batch: replace those of the settings.
+        compile: whether to measure torch.compile.
+        goal: minutes, dataset and seed of `accuracy`.
     """
     p = read_params(like, "train_embedder", "device")
     device, t = use_device(p.device, threads), p.train_embedder

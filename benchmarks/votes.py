@@ -1,6 +1,7 @@
-"""The votes: from stored neighbours to class probabilities, ours beside numpy's `np.add.at`, the historic way.
+"""Votes: from stored neighbours to class probabilities, compared with numpy's `np.add.at`.
 
-Both weigh by distance and give the class shares the same prior mass; how far their answers lie apart is noted.
+Both weigh by distance and give the class shares the same prior mass; the largest difference of the probabilities is
+noted.
 """
 
 from functools import partial
@@ -13,8 +14,8 @@ from attnknn.heads.attention import Distance
 from attnknn.heads.classify import classify
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.votes import distance_weights, vote
-from benchmarks.compared import Row, compared, in_rounds, one_by_one
-from benchmarks.made_up import retrieved
+from benchmarks.comparison import Row, compare, time_rounds, time_singles
+from benchmarks.synthetic import random_space
 
 SIZES = {
     "full": {"rows": 45_000, "dim": 256, "queries": 10_000, "ks": (16, 50), "singles": 200},
@@ -24,8 +25,8 @@ TEMPERATURE, PRIOR = 0.1, 0.01
 OURS, PEER = "ours", "numpy, np.add.at"
 
 
-def added(sims: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Probabilities (B, C) of distance-weighted votes, without a loop: w = softmax(sim/τ), added up label by label."""
+def numpy_votes(sims: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Probabilities (B, C) of distance-weighted votes, w = softmax(sim/τ), without a loop."""
     weights = np.exp((sims - sims.max(1, keepdims=True)) / TEMPERATURE)  # (B, K)
     weights /= weights.sum(1, keepdims=True)
     votes = np.zeros((len(sims), len(shares)), dtype=sims.dtype)
@@ -33,34 +34,36 @@ def added(sims: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarra
     return (1 - PRIOR) * votes + PRIOR * shares
 
 
-def by_numpy(data: EmbeddingSpace, rows: np.ndarray, k: int) -> np.ndarray:
-    """What `classify` does with the head `distance`, by numpy: the labels of the stored neighbours, and their votes."""
+def classify_numpy(data: EmbeddingSpace, rows: np.ndarray, k: int) -> np.ndarray:
+    """`classify` with the head `distance`, in numpy."""
     ids, sims = data.neighbours.take(rows, k)
-    return added(sims, data.embeddings.y[ids], data.shares.numpy())
+    return numpy_votes(sims, data.embeddings.y[ids], data.shares.numpy())
 
 
 def measure(
     threads: int, repeats: int, rows: int, dim: int, queries: int, ks: tuple[int, ...], singles: int
 ) -> list[Row]:
-    """The whole path from stored neighbours, and the votes alone with labels at hand, at each k."""
-    data, table = retrieved(rows, queries, dim, max(ks), (5,)), []
-    asked = data.embeddings.rows(TEST)
+    """The whole path from stored neighbours, and the votes alone, at each k."""
+    data, table = random_space(rows, queries, dim, max(ks), (5,)), []
+    test = data.embeddings.rows(TEST)
     for k in ks:
-        paths = {OURS: partial(classify, Distance(k, TEMPERATURE, PRIOR), data), PEER: partial(by_numpy, data)}
-        apart = float(np.abs(paths[OURS](asked, k) - paths[PEER](asked, k)).max())
-        notes = {PEER: f"answers at most {apart:.0e} apart"}
-        taken = in_rounds({name: partial(path, asked, k) for name, path in paths.items()}, repeats)
-        what = f"neighbours to probabilities, {queries:,} queries, k {k}"
-        table += compared(what, "ms", taken, OURS, notes=notes)
-        one = {name: lambda row, path=path, k=k: path(row, k) for name, path in paths.items()}
-        for quantile, of in one_by_one(one, asked[:singles, None], repeats).items():
-            table += compared(f"neighbours to probabilities, a single query, {quantile}, k {k}", "ms", of, OURS)
-        n = data.around(asked, k)
-        sims, labels, shares = (t.numpy() for t in (n.sims, n.labels, n.shares))
+        paths = {
+            OURS: lambda ids, k=k: classify(Distance(k, TEMPERATURE, PRIOR), data, ids, k),
+            PEER: lambda ids, k=k: classify_numpy(data, ids, k),
+        }
+        difference = float(np.abs(paths[OURS](test) - paths[PEER](test)).max())
+        notes = {PEER: f"probabilities differ by at most {difference:.0e}"}
+        times = time_rounds({name: partial(path, test) for name, path in paths.items()}, repeats)
+        what = "neighbours to probabilities"
+        table += compare(f"{what}, {queries:,} queries, k {k}", "ms", times, OURS, notes=notes)
+        for quantile, values in time_singles(paths, test[:singles, None], repeats).items():
+            table += compare(f"{what}, a single query, {quantile}, k {k}", "ms", values, OURS)
+        batch = data.around(test, k)
 
-        def ours(n=n, k=k) -> torch.Tensor:
-            return vote(*distance_weights(n.sims, k, TEMPERATURE, PRIOR), n.labels, n.shares)
+        def ours(batch=batch, k=k) -> torch.Tensor:
+            return vote(*distance_weights(batch.sims, k, TEMPERATURE, PRIOR), batch.labels, batch.shares)
 
-        taken = in_rounds({OURS: ours, PEER: partial(added, sims, labels, shares)}, repeats)
-        table += compared(f"the votes alone, {queries:,} queries, k {k}", "ms", taken, OURS)
+        arrays = (t.numpy() for t in (batch.sims, batch.labels, batch.shares))
+        times = time_rounds({OURS: ours, PEER: partial(numpy_votes, *arrays)}, repeats)
+        table += compare(f"the votes alone, {queries:,} queries, k {k}", "ms", times, OURS)
     return table

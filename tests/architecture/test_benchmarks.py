@@ -17,8 +17,8 @@ from attnknn.heads.classify import classify
 from attnknn.index import faiss_index
 from benchmarks import large_bank, metrics, training, votes
 from benchmarks.__main__ import main, markdown
-from benchmarks.compared import compared
-from benchmarks.made_up import clustered, retrieved
+from benchmarks.comparison import compare
+from benchmarks.synthetic import clustered, random_space
 from stages.params import read_params
 
 
@@ -33,23 +33,21 @@ def threads_kept() -> Iterator[None]:
 
 def test_a_ratio_is_taken_within_a_round() -> None:
     """Of the medians it would be 3/2; round by round it is 3/1, 2/4 and 8/2, so 3."""
-    (row,) = compared("w", "s", {"ours": [1.0, 4.0, 2.0], "peer": [3.0, 2.0, 8.0]}, "ours")
+    (row,) = compare("w", "s", {"ours": [1.0, 4.0, 2.0], "peer": [3.0, 2.0, 8.0]}, "ours")
     assert row["ratio"] == {"value": 3.0, "low": 0.5, "high": 4.0}
     assert row["ours"] == {"name": "ours", "value": 2.0, "low": 1.0, "high": 4.0}
     assert row["peer"] == {"name": "peer", "value": 3.0, "low": 2.0, "high": 8.0}
 
 
 def test_above_one_is_better_for_what_should_be_high_too() -> None:
-    (row,) = compared("w", "images a second", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=True)
+    (row,) = compare("w", "images a second", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=True)
     assert row["ratio"]["value"] == 3.0
-    (row,) = compared("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours")
+    (row,) = compare("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours")
     assert row["ratio"]["value"] == 1 / 3
 
 
 def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
-    here, gone = compared(
-        "w", "s", {"ours": [1.0], "a": [2.0], "b": None}, "ours", recalls={"a": 0.5}, notes={"a": "n"}
-    )
+    here, gone = compare("w", "s", {"ours": [1.0], "a": [2.0], "b": None}, "ours", recalls={"a": 0.5}, notes={"a": "n"})
     assert (here["note"], here["peer"]["recall"], here["ratio"]["value"]) == ("n", 0.5, 2.0)
     assert gone["peer"] == {"name": "b"}
     assert (gone["note"], gone["ratio"]) == ("not installed", None)
@@ -68,17 +66,17 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
 
     What takes .4 minutes longer is enough for any budget.
     """
-    taken = {1: 0.03, 2: 0.035, 4: 0.09}
-    assert training.fitted_length(taken.__getitem__, 0.12, "ours") == 5
+    minutes = {1: 0.03, 2: 0.035, 4: 0.09}
+    assert training.fitted_length(minutes.__getitem__, 0.12, "ours") == 5
     with pytest.raises(InputError, match=r"0\.024 minutes are too few for ours"):
-        training.fitted_length(taken.__getitem__, 0.024, "ours")
-    taken = {1: 0.6, 2: 1.1}
-    assert training.fitted_length(taken.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
+        training.fitted_length(minutes.__getitem__, 0.024, "ours")
+    minutes = {1: 0.6, 2: 1.1}
+    assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
 def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
     t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
-    split = training.pictures(16, 8)
+    split = training.noise_images(16, 8)
     one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
     assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
     z, logits = training.plain_outputs(one, split.x, "cpu")
@@ -91,15 +89,15 @@ def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pyt
     """One epoch of noise of which every class is a tenth: what is reached is a share of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda taken, budget, name: 2)
     monkeypatch.setattr(training, "SPLITS", tmp_path)
-    training.pictures(32, 8).save(tmp_path / "noise" / "3")
+    training.noise_images(32, 8).save(tmp_path / "noise" / "3")
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
     t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update=changes)
     rows = training.accuracy(t, "cpu", 0.5, "noise", 3)
-    ends, way = rows[:2], rows[2:]
+    ends, curve = rows[:2], rows[2:]
     assert [row["what"] for row in ends] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]
-    assert {row["unit"] for row in way} <= {"val accuracy"}
-    drawn = training.picture([*ends, *({**ends[0], "minutes": [i, i + 0.1]} for i in range(3))])
-    assert drawn.startswith(b"\x89PNG")
+    assert {row["unit"] for row in curve} <= {"val accuracy"}
+    png = training.picture([*ends, *({**ends[0], "minutes": [i, i + 0.1]} for i in range(3))])
+    assert png.startswith(b"\x89PNG")
     for row in rows:
         assert {round(10 * row[side]["value"], 6) % 1 for side in ("ours", "peer")} == {0}
     for row in ends:
@@ -113,18 +111,18 @@ def test_ours_is_shown_no_later_than_the_peer() -> None:
 
 
 def test_the_plain_peers_give_the_same_answers() -> None:
-    data = retrieved(300, 200, 8, 7, (5,))
-    at = data.embeddings.rows(TEST)
-    y, ours = data.embeddings.y[at], classify(Distance(5, votes.TEMPERATURE, votes.PRIOR), data, at, 5)
-    np.testing.assert_allclose(votes.by_numpy(data, at, 5), ours, atol=1e-6)
+    data = random_space(300, 200, 8, 7, (5,))
+    test = data.embeddings.rows(TEST)
+    y, ours = data.embeddings.y[test], classify(Distance(5, votes.TEMPERATURE, votes.PRIOR), data, test, 5)
+    np.testing.assert_allclose(votes.classify_numpy(data, test, 5), ours, atol=1e-6)
     assert (ours.argmax(1) == y).mean() > 0.6, "most neighbours are of the query's class"
-    found, plain = scores(ours, y), metrics.plain_scores(metrics.summing_to_one(ours), y)
+    values, plain = scores(ours, y), metrics.plain_scores(metrics.normalise(ours), y)
     assert tuple(plain) == METRICS
     for name in set(METRICS) - {"ece_adaptive"}:
-        assert plain[name] == pytest.approx(found[name], abs=1e-6), name
-    assert metrics.ece(ours, y) == pytest.approx(found["ece"], abs=1e-9)
-    task = data, at, y, 5
-    both = metrics.ours_in_all(*task, 100), metrics.plain_in_all(*task, 100)
+        assert plain[name] == pytest.approx(values[name], abs=1e-6), name
+    assert metrics.ece(ours, y) == pytest.approx(values["ece"], abs=1e-9)
+    path_args = data, test, y, 5
+    both = metrics.our_path(*path_args, 100), metrics.plain_path(*path_args, 100)
     same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
     spread = both[0][1:].std(0)
     np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
@@ -146,15 +144,15 @@ def test_a_large_bank_is_built_saved_opened_and_searched_by_every_index(tmp_path
     np.save(tmp_path / "z.npy", z[:600])
     np.save(tmp_path / "queries.npy", z[600:])
     for kind in large_bank.KINDS:
-        row = large_bank.built(tmp_path, kind, 1)
+        row = large_bank.time_build(tmp_path, kind, 1)
         files = sum(path.stat().st_size for path in (tmp_path / kind).iterdir())
         assert row["disk_gib"] == files / 2**30
-        row |= large_bank.searched(tmp_path, kind, threads=1, repeats=2, k=5, singles=3)
+        row |= large_bank.time_search(tmp_path, kind, threads=1, repeats=2, k=5, singles=3)
         assert row["recall"] == 1 if kind == "flat" else row["recall"] > 0.9
         assert 0 < row["single_p50_ms"] <= row["single_p99_ms"]
         assert row["open_mib"] < 1024 * row["search_peak_gib"]
     np.save(tmp_path / "truth.npy", np.zeros((40, 5)))
-    assert large_bank.searched(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
+    assert large_bank.time_search(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
 
 
 def test_it_runs_and_what_is_not_measured_again_stays(
@@ -162,11 +160,11 @@ def test_it_runs_and_what_is_not_measured_again_stays(
 ) -> None:
     for name in ("hnswlib", "usearch", "usearch.index"):
         monkeypatch.setitem(sys.modules, name, None)
-    quick = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)]
-    main([*quick, "--only", "search,votes,metrics,attention_cost"])
-    found = read_json(tmp_path / "results.json")
-    assert list(found) == ["search", "votes", "metrics", "attention_cost"]
-    for suite in found.values():
+    options = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)]
+    main([*options, "--only", "search,votes,metrics,attention_cost"])
+    results = read_json(tmp_path / "results.json")
+    assert list(results) == ["search", "votes", "metrics", "attention_cost"]
+    for suite in results.values():
         about = suite["about"]
         assert {"date", "revision", "processor", "cores", "torch", "usearch", "threads", "sizes"} <= set(about)
         assert (about["sizes"], about["threads"]) == ("quick", 1)
@@ -177,15 +175,15 @@ def test_it_runs_and_what_is_not_measured_again_stays(
                 continue
             assert 0 < row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
             assert row["ratio"]["value"] == pytest.approx(row["peer"]["value"] / row["ours"]["value"])
-    missing = {row["peer"]["name"] for row in found["search"]["rows"] if row["note"] == "not installed"}
+    missing = {row["peer"]["name"] for row in results["search"]["rows"] if row["note"] == "not installed"}
     assert missing == {"hnswlib", "usearch", "usearch, exact"}
-    exact = [r for r in found["search"]["rows"] if r["ours"]["name"] == "ours, flat" and "recall" in r["ours"]]
+    exact = [r for r in results["search"]["rows"] if r["ours"]["name"] == "ours, flat" and "recall" in r["ours"]]
     assert {r["ours"]["recall"] for r in exact} == {1.0}
-    main([*quick, "--only", "votes"])
+    main([*options, "--only", "votes"])
     again = read_json(tmp_path / "results.json")
-    assert again["search"] == found["search"]
-    assert again["votes"]["rows"] != found["votes"]["rows"]
+    assert again["search"] == results["search"]
+    assert again["votes"]["rows"] != results["votes"]["rows"]
     text = (tmp_path / "RESULTS.md").read_text("utf-8")
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {name}" for name in found]
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {name}" for name in results]
     with pytest.raises(InputError, match="--only: nothing unknown"):
-        main([*quick, "--only", "nothing"])
+        main([*options, "--only", "nothing"])

@@ -1,4 +1,4 @@
-"""Made-up data from fixed seeds: embeddings like a trained encoder's, and queries with neighbours already found."""
+"""Synthetic data from fixed seeds: clustered embeddings, and queries with stored neighbours."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from attnknn.core.artifacts import BANK, TEST, Embeddings, Neighbours, Neighbour
 from attnknn.neighbours.space import EmbeddingSpace
 
 CLASSES = 10
-_RANK, _WITHIN, _NOISE = 16, 0.5, 0.15  # of the spread within a class: dimensions, size; and size of what has no form
+_RANK, _WITHIN, _NOISE = 16, 0.5, 0.15  # within-class spread: its dimensions, its size; isotropic noise
 _OWN = 0.8  # share of neighbours of the query's own class
 
 
 def clustered(rows: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors float32 (rows, dim) about CLASSES centres, and their classes int64 (rows,).
+    """Unit vectors float32 (rows, dim) around CLASSES centres, and their classes int64 (rows,).
 
         z ∝ centre_y + .5·A_y·u + .15·v,   u of 16 dimensions and v of all, normal, both of expected length 1
 
-    A trained encoder's embeddings lie so: a few directions hold what varies within a class. Uniform noise would have no
-    near neighbours to find, and approximate search would look worse on it than it is.
+    Like a trained encoder's embeddings, they vary within a class in few directions. Uniform noise would have no near
+    neighbours, and approximate search would look worse on it than it is.
     """
     rng = np.random.default_rng(seed)
     y = rng.integers(CLASSES, size=rows)
@@ -24,23 +24,23 @@ def clustered(rows: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     spans = rng.standard_normal((CLASSES, _RANK, dim), dtype=np.float32) / np.sqrt(dim * _RANK)
     z = _NOISE / np.sqrt(dim) * rng.standard_normal((rows, dim), dtype=np.float32)
     for c in range(CLASSES):
-        at = np.flatnonzero(y == c)
-        z[at] += centres[c] + _WITHIN * rng.standard_normal((len(at), _RANK), dtype=np.float32) @ spans[c]
+        ids = np.flatnonzero(y == c)
+        z[ids] += centres[c] + _WITHIN * rng.standard_normal((len(ids), _RANK), dtype=np.float32) @ spans[c]
     return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32), y
 
 
-def retrieved(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...], seed: int = 0) -> EmbeddingSpace:
-    """A bank of `rows` and then `queries` test rows with k drawn neighbours each, four in five of their own class.
+def random_space(rows: int, queries: int, dim: int, k: int, sizes: tuple[int, ...], seed: int = 0) -> EmbeddingSpace:
+    """A bank of `rows` and `queries` test rows with k random neighbours each, four in five of their own class.
 
-    For what comes after the search, whose time does not depend on which rows the neighbours are.
+    For timing what follows the search, which does not depend on which rows the neighbours are.
     """
     rng = np.random.default_rng(seed)
     n = rows + queries
     y, part = np.arange(n) % CLASSES, np.full(n, BANK, dtype=np.int8)
     part[rows:] = TEST
     own = rng.random((queries, k)) < _OWN
-    of = np.where(own, y[rows:, None], rng.integers(CLASSES, size=(queries, k)))
-    ids = (rng.integers(rows // CLASSES, size=(queries, k)) * CLASSES + of).astype(np.int32)
+    labels = np.where(own, y[rows:, None], rng.integers(CLASSES, size=(queries, k)))
+    ids = (rng.integers(rows // CLASSES, size=(queries, k)) * CLASSES + labels).astype(np.int32)
     sims = -np.sort(rng.random((queries, k), dtype=np.float32), axis=1)
     z = rng.standard_normal((n, dim), dtype=np.float32)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
