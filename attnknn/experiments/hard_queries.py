@@ -19,12 +19,11 @@ from attnknn.evaluation.evaluate import answers, as_predictions, calibrated, tun
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests
 from attnknn.heads.attention import Distance, Head
-from attnknn.heads.baselines import choices_of_k, spread
+from attnknn.heads.baselines import choices_of_k, tune_distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of, voters
-from attnknn.nn.objectives import hard_weights, hardness, nll
-from attnknn.nn.votes import distance_weights, vote
+from attnknn.nn.objectives import hard_weights, hardness
 
 SUBSETS = ("all", "hard", "easy")
 CALIBRATED = (Method("distance", "vector"), Method("distance_weighted", "vector"), Method("linear", "temperature"))
@@ -70,21 +69,9 @@ def tune_weighted_distance(
 
     Factor 1 gives the result of `baselines.tune_distance`.
     """
-    sims, labels = map(torch.from_numpy, voters(spaces, VAL, max(ks)))
-    y = torch.from_numpy(classes_of(spaces, VAL))
-    weight = hard_weights(torch.from_numpy(disagreement(spaces, VAL, k)), factor).double()
-    unit, class_share = spread(sims.numpy()), spaces[0].shares[y].double()
-    best: tuple[float, dict[str, Any]] = (np.inf, {})
-    for n in ks:
-        for t in temperatures:
-            votes = vote(*distance_weights(sims, n, t * unit, 0.0), labels, spaces[0].shares)
-            true_class_votes = votes.gather(1, y[:, None])[:, 0].double()
-            for prior in priors:
-                probs = ((1 - prior) * true_class_votes + prior * class_share)[:, None]
-                loss = float(nll(probs, torch.zeros_like(y), weight=weight))
-                if loss < best[0]:
-                    best = loss, {"k": n, "temperature": t * unit, "prior": prior}
-    return Distance(**best[1])
+    weight = hard_weights(torch.from_numpy(disagreement(spaces, VAL, k)), factor)
+    on_val = *voters(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares
+    return Distance(**tune_distance(*on_val, ks, temperatures, priors, weight))  # type: ignore[arg-type]
 
 
 def compare_weighting(

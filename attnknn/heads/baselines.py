@@ -25,11 +25,18 @@ def spread(sims: np.ndarray) -> float:
     return median if median > 0 else 1.0
 
 
-def _nll_by_prior(table: torch.Tensor, y: np.ndarray, shares: torch.Tensor, priors: Sequence[float]) -> np.ndarray:
+def _nll_by_prior(
+    table: torch.Tensor,
+    y: np.ndarray,
+    shares: torch.Tensor,
+    priors: Sequence[float],
+    weight: torch.Tensor | None = None,
+) -> np.ndarray:
     """Mean NLL of (1 − ε)·votes + ε·shares for each ε, from the votes (B, C) without prior mass."""
     voted, share = table[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
     epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
-    return -((1 - epsilon) * voted + epsilon * share).log().mean(1).numpy()
+    losses = -((1 - epsilon) * voted + epsilon * share).log()
+    return (losses.mean(1) if weight is None else losses @ weight.double() / weight.double().sum()).numpy()
 
 
 def tune_uniform(
@@ -61,11 +68,13 @@ def tune_distance(
     ks: Sequence[int],
     temperatures: Sequence[float],
     priors: Sequence[float],
+    weight: torch.Tensor | None = None,
 ) -> Tuned:
     """The k, temperature and prior mass of lowest NLL for distance-weighted kNN; ties go to the earlier values.
 
     Args:
         temperatures: in units of `spread(sims)`.
+        weight: (B,) of the rows in the mean NLL; equal without it.
         others: as for `tune_uniform`.
 
     Returns:
@@ -74,6 +83,6 @@ def tune_distance(
     s, v = torch.from_numpy(sims), torch.from_numpy(labels)
     unit = spread(sims)
     tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
-    nll = np.array([[_nll_by_prior(table, y, shares, priors) for table in row] for row in tables])
+    nll = np.array([[_nll_by_prior(table, y, shares, priors, weight) for table in row] for row in tables])
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}
