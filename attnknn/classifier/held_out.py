@@ -1,4 +1,4 @@
-"""Queries that the memory does not hold: rows are taken out of it in folds, to fit a head on and to choose by."""
+"""Queries to fit and calibrate a head on: rows held out of the memory in folds, or rows that were never in it."""
 
 import numpy as np
 
@@ -9,13 +9,14 @@ from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 
 FOLDS = 5
-_QUERIES = 10_000  # rows taken out, at most: more tell a head of a thousand weights nothing
+_QUERIES = 10_000  # rows held out at most; more do not help a head of a thousand weights
 
 
 def fold_parts(y: np.ndarray, seed: int, folds: int = FOLDS, queries: int = _QUERIES) -> list[np.ndarray]:
-    """The part of every row in each fold: held-out rows are by turns FIT and VAL, the others BANK.
+    """The part of every row in each stratified fold: held-out rows are by turns FIT and VAL, the others BANK.
 
-    Folds are stratified. Where rows are many, as many folds are left out as keep the queries to so many.
+    Args:
+        queries: held-out rows at most; with many rows, only as many folds are returned.
     """
     rng, n = np.random.default_rng(seed), len(y)
     order = rng.permutation(n)
@@ -25,10 +26,10 @@ def fold_parts(y: np.ndarray, seed: int, folds: int = FOLDS, queries: int = _QUE
     fold[order], turn[order] = np.arange(n) % folds, np.arange(n) // folds % 2
     parts = []
     for f in range(max(1, min(folds, queries * folds // n))):
-        held = np.flatnonzero(fold == f)
+        rows = np.flatnonzero(fold == f)
+        kept = rng.permutation(len(rows))[: max(2, queries)] if len(rows) > queries else np.arange(len(rows))
         part = np.full(n, BANK, dtype=np.int8)
-        taken = rng.permutation(len(held))[: max(2, queries)] if len(held) > queries else np.arange(len(held))
-        part[held[taken]] = np.where(turn[held[taken]] == f % 2, FIT, VAL)
+        part[rows[kept]] = np.where(turn[rows[kept]] == f % 2, FIT, VAL)
         parts.append(part)
     return parts
 
@@ -36,54 +37,52 @@ def fold_parts(y: np.ndarray, seed: int, folds: int = FOLDS, queries: int = _QUE
 def held_out_spaces(
     memory: Memory, z: np.ndarray, classes: int, k: int, parts: list[np.ndarray]
 ) -> list[EmbeddingSpace]:
-    """What `retrieve` would give for each fold's memory, by leaving rows out of the neighbours that are known.
+    """The embedding space of each fold: what `retrieve` would give, from the stored neighbours less rows held out.
 
     Args:
-        memory: of the rows of z, none of them added or forgotten since.
-        k: neighbours that are needed; fewer where a fold's memory is smaller.
+        memory: of the rows of z, none of them added or removed since.
+        k: neighbours wanted; fewer where a fold's bank is smaller.
     """
-    return [_without(memory, z, classes, k, part) for part in parts]
+    return [_held_out_space(memory, z, classes, k, part) for part in parts]
 
 
-def _without(memory: Memory, z: np.ndarray, classes: int, k: int, part: np.ndarray) -> EmbeddingSpace:
+def _held_out_space(memory: Memory, z: np.ndarray, classes: int, k: int, part: np.ndarray) -> EmbeddingSpace:
     in_bank = part == BANK
-    wanted = min(max(k, SIZES[-1]), int(in_bank.sum()) - 1)
-    kept = in_bank[memory.near_ids] & (memory.near_ids >= 0)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :wanted]
-    ids = np.full((len(z), wanted), -1, dtype=np.int32)
-    sims = np.full((len(z), wanted), -np.inf, dtype=np.float32)
-    width = order.shape[1]
-    ids[:, :width] = np.take_along_axis(memory.near_ids, order, 1)
-    sims[:, :width] = np.take_along_axis(memory.near_sims, order, 1)
-    short = np.flatnonzero(kept.sum(1) < wanted)
+    k = min(max(k, SIZES[-1]), int(in_bank.sum()) - 1)
+    kept = in_bank[memory.neighbour_ids] & (memory.neighbour_ids >= 0)
+    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+    ids = _padded(np.take_along_axis(memory.neighbour_ids, order, 1), k, -1)
+    sims = _padded(np.take_along_axis(memory.neighbour_sims, order, 1), k, -np.inf)
+    short = np.flatnonzero(kept.sum(1) < k)
     if len(short):
-        at = np.flatnonzero(in_bank)
-        left = build(z[at], at, metric=memory.bank.metric)
-        ids[short], sims[short] = left.search(z[short], wanted, exclude=short)
+        rows = np.flatnonzero(in_bank)
+        bank = build(z[rows], rows, metric=memory.bank.metric)
+        ids[short], sims[short] = bank.search(z[short], k, exclude=short)
     return _space(memory, z, memory.y, part, classes, ids, sims)
 
 
-def asked_space(
-    memory: Memory, z: np.ndarray, classes: int, k: int, asked: np.ndarray, y: np.ndarray, seed: int
+def query_space(
+    memory: Memory, z: np.ndarray, classes: int, k: int, queries: np.ndarray, y: np.ndarray, seed: int
 ) -> EmbeddingSpace:
     """What `retrieve` would give for a memory and rows that are not in it, half of them FIT and half VAL, by class.
 
     Args:
-        memory: of the rows of z, none of them added or forgotten since.
-        asked: (M, D). y: (M,) their class numbers.
+        memory: of the rows of z, none of them added or removed since.
+        queries: (M, D). y: (M,) their class numbers.
     """
     order = np.random.default_rng(seed).permutation(len(y))
     turn = np.empty(len(y), dtype=np.int64)
     turn[order[np.argsort(y[order], kind="stable")]] = np.arange(len(y)) % 2
     part = np.concatenate([np.full(len(z), BANK), np.where(turn == 0, FIT, VAL)]).astype(np.int8)
-    wanted = min(max(k, SIZES[-1]), len(z) - 1)
-    near = memory.near_ids[:, :wanted], memory.near_sims[:, :wanted]
-    found = memory.bank.search(asked, wanted)
-    ids, sims = (
-        np.concatenate([np.pad(of, ((0, 0), (0, wanted - of.shape[1])), constant_values=nothing), more])
-        for of, more, nothing in zip(near, found, (-1, -np.inf), strict=True)
-    )
-    return _space(memory, np.concatenate([z, asked]), np.concatenate([memory.y, y]), part, classes, ids, sims)
+    k = min(max(k, SIZES[-1]), len(z) - 1)
+    ids, sims = memory.bank.search(queries, k)
+    ids = np.concatenate([_padded(memory.neighbour_ids[:, :k], k, -1), ids])
+    sims = np.concatenate([_padded(memory.neighbour_sims[:, :k], k, -np.inf), sims])
+    return _space(memory, np.concatenate([z, queries]), np.concatenate([memory.y, y]), part, classes, ids, sims)
+
+
+def _padded(array: np.ndarray, width: int, fill: float) -> np.ndarray:
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=fill)
 
 
 def _space(
@@ -95,12 +94,10 @@ def _space(
     ids: np.ndarray,
     sims: np.ndarray,
 ) -> EmbeddingSpace:
-    names = tuple(map(str, range(classes)))
-    embeddings = Embeddings(z, y, part, names)
-    found = Neighbours(
-        np.arange(len(z), dtype=np.int32), ids.astype(np.int32), sims.astype(np.float32), memory.bank.metric
-    )
-    log_weight = np.log(memory.weight) if memory.weighted else None
-    if log_weight is not None:
-        log_weight = np.pad(log_weight, (0, len(z) - len(log_weight)))
-    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, SIZES), log_weight)
+    embeddings = Embeddings(z, y, part, tuple(map(str, range(classes))))
+    rows = np.arange(len(z), dtype=np.int32)
+    neighbours = Neighbours(rows, ids.astype(np.int32), sims.astype(np.float32), memory.bank.metric)
+    log_weight = None
+    if memory.weighted:
+        log_weight = np.pad(np.log(memory.weight), (0, len(z) - len(memory.weight)))
+    return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, SIZES), log_weight)

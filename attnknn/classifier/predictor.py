@@ -1,4 +1,4 @@
-"""A memory, a head and a calibration: from vectors to votes, probabilities and what decided. Classes are numbers."""
+"""Predictions of a memory, a head and a calibration, and their explanations. Classes are numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +12,24 @@ from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import scaled
 
-_SEARCHED, _BATCH = 16_384, 1024  # queries searched for, and answered, at once
+_SEARCHED, _BATCH = 16_384, 1024  # queries searched, and passed through the head, at once
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why queries are answered as they are: what each neighbour says, and how much it counts.
+    """Why queries get their predictions: each neighbour's label and weight.
 
     Attributes:
         ids: (B, K) rows of the memory, nearest first, as `kneighbors` and `forget` name them.
         labels: (B, K) their classes.
         distances: (B, K).
-        weights: (B, K) their shares in the votes.
-        null: (B, C) what the votes give each class without any neighbour: by its mean where `prototypes` may vote, else
-            by its share of the memory. With `weights` a row sums to 1.
+        weights: (B, K) their attention weights.
+        null: (B, C) weights of the null neighbours, by which each class gets votes without any neighbour: by its mean
+            where `prototypes` may vote, else by its share of the memory. With `weights` a row sums to 1.
         votes: (B, C), null plus the weights of each class's neighbours.
-        probabilities: (B, C), the votes calibrated, as `predict_proba` gives them.
+        probabilities: (B, C), the calibrated votes, as `predict_proba` gives them.
         predictions: (B,).
-        shares: (B, K) share of each neighbour in the votes for the class that is answered; 0 for other labels.
+        shares: (B, K) share of each neighbour in the votes for the predicted class; 0 for other labels.
     """
 
     ids: np.ndarray
@@ -45,15 +45,15 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """What would change an answer.
+    """A change of the memory that changes a prediction.
 
     Attributes:
         how: `forget` or `relabel`.
-        ids: (M,) rows of the memory to forget, or to give another label, heaviest first.
-        label: the answer that is second, which `relabel` gives them.
-        prediction: the answer once that is done.
-        probabilities: (C,) then.
-        turned: whether that is another answer; else none was found within as many rows as were allowed.
+        ids: (M,) rows of the memory to forget, or to relabel, heaviest first.
+        label: the second most probable class, which `relabel` gives them.
+        prediction: the prediction after the change.
+        probabilities: (C,) after the change.
+        turned: whether the prediction is another one; if not, none was found within the rows allowed.
     """
 
     how: str
@@ -66,14 +66,14 @@ class Counterfactual:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Answers for queries.
+    """Predictions for queries.
 
     Attributes:
         memory: the rows that vote.
-        head: what weighs them, in float64 on the CPU.
-        scale, bias: (C,) of the calibration; see `vote_scaling.scaled`.
-        doubt: share of the class shares in every answer.
-        k: neighbours; all there are where the memory has fewer.
+        head: weighs them; in float64 on the CPU.
+        scale, bias: (C,) of the calibration; see `calibration.scaled`.
+        smoothing: weight of the class shares in every prediction.
+        k: neighbours; all of the memory where it has fewer.
         device: where neighbours are searched.
     """
 
@@ -81,39 +81,39 @@ class Predictor:
     head: AnyHead
     scale: np.ndarray
     bias: np.ndarray
-    doubt: float
+    smoothing: float
     k: int
     device: str
 
     def calibrated(self, votes: Float[np.ndarray, "B C"], without: Sequence[int] = ()) -> Float[np.ndarray, "B C"]:
-        """Probabilities of votes."""
+        """Calibrated probabilities of votes."""
         shares = self.memory.classes(without)[0].double().numpy()
-        return (1 - self.doubt) * scaled(votes, self.scale, self.bias) + self.doubt * shares
+        return (1 - self.smoothing) * scaled(votes, self.scale, self.bias) + self.smoothing * shares
 
     def probabilities(self, z: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:
-        """Float64; rows sum to 1."""
-        return self.calibrated(np.concatenate([votes for *_, votes in self.parts(z)]))
+        """Calibrated probabilities of queries, float64."""
+        return self.calibrated(np.concatenate([votes for *_, votes in self.batches(z)]))
 
     @torch.inference_mode()
-    def parts(
+    def batches(
         self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Ids, similarities, weights (B, K) and votes (B, C), a batch at a time.
+        """Yield ids, similarities, weights (B, K) and votes (B, C) of a batch of queries at a time.
 
         Args:
-            without: ids of rows taken as forgotten.
+            without: ids of rows taken as removed.
         """
         k = min(self.k, len(self.memory) - len(without))
-        for asked in (z[s : s + _SEARCHED] for s in range(0, len(z), _SEARCHED)):
-            ids, near = self.memory.around(asked, k, self.head.needs, self.device, without)
-            for at in torch.arange(len(asked)).split(_BATCH):
-                some = near.take(at)
-                votes, weights = self.head(some.to(torch.float64))
-                yield ids[at.numpy()], some.sims.numpy(), weights.numpy(), votes.numpy()
+        for queries in (z[start : start + _SEARCHED] for start in range(0, len(z), _SEARCHED)):
+            ids, neighbours = self.memory.retrieve(queries, k, self.head.needs, self.device, without)
+            for rows in torch.arange(len(queries)).split(_BATCH):
+                batch = neighbours.take(rows)
+                votes, weights = self.head(batch.to(torch.float64))
+                yield ids[rows.numpy()], batch.sims.numpy(), weights.numpy(), votes.numpy()
 
-    def explained(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
-        """What decided each answer; distances are similarities still, and labels class numbers."""
-        ids, sims, weights, votes = (np.concatenate(of) for of in zip(*self.parts(z, without), strict=True))
+    def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
+        """Explanations in which `distances` are similarities, and labels class numbers."""
+        ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
         labels, rows = self.memory.y[self.memory.positions(ids)], np.arange(len(z))
         null = votes.copy()
         np.subtract.at(null, (rows[:, None], labels), weights)
@@ -125,23 +125,28 @@ class Predictor:
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, itself: Sequence[int] = ()
     ) -> Counterfactual:
-        """See `AttnKNNClassifier.counterfactual`; `itself` are ids of rows taken as forgotten from the first."""
-        taken: list[int] = []
+        """Greedy search, one neighbour a step; see `AttnKNNClassifier.counterfactual`.
+
+        Args:
+            itself: ids of rows taken as removed from the first.
+        """
+        changed: list[int] = []
         first = second = -1
-        near = np.empty(0, dtype=np.int64)  # neighbours, which other labels do not change
+        neighbour_ids = np.empty(0, dtype=np.int64)  # relabelling does not change them
         while True:
-            gone = [*itself, *taken] if how == "forget" else itself
-            changed = self
-            if how == "relabel" and taken:
-                changed = replace(self, memory=self.memory.relabelled(taken, second, near))
-            ((ids, _, weights, votes),) = changed.parts(z, gone)
-            probabilities = changed.calibrated(votes, gone)[0]
-            top, next_to_it = (int(c) for c in np.argsort(-probabilities, kind="stable")[:2])
-            if not taken:
-                first, second, near = top, next_to_it, ids[0]
-            for_it = np.where(changed.memory.y[self.memory.positions(ids[0])] == first, weights[0], 0.0)
-            heaviest = int(for_it.argmax())
-            can = len(taken) < min(most, len(self.memory) - len(itself) - 2) and for_it[heaviest] > 0
-            if top != first or not can:
-                return Counterfactual(how, np.array(taken, dtype=np.int64), second, top, probabilities, top != first)
-            taken.append(int(ids[0, heaviest]))
+            without = [*itself, *changed] if how == "forget" else itself
+            predictor = self
+            if how == "relabel" and changed:
+                predictor = replace(self, memory=self.memory.relabelled(changed, second, neighbour_ids))
+            ((ids, _, weights, votes),) = predictor.batches(z, without)
+            probabilities = predictor.calibrated(votes, without)[0]
+            top, runner_up = (int(c) for c in np.argsort(-probabilities, kind="stable")[:2])
+            if not changed:
+                first, second, neighbour_ids = top, runner_up, ids[0]
+            labels = predictor.memory.y[self.memory.positions(ids[0])]
+            supporting = np.where(labels == first, weights[0], 0.0)
+            heaviest = int(supporting.argmax())
+            possible = len(changed) < min(most, len(self.memory) - len(itself) - 2) and supporting[heaviest] > 0
+            if top != first or not possible:
+                return Counterfactual(how, np.array(changed, dtype=np.int64), second, top, probabilities, top != first)
+            changed.append(int(ids[0, heaviest]))

@@ -1,27 +1,26 @@
-"""What is known of each bank row beyond distance: how far its own neighbours agree with its label, how dense it lies.
+"""Statistics of bank rows from their own neighbours (label agreement, density), and of classes (sums, prototypes).
 
-Label noise shows as a row whose neighbours carry another label. All of it comes from the bank alone, each row left out
-of its own neighbourhood, so it says nothing about the queries.
+Label noise shows as a row whose neighbours carry another label. Each row is left out of its own neighbours, and queries
+are not used.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.errors import require
+
+_ROWS = 4096  # rows summed at once
 
 
 def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int]) -> NeighbourStatistics:
     """Leave-one-out label agreement and density of every bank row, and the class prototypes.
 
-        agreement_s(i) = (1/s)·Σⱼ 1[yⱼ = yᵢ]     over the s nearest other bank rows j of i
-        density(i)     = mean similarity to the nearest max(sizes)
-        prototype(c)   = mean of z over the bank rows of class c, at unit length
-
     Args:
-        sizes: neighbourhood sizes; those above what is stored shrink to it, and stay as many: a head that is fitted on
-            several banks expects as many of each.
+        sizes: numbers of neighbours; those above what is stored shrink to it, and stay as many, since a head that is
+            fitted on several banks expects as many of each.
 
     Raises:
         InputError: bank rows have no stored neighbours, or there is no size.
@@ -29,18 +28,55 @@ def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: 
     stored = neighbours.ids.shape[1]
     sizes = sorted(min(size, stored) for size in sizes)
     require(bool(sizes) and sizes[0] >= 1, f"sizes: {sizes}; give at least one, of 1 or more")
-    rows, y, z = embeddings.rows(BANK), np.asarray(embeddings.y), embeddings.z
+    rows, y = embeddings.rows(BANK), np.asarray(embeddings.y)
     ids, sims = neighbours.take(rows, sizes[-1])  # (N, K)
-    found = ids >= 0
-    agrees = (y[ids] == y[rows][:, None]) & found
     agreement = np.zeros((len(y), len(sizes)), dtype=np.float32)
-    for s, size in enumerate(sizes):
-        agreement[rows, s] = agrees[:, :size].sum(1) / found[:, :size].sum(1)
     density = np.zeros(len(y), dtype=np.float32)
-    density[rows] = np.where(found, sims, 0).sum(1) / found.sum(1)
-    # A label that no bank row carries has a prototype of zeros, which resembles nobody.
-    sums = np.zeros((len(embeddings.classes), z.shape[1]))
-    np.add.at(sums, y[rows], z[rows])
+    agreement[rows], density[rows] = agreement_and_density(y[rows], np.where(ids >= 0, y[ids], -1), sims, sizes)
+    sums = class_sums(embeddings.z[rows], y[rows], np.ones(len(rows)), len(embeddings.classes))
+    return NeighbourStatistics(agreement, density, class_prototypes(sums), tuple(sizes))
+
+
+def agreement_and_density(
+    labels: Int[np.ndarray, " M"],
+    neighbour_labels: Int[np.ndarray, "M K"],
+    sims: Float[np.ndarray, "M K"],
+    sizes: Sequence[int],
+    weights: Float[np.ndarray, "M K"] | None = None,
+) -> tuple[Float[np.ndarray, "M S"], Float[np.ndarray, " M"]]:
+    """Label agreement at S sizes, and density, of rows by their nearest other rows.
+
+        agreement_s(i) = Σⱼ wⱼ·1[yⱼ = yᵢ] / Σⱼ wⱼ     over the s nearest other rows j of i
+        density(i)     = mean similarity to the K nearest
+
+    Both are 0 where there is no neighbour.
+
+    Args:
+        neighbour_labels: nearest first; −1 for none.
+        weights: float32, of the neighbours; None for equal weights.
+    """
+    present = neighbour_labels >= 0
+    weights = present.astype(np.float32) if weights is None else np.where(present, weights, np.float32(0))
+    agreeing = weights * (neighbour_labels == labels[:, None])
+    agreement = np.zeros((len(labels), len(sizes)), dtype=np.float32)
+    for s, size in enumerate(sizes):
+        total = weights[:, :size].sum(1)
+        agreement[:, s] = agreeing[:, :size].sum(1) / np.where(total > 0, total, 1)
+    density = np.where(present, sims, 0).sum(1) / np.maximum(present.sum(1), 1)
+    return agreement, density.astype(np.float32)
+
+
+def class_sums(z: np.ndarray, y: np.ndarray, weights: np.ndarray, n_classes: int) -> Float[np.ndarray, "C D"]:
+    """Σ weight·z over the rows of each class, float64."""
+    sums = np.zeros((n_classes, z.shape[1]))
+    for start in range(0, len(z), _ROWS):
+        rows = slice(start, start + _ROWS)
+        membership = np.eye(n_classes)[y[rows]] * np.asarray(weights[rows], np.float64)[:, None]
+        sums += membership.T @ z[rows]
+    return sums
+
+
+def class_prototypes(sums: Float[np.ndarray, "C D"]) -> Float[np.ndarray, "C D"]:
+    """Mean vector of each class at unit length, float32; zeros for a class without rows, similar to no query."""
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    prototypes = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
-    return NeighbourStatistics(agreement, density, prototypes.astype(np.float32), tuple(sizes))
+    return np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0).astype(np.float32)

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
-from attnknn.classifier.held_out import asked_space, fold_parts, held_out_spaces
+from attnknn.classifier.held_out import fold_parts, held_out_spaces, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.evaluation.calibration import fitted_scaling, scaled
@@ -143,7 +143,7 @@ def test_rows_to_learn_on_are_halved_by_class() -> None:
     X, y = blobs(150)
     z = np.ascontiguousarray(X, dtype=np.float32)
     memory = Memory.build(z[:100], y[:100], np.ones(100), 3)
-    space = asked_space(memory, z[:100], 3, 10, z[100:], y[100:], seed=0)
+    space = query_space(memory, z[:100], 3, 10, z[100:], y[100:], seed=0)
     part = space.embeddings.part
     assert (part[:100] == BANK).all()
     for c in range(3):
@@ -404,7 +404,7 @@ def test_a_fit_that_is_refused_or_interrupted_changes_nothing(monkeypatch: pytes
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnknn.classifier.estimator.fit_head", interrupted)
+    monkeypatch.setattr("attnknn.classifier.fitting.fit_head", interrupted)
     for of in (model, fresh):
         with pytest.raises(KeyboardInterrupt):
             of.fit(X[:40, :3], y[:40])

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnknn.classifier.memory import SIZES, Memory, class_sums
+from attnknn.classifier.memory import SIZES, Memory
 from attnknn.core.artifacts import BANK, Embeddings
 from attnknn.core.errors import InputError
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.statistics import neighbour_statistics
+from attnknn.neighbours.statistics import class_sums, neighbour_statistics
 
 
 def rows(n: int, seed: int = 0, dim: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -31,7 +31,7 @@ def assert_same(bank: Memory, anew: Memory, queries: np.ndarray) -> None:
     for of, expected in zip(bank.classes(), anew.classes(), strict=True):
         np.testing.assert_allclose(of, expected, atol=1e-6)
     k = min(7, len(bank))
-    (ids, near), (others, wanted) = (of.around(queries, k, ("query", "agreement", "density")) for of in (bank, anew))
+    (ids, near), (others, wanted) = (of.retrieve(queries, k, ("query", "agreement", "density")) for of in (bank, anew))
     np.testing.assert_array_equal(ids, bank.ids[others])
     np.testing.assert_array_equal(near.labels, wanted.labels)
     np.testing.assert_allclose(near.given("agreement"), wanted.given("agreement"), atol=1e-6)
@@ -40,8 +40,8 @@ def assert_same(bank: Memory, anew: Memory, queries: np.ndarray) -> None:
         for of, expected in zip(bank.classes(bank.ids[some]), anew.classes(some), strict=True):
             np.testing.assert_allclose(of, expected, atol=1e-6)
         np.testing.assert_array_equal(
-            bank.around(queries, 2, (), without=bank.ids[some])[0],
-            bank.ids[anew.around(queries, 2, (), without=some)[0]],
+            bank.retrieve(queries, 2, (), without=bank.ids[some])[0],
+            bank.ids[anew.retrieve(queries, 2, (), without=some)[0]],
         )
         for of, expected in zip(
             bank.relabelled(bank.ids[some], 0, bank.ids).classes(),

@@ -1,0 +1,125 @@
+"""Neighbours, explanations and counterfactuals of a fitted classifier."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from attnknn.classifier.memory import Memory
+from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
+from attnknn.core.errors import require
+
+
+class ExplainMixin:
+    """`kneighbors`, `explain`, `explain_rows` and `counterfactual` of a classifier with a memory."""
+
+    n_neighbors: int
+    classes_: np.ndarray
+    memory_: Memory
+    _unit: float
+    _queries: Callable[[Any], np.ndarray]
+    _predictor: Callable[[], Predictor]
+    _threads: Callable[[], AbstractContextManager[None]]
+    _device: Callable[[], str]
+
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_weights: bool = False,
+    ) -> Any:
+        """Distances and ids (B, K) of the nearest rows of the memory, nearest first.
+
+        Ids are positions in the X of `fit`, then those that `partial_fit` gave.
+
+        Args:
+            X: (B, D); None for the neighbours of each row of the memory without itself, in the order of ids.
+            n_neighbors: None for the parameter of that name.
+            return_weights: the attention weights too, which are those among the parameter's number of neighbours.
+        """
+        check_is_fitted(self)
+        largest = len(self.memory_) - (X is None)
+        k = min(self.n_neighbors, largest) if n_neighbors is None else n_neighbors
+        require(1 <= k <= largest, f"n_neighbors: {k} asked for; the memory can give 1 … {largest}")
+        require(not return_weights or X is not None, "return_weights: give X")
+        z = self.memory_.vectors() if X is None else self._queries(X)
+        exclude = self.memory_.ids if X is None else None
+        ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=self._device())
+        result: list[np.ndarray] = [self._distances(sims)] if return_distance else []
+        result.append(ids)
+        if return_weights:
+            with self._threads():
+                weights = np.concatenate([weights for _, _, weights, _ in self._predictor().batches(z)])
+            result.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
+        return tuple(result) if len(result) > 1 else result[0]
+
+    def _distances(self, sims: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.maximum(-sims.astype(np.float64), 0)) * self._unit
+
+    def explain(self, X: Any) -> Explanation:
+        """Neighbours, weights and votes behind each prediction; see `Explanation`."""
+        return self._explain(self._queries(X))
+
+    def explain_rows(self, ids: Any) -> Explanation:
+        """Explain the predictions for rows of the memory, by their ids, as if each were not in it.
+
+        Raises:
+            ValueError: an id that the memory does not have.
+        """
+        each = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
+        return Explanation(*(np.concatenate([getattr(one, f.name) for one in each]) for f in fields(Explanation)))
+
+    def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
+        check_is_fitted(self)
+        ids = check_row_ids(ids)
+        require(len(ids) > 0, "ids: none given")
+        positions = self.memory_.require_positions(ids)
+        return list(zip(ids.tolist(), self.memory_.vectors(positions), strict=True))
+
+    def _explain(self, z: np.ndarray, without: Sequence[int] = ()) -> Explanation:
+        with self._threads():
+            result = self._predictor().explain(z, without)
+        labels, predictions = self.classes_[result.labels], self.classes_[result.predictions]
+        return replace(result, labels=labels, predictions=predictions, distances=self._distances(result.distances))
+
+    def counterfactual(
+        self, X: Any = None, how: Literal["forget", "relabel"] = "forget", most: int = 50, *, ids: Any = None
+    ) -> list[Counterfactual]:
+        """Find rows of the memory whose removal, or another label, changes each prediction.
+
+        Greedy: each step takes the neighbour with the largest weight for the prediction, and predicts again. `forget`
+        removes it, and another may come in its place; `relabel` gives it the second most probable class. Probabilities
+        are those of `predict_proba` after the change; the memory itself stays as it is.
+
+        Args:
+            X: (B, D).
+            how: `forget` or `relabel`.
+            most: rows at most.
+            ids: rows of the memory in the place of X, each taken as removed itself.
+        """
+        require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
+        require((X is None) != (ids is None), "X and ids: give one of them")
+        with self._threads():
+            predictor = self._predictor()
+            if ids is None:
+                results = [predictor.counterfactual(row[None], how, most) for row in self._queries(X)]
+            else:
+                rows = self._memory_rows(ids)
+                results = [predictor.counterfactual(row[None], how, most, [row_id]) for row_id, row in rows]
+        classes = self.classes_
+        return [replace(r, label=classes[r.label], prediction=classes[r.prediction]) for r in results]
+
+
+def check_row_ids(ids: Any) -> np.ndarray:
+    """Row ids as int64 (M,).
+
+    Raises:
+        InputError: they are not integers.
+    """
+    ids = np.atleast_1d(ids)
+    require(ids.dtype.kind in "iu" or not ids.size, f"ids: of type {ids.dtype}; give integers")
+    return ids.astype(np.int64).ravel()

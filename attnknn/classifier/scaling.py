@@ -1,0 +1,36 @@
+"""Columns → float32 vectors whose distances are in proportion to those of the columns."""
+
+import math
+
+import numpy as np
+
+from attnknn.core.errors import require
+
+
+def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
+    """Origin (D,) and unit of the vectors: mean and root mean square distance from it; 0 and 1 for cosine."""
+    if metric == "cosine":
+        return np.zeros(X.shape[1]), 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        origin = X.mean(0)
+        centred = X - origin
+        largest = float(np.abs(centred).max())
+    require(math.isfinite(largest), "X: values too large to be added up; scale them down")
+    power = float(_power_of_two(np.array(largest)))
+    unit = power * math.sqrt(float(((centred / power) ** 2).sum(1).mean()))
+    return origin, unit if unit > 0 else 1.0
+
+
+def to_vectors(X: np.ndarray, origin: np.ndarray, unit: float, metric: str) -> np.ndarray:
+    """Vectors float32 (B, D): (X − origin) / unit, at unit length for cosine."""
+    with np.errstate(over="ignore"):  # the bank refuses what overflows float32
+        z = (X - origin) / unit
+        if metric == "cosine":
+            z = z / _power_of_two(np.abs(z).max(1, keepdims=True))
+            z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return np.ascontiguousarray(z, dtype=np.float32)
+
+
+def _power_of_two(largest: np.ndarray) -> np.ndarray:
+    """Powers of two to divide by before squaring, which could overflow float64; the division is exact."""
+    return np.ldexp(1.0, np.frexp(largest)[1] - 1)
