@@ -22,7 +22,7 @@ def _file_of(module: str, root: Path) -> Path | None:
 
 def imports_of(path: Path, root: Path = ROOT) -> set[Path]:
     """The project's modules that one module imports itself, lazily or not."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for node in ast.walk(ast.parse((root / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -34,8 +34,8 @@ def imports_of(path: Path, root: Path = ROOT) -> set[Path]:
         for name in names:
             parts = name.split(".")
             # Importing a.b.c runs a and a.b too.
-            found |= {f for i in range(len(parts)) if (f := _file_of(".".join(parts[: i + 1]), root))}
-    return found - {path}
+            files |= {f for i in range(len(parts)) if (f := _file_of(".".join(parts[: i + 1]), root))}
+    return files - {path}
 
 
 def closure(script: Path, root: Path = ROOT) -> set[Path]:

@@ -1,4 +1,4 @@
-"""Small made-up data that the tests share."""
+"""Small synthetic data sets shared by the tests."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def blobs(n: int = 300, dim: int = 7, classes: int = 3, noise: float = 1.0, seed
 
 
 def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Split:
-    """Images of a bright bar whose place tells the class, in noise."""
+    """Noisy images with a bright bar whose row depends on the class."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % classes
     x = rng.integers(0, 120, size=(n, 1, size, size))
@@ -38,16 +38,16 @@ def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Spl
 
 
 def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int, refit: bool = False) -> list[np.ndarray]:
-    """The parts of each fold's split, whose rows and labels stay."""
+    """`part` of each fold's split; rows and labels are unchanged."""
     x, names = np.zeros((len(y), 1), dtype=np.float32), tuple("abc"[: int(y.max()) + 1])
     split = Split(x, y, part, names, ("f",))
-    made = fold_splits(split, folds, seed, refit)
-    assert all(of.x is split.x and of.y is split.y for of in made)
-    return [of.part for of in made]
+    splits = fold_splits(split, folds, seed, refit)
+    assert all(fold.x is split.x and fold.y is split.y for fold in splits)
+    return [fold.part for fold in splits]
 
 
 def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:
-    """Embeddings that are the table itself, on the unit sphere, with made-up logits."""
+    """The table's rows at unit length as embeddings, with synthetic logits."""
     z = np.asarray(split.x) / np.linalg.norm(split.x, axis=1, keepdims=True)
     logits = np.random.default_rng(seed).normal(size=(len(z), len(split.classes))) + 2 * np.eye(3)[split.y]
     return Embeddings(z.astype(np.float32), split.y, split.part, split.classes, logits.astype(np.float32))
@@ -59,16 +59,16 @@ def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:
 
 
 def retrieved(embeddings: Embeddings, k: int = 20, sizes: tuple[int, ...] = (3, 7)) -> EmbeddingSpace:
-    """Exact neighbours and the evidence."""
-    found = searched(embeddings, k)
-    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, sizes))
+    """Embeddings with exact neighbours and their statistics."""
+    neighbours = searched(embeddings, k)
+    return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, sizes))
 
 
 def relabelled(data: EmbeddingSpace, part: int) -> EmbeddingSpace:
-    """The same rows, the labels of one part shuffled."""
+    """The same rows with the labels of one part shuffled."""
     y = np.array(data.embeddings.y)
-    at = data.embeddings.part == part
-    y[at] = np.random.default_rng(0).permutation(y[at])
+    mask = data.embeddings.part == part
+    y[mask] = np.random.default_rng(0).permutation(y[mask])
     return replace(data, embeddings=replace(data.embeddings, y=y))
 
 

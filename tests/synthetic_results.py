@@ -1,4 +1,4 @@
-"""Results as the stages write them, from made-up predictions and the project's own scoring."""
+"""Results in the stages' file formats, from synthetic predictions and the project's own scoring."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from attnknn.evaluation.paired_tests import (
 )
 from attnknn.report.plots import CALIBRATIONS, METHODS
 
-# method: (strength of the evidence for the true class, how much too sure)
+# method: (strength of the evidence for the true class, overconfidence)
 Strengths = dict[str, tuple[float, float]]
 TIE: Strengths = {
     "uniform": (1.9, 3.2),
@@ -35,13 +35,13 @@ CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("l
 
 
 def calibrated(strengths: Strengths) -> Strengths:
-    """With every calibration of those that get them: as strong, and less too sure."""
-    made = dict(strengths)
+    """Add the calibrated methods: equally strong, less overconfident."""
+    result = dict(strengths)
     for base in ("uniform", "distance", "attention", "prototypes", "linear"):
         for i, kind in enumerate(CALIBRATIONS if base in strengths else ()):
             strength, sharp = strengths[base]
-            made.setdefault(f"{base}_{kind}", (strength, 1.9 + 0.2 * (sharp - 1.9) + 0.05 * i))
-    return made
+            result.setdefault(f"{base}_{kind}", (strength, 1.9 + 0.2 * (sharp - 1.9) + 0.05 * i))
+    return result
 
 
 def predictions(strengths: Strengths, rows: int, classes: int = 5, seed: int = 0) -> Predictions:
@@ -61,9 +61,9 @@ def predictions(strengths: Strengths, rows: int, classes: int = 5, seed: int = 0
 def write_results(
     root: Path, dataset: str, seed: int, strengths: Strengths, rows: int = 300, resamples: int = 100
 ) -> None:
-    """Write root/metrics and root/plots of one dataset and seed as the stages that run for every dataset do."""
-    everything = calibrated(strengths)
-    made, on_val = predictions(everything, rows, seed=seed), predictions(everything, rows, seed=seed + 1000)
+    """Write root/metrics and root/plots of one dataset and seed, of the stages that every dataset has."""
+    strengths = calibrated(strengths)
+    on_test, on_val = (predictions(strengths, rows, seed=draw) for draw in (seed, seed + 1000))
     folder, plots, item = root / "metrics" / dataset / str(seed), root / "plots", f"{dataset}-{seed}.csv"
     sizes = {"rows": 6 * rows, "bank": 3 * rows, "fit": rows, "val": rows, "test": rows, "classes": 5}
     write_json(folder / "prepare.json", sizes)
@@ -77,9 +77,9 @@ def write_results(
         "prior": 0.01,
     }
     write_json(folder / "train_attention.json", head)
-    table = scores(made, 15)
-    write_json(folder / "evaluate.json", {name: table[name] for name in table if name in METHODS})
-    write_json(folder / "calibration.json", {name: table[name] for name in table if name not in METHODS})
+    scored = scores(on_test, 15)
+    write_json(folder / "evaluate.json", {name: scored[name] for name in scored if name in METHODS})
+    write_json(folder / "calibration.json", {name: scored[name] for name in scored if name not in METHODS})
     write_json(folder / "headroom.json", {"oracle_at_1": 0.861, "oracle_at_5": 0.942, "oracle_at_k": 0.987, "k": 50})
     tuned = {
         "uniform": {"k": 5, "prior": 0.003},
@@ -95,16 +95,16 @@ def write_results(
     write_csv(plots / "training" / item, loss)
     nll = [{"epoch": e, "fit_loss": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
     write_csv(plots / "attention" / item, nll)
-    intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
-    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(made, 15)}
-    for name, rows_ in {**tables, "validation": values(on_val, 15)}.items():
-        write_csv(plots / name / item, rows_)
+    intervals, paired = intervals_and_tests(on_test, pairs(on_test.methods), 15, resamples, 0.95, seed)
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(on_test, 15)}
+    for name, table in {**tables, "validation": values(on_val, 15)}.items():
+        write_csv(plots / name / item, table)
 
 
 def write_conditions(
     root: Path, dataset: str, seed: int, strengths: Strengths, rows: int = 300, resamples: int = 100, repeats: int = 2
 ) -> None:
-    """Write what the stages `noise` and `imbalance` do: everything gets weaker as the memory gets worse."""
+    """Write the outputs of `noise` and `imbalance`; methods get weaker with each condition."""
     for stage, names in CONDITIONS.items():
         tables: dict[str, list[dict[str, Any]]] = {stage: [], f"{stage}_paired": [], f"{stage}_validation": []}
         for i, condition in enumerate(names):
@@ -113,21 +113,21 @@ def write_conditions(
                 for name, (strength, sharp) in strengths.items()
             }
             for repeat in range(repeats):
-                where = {"condition": condition, "repeat": repeat}
+                key = {"condition": condition, "repeat": repeat}
                 draw = 7 * seed + 10 * i + repeat
-                made = predictions(weaker, rows, seed=draw)
-                intervals, paired = intervals_and_tests(made, pairs(made.methods), 15, resamples, 0.95, seed)
+                on_test = predictions(weaker, rows, seed=draw)
+                intervals, paired = intervals_and_tests(on_test, pairs(on_test.methods), 15, resamples, 0.95, seed)
                 on_val = values(predictions(weaker, rows, seed=draw + 1000), 15)
                 intervals = [row for row in intervals if row["metric"] in UNDER_CONDITIONS]
                 shots = {"metric": "few", "value": 0.5, "low": None, "high": None}
-                intervals += [{"method": name, **shots} for name in made.methods]
-                for name, found in zip(tables, (intervals, paired, on_val), strict=True):
-                    tables[name] += [{**where, **row} for row in found]
-        for name, found in tables.items():
-            write_csv(root / "plots" / name / f"{dataset}-{seed}.csv", found)
+                intervals += [{"method": name, **shots} for name in on_test.methods]
+                for name, table in zip(tables, (intervals, paired, on_val), strict=True):
+                    tables[name] += [{**key, **row} for row in table]
+        for name, table in tables.items():
+            write_csv(root / "plots" / name / f"{dataset}-{seed}.csv", table)
 
 
-# variant: (group, what it is measured against, strength, how much too sure)
+# variant: (group, reference, strength, overconfidence)
 VARIANTS = {
     "full": ("full", "full", 2.4, 2.3),
     "all evidence": ("without", "full", 2.1, 2.3),
@@ -144,19 +144,19 @@ VARIANTS = {
 def write_ablation(
     root: Path, dataset: str, seed: int, rows: int = 300, resamples: int = 100, repeats: int = 2
 ) -> None:
-    """Write what the stage `ablation` does."""
+    """Write the output of `ablation`."""
     table: list[dict[str, Any]] = []
     for repeat in range(repeats):
         strengths = {name: (strength, sharp) for name, (_, _, strength, sharp) in VARIANTS.items()}
-        made = predictions(strengths | {"distance": (2.0, 2.8)}, rows, seed=seed + repeat)
+        on_test = predictions(strengths | {"distance": (2.0, 2.8)}, rows, seed=seed + repeat)
         against: list[Pair] = [(name, reference) for name, (_, reference, _, _) in VARIANTS.items()]
-        intervals, paired = intervals_and_tests(made, against, 15, resamples, 0.95, seed)
+        intervals, paired = intervals_and_tests(on_test, against, 15, resamples, 0.95, seed)
         known = {(row["method"], row["metric"]): row["value"] for row in intervals}
         for row in paired:
             name, metric = row["method"], row["metric"]
             group, reference, _, _ = VARIANTS[name]
-            moved = {key: row[key] for key in ("difference", "low", "high", "p")}
-            where = {"variant": name, "group": group, "repeat": repeat, "metric": metric}
-            found = {"validation": 0.9 * known[name, metric], "value": known[name, metric]}
-            table.append({**where, **found, "reference": reference, **moved})
+            key = {"variant": name, "group": group, "repeat": repeat, "metric": metric}
+            score = {"validation": 0.9 * known[name, metric], "value": known[name, metric]}
+            difference = {column: row[column] for column in ("difference", "low", "high", "p")}
+            table.append({**key, **score, "reference": reference, **difference})
     write_csv(root / "plots" / "ablation" / f"{dataset}-{seed}.csv", table)
