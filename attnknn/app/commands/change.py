@@ -45,10 +45,7 @@ def add(
                 batch = replace(batch, values=batch.values.drop(columns=target))
             ids += loaded.add(batch, labels[len(ids) : len(ids) + len(batch.names)])
         size = len(loaded.classifier.memory_)
-    if as_json:
-        typer.echo(json.dumps({"added": ids, "rows": size}))
-    else:
-        typer.echo(f"{model}: added {_row_range(ids)}; {size:,} rows in memory")
+    _report(model, "added", ids, size, as_json)
 
 
 def forget(
@@ -68,10 +65,7 @@ def forget(
     with changing(model) as loaded:
         loaded.forget(removed)
         size = len(loaded.classifier.memory_)
-    if as_json:
-        typer.echo(json.dumps({"forgotten": removed, "rows": size}))
-    else:
-        typer.echo(f"{model}: forgot {_row_range(removed)}; {size:,} rows in memory")
+    _report(model, "forgotten", removed, size, as_json)
 
 
 def _labels(
@@ -97,9 +91,11 @@ def _labels(
     return model.parse_labels(labels)
 
 
-def _row_range(ids: list[int]) -> str:
-    if len(ids) == 1:
-        return f"row {ids[0]}"
-    if ids == list(range(ids[0], ids[0] + len(ids))):
-        return f"{len(ids):,} rows, {ids[0]} … {ids[-1]}"
-    return f"{len(ids):,} rows"
+def _report(model: Path, done: str, ids: list[int], size: int, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({done: ids, "rows": size}))
+        return
+    rows = f"row {ids[0]}" if len(ids) == 1 else f"{len(ids):,} rows"
+    if len(ids) > 1 and ids == list(range(ids[0], ids[0] + len(ids))):
+        rows += f", {ids[0]} … {ids[-1]}"
+    typer.echo(f"{model}: {done} {rows}; {size:,} rows in memory")

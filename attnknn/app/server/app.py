@@ -92,7 +92,7 @@ _POST = {
 
 
 class _Views:
-    """Request handlers of a session."""
+    """Request handlers of a session, one for each path of `_GET` and `_POST`."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.session, self.name = session, name

@@ -2,9 +2,8 @@
 
 import re
 import secrets
-from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
-from threading import Lock
 
 import numpy as np
 
@@ -41,49 +40,26 @@ class Query:
         return self.vectors[self.row : self.row + 1]
 
 
-class RecentQueries:
-    """The last `MAX_KEPT` queries that clients sent, by token."""
-
-    def __init__(self) -> None:
-        self._queries: OrderedDict[str, Query] = OrderedDict()
-        self._lock = Lock()
-
-    def keep(self, vectors: np.ndarray, examples: Examples) -> Query:
-        """Store vectors (1, D) under a new name."""
-        query = Query(f"asked/{secrets.token_urlsafe(9)}", vectors, examples)
-        with self._lock:
-            self._queries[query.name] = query
-            while len(self._queries) > MAX_KEPT:
-                self._queries.popitem(last=False)
-        return query
-
-    def clear(self) -> None:
-        """Drop all: another model may have another input."""
-        with self._lock:
-            self._queries.clear()
-
-    def get(self, name: str) -> Query:
-        """The query of that name.
-
-        Raises:
-            RequestError: it is not stored any more.
-        """
-        with self._lock:
-            query = self._queries.get(name)
-        if query is None:
-            raise RequestError(404, f"this is none of the last {MAX_KEPT} queries, which are kept; ask it again")
-        return query
+def new_query(vectors: np.ndarray, examples: Examples) -> Query:
+    """A query that a client sent, vectors (1, D), under a new name."""
+    return Query(f"asked/{secrets.token_urlsafe(9)}", vectors, examples)
 
 
-def find_query(name: str, model: Model, recent: RecentQueries) -> Query:
+def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
     """The query of a name.
+
+    Args:
+        recent: queries that clients sent.
 
     Raises:
         RequestError: no query has that name.
     """
     kind, _, rest = name.partition("/")
     if kind == "asked":
-        return recent.get(name)
+        query = next((query for query in tuple(recent) if query.name == name), None)
+        if query is None:
+            raise RequestError(404, f"this is none of the last {MAX_KEPT} queries, which are kept; ask it again")
+        return query
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
     if kind == "memory":
         memory = model.classifier.memory_

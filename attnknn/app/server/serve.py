@@ -36,7 +36,6 @@ class TimeoutProtocol(H11Protocol):
     _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the idle timer."""
         super().connection_made(transport)
         self._start_idle_timer()
 
@@ -65,13 +64,11 @@ class TimeoutProtocol(H11Protocol):
         self._read_timer = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop the read timer."""
         super().resume_writing()
         if self._read_timer is not None:
             self._read_timer.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._read_timer is not None:
@@ -98,7 +95,6 @@ class Server(uvicorn.Server):
     """Uvicorn without tracebacks for connections that have to wait, and with lazy imports done at startup."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving."""
         asyncio.get_running_loop().set_exception_handler(_ignore_emfile)
         import_module("anyio._backends._asyncio")  # else anyio reads it with the first request
         await super().startup(sockets)
@@ -195,19 +191,14 @@ def bind(host: str, port: int) -> socket.socket:
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
     try:
-        ((family, kind, _, _, address), *_) = socket.getaddrinfo(
+        ((family, *_, address), *_) = socket.getaddrinfo(
             bare or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise InputError(f"host: {host}: {error.strerror}; give an address of this machine") from None
-    listening = SparingSocket(family, kind)
     try:
-        if family == socket.AF_INET6 and bare == "::":
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(1024)
+        listening = socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=bare == "::")
     except OSError as error:
-        listening.close()
-        raise InputError(f"{host}:{port}: {error.strerror}; give another --host or --port") from None
-    return listening
+        reason = os.strerror(error.errno or 0)
+        raise InputError(f"{host}:{port}: {reason}; give another --host or --port") from None
+    return SparingSocket(fileno=listening.detach())

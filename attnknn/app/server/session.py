@@ -4,6 +4,7 @@ All public methods are thread-safe.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ import numpy as np
 from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model, model_lock
 from attnknn.app.server.lock import SharedLock
-from attnknn.app.server.queries import NO_CASES, Query, RecentQueries, find_query
+from attnknn.app.server.queries import MAX_KEPT, NO_CASES, Query, find_query, new_query
 from attnknn.app.server.render import Renderer, labels_as_texts, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
@@ -38,7 +39,7 @@ class Session:
     def __init__(self, model: Model, folder: Path | None = None, allow_save: bool = False) -> None:
         self._folder, self._allow_save = folder, allow_save and folder is not None
         self._lock, self._scoring = SharedLock(), Lock()
-        self._recent = RecentQueries()
+        self._recent: deque[Query] = deque(maxlen=MAX_KEPT)
         self._models = 0  # models so far: query and case numbers of one mean nothing in another
         self._version = 0  # of the memory; rises with every change
         self._scored: tuple[int, np.ndarray] | None = None
@@ -49,7 +50,7 @@ class Session:
         self._model, self._renderer = model, Renderer(model)
         self._initial_ids = model.classifier.memory_.ids.copy()
         self._added_cases: dict[int, int] = {}  # test case by its row id in the memory
-        self._recent.clear()
+        self._recent.clear()  # another model may have another input
         self._models += 1
         self._version += 1
         self._stamp = stamp
@@ -109,7 +110,9 @@ class Session:
         with self._lock.reading():
             if self._models != models:
                 raise RequestError(409, "the model was loaded again in the meantime; ask again")
-            return self._explain(self._recent.keep(vectors, examples), shown)
+            query = new_query(vectors, examples)
+            self._recent.append(query)
+            return self._explain(query, shown)
 
     def answer(self, name: str, shown: int = SHOWN, row_id: int | None = None) -> dict[str, Any]:
         """Explain the answer for `case/3`, `memory/12` or `asked/…`.
