@@ -5,24 +5,30 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
+from starlette.testclient import TestClient
 
 from attnknn import AttnKNNClassifier
 from attnknn.app.model.fit import fit_model
 from attnknn.app.model.inputs import Batch, Pictures
 from attnknn.app.model.model import Cases, Model
+from attnknn.app.server.app import create_app
 from attnknn.app.server.serve import Server, bind, uvicorn_config
 from attnknn.encoder.encoder import Encoder
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
+HERE = "http://127.0.0.1:8000"
+ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
 FAST = {"max_iter": 3, "n_neighbors": 12}
 
 
@@ -147,3 +153,30 @@ def running(app: object) -> Iterator[int]:
         thread.join(10)
         listening.close()
     assert not thread.is_alive()
+
+
+def client_of(path: Path, **options: Any) -> TestClient:
+    model = Model.load(path)
+    app = create_app(model, name="tried", folder=path, **options)
+    return TestClient(app, base_url=HERE, raise_server_exceptions=False)
+
+
+def refused(reply: Any, status: int, words: str) -> None:
+    """One clear line, and nothing about the machine."""
+    assert reply.status_code == status, reply.text
+    assert set(reply.json()) == {"error"}
+    line = reply.json()["error"]
+    assert words in line, line
+    assert "\n" not in line
+    assert "Traceback" not in line
+    assert tempfile.gettempdir() not in line
+    assert len(line) <= 600
+
+
+def image_post(client: TestClient, data: bytes, kind: str = "image/png") -> Any:
+    return client.post("/api/ask", content=data, headers={"Content-Type": kind})
+
+
+def probabilities(response: dict[str, Any], model: Model) -> np.ndarray:
+    p = {entry["label"]: entry["p"] for entry in response["answer"]["probabilities"]}
+    return np.array([p[str(label)] for label in model.classifier.classes_])

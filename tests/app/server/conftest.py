@@ -1,0 +1,44 @@
+"""A saved model of every kind, and a client of each."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from server_fixtures import (
+    client_of,
+    picture_model,
+    table_model,
+    vector_model,
+)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "table": table_model(folder / "table"),
+        "images": picture_model(folder / "images"),
+        "vectors": vector_model(folder / "vectors"),
+    }
+
+
+@pytest.fixture(scope="session")
+def table(models: dict[str, Path]) -> TestClient:
+    return client_of(models["table"])
+
+
+@pytest.fixture(scope="session")
+def images(models: dict[str, Path]) -> TestClient:
+    return client_of(models["images"])
+
+
+@pytest.fixture(scope="session")
+def vectors(models: dict[str, Path]) -> TestClient:
+    return client_of(models["vectors"])
+
+
+@pytest.fixture
+def copied(models: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(models["table"], tmp_path / "model"))

@@ -1,0 +1,76 @@
+"""Routes: the page, its files, and addresses that lead nowhere."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from server_fixtures import (
+    HOSTILE,
+    refused,
+)
+
+
+def test_the_page_and_its_files(table: TestClient) -> None:
+    for path, kind in (("/", "text/html"), ("/static/page.js", "text/javascript"), ("/static/page.css", "text/css")):
+        reply = table.get(path)
+        assert reply.status_code == 200
+        assert reply.headers["content-type"].startswith(kind)
+    page = table.get("/").text
+    assert "://" not in page, "nothing is loaded from elsewhere"
+    assert "<script>" not in page
+    assert " style=" not in page
+    assert " onclick=" not in page
+
+
+def test_about_the_model(table: TestClient, images: TestClient, vectors: TestClient) -> None:
+    response = table.get("/api/model").json()
+    assert (response["name"], response["kind"]) == ("tried", "table")
+    assert set(response["classes"]) == {"apple", "melon", HOSTILE}
+    columns = {column["name"]: column for column in response["columns"]}
+    assert columns["size"]["kind"] == "number"
+    assert columns["size"]["scale"] > 0
+    assert set(columns["<b>colour</b>"]["values"]) == {"red", "green", HOSTILE}
+    assert not response["can_save"]
+    assert response["can_reset"]
+    assert response["cases"] > 30
+    assert images.get("/api/model").json()["shape"] == [1, 8, 8]
+    about = vectors.get("/api/model").json()
+    assert (about["dim"], about["cases"], about["classes"]) == (5, 0, ["0", "1", "2"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2f..%2fapp.py",
+        "/static//etc/passwd",
+        "/../../etc/passwd",
+        "/api/picture/memory/..%2f..%2fmodel.json",
+        "/api/picture/memory/../../model.json.png",
+        "/api/picture/../memory.png",
+        "/api/memory/../model.json",
+        "/api/memory/-1",
+        "/api/memory/1e3",
+        "/api/memory/٣",
+        "/api/memory/" + "9" * 19,
+        "/api/memory/" + "9" * 6000,
+        "/api/case/99999999",
+        "/api/asked/..",
+        "/api/file/model.json",
+        "/api/nothing",
+        "/favicon.ico",
+        "/%00",
+    ],
+)
+def test_paths_lead_nowhere(table: TestClient, path: str) -> None:
+    reply = table.get(path)
+    assert reply.status_code == 404, reply.text
+    assert set(reply.json()) == {"error"}
+    assert len(reply.text) < 800
+
+
+def test_other_methods_and_numbers_are_refused(table: TestClient) -> None:
+    for method, path in (("PUT", "/api/ask"), ("DELETE", "/api/memory/3"), ("GET", "/api/save"), ("POST", "/")):
+        assert table.request(method, path).status_code in (404, 405)
+    for shown in ("0", "65", "-1", "1.5", "x", "9" * 30):
+        refused(table.get(f"/api/case/0?shown={shown}"), 400, "give")

@@ -1,0 +1,129 @@
+"""Hosts, origins, headers and limits of requests."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from attnknn.app.model.model import Model
+from attnknn.app.server import serve
+from attnknn.app.server.security import (
+    IMAGE_BYTES,
+    JSON_BYTES,
+    MAX_IMAGE_BODIES,
+    MAX_JSON_BODIES,
+    MAX_REQUESTS,
+    AllowedHosts,
+)
+from server_fixtures import HERE, ROW, refused
+
+
+def test_every_answer_has_the_headers_that_guard_it(table: TestClient) -> None:
+    refusal = table.get("/", headers={"Host": "evil.example"})
+    for reply in (table.get("/"), table.get("/api/model"), table.get("/api/nothing"), refusal):
+        sent = dict(reply.headers)
+        policy = dict(part.split(" ", 1) for part in sent.pop("content-security-policy").split("; "))
+        assert policy == {
+            "default-src": "'self'", "img-src": "'self' data: blob:", "object-src": "'none'", "base-uri": "'none'",
+            "form-action": "'none'", "frame-ancestors": "'none'",
+        }  # fmt: skip
+        assert {name: value for name, value in sent.items() if not name.startswith("content-")} == {
+            "x-content-type-options": "nosniff",
+            "x-frame-options": "DENY",
+            "referrer-policy": "no-referrer",
+            "cross-origin-resource-policy": "same-origin",
+            "cross-origin-opener-policy": "same-origin",
+            "cache-control": "no-store",
+        }
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "",
+        "[::",
+        "0.0.0.0",
+        "user@127.0.0.1",
+        "127.0.0.1:80@evil.example",
+        "127.0.0.1\\",
+        "127.0.0.1#evil",
+        "127.0.0.1/x",
+        "127.0.0.1?x",
+        "127.0.0.1:port",
+        "127.0.0.1:123456",
+        "[::1",
+    ],
+)
+def test_only_its_own_names_are_answered(table: TestClient, host: str) -> None:
+    for path in ("/", "/api/model", "/api/picture/memory/1.png"):
+        refused(table.get(path, headers={"Host": host}), 403, "this server has another name")
+
+
+def test_its_own_names() -> None:
+    for header in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"):
+        assert AllowedHosts.for_address("127.0.0.1").allow(header)
+    assert AllowedHosts.for_address("192.168.1.5").allow("192.168.1.5:8000")
+    assert not AllowedHosts.for_address("192.168.1.5").allow("192.168.1.6:8000")
+    assert AllowedHosts.for_address("0.0.0.0").allow("10.1.2.3:8000")
+    assert AllowedHosts.for_address("::").allow("[fe80::1]:8000")
+    assert AllowedHosts.for_address("").allow(socket.gethostname())
+    assert not AllowedHosts.for_address("0.0.0.0").allow("evil.example")
+
+
+def test_other_pages_are_refused(table: TestClient) -> None:
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:9000",
+        "http://localhost:8000",
+        "file://",
+        "http://[",
+    ):
+        for path in ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save"):
+            refused(table.post(path, json={}, headers={"Origin": origin}), 403, "from another page")
+    assert table.post("/api/ask", json={"row": ROW}, headers={"Origin": HERE}).status_code == 200
+    for site in ("cross-site", "same-site"):
+        refused(table.get("/api/model", headers={"Sec-Fetch-Site": site}), 403, "from another site")
+        assert table.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page may be followed
+    assert table.get("/api/model", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    reply = table.options(
+        "/api/ask", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_what_a_form_can_send_is_refused(table: TestClient, kind: str) -> None:
+    for path in ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save"):
+        refused(table.post(path, content=b"{}", headers={"Content-Type": kind}), 415, "application/json")
+
+
+def test_a_body_without_a_length_is_stopped_where_it_is_too_large(images: TestClient) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1
+            yield bytes(100_000)
+
+    headers = {"Content-Type": "image/png"}
+    refused(images.post("/api/ask", content=chunks(), headers=headers), 413, "larger than 8 MB")
+    wrong = {"Content-Type": "application/json", "Content-Length": "many"}
+    refused(images.post("/api/ask", content=b"{}", headers=wrong), 400, "Content-Length")
+
+
+def test_a_fault_of_ours_tells_the_client_nothing(table: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Model, "answers", lambda *_: 1 / 0)
+    refused(table.get("/api/case/0"), 500, "the terminal of the server says what")
+    assert "ZeroDivision" not in table.get("/api/case/0").text
+
+
+def test_limits_hold_little_memory() -> None:
+    """What clients can make the server hold at once: bodies, and pictures while they are decoded."""
+    assert MAX_IMAGE_BODIES * IMAGE_BYTES + MAX_JSON_BODIES * JSON_BYTES <= 150e6
+    assert MAX_REQUESTS < serve.MAX_CONNECTIONS
