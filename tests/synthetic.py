@@ -1,6 +1,7 @@
 """Small synthetic data sets shared by the tests."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,20 @@ from attnknn.encoder.crossfit import fold_splits
 from attnknn.neighbours.search import memory, search
 from attnknn.neighbours.space import EmbeddingSpace, NeighbourBatch
 from attnknn.neighbours.statistics import neighbour_statistics
+
+FITTING: dict[str, Any] = {
+    "kind": "attention",
+    "epochs": 2,
+    "batch_size": 64,
+    "lr": 0.01,
+    "weight_decay": 0.01,
+    "patience": 2,
+    "restarts": 1,
+    "label_smoothing": 0.0,
+    "hard_weight": 1.0,
+    "entropy_weight": 0.0,
+    "calibration_weight": 0.0,
+}  # for `fit_head`, with the parts of a head
 
 
 def parts(n: int, seed: int = 0) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import synthetic
 from attnknn.core.artifacts import TEST
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, scores
@@ -128,20 +129,7 @@ def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures()
     assert (historic["similarity"], historic["heads"], len(historic["temperature_bounds"])) == ("dot", 4, 2)
 
 
-FITTING: dict[str, Any] = {
-    "kind": "attention",
-    "parts": {**DEFAULT, "features": ["gap", "agreement"]},
-    "epochs": 2,
-    "batch_size": 64,
-    "lr": 0.01,
-    "weight_decay": 0.01,
-    "patience": 2,
-    "restarts": 1,
-    "label_smoothing": 0.0,
-    "hard_weight": 1.0,
-    "entropy_weight": 0.0,
-    "calibration_weight": 0.0,
-}
+FITTING = synthetic.FITTING | {"parts": {**DEFAULT, "features": ["gap", "agreement"]}}
 # Temperatures and priors that are too high leave every head something to learn at once.
 GRIDS: dict[str, Any] = {"ks": [1, 5], "temperatures": [3.0], "priors": [0.3, 0.5], "ridges": [0.1]}
 SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}

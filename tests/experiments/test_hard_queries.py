@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+import synthetic
 from attnknn.core.artifacts import FIT, TEST, VAL, Predictions
 from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.experiments.hard_queries import (
@@ -28,20 +29,8 @@ from synthetic_results import TIE, predictions
 
 LEVEL = Level(0.01, 2000)
 GRIDS = {"temperatures": [0.05, 0.2, 1.0, 4.0], "priors": [0.01, 0.1, 0.3]}
-FITTING = {
-    "kind": "attention",
-    "parts": {"features": ["distance", "agreement"], "hidden": 4},
-    "epochs": 2,
-    "batch_size": 32,
-    "lr": 0.01,
-    "weight_decay": 0.0,
-    "patience": 2,
-    "restarts": 1,
-    "label_smoothing": 0.0,
-    "hard_weight": 1.0,
-    "entropy_weight": 0.0,
-    "calibration_weight": 0.0,
-}
+FITTING = synthetic.FITTING | {"batch_size": 32, "weight_decay": 0.0}
+FITTING |= {"parts": {"features": ["distance", "agreement"], "hidden": 4}}
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import synthetic
 from attnknn.core.artifacts import TEST, VAL, Embeddings
 from attnknn.core.files import write_csv
 from attnknn.evaluation.evaluate import answers, tuned_baselines
@@ -21,20 +22,7 @@ from attnknn.report.results import Run
 from attnknn.report.sections.k_sweep import PAIRED, SWEPT, TABLES, best_rows, beyond, section, sentence
 from synthetic import blobs, embedded, relabelled, retrieved
 
-FITTING: dict[str, Any] = {
-    "kind": "attention",
-    "parts": {"features": ["gap", "agreement"], "prototypes": True},
-    "epochs": 2,
-    "batch_size": 64,
-    "lr": 0.02,
-    "weight_decay": 0.01,
-    "patience": 2,
-    "restarts": 1,
-    "label_smoothing": 0.0,
-    "hard_weight": 1.0,
-    "entropy_weight": 0.0,
-    "calibration_weight": 0.0,
-}
+FITTING = synthetic.FITTING | {"lr": 0.02, "parts": {"features": ["gap", "agreement"], "prototypes": True}}
 GRIDS: dict[str, Any] = {"temperatures": [0.2, 1.0], "priors": [0.03, 0.1], "ridges": [0.1]}
 SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
 KS = [1, 5, 11, 19]  # 120 bank rows: √n is 11
