@@ -1,41 +1,36 @@
-"""One file from a mirror, a path or the web: checked before it takes its place."""
+"""Fetch one file from a mirror, a path or the web; its checksum is verified before it takes its place."""
 
-import hashlib
-import http.client
-import urllib.error
+import shutil
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
+import pooch
 from tqdm import tqdm
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
 
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 MIRROR = "the mirror setting (`mirror`, or the environment variable ATTNKNN_MIRROR)"
 
 
 class _Unavailable(Exception):
-    """The file is not to be had at this place; the next one may have it."""
+    """A source does not have the file; the next one may."""
 
 
 def base_name(location: str) -> str:
-    """The file name that a path or an http(s) address ends in.
+    """File name at the end of a path or an http(s) URL.
 
     Raises:
-        InputError: the address has another scheme, or ends in no file name.
+        InputError: the URL has another scheme, or ends in no file name.
     """
     scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() not in ("http", "https"):
-        raise InputError(f"{location}: {scheme} addresses are not read; give a path or an http(s) address")
+        raise InputError(f"{location}: {scheme} URLs are not supported; give a path or an http(s) URL")
     path = urllib.parse.urlsplit(location).path if separator else location
     name = urllib.parse.unquote(path.rpartition("/")[2]) if separator else Path(path).name
     if name in ("", ".", "..") or "/" in name:
-        raise InputError(f"{location!r}: ends in no file name; give the address or path of one file")
+        raise InputError(f"{location!r}: ends in no file name; give the URL or path of one file")
     return name
 
 
@@ -49,51 +44,49 @@ def fetch(
     mirror_folder: str = "",
     timeout: float = 30.0,
 ) -> None:
-    """Copy the file at `location` to `out`; of an address, from the mirror if that has one of its name.
-
-    A path of this machine that is there is read itself, whatever the mirror has.
+    """Copy the file at `location` to `out`; a file of its name in the mirror is preferred to a URL, not to a path.
 
     Args:
-        location: an http(s) address or a path.
-        out: where the file goes; it appears whole and checked, or not at all.
-        mirror: a directory or an http(s) base address; empty for none.
+        location: an http(s) URL or a path.
+        out: appears complete and verified, or not at all.
+        mirror: a directory or an http(s) base URL; empty for none.
         sha256: expected checksum in hexadecimal; empty for no check.
         md5: the same, for sources that publish no other.
-        mirror_folder: folder of the mirror to look in before its root, for names that several sources share.
-        timeout: seconds without a byte after which a server counts as absent.
+        mirror_folder: folder of the mirror to search before its root, for names that several sources share.
+        timeout: seconds without a byte until a server counts as unavailable.
 
     Raises:
-        InputError: the file is nowhere, or not the one that was expected.
+        InputError: no source has the file, or a checksum differs.
     """
     name = base_name(location)
-    looked = []
+    failures = []
     local = not _is_url(location) and Path(location).expanduser().is_file()
-    for place in [*([] if local else _mirror_places(mirror, mirror_folder, name)), location]:
+    for source in [*([] if local else _mirror_sources(mirror, mirror_folder, name)), location]:
         try:
             with atomic_file(out) as draft:
-                got = _copy(place, draft, timeout)
+                _copy(source, draft, timeout)
                 for kind, expected in (("sha256", sha256.lower()), ("md5", md5.lower())):
-                    if expected and got[kind] != expected:
+                    if expected and (actual := pooch.file_hash(str(draft), alg=kind)) != expected:
                         raise InputError(
-                            f"{place}: wrong {kind}: expected {expected}, got {got[kind]}; "
+                            f"{source}: wrong {kind}: expected {expected}, got {actual}; "
                             f"replace the file, or correct the {kind} of its source"
                         )
             return
         except _Unavailable as reason:
-            looked.append(f"{place} ({reason})")
-    path = "" if _is_url(location) else "correct the path, or "
+            failures.append(f"{source} ({reason})")
+    hint = "" if _is_url(location) else "correct the path, or "
     raise InputError(
-        f"{name}: not found at {' or '.join(looked)}; {path}put {name} into a directory and name that in {MIRROR}"
+        f"{name}: not found at {' or '.join(failures)}; {hint}put {name} into a directory and name that in {MIRROR}"
     )
 
 
-def _mirror_places(mirror: str, folder: str, name: str) -> list[str]:
+def _mirror_sources(mirror: str, folder: str, name: str) -> list[str]:
     if not mirror:
         return []
     if _is_url(mirror):
         name = urllib.parse.quote(name)
     elif not Path(mirror).expanduser().is_dir():
-        raise InputError(f"mirror: {mirror!r} is no directory and no http(s) address; correct {MIRROR}")
+        raise InputError(f"mirror: {mirror!r} is no directory and no http(s) URL; correct {MIRROR}")
     root = mirror.rstrip("/")
     return [f"{root}/{folder}/{name}"] * bool(folder) + [f"{root}/{name}"]
 
@@ -102,60 +95,28 @@ def _is_url(location: str) -> bool:
     return location.lower().startswith(("http://", "https://"))
 
 
-def _copy(place: str, draft: Path, timeout: float) -> dict[str, str]:
-    """Write the bytes at `place` to `draft`, and return their checksums."""
-    sums = {"sha256": hashlib.sha256(), "md5": hashlib.md5(usedforsecurity=False)}
-    name = draft.name[1:].removesuffix(".draft")
-    with (
-        _open(place, timeout) as (stream, total),
-        draft.open("wb") as file,
-        tqdm(
-            desc=name,
-            total=total,
-            unit="B",
-            unit_scale=True,
-            delay=2,
-            disable=None,
-        ) as bar,
-    ):
-        size = 0
-        while chunk := _read(stream):
-            file.write(chunk)
-            for checksum in sums.values():
-                checksum.update(chunk)
-            size += len(chunk)
-            bar.update(len(chunk))
-    if total is not None and size != total:
-        raise _Unavailable(f"the connection ended after {size} of {total} bytes")
-    return {kind: checksum.hexdigest() for kind, checksum in sums.items()}
-
-
-@contextmanager
-def _open(place: str, timeout: float) -> Iterator[tuple[BinaryIO | http.client.HTTPResponse, int | None]]:
-    """Yield a byte stream and its length, where known."""
-    if not _is_url(place):
-        try:
-            stream = Path(place).expanduser().open("rb")
-        except OSError as error:
-            raise _Unavailable(error.strerror or str(error)) from None
-        with stream:
-            yield stream, None
-        return
-    request = urllib.request.Request(place, headers={"User-Agent": "attnknn"})
+def _copy(source: str, draft: Path, timeout: float) -> None:
+    """Copy or download a file to `draft`."""
     try:
-        response = urllib.request.urlopen(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        raise _Unavailable(f"HTTP {error.code} {error.reason}") from None
-    except urllib.error.URLError as error:
-        raise _Unavailable(str(error.reason)) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _Unavailable(str(error) or type(error).__name__) from None
-    with response:
-        yield response, response.length
+        if not _is_url(source):
+            shutil.copyfile(Path(source).expanduser(), draft)
+            return
+        # An archive with a Content-Encoding would be decompressed; ask for none.
+        headers = {"User-Agent": "attnknn", "Accept-Encoding": "identity"}
+        name = draft.name[1:].removesuffix(".draft")
+        # pooch sets the total; until then a bar must be true, which one without a total is not.
+        with tqdm(desc=name, total=1, unit="B", unit_scale=True, delay=2, disable=None) as bar:
+            download = pooch.HTTPDownloader(bar, _CHUNK, timeout=timeout, headers=headers)  # type: ignore[arg-type]
+            download(source, str(draft), None)
+    except (OSError, ValueError) as error:  # all errors of requests are among these
+        response = getattr(error, "response", None)
+        reason = f"HTTP {response.status_code} {response.reason}" if response is not None else _cause(error)
+        raise _Unavailable(reason) from None
 
 
-def _read(stream: BinaryIO | http.client.HTTPResponse) -> bytes:
-    try:
-        return stream.read(CHUNK)
-    except (OSError, http.client.HTTPException) as error:
-        raise _Unavailable(str(error) or type(error).__name__) from None
+def _cause(error: BaseException) -> str:
+    """The innermost of the errors that requests and urllib3 wrap in each other, in short."""
+    inner = [value for value in (*error.args, getattr(error, "reason", None)) if isinstance(value, Exception)]
+    if inner:
+        return _cause(inner[-1])
+    return getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
