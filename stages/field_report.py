@@ -4,7 +4,7 @@ from pathlib import Path
 
 from attnknn.core.artifacts import Split
 from attnknn.core.files import atomic_folder, read_json, write_csv, write_json
-from attnknn.experiments.fields.variants import COLUMNS, trained_variants, training_table
+from attnknn.experiments.fields.variants import REPORT_TABLES, trained_variants, training_table
 from stages.params import read_params, run
 
 
@@ -36,7 +36,7 @@ def main(dataset: str, seed: int, split: Path, fields: Path, latents: Path, enco
                 "field_tsne": maps(representations, variants, *tsne),
             }
         write_json(draft / "pictures.json", {"columns": columns})
-    for name, names in COLUMNS.items():
+    for name, names in REPORT_TABLES.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", rows.get(name, []), names)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from attnknn.core.artifacts import Split
 from attnknn.core.files import read_json, write_csv, write_json
-from attnknn.experiments.fields.tables import COLUMNS, tables
+from attnknn.experiments.fields.variants import PROBE_TABLES
 from stages.params import read_params, run
 
 
@@ -23,6 +23,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
         from attnknn.encoder.encoder import Encoder
         from attnknn.experiments.fields.readouts import read_out_all
         from attnknn.experiments.fields.representations import Representations
+        from attnknn.experiments.fields.tables import tables
         from attnknn.index.faiss_index import set_threads
 
         set_threads(p.threads)
@@ -38,7 +39,7 @@ def main(dataset: str, seed: int, split: Path, latents: Path, encoder: Path, met
     else:
         print(f"probe {dataset}/{seed}: no latents")
     write_json(metrics, means)
-    for name, columns in COLUMNS.items():
+    for name, columns in PROBE_TABLES.items():
         write_csv(plots / name / f"{dataset}-{seed}.csv", rows.get(name, []), columns)
 
 

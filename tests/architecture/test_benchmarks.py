@@ -1,4 +1,4 @@
-"""The benchmarks' arithmetic and plain peers; that they run, at sizes that measure nothing."""
+"""Benchmarks: arithmetic, peers, and runs at tiny sizes."""
 
 import sys
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from stages.params import read_params
 
 @pytest.fixture
 def threads_kept() -> Iterator[None]:
-    """`main` sets the threads of everything; what is tested after it is to have its own again."""
+    """Restore the thread counts that `main` sets."""
     torches = torch.get_num_threads()
     yield
     torch.set_num_threads(torches)
@@ -32,21 +32,21 @@ def threads_kept() -> Iterator[None]:
 
 
 def test_a_ratio_is_taken_within_a_round() -> None:
-    """Of the medians it would be 3/2; round by round it is 3/1, 2/4 and 8/2, so 3."""
+    """Ratios by round are 3/1, 2/4 and 8/2, with median 3; that of the medians would be 3/2."""
     (row,) = compare("w", "s", {"ours": [1.0, 4.0, 2.0], "peer": [3.0, 2.0, 8.0]}, "ours")
     assert row["ratio"] == {"value": 3.0, "low": 0.5, "high": 4.0}
     assert row["ours"] == {"name": "ours", "value": 2.0, "low": 1.0, "high": 4.0}
     assert row["peer"] == {"name": "peer", "value": 3.0, "low": 2.0, "high": 8.0}
 
 
-def test_above_one_is_better_for_what_should_be_high_too() -> None:
+def test_ratios_above_one_are_better_if_higher_is_better_too() -> None:
     (row,) = compare("w", "images a second", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=True)
     assert row["ratio"]["value"] == 3.0
     (row,) = compare("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours")
     assert row["ratio"]["value"] == 1 / 3
 
 
-def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
+def test_a_missing_peer_is_a_row_without_numbers() -> None:
     here, gone = compare("w", "s", {"ours": [1.0], "a": [2.0], "b": None}, "ours", recalls={"a": 0.5}, notes={"a": "n"})
     assert (here["note"], here["peer"]["recall"], here["ratio"]["value"]) == ("n", 0.5, 2.0)
     assert gone["peer"] == {"name": "b"}
@@ -56,15 +56,15 @@ def test_a_peer_that_is_not_there_is_a_row_without_numbers() -> None:
     assert "| w | ours: 1 s | b |  |  | not installed |" in table
 
 
-def test_rows_without_a_peer_are_shown_as_they_are() -> None:
+def test_rows_without_a_peer_are_a_plain_table() -> None:
     table = markdown("x", {"about": {"says": "S."}, "rows": [{"index": "flat", "build_s": 0.01234, "bytes": 1e6}]})
     assert "| index | build_s | bytes |\n| --- | --- | --- |\n| flat | 0.0123 | 1,000,000 |" in table
 
 
 def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
-    """Two take no tenth of .12 longer than one; four take .06 longer, so .02 each. .01 of .03 is lost, and five fit.
+    """Length 2 takes less than .012 longer than 1; length 4 takes .06 longer, so .02 each with .01 of overhead: 5 fit.
 
-    What takes .4 minutes longer is enough for any budget.
+    A difference of .4 minutes is enough for any budget.
     """
     minutes = {1: 0.03, 2: 0.035, 4: 0.09}
     assert training.fitted_length(minutes.__getitem__, 0.12, "ours") == 5
@@ -74,7 +74,7 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
     assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
-def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
+def test_the_plain_resnet_predicts_and_is_trained() -> None:
     t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
     split = training.noise_images(16, 8)
     one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
@@ -85,8 +85,8 @@ def test_the_plain_resnet_answers_and_moves_with_its_steps() -> None:
     assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
 
 
-def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch of noise of which every class is a tenth: what is reached is a share of 10 test rows."""
+def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained on noise; accuracies are shares of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda taken, budget, name: 2)
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     training.noise_images(32, 8).save(tmp_path / "noise" / "3")
@@ -105,12 +105,12 @@ def test_both_are_judged_after_the_same_minutes(tmp_path: Path, monkeypatch: pyt
         assert row["note"].endswith("seed 3")
 
 
-def test_ours_is_shown_no_later_than_the_peer() -> None:
+def test_our_points_are_no_later_than_the_peer_s() -> None:
     mine, theirs = [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)], [(0.5, 0.5), (1.9, 0.6), (2.98, 0.7)]
     assert training.side_by_side(mine, theirs) == [(mine[0], theirs[1]), (mine[2], theirs[2])]
 
 
-def test_the_plain_peers_give_the_same_answers() -> None:
+def test_the_plain_peers_agree_with_ours() -> None:
     data = random_space(300, 200, 8, 7, (5,))
     test = data.embeddings.rows(TEST)
     y, ours = data.embeddings.y[test], classify(Distance(5, votes.TEMPERATURE, votes.PRIOR), data, test, 5)
@@ -128,18 +128,18 @@ def test_the_plain_peers_give_the_same_answers() -> None:
     np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
 
 
-def test_made_up_embeddings_lie_in_clusters_of_unit_vectors() -> None:
+def test_synthetic_embeddings_are_clusters_of_unit_vectors() -> None:
     z, y = clustered(500, 24)
     np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
     assert z.dtype == np.float32
     sims = z @ z.T - 2 * np.eye(len(z), dtype=np.float32)
     nearest = sims.argmax(1)
     assert (y[nearest] == y).mean() > 0.9
-    assert sims.max(1).mean() < 0.999, "and are not one point a class"
+    assert sims.max(1).mean() < 0.999, "classes are not single points"
     np.testing.assert_array_equal(clustered(500, 24)[0], z)
 
 
-def test_a_large_bank_is_built_saved_opened_and_searched_by_every_index(tmp_path: Path, threads_kept: None) -> None:
+def test_every_index_of_a_large_bank_is_built_and_searched(tmp_path: Path, threads_kept: None) -> None:
     z, _ = clustered(640, 16)
     np.save(tmp_path / "z.npy", z[:600])
     np.save(tmp_path / "queries.npy", z[600:])
@@ -155,7 +155,7 @@ def test_a_large_bank_is_built_saved_opened_and_searched_by_every_index(tmp_path
     assert large_bank.time_search(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
 
 
-def test_it_runs_and_what_is_not_measured_again_stays(
+def test_suites_run_and_earlier_results_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads_kept: None
 ) -> None:
     for name in ("hnswlib", "usearch", "usearch.index"):

@@ -46,7 +46,7 @@ def test_coordinates_run_from_edge_to_edge_row_by_row() -> None:
     assert grid(1, 1).tolist() == [[0, 0]]
 
 
-def test_fourier_features_by_hand_and_of_one_length() -> None:
+def test_fourier_features_by_hand_and_of_constant_norm() -> None:
     frequencies = torch.tensor([[0.25, 1.0], [0.0, 0.5]])
     features = fourier_features(torch.tensor([[1.0, 0.5]]), frequencies)  # phases π/2 and 2.5π
     torch.testing.assert_close(features, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
@@ -102,7 +102,7 @@ def test_field_matches_the_reference_implementation() -> None:
     torch.testing.assert_close(net.decode(x), 0.5 + 0.5 * last(answer), atol=1e-4, rtol=1e-4)
 
 
-def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
+def test_latents_do_not_depend_on_the_order_of_pixels() -> None:
     net, values = field(), pixel_values(pictures())
     idx = sample_pixels("image", B, H * W, 13, torch.Generator().manual_seed(2))
     order = torch.randperm(13, generator=torch.Generator().manual_seed(3))
@@ -113,7 +113,7 @@ def test_latents_do_not_depend_on_the_order_of_the_points() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["image", "batch"])
-def test_a_sparse_context_of_all_points_is_the_full_one(sampler: str) -> None:
+def test_a_sparse_context_of_all_pixels_equals_the_full_one(sampler: str) -> None:
     net, values = field(), pixel_values(pictures())
     all_idx = sample_pixels("full", B, H * W, 1, torch.Generator())
     points = context_size(H * W, 1.0, 3)
@@ -135,7 +135,7 @@ def test_contexts_are_distinct_shared_or_not_and_of_the_size() -> None:
     assert {args: context_size(*args) for args in sizes} == sizes
 
 
-def test_nearest_filling_by_hand() -> None:
+def test_fill_nearest_by_hand() -> None:
     values = torch.arange(6.0).reshape(1, 6, 1)  # of a 2 × 3 image
     idx = torch.tensor([[0, 5]])
     # Squared distances to 0 and 5: of pixel 1 they are 1 and 2, of 2 they are 4 and 1, of 3 and 4 the other way round.

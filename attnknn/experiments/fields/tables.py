@@ -1,4 +1,4 @@
-"""Compare representations by their readouts: scores, paired tests and rank correlations. Imports no torch."""
+"""Compare representations by their readouts: scores, paired tests and rank correlations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +9,6 @@ from attnknn.experiments.fields.agreement import agreements
 from attnknn.experiments.fields.variants import ENCODER, KNN_READOUTS, MODES, PIXELS, PROBES, VARIANTS
 
 Means = dict[str, dict[str, dict[str, dict[str, float]]]]  # mode → representation → readout → metric
-COLUMNS = {
-    "probe": ("mode", "representation", "readout", "metric", "value", "low", "high"),
-    "probe_paired": (
-        *("mode", "representation", "readout", "baseline", "baseline_readout", "metric"),
-        *("difference", "low", "high", "errors", "p", "test"),
-    ),
-    "probe_agreement": ("mode", "readout", "against", "representations", "rho", "low", "high", "p"),
-}
 _COMPARED = (  # a field and its baseline, by the same readout
     *((field, PIXELS) for field in VARIANTS),
     *(("full_nce", "full"), ("sparse_nce", "sparse"), ("sparse", "full")),
@@ -41,7 +33,7 @@ def _parsed(method: str) -> dict[str, str]:
 
 
 def tables(predictions: Predictions, scoring: Mapping[str, Any], seed: int) -> tuple[Means, dict[str, Table]]:
-    """Mean scores, and the tables of `COLUMNS`: intervals, paired tests, rank correlations.
+    """Mean scores, and the tables of `variants.PROBE_TABLES`: intervals, paired tests, rank correlations.
 
     Rank correlations are over representations learnt without labels, so without the encoder.
 

@@ -1,4 +1,7 @@
-"""The fields trained on a dataset, by context and loss. Without torch, for the stages of tables."""
+"""Names of variants, representations, readouts and tables; summaries of trained fields.
+
+Imports neither torch nor scipy, which stages do not need for datasets without images.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +15,16 @@ FROM_SCRATCH = VARIANTS[:3]  # sparse_nce is fine-tuned from sparse
 MODES = ("full", "sparse")  # context of an image to be classified
 PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
 KNN_READOUTS, PROBES = ("uniform", "distance", "attention"), ("linear_probe", "transformer")
-COLUMNS = {  # of the tables of the stage field_report
+# Tables of the stages `probe` and `field_report`, with their columns.
+PROBE_TABLES = {
+    "probe": ("mode", "representation", "readout", "metric", "value", "low", "high"),
+    "probe_paired": (
+        *("mode", "representation", "readout", "baseline", "baseline_readout", "metric"),
+        *("difference", "low", "high", "errors", "p", "test"),
+    ),
+    "probe_agreement": ("mode", "readout", "against", "representations", "rho", "low", "high", "p"),
+}
+REPORT_TABLES = {
     "field_psnr": ("mode", "source", "baseline", "value", "low", "high"),
     "field_training": ("variant", "epoch", "loss", "mse", "contrast", "val_psnr"),
     "field_tsne": ("representation", "x", "y", "actual"),
@@ -33,7 +45,7 @@ def trained_variants(fields: Path) -> dict[str, dict[str, Any]]:
 def training_table(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Training histories of the fields: rows of variant, epoch and the losses."""
     return [
-        dict.fromkeys(COLUMNS["field_training"]) | {"variant": variant, **row}
+        dict.fromkeys(REPORT_TABLES["field_training"]) | {"variant": variant, **row}
         for variant, summary in summaries.items()
         for row in summary["history"]
     ]
