@@ -5,14 +5,12 @@ the cost of attention.
 """
 
 from functools import partial
-from pathlib import Path
-
-import yaml
 
 from attnknn.core.artifacts import TEST
 from attnknn.experiments.ablation import HISTORIC, NOTHING
 from attnknn.heads.attention import Attention, Distance, Head
 from attnknn.heads.classify import classify
+from attnknn.heads.config import Parts
 from attnknn.heads.tabr import TabR
 from benchmarks.comparison import Row, compare, time_rounds, time_singles
 from benchmarks.synthetic import CLASSES, random_space
@@ -22,7 +20,6 @@ SIZES = {
     "quick": {"rows": 500, "dim": 16, "queries": 100, "k": 5, "singles": 3},
 }
 STATISTICS, PEER = (5, 20, 64), "distance"  # neighbourhood sizes of the statistics
-PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
 def heads(dim: int, k: int) -> dict[str, Head]:
@@ -31,7 +28,7 @@ def heads(dim: int, k: int) -> dict[str, Head]:
     def attention(**parts: object) -> Attention:
         return Attention(dim, CLASSES, len(STATISTICS), 0.1, 0.01, **parts).eval()  # type: ignore[arg-type]
 
-    default = yaml.safe_load(PARAMS.read_text("utf-8"))["train_attention"]["parts"]
+    default = Parts().model_dump()
     return {
         PEER: Distance(k, 0.1, 0.01),
         "attention (default parts)": attention(**default),

@@ -23,14 +23,14 @@ from attnknn.core.artifacts import BANK, TEST, VAL, Split
 from attnknn.core.device import compile_network, use_device
 from attnknn.core.errors import require
 from attnknn.core.torchvision_shim import torchvision
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
+from attnknn.encoder.fit import NETWORK, fit_encoder
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
 from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, style_axes
 from benchmarks.comparison import Row, compare
-from stages.params import read_params
-from stages.schema import TrainEmbedder
-from stages.train_embedder import NETWORK, train
+from pipeline.settings import Params
 
 SIZES = {
     "full": {
@@ -58,7 +58,7 @@ def ours(split: Split, t: TrainEmbedder, epochs: int, seed: int, device: str) ->
     """Train the project's encoder; minutes and curve, assuming that all epochs take the same time."""
     t = t.model_copy(update={"epochs": epochs, "validate_every": math.ceil(epochs / POINTS)})
     start = time.perf_counter()
-    encoder, history = train(split, t, seed, device, "benchmark", state=None, judge="logits")
+    encoder, history = fit_encoder(split, t, seed, device, "benchmark", judged_by="logits")
     minutes = (time.perf_counter() - start) / 60
     curve = [(minutes * row["epoch"] / epochs, row["val_accuracy"]) for row in history]
     return encoder, minutes, [point for point in curve if not math.isnan(point[1])]
@@ -290,7 +290,7 @@ def measure(
         compile: whether to measure torch.compile.
         goal: minutes, dataset and seed of `accuracy`.
     """
-    p = read_params(like, "train_embedder", "device")
+    p = Params(dataset=like)
     device, t = use_device(p.device, threads), p.train_embedder
     changes = {"widths": widths, "batch_size": batch}
     t = t.model_copy(update={name: value for name, value in changes.items() if value is not None})
@@ -305,5 +305,5 @@ def measure(
     if compile:
         table += compiling(t, device, min(most, repeats), steps=4)
     if goal is not None:
-        table += accuracy(read_params(dataset, "train_embedder").train_embedder, device, minutes, dataset, seed)
+        table += accuracy(Params(dataset=dataset).train_embedder, device, minutes, dataset, seed)
     return table

@@ -1,35 +1,30 @@
-"""Which parts of the head carry its gain: each off, each put in, each alone."""
+"""Each part of the head off, added, and alone; and what a weight on hard queries changes."""
 
-from pathlib import Path
-
-from tqdm import tqdm
-
-from attnknn.core.device import n_workers, use_device
-from attnknn.core.files import write_csv
+from attnknn.core.artifacts import TEST
 from attnknn.experiments.ablation import ablate
-from attnknn.neighbours.space import EmbeddingSpace
-from stages.params import read_params, run
+from attnknn.experiments.hard_queries import by_subset, compare_weighting, disagreement, hard_shares, shares
+from pipeline.load import load_spaces
+from pipeline.run import Run, main
 
 
-def main(dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, table: Path) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write TABLE."""
-    p = read_params(dataset, "ablation", "train_attention", "tune", "evaluate", "k_train", "device", "threads")
-    device = use_device(p.device, p.threads)
-    with tqdm(desc=f"ablation {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
-        rows = ablate(
-            [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)],
-            p.ablation.repeats,
-            k=p.k_train,
-            fitting=p.train_attention.model_dump(),
-            grids=p.tune.model_dump(),
-            scoring=p.evaluate.model_dump() | {"resamples": p.ablation.resamples},
-            seed=seed,
-            device=device,
-            workers=n_workers(device, p.threads),
-            progress=lambda _: bar.update(),
-        )
-    write_csv(table, rows)
+def ablation(run: Run) -> None:
+    p, spaces, scoring = run.params, load_spaces(run), run.params.evaluate.model_dump()
+    k = min(p.ablation.k or p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
+    settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": run.seed}
+    settings |= {"device": run.device, "workers": run.workers}
+    with run.progress("head") as bar:
+        settings["progress"] = lambda _: bar.update()
+        resamples = {"resamples": p.ablation.resamples}
+        run.write_plots(ablation=ablate(spaces, p.ablation.repeats, scoring=scoring | resamples, **settings))
+        predictions = compare_weighting(spaces, p.hard.weight, p.hard.repeats, **settings)
+    hard = disagreement(spaces[:1], TEST, k) >= p.hard.disagreement
+    if not hard.any():
+        print(f"{run.label}: no test row of which {p.hard.disagreement:g} of the neighbours disagree")
+    means, intervals, paired = by_subset(predictions, hard, **scoring, seed=run.seed)
+    table = shares(spaces, k, p.hard.disagreement)
+    run.write_metrics({"share": hard_shares(table), **means}, "hard")
+    run.write_plots(hard=intervals, hard_paired=paired, hard_share=table)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(ablation)

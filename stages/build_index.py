@@ -1,19 +1,27 @@
-"""Build the memory: an index over the embeddings of the bank rows."""
-
-from pathlib import Path
+"""Index the bank rows; store the neighbours of every row, and the statistics of every bank row, once."""
 
 from attnknn.core.artifacts import Embeddings
-from attnknn.index.faiss_index import set_threads
-from attnknn.neighbours.search import memory
-from stages.params import read_params, run
+from attnknn.core.files import atomic_folder
+from attnknn.neighbours.search import memory, retrieve, search
+from attnknn.neighbours.statistics import neighbour_statistics
+from pipeline.run import Run, main
+from pipeline.search import search_settings
 
 
-def main(dataset: str, embeddings: Path, out: Path) -> None:
-    """Read EMBEDDINGS; write index and row ids to OUT."""
-    p = read_params(dataset, "build_index", "threads")
-    set_threads(p.threads)
-    memory(Embeddings.load(embeddings), **p.build_index.model_dump()).save(out)
+def build_index(run: Run) -> None:
+    p, folder = run.params, run.path("data/embeddings")
+    embeddings, settings = Embeddings.load(folder / "main"), search_settings(run)
+    bank = memory(embeddings, **p.build_index.model_dump())
+    bank.save(run.path("models/bank"))
+    with atomic_folder(run.path("data/neighbours")) as draft:
+        neighbours = search(bank, embeddings, p.k_max, run.device)
+        neighbours.save(draft / "main" / "neighbours")
+        neighbour_statistics(embeddings, neighbours, p.statistics.sizes).save(draft / "main" / "statistics")
+        for fold in folder.glob("fold_*"):
+            space = retrieve(Embeddings.load(fold), **settings)
+            space.neighbours.save(draft / fold.name / "neighbours")
+            space.statistics.save(draft / fold.name / "statistics")
 
 
 if __name__ == "__main__":
-    run(main)
+    main(build_index)

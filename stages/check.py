@@ -1,21 +1,27 @@
-"""Check all of params.yaml, and that the device is there, before any work; DVC then keeps every earlier result."""
+"""Check every setting, and that the device is there, before any work."""
 
-from pathlib import Path
+import subprocess
 
 from attnknn.core.files import atomic_file
-from stages.params import read_params, run
+from pipeline.run import Run, main
+from pipeline.settings import PARAMS, flatten, parse, shadowed
+from pipeline.settings import check as check_settings
 
 
-def main(out: Path) -> None:
-    """Write OUT, whose content never changes, so that a change of params reruns nothing by way of it."""
-    p = read_params(None, "device", "threads")
-    if p.device.startswith("cuda"):
-        from attnknn.core.device import use_device
-
-        use_device(p.device, p.threads)
-    with atomic_file(out) as draft:
-        draft.write_text("params.yaml was checked\n")
+def check(run: Run) -> None:
+    settings = check_settings()
+    if run.params.device.startswith("cuda"):
+        _ = run.device
+    committed = subprocess.run(["git", "show", f"HEAD:./{PARAMS}"], capture_output=True)
+    if committed.returncode == 0:
+        before, now = (flatten(parse(text, PARAMS)) for text in (committed.stdout, PARAMS.read_bytes()))
+        changed = {key: value for key, value in now.items() if before.get(key) != value}
+        for line in shadowed(changed, {name: settings[name] for name in run.params.datasets}):
+            print(f"warning: {line}")
+    with atomic_file(run.path("data/params_checked")) as draft:
+        # Always the same: no other stage reruns because a setting was checked.
+        draft.write_text("settings were checked\n")
 
 
 if __name__ == "__main__":
-    run(main)
+    main(check)

@@ -1,17 +1,15 @@
-"""Fetch the raw files of a data set: `python -m stages.download DATASET OUT`."""
+"""Fetch the raw files of a dataset, from the mirror first."""
 
 import os
-from pathlib import Path
 
-from attnknn.data.download import download
-from stages.params import read_params, run
+from attnknn.data.download import download as fetch
+from pipeline.run import Run, main
 
 
-def main(dataset: str, out: Path) -> None:
-    """Put the files of DATASET, as its source publishes them, into the folder OUT."""
-    p = read_params(dataset, "sources", "mirror")
-    download(p.sources, out, os.environ.get("ATTNKNN_MIRROR") or p.mirror)
+def download(run: Run) -> None:
+    p = run.params
+    fetch(p.source, run.path("data/raw"), os.environ.get("ATTNKNN_MIRROR") or p.mirror)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(download)

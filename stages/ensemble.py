@@ -1,39 +1,19 @@
-"""Several k made one answer: k-ensemble, adaptive k and learned stopping, for every kNN method."""
+"""Several k averaged, adaptive k and learned stopping, for every kNN method."""
 
-from pathlib import Path
-
-from attnknn.core.device import use_device
-from attnknn.core.files import write_csv, write_json
 from attnknn.experiments.ensemble import compare_variants
-from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import EmbeddingSpace
-from stages.params import read_params, run
+from pipeline.load import load_heads, load_spaces
+from pipeline.run import Run, main
 
 
-def main(
-    dataset: str,
-    seed: int,
-    embeddings: Path,
-    neighbours: Path,
-    evidence: Path,
-    folds: Path,
-    heads: Path,
-    metrics: Path,
-    plots: Path,
-) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE, FOLDS and HEADS; write METRICS, and tables under PLOTS."""
-    p = read_params(dataset, "ensemble", "tune", "evaluate", "k_eval", "device", "threads")
-    device = use_device(p.device, p.threads)
-    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
-    attention = load_head(heads / "attention").to(device)
+def ensemble(run: Run) -> None:
+    p, head = run.params, load_heads(run, "attention")["attention"]
     grids, scoring = p.tune.model_dump(), p.evaluate.model_dump()
     means, intervals, paired = compare_variants(
-        spaces, attention, p.k_eval, p.ensemble.ks, grids, scoring, seed, device
+        load_spaces(run), head, p.k_eval, p.ensemble.ks, grids, scoring, run.seed, run.device
     )
-    write_json(metrics, means)
-    write_csv(plots / "ensemble" / f"{dataset}-{seed}.csv", intervals)
-    write_csv(plots / "ensemble_paired" / f"{dataset}-{seed}.csv", paired)
+    run.write_metrics(means)
+    run.write_plots(ensemble=intervals, ensemble_paired=paired)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(ensemble)

@@ -1,25 +1,22 @@
-"""The mean of the predictions over seeds, where all of them have the same test rows."""
-
-from pathlib import Path
+"""The mean of the predictions over seeds, where they share their test rows."""
 
 from attnknn.core.artifacts import Predictions
-from attnknn.core.files import write_csv, write_json
 from attnknn.evaluation.paired_tests import BESIDE
 from attnknn.experiments.repeats import seeds_ensemble, why_no_seeds_ensemble
-from stages.params import read_params, run
+from pipeline.run import Run, main
 
 
-def main(dataset: str, predictions: Path, metrics: Path, table: Path) -> None:
-    """Read every seed's PREDICTIONS; write METRICS and TABLE, empty where there is nothing to average."""
-    p = read_params(dataset, "seeds", "evaluate")
-    found = {seed: Predictions.load(predictions / str(seed) / "test") for seed in p.seeds}
-    reason = why_no_seeds_ensemble(found)
-    if reason:
-        print(f"ensemble_seeds: {dataset}: nothing to average: {reason}")
-    means, rows = ({}, []) if reason else seeds_ensemble(found, p.evaluate.model_dump())
-    write_json(metrics, means)
-    write_csv(table, rows, BESIDE)
+def ensemble_seeds(run: Run) -> None:
+    p, folder = run.params, run.path("data/predictions")
+    predictions = {seed: Predictions.load(folder / str(seed) / "test") for seed in p.seeds}
+    means, rows = {}, []
+    if reason := why_no_seeds_ensemble(predictions):
+        print(f"{run.label}: nothing to average: {reason}")
+    else:
+        means, rows = seeds_ensemble(predictions, p.evaluate.model_dump())
+    run.write_metrics(means)
+    run.write_plots({"ensemble_seeds": BESIDE}, ensemble_seeds=rows)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(ensemble_seeds)

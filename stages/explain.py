@@ -1,58 +1,40 @@
-"""Example predictions with their neighbours, confusion of classes, and a t-SNE of the embeddings."""
-
-from pathlib import Path
+"""Galleries of neighbours that decided, confusion of classes, and t-SNE of the embeddings."""
 
 from PIL import Image
 
 from attnknn.core.artifacts import Predictions, Split
-from attnknn.core.device import use_device
-from attnknn.core.files import atomic_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
 from attnknn.experiments.gallery import gallery
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Distance
-from attnknn.heads.registry import load_head
-from attnknn.neighbours.space import EmbeddingSpace
-from stages.params import read_params, run
+from pipeline.load import load_heads, load_spaces
+from pipeline.run import Run, main
 
 COMPARED = ("attention", "distance_vector", "linear_temperature")
-MISTAKE = ("actual", "predicted", "rows", "method", "count", "baseline", "baseline_count", "both", "p")
+COLUMNS = {
+    "confusion_paired": ("actual", "predicted", "rows", "method", "count", "baseline", "baseline_count", "both", "p"),
+    "tsne": ("x", "y", "actual", "predicted", "wrong"),
+}
 
 
-def main(
-    dataset: str,
-    seed: int,
-    split: Path,
-    embeddings: Path,
-    neighbours: Path,
-    evidence: Path,
-    heads: Path,
-    predictions: Path,
-    tuned: Path,
-    metrics: Path,
-    plots: Path,
-) -> None:
-    """Read SPLIT, EMBEDDINGS, NEIGHBOURS, EVIDENCE, HEADS, PREDICTIONS and TUNED; write METRICS, the rest to PLOTS."""
-    p = read_params(dataset, "explain", "k_eval", "device", "threads")
-    device, e, item = use_device(p.device, p.threads), p.explain, f"{dataset}-{seed}"
-    test, space = Predictions.load(predictions / "test"), EmbeddingSpace.load(embeddings, neighbours, evidence)
-    attention, distance = load_head(heads / "attention").to(device), Distance(**read_json(tuned)["distance"])
-    args = (Split.load(split), space, attention, distance, test, p.k_eval, e.cases, e.neighbours)
-    cases, strips = gallery(*args, device=device)
-    with atomic_folder(plots / "gallery" / item) as draft:
+def explain(run: Run) -> None:
+    p, e, split, space = run.params, run.params.explain, Split.load(run.path("data/split")), load_spaces(run)[0]
+    test = Predictions.load(run.path("data/predictions") / "test")
+    attention, distance = load_heads(run, "attention")["attention"], Distance(**run.read_metrics("tuned")["distance"])
+    cases, strips = gallery(split, space, attention, distance, test, p.k_eval, e.cases, e.neighbours, device=run.device)
+    with atomic_folder(run.path("plots/gallery")) as draft:
         write_json(draft / "gallery.json", cases)
         for name, strip in strips.items():
             Image.fromarray(strip).save(draft / name, optimize=True)
     methods = [name for name in COMPARED if name in test.methods]
-    write_json(metrics, shared_errors(test, methods))
-    write_csv(plots / "confusion" / f"{item}.csv", confusion(test, methods))
+    run.write_metrics(shared_errors(test, methods))
+    places = tsne_table(space, test, e.tsne_rows, e.perplexity, run.seed)
+    if not places:
+        print(f"{run.label}: {len(test.rows)} test rows are too few for a t-SNE")
     tests = confusion_tests(test, "attention", "distance_vector")
-    write_csv(plots / "confusion_paired" / f"{item}.csv", tests, MISTAKE)
-    points = tsne_table(space, test, e.tsne_rows, e.perplexity, seed)
-    if not points:
-        print(f"explain: {dataset}/{seed} has {len(test.rows)} test rows, too few for a t-SNE")
-    write_csv(plots / "tsne" / f"{item}.csv", points, ("x", "y", "actual", "predicted", "wrong"))
+    run.write_plots(COLUMNS, confusion=confusion(test, methods), confusion_paired=tests, tsne=places)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(explain)

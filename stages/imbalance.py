@@ -1,31 +1,36 @@
-"""Rare classes in the memory: heads fitted anew, baselines tuned anew, on the same embeddings."""
+"""Refit and compare all methods on a bank with rare classes."""
 
 from functools import partial
-from pathlib import Path
 
-from attnknn.core.device import use_device
 from attnknn.experiments.corruption import imbalance_conditions, with_imbalance
-from attnknn.neighbours.space import EmbeddingSpace
-from stages.noise import study
-from stages.params import read_params, run
+from attnknn.experiments.refit import refit_and_score
+from pipeline.load import load_spaces
+from pipeline.run import Run, main
 
 
-def main(
-    dataset: str, seed: int, embeddings: Path, neighbours: Path, evidence: Path, folds: Path, metrics: Path, plots: Path
-) -> None:
-    """Read EMBEDDINGS, NEIGHBOURS, EVIDENCE and FOLDS; write METRICS, and tables under PLOTS."""
-    # fmt: off
-    p = read_params(
-        dataset, "imbalance.kinds", "imbalance.ratios", "imbalance.repeats", "train_attention", "tune", "evaluate",
-        "k_train", "k_eval", "device", "threads",
+def imbalance(run: Run) -> None:
+    p, spaces = run.params, load_spaces(run)
+    k = p.imbalance.k or p.k_train
+    conditions = {
+        name: partial(with_imbalance, spaces, rate, kind=kind, device=run.device, most=k)
+        for name, (kind, rate) in imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios).items()
+    }
+    settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": run.device}
+    with run.progress("head", len(conditions) * p.imbalance.repeats) as bar:
+        means, tables = refit_and_score(
+            conditions,
+            p.imbalance.repeats,
+            p.evaluate.model_dump(),
+            run.seed,
+            lambda _: bar.update(),
+            run.workers,
+            **settings,
+        )
+    run.write_metrics(means)
+    run.write_plots(
+        imbalance=tables["intervals"], imbalance_paired=tables["paired"], imbalance_validation=tables["validation"]
     )
-    # fmt: on
-    spaces = [EmbeddingSpace.load(embeddings, neighbours, evidence), *EmbeddingSpace.load_folds(folds)]
-    make = partial(with_imbalance, spaces, device=use_device(p.device, p.threads), most=max(p.k_train, p.k_eval))
-    found = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios)
-    conditions = {name: partial(make, ratio, kind=kind) for name, (kind, ratio) in found.items()}
-    study("imbalance", conditions, p.imbalance.repeats, p, (dataset, seed), [metrics, plots])
 
 
 if __name__ == "__main__":
-    run(main)
+    main(imbalance)

@@ -1,23 +1,18 @@
-"""Split a data set into bank, fit, val and test rows: `python -m stages.prepare DATASET SEED RAW OUT METRICS`."""
-
-from pathlib import Path
+"""Split a dataset into bank, fit, val and test rows."""
 
 from attnknn.core.artifacts import PARTS
-from attnknn.core.files import write_json
-from attnknn.data.split import prepare
-from stages.params import read_params, run
+from attnknn.data.split import prepare as split_source
+from pipeline.run import Run, main
 
 
-def main(dataset: str, seed: int, raw: Path, out: Path, metrics: Path) -> None:
-    """Make the `Split` of DATASET from the files in RAW and save it to OUT, its sizes to METRICS."""
-    p = read_params(dataset, "sources", "prepare")
-    split = prepare(p.sources, raw, seed, **p.prepare.model_dump())
+def prepare(run: Run) -> None:
+    split = split_source(run.params.source, run.path("data/raw"), run.seed, **run.params.prepare.model_dump())
     if ids := split.schema.get("ids"):
-        print(f"{dataset}: left out as ids: {', '.join(ids)}; to keep one, name it in `numeric` or `categories`")
-    split.save(out)
+        print(f"{run.dataset}: left out as ids: {', '.join(ids)}; to keep one, name it in `numeric` or `categories`")
+    split.save(run.path("data/split"))
     sizes = {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
-    write_json(metrics, {"rows": len(split.y), **sizes, "classes": len(split.classes)})
+    run.write_metrics({"rows": len(split.y), **sizes, "classes": len(split.classes)})
 
 
 if __name__ == "__main__":
-    run(main)
+    main(prepare)

@@ -1,26 +1,22 @@
-"""Other classifiers on a table's own columns, tuned on val rows; nothing for images."""
-
-from pathlib import Path
+"""Fit other classifiers on a table's own columns, tuned on val rows; none for images."""
 
 from attnknn.core.artifacts import Split
 from attnknn.core.files import atomic_folder, write_json
 from attnknn.experiments.peers import fit_and_predict
-from stages.params import read_params, run
+from pipeline.run import Run, main
 
 
-def main(dataset: str, seed: int, split: Path, out: Path, metrics: Path) -> None:
-    """Read SPLIT; write the peers' predictions of val and test rows to OUT, and their settings to METRICS."""
-    p = read_params(dataset, "peers", "threads")
-    data, selected = Split.load(split), {}
-    names = [] if data.is_image else p.peers.methods
-    with atomic_folder(out) as draft:
+def train_peers(run: Run) -> None:
+    p, split, selected = run.params, Split.load(run.path("data/split")), {}
+    names = [] if split.is_image else p.peers.methods
+    with atomic_folder(run.path("data/peers")) as draft:
         write_json(draft / "peers.json", {"parts": ["test", "val"] if names else []})
         if names:
-            test, val, selected = fit_and_predict(data, names, p.peers.tries, seed, p.threads)
+            test, val, selected = fit_and_predict(split, names, p.peers.tries, run.seed, p.threads)
             test.save(draft / "test")
             val.save(draft / "val")
-    write_json(metrics, selected)
+    run.write_metrics(selected)
 
 
 if __name__ == "__main__":
-    run(main)
+    main(train_peers)

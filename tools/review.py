@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from attnknn.core.errors import InputError
-from stages.params import PARAMS, PRESETS, merge, with_preset
+from pipeline.settings import DATASETS, PARAMS, PRESETS, merge, with_preset
 
 Key = tuple[str, ...]
 ROWS = 40
@@ -130,7 +130,7 @@ def lock_status() -> tuple[bool, str]:
 
 def settings(base: str | None) -> dict[str, dict[str, Any]]:
     """params.yaml and the presets, by path."""
-    texts = {str(PARAMS): read(base, str(PARAMS))} | read_folder(base, PRESETS, ".yaml")
+    texts = {str(path): read(base, str(path)) for path in (PARAMS, DATASETS)} | read_folder(base, PRESETS, ".yaml")
     return {path: parse(yaml.safe_load, text, path) for path, text in texts.items()}
 
 
@@ -144,12 +144,10 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[s
 def effective(files: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Settings of each dataset that runs: params.yaml, the dataset's overrides, the preset."""
     raw = files[str(PARAMS)]
-    common = {
-        key: value for key, value in raw.items() if key not in ("preset", "datasets", "seeds", "sources", "overrides")
-    }
+    common = {key: value for key, value in raw.items() if key not in ("preset", "datasets", "seeds")}
     preset = files.get(f"{PRESETS}/{raw.get('preset')}.yaml", {})
-    overrides = raw.get("overrides", {})
-    return {name: with_preset(merge(common, overrides.get(name, {})), preset) for name in raw.get("datasets", [])}
+    own = files[str(DATASETS)]
+    return {name: with_preset(merge(common, own.get(name, {})), preset) for name in raw.get("datasets", [])}
 
 
 def params(base: str) -> str:

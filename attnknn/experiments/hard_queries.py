@@ -183,3 +183,13 @@ def by_subset(
             for name, metrics in values.items()
         }
     return means, intervals, paired
+
+
+def hard_shares(table: Table) -> dict[str, float]:
+    """Share of hard rows in each part, from the rows of `shares`."""
+    totals: dict[str, list[int]] = {}
+    for row in table:
+        total = totals.setdefault(row["part"], [0, 0])
+        total[0] += row["hard"]
+        total[1] += row["rows"]
+    return {part: hard / rows for part, (hard, rows) in totals.items()}

@@ -1,16 +1,22 @@
-"""The views of images: made, embedded and searched."""
+"""Views of images for test-time augmentation: made, embedded and searched."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Num
 from torch import Tensor
 
+from attnknn.core.artifacts import Split
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.index.bank import Bank
-from attnknn.neighbours.views import View
+from attnknn.neighbours.views import View, held_out
 from attnknn.nn.augment import random_crop
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 def images_of(
@@ -43,3 +49,20 @@ def see(
     z, logits = embed(encoder, x, device, bf16)
     ids, sims = bank.search(z, min(k_max, len(bank) - 1), exclude=rows, device=device)
     return View(rows, z, ids, sims, bank.metric, logits)
+
+
+def embedded_views(
+    split: Split, encoder: Path, bank: Path, views: Mapping[str, Any], k_max: int, seed: int, device: str, bar: "tqdm"
+) -> Iterator[tuple[str, View]]:
+    """Each view of the held-out images by its name, embedded and searched.
+
+    Args:
+        encoder, bank: folders of the saved encoder and bank.
+        views: flip, crops, padding.
+    """
+    model, about = Encoder.load(encoder)
+    memory, rows = Bank.load(bank, mmap=True), held_out(split.part)
+    with bar:
+        for name, x in images_of(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
+            yield name, see(model, x.numpy(), rows, memory, k_max, device, about["bf16"])
+            bar.update()

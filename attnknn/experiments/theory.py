@@ -3,7 +3,8 @@
 The claims are those of Haris (2024, "kNN Attention Demystified").
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 import torch
 from scipy.stats import norm, rankdata
 
-from attnknn.core.artifacts import Predictions
+from attnknn.core.artifacts import BANK, TEST, Predictions
 from attnknn.evaluation import metrics
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
@@ -21,9 +22,11 @@ from attnknn.heads.registry import LearnedHead
 from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import EmbeddingSpace
 
-COLUMNS = ("quantity", "item", "value", "low", "high")
-ENTROPY_COLUMNS = ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high")
-FIT_COLUMNS = ("method", "k", "error", "fitted", "low", "high")
+COLUMNS = {
+    "theory": ("quantity", "item", "value", "low", "high"),
+    "theory_entropy": ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
+    "theory_fit": ("method", "k", "error", "fitted", "low", "high"),
+}
 EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below it the curve is a logarithm, above it all but k = 1 are alike
 FEWEST_KS = 4  # one more than the curve has parameters
 _BATCH = 256
@@ -32,7 +35,7 @@ _ROUNDING = 1e-6  # of squared distances of float32 unit vectors
 
 
 def _row(quantity: str, item: str, value: float, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    return dict(zip(COLUMNS, (quantity, item, float(value), low, high), strict=True))
+    return dict(zip(COLUMNS["theory"], (quantity, item, float(value), low, high), strict=True))
 
 
 def fit_curve(ks: Sequence[int], errors: np.ndarray) -> np.ndarray:
@@ -73,8 +76,8 @@ def error_curves(
         predictions: of the test rows, by methods named `<method>@<k>`, at least `FEWEST_KS` of each.
 
     Returns:
-        Rows of `COLUMNS` (quantities fit_a, fit_b, fit_c, fit_r2; items are methods), and of `FIT_COLUMNS` (low and
-        high are Wilson's of the error). Both empty where there are fewer k.
+        Rows of the table `theory` (quantities fit_a, fit_b, fit_c, fit_r2; items are methods), and of the table
+        `theory_fit` (low and high are Wilson's of the error). Both empty where there are fewer k.
     """
     fits: Table = []
     points: Table = []
@@ -95,7 +98,7 @@ def error_curves(
         fits.append(_row("fit_r2", method, r2))
         for k, error, hit in zip(ks, errors, hits, strict=True):
             values = (method, k, error, float(a + b * k**-c), *metrics.wilson(~hit, confidence))
-            points.append(dict(zip(FIT_COLUMNS, values, strict=True)))
+            points.append(dict(zip(COLUMNS["theory_fit"], values, strict=True)))
     return fits, points
 
 
@@ -139,7 +142,8 @@ def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
     There −‖q − k‖² = 2 q·k − 2. Neighbours that differ by no more than rounding may swap.
 
     Returns:
-        Rows of `COLUMNS`: same_order, the share of the queries; largest_gap, the largest |−‖q − k‖² − (2 q·k − 2)|.
+        Rows of the table `theory`: same_order, the share of the queries; and largest_gap,
+        the largest |−‖q − k‖² − (2 q·k − 2)|.
     """
     same, gap = 0, 0.0
     for start in range(0, len(rows), _BATCH):
@@ -187,9 +191,9 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
         entropy, null, wrong: of `weight_statistics`.
 
     Returns:
-        Rows of `COLUMNS`: the means of entropy and null_mass, and the `auc` of both for wrong rows, entropy_auc and
-        null_mass_auc; and rows of `ENTROPY_COLUMNS`: deciles of the rows by entropy, with Wilson's interval of their
-        error.
+        Rows of the table `theory`: the means of entropy and null_mass, and the `auc` of both for wrong rows,
+        entropy_auc and null_mass_auc; and rows of the table `theory_entropy`: deciles of the rows by entropy, with
+        Wilson's interval of their error.
     """
     half = norm.ppf((1 + confidence) / 2) / np.sqrt(len(entropy))
     table: Table = []
@@ -205,7 +209,7 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
         values = entropy[rows]
         summary = (values.min(), values.max(), values.mean(), null[rows].mean(), wrong[rows].mean())
         row = (d + 1, len(rows), *summary, *metrics.wilson(wrong[rows], confidence))
-        deciles.append(dict(zip(ENTROPY_COLUMNS, row, strict=True)))
+        deciles.append(dict(zip(COLUMNS["theory_entropy"], row, strict=True)))
     return table, deciles
 
 
@@ -220,9 +224,9 @@ def against_root(
         n: bank rows.
 
     Returns:
-        Rows of `COLUMNS`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); and where √n was
-        swept, best_other_k, nll_best_other_k, nll_sqrt_n and sqrt_n_less_best_other, the difference in NLL on test
-        with its paired interval.
+        Rows of the table `theory`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); where √n
+        was swept, also best_other_k, nll_best_other_k, nll_sqrt_n and sqrt_n_less_best_other, the difference in NLL on
+        test with its paired interval.
     """
     sqrt_n, ranked = root(n), swept[swept["metric"] == "nll"].sort_values(["validation", "k"])
     ks = {m: ranked.loc[ranked["method"] == m, "k"].tolist() for m in KNN if (ranked["method"] == m).any()}
@@ -241,3 +245,38 @@ def against_root(
             item, difference = Method.parse(row["method"]).base, (row[key] for key in ("difference", "low", "high"))
             table.append(_row("sqrt_n_less_best_other", item, *difference))
     return table
+
+
+def theory_tables(
+    space: EmbeddingSpace,
+    head: LearnedHead,
+    by_k: Predictions,
+    swept: pd.DataFrame,
+    k: int,
+    scoring: Mapping[str, Any],
+    seed: int,
+    device: str,
+) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
+    """Values by quantity and item, and the tables of `COLUMNS`.
+
+    Args:
+        by_k, swept: predictions and table of the k sweep.
+        scoring: bins, resamples, confidence.
+    """
+    rows, bank_rows = space.embeddings.rows(TEST), len(space.embeddings.rows(BANK))
+    fits, points = error_curves(by_k, **scoring, seed=seed)
+    statistics = weight_statistics(head, space, TEST, k, device)
+    entropy_rows, deciles = entropies(*statistics, scoring["confidence"])
+    table = [
+        *norms(space.embeddings.z),
+        *against_root(swept, by_k, bank_rows, **scoring, seed=seed),
+        *fits,
+        *equivalence(space, rows, k),
+        *temperatures(head),
+        *entropy_rows,
+    ]
+    means: dict[str, dict[str, float]] = {}
+    for row in table:
+        if not math.isnan(row["value"]):  # the AUC is, where no row is wrong
+            means.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
+    return means, {"theory": table, "theory_fit": points, "theory_entropy": deciles}

@@ -19,7 +19,7 @@ from benchmarks import large_bank, metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.comparison import compare
 from benchmarks.synthetic import clustered, random_space
-from stages.params import read_params
+from pipeline.settings import Params
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
 
 
 def test_the_plain_resnet_predicts_and_is_trained() -> None:
-    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update={"batch_size": 8})
+    t = Params(dataset="cifar10").train_embedder.model_copy(update={"batch_size": 8})
     split = training.noise_images(16, 8)
     one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
     assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     training.noise_images(32, 8).save(tmp_path / "noise" / "3")
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
-    t = read_params("cifar10", "train_embedder").train_embedder.model_copy(update=changes)
+    t = Params(dataset="cifar10").train_embedder.model_copy(update=changes)
     rows = training.accuracy(t, "cpu", 0.5, "noise", 3)
     ends, curve = rows[:2], rows[2:]
     assert [row["what"] for row in ends] == ["noise, 0.5 minutes, linear head", f"noise, 0.5 minutes, kNN, k {t.k_val}"]

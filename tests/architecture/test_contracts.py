@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from import_closure import EXEMPT, ROOT, closure, imports_of
 from stages.params import read_params
 from stages.schema import Overrides, Params, Preset
+
+from import_closure import EXEMPT, ROOT, closure, imports_of
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from stages.params import check, merge
 
 from attnknn import __version__
 from attnknn.app.cli import app
 from import_closure import BLOCK, ROOT
-from stages.params import check, merge
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

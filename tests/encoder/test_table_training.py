@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from stages.params import check
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.neighbours.space import EmbeddingSpace
 from import_closure import ROOT
-from stages.params import check
 from stages.train_embedder import train
 from stages.train_splits import one
 from synthetic import blobs

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from stages.params import check
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
@@ -15,7 +16,6 @@ from attnknn.evaluation.paired_tests import BESIDE, side_by_side
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import encoder_ablation as report
-from stages.params import check
 
 SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
 METHODS = ("distance", "attention")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from stages.params import read_params
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
 from attnknn.core.files import read_json
@@ -19,7 +20,6 @@ from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import imbalance_trained, noise_trained
 from stages import train_cnn, train_noise
-from stages.params import read_params
 from synthetic import blobs, embedded, pictures, retrieved
 
 PARTS = {

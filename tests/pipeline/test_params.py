@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from stages.params import check, read_params
 
 from attnknn.core.errors import InputError
 from import_closure import ROOT
-from stages.params import check, read_params
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
 GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "presets").glob("*.yaml")}

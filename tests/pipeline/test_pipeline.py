@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from stages.params import read_params
 
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.encoder.crossfit import fold_splits
 from attnknn.encoder.encoder import embed
 from import_closure import ROOT
-from stages.params import read_params
 from stages.train_embedder import train
 
 QUICK = {

@@ -1,0 +1,18 @@
+"""Compare all methods where everything was trained, fitted and tuned on wrong labels or rare classes."""
+
+from attnknn.experiments.trained_on_corruption import COLUMNS, compare_trained
+from pipeline.run import Run, main
+
+
+def corrupted(run: Run) -> None:
+    p = run.params
+    folders = {name: run.path("data/train_corrupted") / name for name in p.train_corrupted.conditions}
+    settings = {"k": p.k_train, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
+    scores, tables = compare_trained(folders, p.evaluate.model_dump(), run.seed, **settings, device=run.device)
+    for name, values in scores.items():
+        run.write_metrics(values, name)
+    run.write_plots(COLUMNS, **tables)
+
+
+if __name__ == "__main__":
+    main(corrupted)
