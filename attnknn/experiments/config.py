@@ -1,0 +1,296 @@
+"""Settings of the experiments. DVC tracks each class by its name, so an edit reruns the stages that read it.
+
+`k` is the number of neighbours that heads are refitted and evaluated with; None takes k_train.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from attnknn.core.config import (
+    Block,
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    Rate,
+    Resamples,
+    Seed,
+    Share,
+    Whole,
+    no_duplicates,
+)
+from attnknn.nn.config import Augment
+
+Kind = Literal["symmetric", "asymmetric", "instance"]
+
+
+class Peers(Block):
+    """Classifiers without an encoder, on a table's own columns; each tuned on val."""
+
+    methods: list[Literal["raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost"]] = [
+        "raw-uniform", "raw-distance", "logistic", "forest", "boosting",
+    ]  # fmt: skip
+    tries: Count = 6  # settings that each may try
+
+
+class KSweep(Block):
+    ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 50]  # √n, its half and double are added
+    resamples: Resamples = 1000
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "KSweep":
+        no_duplicates(ks=self.ks)
+        return self
+
+
+class Noise(Block):
+    """Wrong labels in the bank; at rate 0 they are clean."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
+    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.1, 0.2, 0.3, 0.6]  # asymmetric: those below 0.5
+    repeats: Count = 2  # new wrong labels and a new head each
+    k: Count | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Noise":
+        no_duplicates(rates=self.rates)
+        return self
+
+
+class Imbalance(Block):
+    """Rare classes in the bank."""
+
+    kinds: Annotated[list[Literal["long_tail", "step"]], Field(min_length=1)] = ["long_tail", "step"]
+    ratios: Annotated[list[Share], Field(min_length=1)] = [0.1, 0.01]  # rows of the rarest class / of the largest
+    repeats: Count = 2
+    k: Count | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Imbalance":
+        no_duplicates(ratios=self.ratios)
+        return self
+
+
+Condition = Annotated[str, Field(pattern=r"^(symmetric|asymmetric|instance|long_tail|step)-0?\.\d+$")]
+
+
+class TrainCorrupted(Block):
+    """Encoders and networks trained on wrong labels or rare classes, for some of `seeds`."""
+
+    seeds: list[Seed] = []
+    conditions: list[Condition] = ["symmetric-0.4", "long_tail-0.1"]
+    rounds: Count = 3  # of cleaning labels by neighbours and training again
+    # share of train_embedder.epochs for encoders under noise: later epochs memorise wrong labels
+    share: Annotated[float, Field(gt=0, le=1)] = 0.34
+
+    @model_validator(mode="after")
+    def _leave_the_right_label_most_rows(self) -> "TrainCorrupted":
+        no_duplicates(seeds=self.seeds, conditions=self.conditions)
+        for name in self.conditions:
+            kind, rate = name.split("-")
+            if float(rate) == 0 or (kind == "asymmetric" and float(rate) >= 0.5):
+                limit = "below 0.5: above it the wrong label outnumbers the right one" if float(rate) else "above 0"
+                raise ValueError(f"conditions: {name}; give a rate {limit}")
+        return self
+
+
+class Tta(Block):
+    """Views of each image whose predictions are averaged."""
+
+    flip: bool = True
+    crops: Whole = 3  # random crops
+    padding: Count = 4  # pixels of reflected padding before a crop
+
+
+class Ensemble(Block):
+    ks: Annotated[list[Count], Field(min_length=1)] = [5, 10, 20]  # whose predictions are averaged
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Ensemble":
+        no_duplicates(ks=self.ks)
+        return self
+
+
+class Hard(Block):
+    """Queries whose neighbours mostly carry another class."""
+
+    disagreement: Share = 0.5  # share of the neighbours from which on a query is hard
+    weight: Annotated[float, Field(gt=1)] = 3.0  # loss weight of a query whose neighbours all disagree
+    repeats: Count = 2
+
+
+class Ablation(Block):
+    """Each part of the head off, added, and alone."""
+
+    repeats: Count = 1  # heads, each from another seed
+    resamples: Resamples = 1000
+    k: Count | None = None
+
+
+class EncoderAblation(Block):
+    """Encoders trained with other settings, for some of `seeds`."""
+
+    seeds: list[Seed] = []
+    # what differs in train_embedder; a variant that changes nothing is left out
+    variants: dict[str, dict[str, Any]] = {
+        "no numeric embeddings": {"numeric": {"kind": "none"}},
+        "linear numeric embeddings": {"numeric": {"kind": "linear"}},
+        "piecewise numeric embeddings": {"numeric": {"kind": "piecewise"}},
+        "periodic numeric embeddings": {"numeric": {"kind": "periodic"}},
+        "no neighbours in training": {"losses": {"knn": 0.0, "cross_entropy": 1.0}},
+        "neighbours in training too": {"losses": {"knn": 0.5, "cross_entropy": 1.0}, "knn": {"candidates": 0.1}},
+        "neighbours alone in training": {"losses": {"knn": 1.0, "cross_entropy": 0.0, "supcon": 0.0}},
+        "no dropout": {"dropout": 0.0},
+    }
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "EncoderAblation":
+        no_duplicates(seeds=self.seeds)
+        return self
+
+
+class Hnsw(Block):
+    hnsw_m: Annotated[int, Field(ge=2)] = 32
+    ef_construction: Count = 200
+    ef_search: Count = 64
+
+
+class Ivf(Block):
+    ivf_nlist: Whole = 256
+    ivf_nprobe: Whole = 16
+
+
+class Profile(Block):
+    """Indexes side by side on the dataset's own embeddings."""
+
+    repeats: Count = 3  # timed rounds, after one that is not timed
+    singles: Annotated[int, Field(ge=10)] = 200  # test rows searched one by one in each round
+    hnsw: Hnsw = Hnsw()
+    ivf: Ivf = Ivf()
+    resamples: Resamples = 1000
+
+
+class Splits(Block):
+    """Small tables split, trained on and tested repeatedly."""
+
+    count: Whole = 10  # 0 for none
+    first: Seed = 0  # seed of the first; settings chosen on some splits can be confirmed on others
+    largest: Whole = 5000  # rows; larger tables are not repeated
+    refit: bool = True  # once all is tuned, add fit and val rows to the bank, and retrain encoders of folds and peers
+    k: Count | None = None
+
+    @model_validator(mode="after")
+    def _more_than_one(self) -> "Splits":
+        if self.count == 1:
+            raise ValueError("count: 1 has no spread; give 0 for none, or 2 or more")
+        return self
+
+
+class Theory(Block):
+    resamples: Resamples = 1000
+
+
+class Explain(Block):
+    cases: Count = 4  # queries shown of each kind: right, wrong, uncertain
+    neighbours: Count = 8
+    tsne_rows: Annotated[int, Field(ge=10)] = 1000
+    perplexity: Positive = 30.0
+
+
+class FieldSize(Block):
+    frequencies: Count  # of the Fourier features
+    scale: Positive  # their standard deviation, in periods over half a side
+    dims: Annotated[list[Count], Field(min_length=1)]  # widths of the cascade's latents
+    latents: Count
+    heads: Count
+    depth: Whole = 1  # self-attention blocks after each cross-attention
+    least: Count  # points of a sparse context, where `share` gives fewer
+    decoded: Whole = 0  # pixels decoded in a step; 0 is all
+    epochs: Count
+    batch_size: Annotated[int, Field(ge=2)]
+    lr: Positive  # of AdamW
+    muon: Positive  # of the matrices
+    bf16: bool = False
+    compile: bool = False
+
+    @model_validator(mode="after")
+    def _heads(self) -> "FieldSize":
+        if uneven := [dim for dim in self.dims if dim % self.heads]:
+            raise ValueError(f"heads: {self.heads} do not divide dims {uneven}; give a number that divides them all")
+        return self
+
+
+class Finetune(Block):
+    """Of sparse_nce, which starts from sparse."""
+
+    epochs: Annotated[float, Field(gt=0, le=1)] = 0.4  # share of the epochs
+    rate: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of the learning rates
+
+
+class TrainField(Block):
+    """Neural fields: networks that learn images as functions of their coordinates, without labels."""
+
+    size: Name = "none"  # none, or one of `sizes`
+    sizes: dict[Name, FieldSize] = {  # small: 8×8 images in seconds; medium: 12,000 32×32 in under an hour; full: a GPU
+        "small": {
+            "frequencies": 16, "scale": 0.5, "dims": [32, 64], "latents": 8, "heads": 4, "least": 8, "epochs": 7,
+            "batch_size": 32, "lr": 0.003, "muon": 0.015,
+        },
+        "medium": {
+            "frequencies": 48, "scale": 1.5, "dims": [64, 96, 128], "latents": 32, "heads": 4, "least": 64,
+            "decoded": 256, "epochs": 6, "batch_size": 32, "lr": 0.003, "muon": 0.015, "bf16": True,
+        },
+        "full": {
+            "frequencies": 96, "scale": 15.0, "dims": [256, 384, 512], "latents": 256, "heads": 8, "least": 64,
+            "epochs": 50, "batch_size": 64, "lr": 0.001, "muon": 0.005, "bf16": True, "compile": True,
+        },
+    }  # fmt: skip
+    sampler: Literal["image", "batch"] = "image"  # of sparse contexts: image draws points per image, batch per batch
+    share: Annotated[float, Field(gt=0, le=1)] = 0.2  # of the pixels in a sparse context
+    warmup: Rate = 0.05  # share of all steps
+    grad_clip: Positive = 1.0
+    contrast_weight: Positive = 0.01  # of InfoNCE between two views of an image, in the variants with nce
+    temperature: Positive = 0.1  # τ of InfoNCE
+    soft: NonNegative = 0.0  # above 0, images closer than that distance are not pushed apart
+    augment: Augment = Augment(rotate=10.0)  # that views differ by
+    finetune: Finetune = Finetune()
+
+    @model_validator(mode="after")
+    def _known(self) -> "TrainField":
+        if self.size != "none" and self.size not in self.sizes:
+            raise ValueError(f"size: {self.size} is not among sizes; known are none, {', '.join(self.sizes)}")
+        return self
+
+
+class Transformer(Block):
+    patch: Count  # side of the patches that whole images are cut into
+    dim: Count
+    heads: Count = 4
+    layers: Count = 2
+    dropout: Rate = 0.1
+    epochs: Count = 30
+    patience: Count = 3
+    batch_size: Annotated[int, Field(ge=2)] = 64
+    lr: Positive = 0.001
+
+    @model_validator(mode="after")
+    def _heads(self) -> "Transformer":
+        if self.dim % self.heads:
+            raise ValueError(f"heads: {self.heads} do not divide dim {self.dim}; give a number that does")
+        return self
+
+
+class Probe(Block):
+    """Classifiers on images, latents of fields and embeddings."""
+
+    strengths: Annotated[list[Positive], Field(min_length=1)] = [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]  # C of logistic
+    transformers: dict[Name, Transformer] = {  # by train_field.size
+        "small": {"patch": 2, "dim": 64, "dropout": 0.0, "patience": 4},
+        "medium": {"patch": 4, "dim": 128},
+        "full": {"patch": 4, "dim": 256},
+    }
+    resamples: Resamples = 1000
+    tsne_rows: Count = 250
+    pictures: Count = 6  # images reconstructed in the report
+    k: Count | None = None

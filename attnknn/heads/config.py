@@ -1,0 +1,74 @@
+"""Settings of heads and of the grids that baselines are tuned on."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from attnknn.core.config import Block, Count, NonNegative, Positive, Rate
+
+Feature = Literal["distance", "gap", "rank", "label_share", "agreement", "density", "class_prior"]
+
+
+class Parts(Block):
+    """Parts of the attention head; with all of them off it is distance weighting."""
+
+    similarity: Literal["bank", "l2", "dot"] = "bank"  # as searched; one shared projection; separate ones of q and k
+    heads: Count = 1  # of dot
+    temperature_bounds: list[Positive] = []  # [low, high], times the tuned temperature
+    features: list[Feature] = ["distance", "gap", "label_share", "agreement", "density", "class_prior"]
+    hidden: Count = 32  # units of the feature network
+    self_attention: bool = False  # among the neighbours
+    label_bias: bool = False  # learned for each class
+    prototypes: bool = True  # null neighbours scored by the class means of the bank
+    move_prototypes: bool = False  # learned, or the class means as they are
+    class_correction: bool = False
+    learned_prior: bool = True  # the null neighbours' mass
+    dropout: Rate = 0.0  # probability that a neighbour is left out in training
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "Parts":
+        if self.heads > 1 and self.similarity != "dot":
+            raise ValueError(f"heads: {self.heads} need similarity: dot, not {self.similarity}; set heads: 1")
+        bounds = self.temperature_bounds
+        if bounds and not (len(bounds) == 2 and bounds[0] < 1 < bounds[1]):
+            raise ValueError(f"temperature_bounds: {bounds}; give [low, high] with low < 1 < high, or []")
+        if self.self_attention and not self.features:
+            raise ValueError("self_attention: true needs features to attend to; name some, or set it false")
+        if self.move_prototypes and not self.prototypes:
+            raise ValueError("move_prototypes: true needs prototypes: true; set it, or this false")
+        if len(set(self.features)) < len(self.features):
+            raise ValueError(f"features: {self.features} names one twice")
+        return self
+
+
+class TrainAttention(Block):
+    kind: Literal["attention", "tabr"] = "attention"  # tabr reads neighbours instead of counting votes
+    epochs: Count = 200
+    batch_size: Count = 256
+    lr: Positive = 0.01
+    weight_decay: NonNegative = 0.05  # of projections, moved prototypes and the feature network
+    patience: Count = 10  # epochs without a lower validation NLL
+    restarts: Count = 1  # the one of lowest validation NLL is kept
+    label_smoothing: Rate = 0.0
+    # loss weight of a query whose neighbours all disagree with it; 1 weighs all alike
+    hard_weight: Annotated[float, Field(ge=1)] = 1.0
+    entropy_weight: NonNegative = 0.0  # rewards weights of high entropy
+    calibration_weight: NonNegative = 0.0  # of the soft-binned calibration error
+    parts: Parts = Parts()
+
+
+class Tune(Block):
+    """Grids for the baselines, searched on val."""
+
+    # those up to k_eval, and k_eval itself
+    ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 32, 50, 64]
+    # times the median spread of similarities; the last is as good as uniform
+    temperatures: Annotated[list[Positive], Field(min_length=1)] = [
+        0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0,
+    ]  # fmt: skip
+    # mass ε of the bank's class shares
+    priors: Annotated[list[Annotated[float, Field(ge=1e-6, lt=1)]], Field(min_length=1)] = [
+        0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5,
+    ]  # fmt: skip
+    # penalty that pulls vector scaling towards the identity
+    ridges: Annotated[list[Positive], Field(min_length=1)] = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 1000.0]

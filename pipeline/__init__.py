@@ -1,0 +1,1 @@
+"""Settings, and the paths and artifacts of one stage run."""
