@@ -244,9 +244,9 @@ def _fit_together(params: Params) -> None:
     of_one_space = head.kind == "tabr" or head.parts.similarity != "bank" or moved
     require(
         params.dataset is None or not (folds and of_one_space),
-        f"{params.dataset}: train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns one; "
-        f"set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take kind: attention with similarity: bank and "
-        "move_prototypes: false",
+        f"{params.dataset}: train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns "
+        f"one; set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take kind: attention with similarity: "
+        "bank and move_prototypes: false",
     )
 
 

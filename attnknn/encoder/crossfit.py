@@ -1,12 +1,15 @@
-"""Which rows each fold of a cross-fit holds out, so that these become queries that their encoder never saw."""
+"""Cross-fitting: bank rows embedded by encoders that did not see them, as more queries to fit and tune on."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
 from attnknn.core.errors import require
+from attnknn.encoder.config import TrainEmbedder
+from attnknn.encoder.fit import fit_and_embed
 
 
 def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> list[Split]:
@@ -28,7 +31,7 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     fewest = int(np.bincount(y[bank]).min())
     require(
         2 <= folds <= fewest,
-        f"crossfit.folds: {folds}; the rarest class has {fewest} bank rows, so 2 … {fewest} can be had, or 0 for none",
+        f"train_embedder.folds: {folds}; the rarest class has {fewest} bank rows; give 2 … {fewest}, or 0 for none",
     )
     made = []
     for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
@@ -38,3 +41,16 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
         of_fold[rows[::2]], of_fold[rows[1::2]] = FIT, VAL
         made.append(dataclasses.replace(split, part=of_fold))
     return made
+
+
+def fold_embeddings(
+    split: Split, settings: TrainEmbedder, seed: int, device: str, label: str, refit: bool = False
+) -> Iterator[Embeddings]:
+    """Train an encoder per fold and embed every row with it; nothing where `settings.folds` is 0.
+
+    Args:
+        refit: see `fold_splits`.
+    """
+    splits = fold_splits(split, settings.folds, seed, refit) if settings.folds else []
+    for fold, held_out in enumerate(splits):
+        yield fit_and_embed(held_out, settings, seed, device, f"{label} {fold + 1}/{len(splits)}")[0]

@@ -206,6 +206,7 @@ def with_imbalance(
 
 _LEARNED_FROM = (BANK, FIT, VAL)
 NETWORK = "cross_entropy"  # the variant that is a plain network, trained with cross-entropy alone
+NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: on labels as given, and as they were cleaned
 
 
 def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Generator) -> Split:

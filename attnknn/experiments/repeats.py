@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,22 @@ def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence:
             moved = resampled(each[own, metric] - values, *settings)
             paired.append(dict(zip(PAIRED, (own, name, metric, len(of), *moved), strict=True)))
     return table, paired
+
+
+def compare_split(
+    folder: Path, seed: int, k: int, fitting: Mapping[str, Any], grids: Mapping[str, Any], device: str
+) -> Predictions:
+    """Predictions of every method for the test rows of the split that `train_split` wrote to `folder`."""
+    # torch is imported here: where no table is split again, the stage takes no time.
+    from attnknn.evaluation.evaluate import together
+    from attnknn.experiments.refit import fit_and_compare
+    from attnknn.neighbours.space import EmbeddingSpace
+
+    spaces = [EmbeddingSpace.load_whole(folder / "space"), *EmbeddingSpace.load_folds(folder / "folds")]
+    memory, members = EmbeddingSpace.load_whole(folder / "asked"), EmbeddingSpace.load_folds(folder / "members")
+    test = fit_and_compare(spaces, k, fitting, grids, seed, device, memory=memory, members=members).test
+    peers = folder / "peers"
+    return together(test, Predictions.load(peers)) if peers.is_dir() else test
 
 
 def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:

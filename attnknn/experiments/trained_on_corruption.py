@@ -1,23 +1,51 @@
-"""Everything trained on corrupted rows (fault 10): all methods side by side on clean test rows."""
+"""Encoder, head and baselines trained on wrong labels or rare classes; scored on clean test rows (fault 10)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attnknn.core.artifacts import BANK, Embeddings, Predictions
+from attnknn.core.files import read_json
 from attnknn.evaluation import metrics
 from attnknn.evaluation.calibration import PRIOR
 from attnknn.evaluation.evaluate import classifier, together
 from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Pair, Table, intervals_and_tests
-from attnknn.experiments.corruption import NETWORK
+from attnknn.experiments.corruption import (
+    NETWORK,
+    NETWORKS,
+    imbalance_conditions,
+    noise_conditions,
+)
 from attnknn.experiments.label_cleaning import forward_temperature, sharpened, transitions
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.neighbours.space import EmbeddingSpace
 
-NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: on labels as given, and as they were cleaned
+NOISE = ("symmetric", "asymmetric", "instance")
+_SCORES = ("variant", "method", "metric", "value", "low", "high")
+_PAIRED = (
+    "variant",
+    "method",
+    "baseline_variant",
+    "baseline",
+    "metric",
+    "difference",
+    "low",
+    "high",
+    "errors",
+    "p",
+    "test",
+)
+COLUMNS = {
+    "noise_trained": ("condition", "rate", *_SCORES),
+    "noise_trained_paired": ("condition", "rate", *_PAIRED),
+    "cleaning": ("condition", "rate", "round", "quantity", "value"),
+    "imbalance_trained": ("condition", "ratio", *_SCORES),
+    "imbalance_trained_paired": ("condition", "ratio", *_PAIRED),
+}
 LIKE = ("distance", "linear", "prototypes")  # what attention is set beside in one encoder's space, by the same labels
 
 
@@ -172,3 +200,45 @@ def as_scores(table: Table) -> dict[str, dict[str, dict[str, float]]]:
         if row["method"] in BASE:
             made.setdefault(row["variant"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
     return made
+
+
+def compare_trained(
+    folders: Mapping[str, Path], scoring: Mapping[str, Any], seed: int, **settings: Any
+) -> tuple[dict[str, dict[str, Any]], dict[str, Table]]:
+    """Compare all methods for what was trained on each condition.
+
+    Args:
+        folders: by condition, `symmetric-0.4` or `long_tail-0.1`, what `train_on_noise` or `train_on_imbalance` wrote.
+        scoring: bins, resamples, confidence.
+        settings: of `fit_and_compare`.
+
+    Returns:
+        Scores under `noise_trained` and `imbalance_trained`, and the tables of `COLUMNS`.
+    """
+    scores: dict[str, dict[str, Any]] = {"noise_trained": {}, "imbalance_trained": {}}
+    results: dict[str, Table] = {name: [] for name in COLUMNS}
+    for condition, folder in folders.items():
+        kind, rate = condition.split("-")
+        plain = EmbeddingSpace.load_whole(folder / "plain")
+        if kind in NOISE:
+            stage, at = "noise_trained", {"condition": _named(noise_conditions, kind, rate), "rate": float(rate)}
+            networks = {name: Embeddings.load(folder / name) for name in NETWORKS}
+            cleaned = EmbeddingSpace.load_whole(folder / "cleaned")
+            scored, paired = under_noise(plain, cleaned, networks, scoring, seed, **settings)
+            for i, counts in enumerate(read_json(folder / "cleaning.json")["rounds"], 1):
+                rows = [{"round": i, "quantity": name, "value": value} for name, value in counts.items()]
+                results["cleaning"] += [at | row for row in rows]
+        else:
+            stage, at = (
+                "imbalance_trained",
+                {"condition": _named(imbalance_conditions, kind, rate), "ratio": float(rate)},
+            )
+            scored, paired = under_imbalance(plain, Embeddings.load(folder / NETWORK), scoring, seed, **settings)
+        scores[stage][at["condition"]] = as_scores(scored)
+        results[stage] += [at | row for row in scored]
+        results[f"{stage}_paired"] += [at | row for row in paired]
+    return scores, results
+
+
+def _named(conditions: Callable[..., Mapping[str, Any]], kind: str, rate: str) -> str:
+    return next(iter(conditions([kind], [float(rate)])))

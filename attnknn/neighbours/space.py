@@ -114,6 +114,16 @@ class EmbeddingSpace:
         """
         return cls.load(*(Path(folder) / name for name in _PARTS))
 
+    @classmethod
+    def load_all(cls, embeddings: Path, neighbours: Path) -> "list[EmbeddingSpace]":
+        """Open the main space and those of the cross-fitting folds, whose folders bear the same names in both.
+
+        Raises:
+            InputError: as for `load`.
+        """
+        names = ["main", *(path.name for path in sorted(embeddings.glob("fold_*"), key=lambda p: int(p.name[5:])))]
+        return [cls.load(embeddings / n, *(neighbours / n / part for part in _PARTS[1:])) for n in names]
+
     @staticmethod
     def save_folds(spaces: "Iterable[EmbeddingSpace]", folder: Path) -> None:
         """Write each to the folders 0, 1, … in `folder`, one after another, and how many they are to `folds.json`."""

@@ -1,0 +1,84 @@
+"""Train an encoder, or the same backbone as a plain classifier, from its settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from attnknn.core.artifacts import BANK, Embeddings, Split
+from attnknn.core.progress import epoch_progress
+from attnknn.encoder.config import Losses, TrainEmbedder
+from attnknn.encoder.encoder import Encoder, embed_split
+from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.neighbour_loss import NeighbourLoss
+from attnknn.encoder.numeric_embeddings import fit_numeric
+from attnknn.encoder.train import Row, summary, train_encoder
+
+LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
+VOTES = {"knn", "entropy", "calibration"}  # the loss terms on neighbours' votes
+NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
+NOT_LOOP = {"encoder", "losses", "knn", "numeric", "folds"} | NETWORK | LOSS
+
+
+def fit_encoder(
+    split: Split,
+    settings: TrainEmbedder,
+    seed: int,
+    device: str,
+    label: str,
+    checkpoint: Path | None = None,
+    judged_by: str = "knn",
+) -> tuple[Encoder, list[Row]]:
+    """Train an encoder on the bank rows of a split.
+
+    Args:
+        label: of the progress bar.
+        checkpoint, judged_by: see `train_encoder`.
+
+    Returns:
+        The encoder at its best epoch, and a row an epoch.
+    """
+    torch.manual_seed(seed)
+    n_classes, bank = len(split.classes), split.part == BANK
+    vote_losses, neighbours = settings.losses.model_dump(include=VOTES), None
+    network = settings.model_dump(include=NETWORK)
+    network["numeric"] = {} if split.is_image else fit_numeric(split.x[bank], **settings.numeric.model_dump())
+    logits = n_classes if settings.losses.cross_entropy else 0
+    encoder = Encoder(settings.encoder, split.x.shape[1:], logits, **network)
+    losses = settings.losses.model_dump(exclude=VOTES) | settings.model_dump(include=LOSS)
+    loss = EncoderLoss(n_classes, encoder.dim, **losses)
+    if any(vote_losses.values()):
+        vote_losses |= {**settings.knn.model_dump(), "label_smoothing": settings.label_smoothing}
+        neighbours = NeighbourLoss(split.y[bank], n_classes, encoder.dim, **vote_losses)
+    rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judged_by, "resume": checkpoint}
+    with epoch_progress(label, settings.epochs) as progress:
+        loop = settings.model_dump(exclude=NOT_LOOP)
+        return encoder, train_encoder(split, encoder, loss, **loop, **rest, progress=progress)
+
+
+def classifier_settings(settings: TrainEmbedder) -> TrainEmbedder:
+    """Settings of the same backbone as a plain classifier: cross-entropy only, on the backbone's features."""
+    losses = Losses(**dict.fromkeys(Losses.model_fields, 0.0) | {"cross_entropy": 1.0})
+    return settings.model_copy(update={"losses": losses, "embed_dim": 0, "folds": 0})
+
+
+def fit_and_embed(
+    split: Split,
+    settings: TrainEmbedder,
+    seed: int,
+    device: str,
+    label: str,
+    classifier: bool = False,
+    checkpoint: Path | None = None,
+) -> tuple[Embeddings, list[Row]]:
+    """Train an encoder, or the same backbone as a plain classifier, and embed every row; with a row an epoch."""
+    settings = classifier_settings(settings) if classifier else settings
+    judged_by = "logits" if classifier else "knn"
+    encoder, history = fit_encoder(split, settings, seed, device, label, checkpoint, judged_by)
+    return embed_split(encoder, split, device, settings.bf16), history
+
+
+def best_classifier(split: Split, choices: Sequence[TrainEmbedder], seed: int, device: str, label: str) -> Embeddings:
+    """Train a plain classifier by each of the settings; features and logits of the one of best validation accuracy."""
+    fitted = [fit_and_embed(split, settings, seed, device, label, classifier=True) for settings in choices]
+    return max(fitted, key=lambda pair: summary(pair[1])[0]["val_accuracy"])[0]

@@ -1,0 +1,23 @@
+"""Train encoders with other settings than the configured ones."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attnknn.core.artifacts import Split
+from attnknn.encoder.config import TrainEmbedder
+from attnknn.encoder.fit import fit_and_embed
+from attnknn.neighbours.search import retrieve
+
+
+def train_variants(
+    variants: Mapping[str, TrainEmbedder], split: Split, search: Mapping[str, Any], seed: int, label: str, out: Path
+) -> None:
+    """Train an encoder per variant; write each embedding space to a folder in `out` that bears its place.
+
+    Args:
+        search: k_max, sizes, metric, device of `retrieve`.
+    """
+    for place, (name, settings) in enumerate(variants.items()):
+        embeddings, _ = fit_and_embed(split, settings, seed, search["device"], f"{label} {name}")
+        retrieve(embeddings, **search).save(out / str(place))

@@ -1,0 +1,54 @@
+"""What every method needs of one split of a small table: encoder, folds, their embedding spaces, and peers."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnknn.core.artifacts import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from attnknn.encoder.config import TrainEmbedder
+
+
+def train_split(
+    split: Split,
+    settings: "TrainEmbedder",
+    search: "Mapping[str, Any]",
+    refit: bool,
+    peers: "Sequence[str]",
+    tries: int,
+    seed: int,
+    out: Path,
+) -> None:
+    """Write to `out`: `space`, `folds`, both as test rows are predicted (`asked`, `members`), and predictions `peers`.
+
+    Args:
+        search: k_max, sizes, metric, device of `retrieve`.
+        refit: whether test rows are predicted from a bank that holds fit and val rows too, the encoders of the folds
+            and the peers being trained on them as well.
+        peers, tries: methods of `peers.predictions`, and settings that each may try.
+    """
+    # torch is imported here: where no table is split again, the stage takes no time.
+    from attnknn.encoder.crossfit import fold_embeddings
+    from attnknn.encoder.fit import fit_and_embed
+    from attnknn.experiments.peers import answers
+    from attnknn.index.faiss_index import set_threads
+    from attnknn.neighbours.search import retrieve, with_larger_bank
+    from attnknn.neighbours.space import EmbeddingSpace
+
+    set_threads(1)
+    device = search["device"]
+    embeddings, _ = fit_and_embed(split, settings, seed, device, f"split {seed}")
+    larger = with_larger_bank if refit else retrieve
+    retrieve(embeddings, **search).save(out / "space")
+    larger(embeddings, **search).save(out / "asked")
+    folds = list(fold_embeddings(split, settings, seed, device, f"split {seed}, fold"))
+    EmbeddingSpace.save_folds((retrieve(fold, **search) for fold in folds), out / "folds")
+    label = f"split {seed}, refit"
+    members = fold_embeddings(split, settings, seed, device, label, refit=True) if refit else folds
+    members = (larger(replace(member, part=embeddings.part), **search) for member in members)
+    EmbeddingSpace.save_folds(members, out / "members")
+    if peers:
+        answers(split, peers, tries, seed, 1, refit)[0].save(out / "peers")

@@ -1,0 +1,152 @@
+"""One run of a stage: its item, its settings, and its paths, all as dvc.yaml declares them."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from attnknn.core.errors import InputError, require
+from attnknn.core.files import read_json, write_csv, write_json
+from pipeline.settings import Params
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from attnknn.heads.registry import LearnedHead
+    from attnknn.neighbours.space import EmbeddingSpace
+
+STAGES = Path("dvc.yaml")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Run:
+    """What a stage script works with.
+
+    Args:
+        stage: name in dvc.yaml.
+        values: of the stage's matrix, in its order; `dataset` and `seed` are attributes too.
+
+    Raises:
+        InputError: the stage is not there, or the values do not fit its matrix.
+    """
+
+    def __init__(self, stage: str, *values: str) -> None:
+        try:
+            stages = yaml.load(STAGES.read_text("utf-8"), _Loader)["stages"]
+        except FileNotFoundError:
+            raise InputError(f"{STAGES}: no such file in {Path.cwd()}; run from the project's root") from None
+        require(stage in stages, f"{STAGES}: no stage {stage}")
+        self.stage, declared = stage, stages[stage]
+        names = list(declared.get("matrix", {}))
+        usage = " ".join(["python -m", f"stages.{stage}", *map(str.upper, names)])
+        require(len(values) == len(names), f"{stage}: {len(values)} arguments given; usage: {usage}")
+        self.item = dict(zip(names, values, strict=True))
+        self.dataset = self.item.get("dataset")
+        require(self.item.get("seed", "0").isdecimal(), f"{stage}: seed {self.item.get('seed')}; give a whole number")
+        self.seed = int(self.item.get("seed", 0))
+        outs = [next(iter(out)) if isinstance(out, dict) else out for out in declared.get("outs", [])]
+        self.declared = [self._fill(path) for path in [*declared.get("deps", []), *outs]]
+        self.params = _Declared(Params(dataset=self.dataset), stage, _keys(declared.get("params", [])))
+
+    def _fill(self, text: str) -> str:
+        return re.sub(r"\$\{item\.(\w+)\}", lambda match: self.item[match.group(1)], text)
+
+    def path(self, start: str, suffix: str = "") -> Path:
+        """The declared dep or out that is `start` or lies in it, and ends in `suffix`.
+
+        Raises:
+            InputError: dvc.yaml declares none, or several, for this stage.
+        """
+        found = [p for p in self.declared if f"{p}/".startswith(f"{start}/") and p.endswith(suffix)]
+        require(len(found) == 1, f"{STAGES}: stage {self.stage} declares {found or 'nothing'} under {start}/*{suffix}")
+        return Path(found[0])
+
+    @property
+    def label(self) -> str:
+        """The stage and its item, for progress bars and messages."""
+        return f"{self.stage} {'/'.join(self.item.values())}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where an interrupted training is resumed from; the stage removes it when it ends well."""
+        return Path("data/resume") / f"{'-'.join([self.stage, *self.item.values()])}.safetensors"
+
+    @cached_property
+    def device(self) -> str:
+        """The torch device, with the number of threads fixed for torch, BLAS and faiss."""
+        from attnknn.core.device import use_device
+        from attnknn.index.faiss_index import set_threads
+
+        set_threads(self.params.threads)
+        return use_device(self.params.device, self.params.threads)
+
+    @property
+    def workers(self) -> int:
+        """Processes that share independent fits."""
+        from attnknn.core.device import n_workers
+
+        return n_workers(self.device, self.params.threads)
+
+    def progress(self, unit: str, total: int | None = None) -> "tqdm":
+        """A progress bar that shows after two seconds, on a terminal only."""
+        from tqdm import tqdm
+
+        return tqdm(desc=self.label, unit=unit, total=total, delay=2, disable=None)
+
+    def spaces(self) -> "list[EmbeddingSpace]":
+        """The embedding space, and those of the cross-fitting folds."""
+        from attnknn.neighbours.space import EmbeddingSpace
+
+        return EmbeddingSpace.load_all(self.path("data/embeddings"), self.path("data/neighbours"))
+
+    def heads(self, *names: str) -> "dict[str, LearnedHead]":
+        """Fitted heads by name."""
+        from attnknn.heads.registry import load_head
+
+        return {name: load_head(self.path("models/attention") / name).to(self.device) for name in names}
+
+    def read_metrics(self, name: str) -> dict[str, Any]:
+        """A metrics file of an earlier stage."""
+        return read_json(self.path("metrics", f"/{name}.json"))
+
+    def write_metrics(self, values: Mapping[str, Any], name: str | None = None) -> None:
+        """Write a metrics file, named after the stage unless told otherwise."""
+        write_json(self.path("metrics", f"/{name or self.stage}.json"), values)
+
+    def write_plots(self, columns: Mapping[str, Sequence[str]] | None = None, **tables: list[dict[str, Any]]) -> None:
+        """Write tables under plots/; `columns` names those of tables that may be empty."""
+        for name, rows in tables.items():
+            write_csv(self.path(f"plots/{name}"), rows, (columns or {}).get(name, ()))
+
+
+class _Declared:
+    """Settings that refuse what dvc.yaml does not declare for the stage: DVC would not see it change."""
+
+    def __init__(self, params: Params, stage: str, keys: set[str]) -> None:
+        self._params, self._stage, self._keys = params, stage, keys
+
+    def __getattr__(self, name: str) -> Any:
+        require(name in self._keys, f"{STAGES}: stage {self._stage} reads the setting {name} and does not declare it")
+        return getattr(self._params, name)
+
+
+def _keys(declared: Sequence[Any]) -> set[str]:
+    """Names of the settings in a stage's `params`."""
+    keys = {entry for entry in declared if isinstance(entry, str)}
+    for entry in declared:
+        for file, names in entry.items() if isinstance(entry, dict) else ():
+            keys |= {name.rpartition(".")[2] for name in names} if file == "datasets.yaml" else set()
+    return keys
+
+
+def main(stage: Callable[[Run], None]) -> None:
+    """Run a stage from the command line; what the user can mend ends in one line and exit code 2."""
+    try:
+        stage(Run(stage.__name__, *sys.argv[1:]))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
