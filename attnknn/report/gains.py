@@ -71,7 +71,7 @@ class Pair:
 
 def too_few_errors(errors: int) -> str:
     """The reason for no verdict with so few errors; empty where they suffice."""
-    return f"{errors} errors, {FEWEST_ERRORS} needed" if errors < FEWEST_ERRORS else ""
+    return f"{errors} of {FEWEST_ERRORS} errors needed" if errors < FEWEST_ERRORS else ""
 
 
 def too_wide(width: float, limit: float, subject: str = "intervals of single scores are") -> str:

@@ -232,7 +232,7 @@ def test_what_so_few_resamples_cannot_show_is_out_of_reach_and_says_why(runs: in
     assert verdicts(*repeats(399), resamples=enough + 1)[name] == "undecided"
     assert verdicts(*repeats(400), resamples=enough)[name] == "undecided", "beyond 400 errors the tail is normal"
     assert verdicts(*repeats(19), resamples=10**9)[name] == "underpowered"
-    assert "19 errors, 20 needed" in numbers(name, *repeats(19), resamples=10**9)
+    assert "19 of 20 errors needed" in numbers(name, *repeats(19), resamples=10**9)
     exact = verdicts(*repeats(20, "accuracy"), resamples=1)
     assert exact["attention outperforms in accuracy"] != "underpowered", "McNemar's test counts no resamples"
 
