@@ -211,7 +211,7 @@ def test_runs_that_disagree_decide_nothing() -> None:
 
 
 @pytest.mark.parametrize(("runs", "enough"), [(1, 199), (2, 399)])
-def test_what_so_few_resamples_cannot_show_is_out_of_reach_and_says_why(runs: int, enough: int) -> None:
+def test_what_so_few_resamples_cannot_show_is_underpowered_and_says_why(runs: int, enough: int) -> None:
     """Counted p is at least 2/(R + 1), twice that for two runs together; .01 is not below .01."""
 
     def repeats(errors: int, metric: str = "ece") -> list[Run]:
@@ -335,7 +335,7 @@ def test_views_are_judged_recalibrated_and_the_bare_mean_is_told(
     ("value", "half", "expected"),
     [(0.0, 0.0029, "contradicted"), (-0.002, 0.0029, "undecided"), (0.0, 0.003, "underpowered")],
 )
-def test_what_so_wide_an_interval_of_views_cannot_rule_out_is_out_of_reach(
+def test_what_so_wide_an_interval_of_views_cannot_rule_out_is_underpowered(
     value: float, half: float, expected: str
 ) -> None:
     where = {"method": "attention_vector", "baseline": "attention_vector", "views": 5, "baseline_views": 1}
