@@ -1,4 +1,4 @@
-"""Which parts of the head carry its gain: each off, each put in, each alone."""
+"""Ablation of the attention head: each part removed, added, and alone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Several k made one answer: k-ensemble, adaptive k and learned stopping, for every kNN method."""
+"""Combine several k: mean over k, adaptive k and learned stopping, for every kNN method."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Queries whose neighbourhood disagrees with them, and what training with weight on them changes."""
+"""Hard queries: scores on them, and the effect of weighting them in the fit."""
 
 from pathlib import Path
 
@@ -24,16 +24,17 @@ def main(
     settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "seed": seed}
     settings |= {"device": device, "workers": n_workers(device, p.threads)}
     with tqdm(desc=f"hard {dataset}/{seed}", unit="head", delay=2, disable=None) as bar:
-        ours = p.hard.weight, p.hard.repeats, p.k_train
-        made = compare_weighting(spaces, *ours, progress=lambda _: bar.update(), **settings)
+        predictions = compare_weighting(
+            spaces, p.hard.weight, p.hard.repeats, p.k_train, progress=lambda _: bar.update(), **settings
+        )
     hard = disagreement(spaces[:1], TEST, k) >= p.hard.disagreement
     if not hard.any():
-        print(f"hard: {dataset}/{seed} has no test row of which {p.hard.disagreement:g} of the neighbours disagree")
-    means, intervals, paired = by_subset(made, hard, **p.evaluate.model_dump(), seed=seed)
+        print(f"hard: {dataset}/{seed} has no test row with {p.hard.disagreement:g} of its neighbours of another class")
+    means, intervals, paired = by_subset(predictions, hard, **p.evaluate.model_dump(), seed=seed)
     share = {}
     for part in dict.fromkeys(row["part"] for row in table):
-        rows, found = (sum(row[key] for row in table if row["part"] == part) for key in ("rows", "hard"))
-        share[part] = found / rows
+        rows, n_hard = (sum(row[key] for row in table if row["part"] == part) for key in ("rows", "hard"))
+        share[part] = n_hard / rows
     write_json(metrics, {"share": share, **means})
     for name, rows in (("hard", intervals), ("hard_paired", paired), ("hard_share", table)):
         write_csv(plots / name / item, rows)

@@ -1,4 +1,4 @@
-"""Every method at each number of neighbours: baselines tuned anew, attention fitted anew."""
+"""Scores of every method at each k: baselines tuned, attention fitted anew at each."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What each index costs and loses on the dataset's own embeddings, and what a head adds to a query."""
+"""Time and recall of each index on the dataset's embeddings, and the time of each head."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What theory assumes or claims of kNN attention, measured on the dataset's own embeddings and answers."""
+"""Claims of the theory of kNN attention, measured on the stored neighbours and predictions."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def main(
     ]
     by_quantity: dict[str, dict[str, float]] = {}
     for row in table:
-        if row["value"] == row["value"]:  # an AUC without an error is none
+        if row["value"] == row["value"]:  # the AUC without an error is NaN
             by_quantity.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
     write_json(metrics, by_quantity)
     item = f"{dataset}-{seed}.csv"

@@ -1,4 +1,4 @@
-"""Test-time augmentation of every method alike: the mean of its answers over the first n views, for every n."""
+"""Test-time augmentation of every method: the mean of its predictions over the first n views, for every n."""
 
 from pathlib import Path
 
