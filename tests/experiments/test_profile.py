@@ -75,7 +75,8 @@ def test_rounds_warm_up_and_take_turns() -> None:
 def test_speed_is_relative_to_the_fastest_exact_index_of_the_same_round() -> None:
     """Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median."""
     ms = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
-    rows = {row["index"]: row for row in profile._speedups("speedup", ms, ["a", "b"])}
+    speedups = profile._speedups(ms, ["a", "b"])
+    rows = {row["quantity"]: row for row in profile._rows({"index": "any"}, speedups)}
     assert {name: (r["low"], r["value"], r["high"]) for name, r in rows.items()} == {
         "a": (0.5, 0.75, 6.0),
         "b": (1.0, 1.0, 1.0),
