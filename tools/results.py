@@ -9,11 +9,11 @@ import yaml
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
-from attnknn.report.answers import beyond, headline, out_of_reach
+from attnknn.report.answers import beyond, headline, underpowered
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
-from attnknn.report.results import CLEAN, OF_SPLITS, Run, everywhere, joined
-from attnknn.report.section import Cell, Section, Table, as_markdown, said_markdown
+from attnknn.report.results import CLEAN, OF_SPLITS, Run, all_conditions, joined
+from attnknn.report.section import Cell, Section, Table, as_markdown
 from attnknn.report.sections.evaluate import claim_rows
 from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
 
@@ -24,7 +24,7 @@ HEAD = """# Results
 
 All experiments on all datasets, with 95 % intervals; written by `make results`. Pictures are in `report/index.html`.
 p values of claims are combined over runs and Holm-adjusted in two families, clean bank and modified banks; elsewhere
-the text names the correction.
+the table or note names the correction.
 """
 SPLIT_DIGITS = 3
 LEFT_OUT = ("distance_vector", "linear", "cnn", "cnn_temperature")  # of the table over splits
@@ -86,7 +86,7 @@ def section_text(section: Section) -> str:
     """A section as Markdown."""
     lines = [f"## {section.title}", "", section.question, ""]
     for part in section.parts:
-        lines += [f"**{part.dataset}.**" + ("\n\n" if "\n" in part.sentence else " ") + said_markdown(part), ""]
+        lines += [f"**{part.dataset}**", ""]
         for table in part.tables:
             if not table.folded or table.name in SHOWN:
                 lines += [f"{table.caption}, {part.dataset}:", "", as_markdown(table)]
@@ -99,9 +99,9 @@ def main() -> None:
         raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
     params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
     runs, probed = read_results()
-    tested = claims(everywhere(runs, "paired"), everywhere(runs, "validation"))
+    tested = claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"))
     resamples = params["evaluate"]["resamples"]
-    summary = [*headline(tested, params["k_eval"]), *out_of_reach(tested, resamples)]
+    summary = [*headline(tested, params["k_eval"]), *underpowered(tested, resamples)]
     versions = f"Made with {', '.join(f'{name} {version}' for name, version in environment().items())}."
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)

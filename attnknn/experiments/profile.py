@@ -103,25 +103,24 @@ def _indexes(
     return banks, seconds
 
 
-def _row(column: str, name: str, quantity: str, values: "float | list[float]") -> dict[str, Any]:
-    v = np.atleast_1d(values)
-    summary = {"value": float(np.median(v)), "low": float(v.min()), "high": float(v.max())}
-    return {column: name, "quantity": quantity, **summary}
+def _rows(name: dict[str, str], quantities: Mapping[str, Any]) -> Table:
+    """Rows of name, quantity, value (the median), low and high of numbers or of lists of numbers."""
+    arrays = {quantity: np.atleast_1d(values) for quantity, values in quantities.items()}
+    return [
+        {**name, "quantity": quantity, "value": float(np.median(v)), "low": float(v.min()), "high": float(v.max())}
+        for quantity, v in arrays.items()
+    ]
 
 
-def _timings(column: str, name: str, batched: list[float], singles: list[list[float]]) -> Table:
+def _timings(batched: list[float], singles: list[list[float]]) -> dict[str, list[float]]:
     p50, p99 = (list(np.quantile(singles, q, axis=1)) for q in (0.5, 0.99))
-    quantities = {"batched_ms": batched, "single_p50_ms": p50, "single_p99_ms": p99}
-    return [_row(column, name, quantity, values) for quantity, values in quantities.items()]
+    return {"batched_ms": batched, "single_p50_ms": p50, "single_p99_ms": p99}
 
 
-def _speedups(quantity: str, ms: Mapping[str, list[float]], exact: Sequence[str]) -> Table:
+def _speedups(ms: Mapping[str, list[float]], exact: Sequence[str]) -> dict[str, list[float]]:
     """Speed of each index relative to the exact one of lowest median time, round by round."""
     fastest = ms[min(exact, key=lambda name: float(np.median(ms[name])))]
-    return [
-        _row("index", name, quantity, [base / own for base, own in zip(fastest, values, strict=True)])
-        for name, values in ms.items()
-    ]
+    return {name: [base / own for base, own in zip(fastest, values, strict=True)] for name, values in ms.items()}
 
 
 def _sample(rows: np.ndarray, singles: int, seed: int) -> np.ndarray:
@@ -180,25 +179,25 @@ def profile_indexes(
     single = rounds({name: partial(search_singly, name) for name in banks}, repeats)
     true_sims = neighbours[f"flat_{metric}"].sims
     index_ms = {name: [ms for _, ms in times] for name, times in batched.items()}
-    p50_ms = {name: list(np.quantile(times, 0.5, axis=1)) for name, times in single.items()}
+    timings = {name: _timings([total for total, _ in batched[name]], single[name]) for name in banks}
     exact: list[str] = []
     table: Table = []
     for name, bank in banks.items():
         at_10, at_k = (recall(neighbours[name].sims, true_sims, min(n, k_search)) for n in (NEAREST, k))
         if name.startswith("flat") and at_k >= _EXACT:
             exact.append(name)
-        table += [
-            _row("index", name, "build_s", built[name]),
-            _row("index", name, "memory_mib", bank.n_bytes / 2**20),
-            *_timings("index", name, [total for total, _ in batched[name]], single[name]),
-            _row("index", name, "index_ms", index_ms[name]),
-            _row("index", name, "recall_at_10", at_10),
-            _row("index", name, "recall_at_k", at_k),
-        ]
-    table += [_row("index", name, "exact", float(name in exact)) for name in banks]
-    table += _speedups("batched_speedup", index_ms, exact) + _speedups("single_speedup", p50_ms, exact)
+        costs = {"build_s": built[name], "memory_mib": bank.n_bytes / 2**20, **timings[name]}
+        recalls = {"recall_at_10": at_10, "recall_at_k": at_k}
+        table += _rows({"index": name}, costs | {"index_ms": index_ms[name]} | recalls)
+    by_quantity = {
+        "exact": {name: float(name in exact) for name in banks},
+        "batched_speedup": _speedups(index_ms, exact),
+        "single_speedup": _speedups({name: timings[name]["single_p50_ms"] for name in banks}, exact),
+    }
+    for quantity, by_index in by_quantity.items():
+        table += [row for name in banks for row in _rows({"index": name}, {quantity: by_index[name]})]
     lists = banks["ivf"].index.faiss_index
-    return table + [_row("index", "ivf", name, getattr(lists, name)) for name in ("nlist", "nprobe")], neighbours
+    return table + _rows({"index": "ivf"}, {"nlist": lists.nlist, "nprobe": lists.nprobe}), neighbours
 
 
 def profile_heads(
@@ -228,7 +227,7 @@ def profile_heads(
     table: Table = []
     for name in heads:
         over = [a - b for a, b in zip(batched[name], batched["distance"], strict=True)]
-        table += [*_timings("head", name, batched[name], single[name]), _row("head", name, "over_distance_ms", over)]
+        table += _rows({"head": name}, _timings(batched[name], single[name]) | {"over_distance_ms": over})
     return table
 
 

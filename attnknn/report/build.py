@@ -1,6 +1,6 @@
-"""The report: one self-contained page and tables beside it, made of metrics and plot data only.
+"""Write the report, one self-contained page and its tables, from metrics and plot data.
 
-The same inputs give the same bytes: no time of day, PNG pictures, fixed order.
+The same inputs give the same bytes: no timestamps, PNG pictures, fixed order.
 """
 
 import base64
@@ -21,8 +21,8 @@ from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
 from attnknn.report import plots as pictures
 from attnknn.report.gains import Level
-from attnknn.report.results import Run, everywhere, read_runs
-from attnknn.report.section import Section, as_frame, as_markdown, as_tex, section_markdown
+from attnknn.report.results import Run, all_conditions, read_runs
+from attnknn.report.section import Section, as_frame, as_markdown, as_tex
 from attnknn.report.sections import (
     ablation,
     calibration,
@@ -49,53 +49,30 @@ from attnknn.report.sections import (
 )
 from attnknn.report.tables import digits_of
 
-# Experiments whose stages may not have run, in the order of the page.
+# Optional experiments, in the order of the page.
 EXPERIMENTS = (
-    explain,
-    k_sweep,
-    noise,
-    noise_trained,
-    imbalance,
-    imbalance_trained,
-    tta,
-    ensemble,
-    grow,
-    hard,
-    selective,
-    ablation,
-    encoder_ablation,
-    probe,
-    field_report,
-    profile,
-    theory,
+    *(explain, k_sweep, noise, noise_trained, imbalance, imbalance_trained, tta, ensemble, grow, hard, selective),
+    *(ablation, encoder_ablation, probe, field_report, profile, theory),
 )
-_JUDGED = (
-    tta,
-    ensemble,
-    hard,
-    noise_trained,
-    imbalance_trained,
-    encoder_ablation,
-    grow,
-    probe,
-)  # whose differences are judged together, as far as the resamples reach
-_SCALE = 0.7  # CSS pixels a pixel of a picture: sharp on screens of high density
+# Sections whose differences are judged together at one level.
+_JUDGED = (tta, ensemble, hard, noise_trained, imbalance_trained, encoder_ablation, grow, probe)
+_SCALE = 0.7  # CSS pixels per pixel of a picture, for screens of high density
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
 
 
 def environment() -> dict[str, str]:
-    """Python, platform, CPU count and the versions of the libraries that numbers come from."""
-    found = {"Python": platform.python_version(), "platform": platform.platform(), "CPUs": str(os.cpu_count())}
+    """Python, platform, CPU count and library versions."""
+    versions = {"Python": platform.python_version(), "platform": platform.platform(), "CPUs": str(os.cpu_count())}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def _width(png: bytes) -> int:
-    """CSS pixels: type is as large in every picture, whatever its size."""
+    """CSS width of a PNG; the font size is the same in every picture."""
     return round(int.from_bytes(png[16:20], "big") * _SCALE)
 
 
@@ -111,14 +88,14 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _params_table(params: Mapping[str, Any], datasets: Sequence[str]) -> list[tuple[str, Any, list[Any]]]:
-    """Rows of key, the value for all, and what each dataset has instead (None where nothing differs)."""
+    """Rows of key, common value, and each dataset's override (None without one)."""
     base = flatten({k: v for k, v in params.items() if k not in ("sources", "overrides")})
     changes = [flatten(params["overrides"][name]) for name in datasets]
     return [(key, value, [change.get(key) for change in changes]) for key, value in base.items()]
 
 
 def _source(source: Mapping[str, Any]) -> str:
-    """Where a dataset comes from, in a few words."""
+    """The source of a dataset as text."""
     files = [source[part]["path"] for part in ("train", "test") if source.get(part)]
     name = source.get("loader") or source.get("name") or source.get("path") or ", ".join(files)
     return f"{source['kind']}: {name}"
@@ -127,13 +104,13 @@ def _source(source: Mapping[str, Any]) -> str:
 def read_all(
     metrics: Path, plots: Path, datasets: Sequence[str], seeds: Sequence[int], evaluated: bool = True
 ) -> list[Run]:
-    """What every stage wrote, of those experiments that ran; see `results.read_runs`.
+    """The results of all stages that ran; see `results.read_runs`.
 
     Raises:
         InputError: a file is missing or damaged.
     """
-    wanted = {module.__name__.rpartition(".")[2]: module.TABLES for module in EXPERIMENTS}
-    return read_runs(metrics, plots, datasets, seeds, wanted, evaluated)
+    tables = {module.__name__.rpartition(".")[2]: module.TABLES for module in EXPERIMENTS}
+    return read_runs(metrics, plots, datasets, seeds, tables, evaluated)
 
 
 def sections(
@@ -146,10 +123,10 @@ def sections(
     workers: int = 1,
     beside: Sequence[Run] = (),
 ) -> list[Section]:
-    """Every section that has something to say, in the order of the page; without examples where plots is None.
+    """All sections with results, in the order of the page; without examples where plots is None.
 
     Args:
-        beside: runs of which only representations of images were compared; they stand in those sections alone.
+        beside: runs without `evaluate`, shown in the sections on representations of images only.
         workers: see `parallel.run_parallel`; the pictures take most of the time.
     """
     level = Level(alpha, resamples)
@@ -162,8 +139,8 @@ def sections(
     for module in EXPERIMENTS:
         if module is not explain:
             more = [level] if module in _JUDGED else [plots] if module is field_report else []
-            of = [*runs, *beside] if module in (probe, field_report) else runs
-            calls.append(partial(module.section, of, *more))
+            shown = [*runs, *beside] if module in (probe, field_report) else runs
+            calls.append(partial(module.section, shown, *more))
     calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
     return [section for section in run_parallel(calls, workers) if section.parts]
 
@@ -182,9 +159,9 @@ def write_report(
     """Write index.html, comparison.csv, results.md and tables/*.csv and *.tex to the folder OUT, in one step.
 
     Args:
-        metrics, plots: the folders that the stages wrote; only the files of `datasets` and `seeds` are read.
-        params: all of the settings, as a dict.
-        revision: of the code that made the numbers, as it is to be printed.
+        metrics, plots: the output folders of the stages; only the files of `datasets` and `seeds` are read.
+        params: all settings, as a dict.
+        revision: of the code, as printed.
         alpha: see `attnknn.report.claims.claims`.
         workers: see `sections`.
 
@@ -193,8 +170,8 @@ def write_report(
     """
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
-    claims = claimed.claims(everywhere(runs, "paired"), everywhere(runs, "validation"), alpha)
-    found = answered.answers(claims)
+    claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"), alpha)
+    verdicts = answered.answers(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
     parts = sections(runs, claims, plots, params["preset"], resamples, alpha, workers)
     every = evaluate.claim_rows(claims, digits)
@@ -202,10 +179,10 @@ def write_report(
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
         headline=answered.headline(claims, params["k_eval"]),
-        out_of_reach=answered.out_of_reach(claims, resamples, alpha),
+        underpowered=answered.underpowered(claims, resamples, alpha),
         beyond=answered.beyond(claims),
-        answers=found,
-        conditions=list(dict.fromkeys(condition for _, condition in found)),
+        answers=verdicts,
+        conditions=list(dict.fromkeys(condition for _, condition in verdicts)),
         claims=every,
         n_primary=sum(c.primary for c in claims),
         n_others=sum(not c.primary for c in claims),
@@ -224,12 +201,15 @@ def write_report(
     )
     with atomic_folder(out) as draft:
         (draft / "index.html").write_text(page + "\n", "utf-8")
-        everywhere(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
+        all_conditions(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
         (draft / "tables").mkdir()
         tables = [("claims", every)]
         tables += [(f"{s.name}_{p.dataset}_{t.name}", t) for s in parts for p in s.parts for t in p.tables]
         for name, table in tables:
             as_frame(table).to_csv(draft / "tables" / f"{name}.csv", index=False, lineterminator="\n")
             (draft / "tables" / f"{name}.tex").write_text(as_tex(table), "utf-8")
-        texts = [f"### {s.title}\n\n{section_markdown(s)}" for s in parts if s.name == "evaluate"]
-        (draft / "results.md").write_text("\n".join([f"### Claims\n\n{as_markdown(every)}", *texts]), "utf-8")
+        lines = ["### Claims", "", as_markdown(every), f"### {parts[0].title}", ""]
+        for part in parts[0].parts:
+            lines += [f"#### {part.dataset}", ""]
+            lines += [f"{table.caption}:\n\n{as_markdown(table)}" for table in part.tables if not table.folded]
+        (draft / "results.md").write_text("\n".join(lines), "utf-8")

@@ -1,24 +1,20 @@
-"""Does learned attention pay? Computed from the paired comparisons, and free to come out "no".
+"""Claims: is attention better than each baseline? Verdicts from paired comparisons, adjusted for multiplicity.
 
-One claim is one setting (a dataset and a condition of its memory: clean, wrong labels, long tail), baseline and metric.
-The baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the
-baseline to beat; the best method without neighbours, which is class prototypes alone or the encoder's linear head; the
-best of the other classifiers that were asked, on tables; and the plain network, the same backbone trained to classify,
-the upper bound, claimed where it was scored: another training, or the encoder itself where that was trained to
-classify.
+A claim is one setting (a dataset and a condition of its bank: clean, wrong labels, long tail), baseline and metric. The
+baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the baseline to
+beat; the best classifier without neighbours, class prototypes or the encoder's linear head; on tables, the best of the
+other classifiers; and, where it was scored, the plain network: the same backbone trained to classify, the upper bound.
 
-Best is, bare or with a calibration, whichever has the best mean score in that metric on the validation rows. Where two
-of them are the same method the claim is made once.
+Best is the best mean score in that metric on the validation rows, with or without calibration. Where two baselines are
+the same method the claim is made once.
 
 Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
 holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p.
 
-There are two families of claims: the primary ones, on the clean memory, and those under changed memories. Each family's
-p values are adjusted by Holm's step-down method (1979) by themselves, so that in either the chance of even one false
-"yes" or "no" is below `alpha`: how many conditions are tried beside it does not decide what the clean memory shows. The
-baselines are chosen without the test rows. A verdict also needs the same sign in every run, and `FEWEST_ERRORS` errors:
-where hardly a test row is wrong, NLL and ECE say how sure the methods are, and the sample cannot say whether they may
-be.
+There are two families of claims, adjusted separately by Holm's step-down method (1979): the primary ones on the clean
+bank, and those on modified banks. In either the probability of one false "yes" or "no" is below `alpha`. Baselines are
+chosen without the test rows. A verdict also needs the same sign in every run, and `FEWEST_ERRORS` errors: with fewer,
+NLL and ECE depend on a handful of rows.
 """
 
 from collections.abc import Sequence
@@ -42,7 +38,7 @@ WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 PLAIN = ("cnn",)
 CLAIMED = ("nll", "accuracy", "ece")
 NAMES = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
-FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap has not seen what errors cost
+FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
 
 @dataclass(frozen=True)
@@ -50,15 +46,14 @@ class Claim:
     """Attention against one baseline in one metric in one setting.
 
     Attributes:
-        roles: why this baseline: "best tuned", "to beat", "without neighbours", "plain network", "other
-            classifiers".
+        roles: of the baseline: "best tuned", "to beat", "without neighbours", "plain network", "other classifiers".
         difference: mean over runs (seeds and repeats) of attention − baseline.
         sd: standard deviation of the difference over runs; 0 for one run.
-        low, high: from the lowest to the highest end of the runs' intervals.
+        low, high: outer ends of the runs' intervals.
         p: combined over runs and adjusted by Holm's method within its family.
         errors: test rows that either method gets wrong, in the run that has fewest.
-        runs, seeds: how many of each; every seed has an encoder of its own, repeats share it.
-        verdict: does attention do better: yes, no (it does worse), undecided.
+        runs, seeds: numbers of each; every seed has its own encoder, repeats share it.
+        verdict: whether attention is better: yes, no (it is worse), undecided.
     """
 
     dataset: str
@@ -82,12 +77,12 @@ class Claim:
 
     @property
     def primary(self) -> bool:
-        """Whether its family is that of the clean memory."""
+        """Whether it belongs to the family of the clean bank."""
         return self.condition == CLEAN
 
 
 def holm(p: Sequence[float] | np.ndarray) -> list[float]:
-    """Holm's adjusted p values, in the order given: max over the smaller ones of (m − rank) · p, at most 1."""
+    """Holm's adjusted p values, in the same order: max over the smaller ones of (m − rank) · p, at most 1."""
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate((len(p) - np.arange(len(p))) * np.asarray(p)[order])
@@ -100,13 +95,13 @@ def combined_p(p: Sequence[float]) -> float:
 
 
 def smallest_p(runs: int, resamples: int) -> float:
-    """The smallest p, combined over runs, that counting leaves below `NORMAL_FROM` errors: 2/(resamples + 1), once or
-    twice (see `attnknn.evaluation.metrics.paired_p`)."""
+    """The smallest combined p of a bootstrap by counting, below `NORMAL_FROM` errors: 2/(resamples + 1) for one run,
+    twice that for several (see `attnknn.evaluation.metrics.paired_p`)."""
     return combined_p([2 / (resamples + 1)] * runs)
 
 
 def verdict(differences: Sequence[float], p: float, errors: int, metric: str, alpha: float) -> Verdict:
-    """yes or no where p < alpha, errors are enough and all runs' differences have one sign, undecided otherwise."""
+    """yes or no where p < alpha, errors suffice and all runs' differences have one sign; else undecided."""
     gains = np.asarray(differences) * (1 if metric in HIGHER_IS_BETTER else -1)
     if p >= alpha or errors < FEWEST_ERRORS or not ((gains > 0).all() or (gains < 0).all()):
         return "undecided"
@@ -114,7 +109,7 @@ def verdict(differences: Sequence[float], p: float, errors: int, metric: str, al
 
 
 def strongest(validation: pd.DataFrame, metric: str, bases: Sequence[str]) -> str:
-    """The method with the best mean validation score in this metric among some, bare or with a calibration.
+    """The method of these bases, calibrated or not, with the best mean validation score in a metric.
 
     Args:
         validation: rows of method, metric, value of one setting.
@@ -123,37 +118,36 @@ def strongest(validation: pd.DataFrame, metric: str, bases: Sequence[str]) -> st
     Raises:
         InputError: there is no such row.
     """
-    of = validation[(validation["metric"] == metric) & validation["method"].str.partition("_")[0].isin(bases)]
-    require(not of.empty, f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
-    means = of.groupby("method", sort=False)["value"].mean() * (-1 if metric in HIGHER_IS_BETTER else 1)
+    rows = validation[(validation["metric"] == metric) & validation["method"].str.partition("_")[0].isin(bases)]
+    require(not rows.empty, f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
+    means = rows.groupby("method", sort=False)["value"].mean() * (-1 if metric in HIGHER_IS_BETTER else 1)
     # On a tie the claim is about the baseline to beat.
     return min(means.index, key=lambda name: (means[name], name != TO_BEAT))
 
 
 def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) -> list[Claim]:
-    """Every claim that the paired rows allow, in the order of the settings.
+    """All claims of the paired rows, in the order of the settings.
 
     Args:
         paired: rows of dataset, condition, seed, repeat, method, baseline, metric, difference (method − baseline),
             low, high, errors, p.
         validation: rows of dataset, condition, seed, repeat, method, metric, value: scores on the validation rows.
-        alpha: the chance that is allowed of any false verdict among the claims of one family.
+        alpha: family-wise error rate within each family of claims.
 
     Raises:
         InputError: a setting lacks the rows of a claim.
     """
     drafts: list[tuple[dict[str, Any], list[float]]] = []
     scores = dict(iter(validation.groupby(["dataset", "condition"], sort=False)))
-    for (dataset, condition), of_setting in paired[paired["method"] == OURS].groupby(
-        ["dataset", "condition"], sort=False
-    ):
+    settings = paired[paired["method"] == OURS].groupby(["dataset", "condition"], sort=False)
+    for (dataset, condition), comparisons in settings:
         where = f"{dataset}, {condition}"
         if (dataset, condition) not in scores:
             raise InputError(f"validation: {where} has no row; run `dvc repro`")
-        tested = dict(iter(of_setting.groupby(["metric", "baseline"], sort=False)))
+        tested = dict(iter(comparisons.groupby(["metric", "baseline"], sort=False)))
         for metric in CLAIMED:
             known = scores[dataset, condition]
-            known = known[known["method"].isin(of_setting["baseline"])]
+            known = known[known["method"].isin(comparisons["baseline"])]
             roles = {
                 "best tuned": strongest(known, metric, TUNED),
                 "to beat": TO_BEAT,
@@ -188,6 +182,6 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
     for family in (primary, ~primary):
         p[family] = holm(p[family])
     return [
-        Claim(**{**draft, "p": p, "verdict": verdict(moves, p, draft["errors"], draft["metric"], alpha)})
-        for (draft, moves), p in zip(drafts, p.tolist(), strict=True)
+        Claim(**{**draft, "p": p, "verdict": verdict(per_run, p, draft["errors"], draft["metric"], alpha)})
+        for (draft, per_run), p in zip(drafts, p.tolist(), strict=True)
     ]

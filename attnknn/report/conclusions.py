@@ -1,8 +1,8 @@
-"""What the historic study concluded, held against our numbers: supported, contradicted, undecided or out of reach.
+"""Test the conclusions of the historic study on our runs: supported, contradicted, undecided or underpowered.
 
-Every verdict is computed from the tables of a dataset's runs, by a rule of rules.py; a conclusion whose table is not
-there is left out. p is not adjusted for the number of conclusions. The data and encoder are not the study's, so a
-verdict is on what was concluded in general, and never says whether their numbers were right.
+Every verdict is computed by a rule of rules.py; a conclusion whose table is missing is left out. p is not adjusted for
+the number of conclusions. Data and encoder differ from the study's, so a verdict is on the general conclusion and does
+not say whether the study's numbers were right.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,8 @@ class Conclusion:
     """One conclusion of the study on one dataset.
 
     Attributes:
-        name: in a few words.
-        words, source: the study's words, shortened, and where they stand.
-        verdict, numbers: what our numbers say of it, and which.
+        words, source: the study's words, shortened, and the document.
+        verdict, numbers: by our runs.
     """
 
     name: str
@@ -31,8 +30,8 @@ class Conclusion:
     numbers: str
 
 
-# name for people: (the study's words, shortened; where they stand; the rule)
-_CONCLUSIONS: dict[str, tuple[str, str, Callable[[Sequence[Run], Level], rules.Said | None]]] = {
+# display name: (the study's words, shortened; document; rule)
+_CONCLUSIONS: dict[str, tuple[str, str, Callable[[Sequence[Run], Level], rules.Outcome | None]]] = {
     "attention outperforms in accuracy": (
         "Attention outperforms uniform and distance weighting.",
         "notebook 2, key finding 2",
@@ -89,15 +88,15 @@ _CONCLUSIONS: dict[str, tuple[str, str, Callable[[Sequence[Run], Level], rules.S
 
 
 def conclusions(runs: Sequence[Run], level: Level) -> list[Conclusion]:
-    """Every conclusion of the study that the runs of one dataset can say something of.
+    """Every conclusion of the study that the runs of one dataset can test.
 
     Args:
         runs: the seeds of one dataset.
-        level: of each by itself.
+        level: of each conclusion by itself.
     """
-    found = []
+    tested = []
     for name, (words, source, rule) in _CONCLUSIONS.items():
-        said = rule(runs, level)
-        if said is not None:
-            found.append(Conclusion(name, words, source, *said))
-    return found
+        outcome = rule(runs, level)
+        if outcome is not None:
+            tested.append(Conclusion(name, words, source, *outcome))
+    return tested

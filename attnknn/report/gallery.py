@@ -1,4 +1,4 @@
-"""Examples with the neighbours that decided them, drawn and in words."""
+"""Draw examples with their most heavily weighted neighbours, and list them in a table."""
 
 import io
 import textwrap
@@ -17,19 +17,33 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Case = Mapping[str, Any]
-_TITLES = {"wrong": "Wrong and sure", "uncertain": "Uncertain", "hard": "Hard", "right": "Right and sure"}
+_TITLES = {"wrong": "Confident error", "uncertain": "Uncertain", "hard": "Hard", "right": "Confident and right"}
 _ACTUAL, _OTHER = "#0072b2", "#d55e00"  # neighbours of the query's own class, and of another
-_COLUMNS = 4  # features of a table's row in the picture
+_FEATURES = 4  # shown for a table's row
 
 
 def small_png(png: bytes) -> bytes:
-    """The picture in at most 128 colours: a third of the bytes, and no difference to the eye."""
+    """The picture in at most 128 colours: a third of the bytes, visually the same."""
     from PIL import Image
 
     out = io.BytesIO()
     image = Image.open(io.BytesIO(png)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     image.save(out, "PNG", optimize=True)
     return out.getvalue()
+
+
+def read_picture(path: Path, item: str) -> np.ndarray:
+    """The pixels of a PNG that the stage `item` wrote.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    from PIL import Image
+
+    try:
+        return np.asarray(Image.open(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error}; make it again with `dvc repro --force {item}`") from None
 
 
 def _share(value: float) -> str:
@@ -43,9 +57,8 @@ def shortened(name: str, width: int = 11) -> str:
 
 
 def title(case: Case) -> str:
-    """What a case shows, in a line."""
-    said = case["actual"] if case["actual"] == case["predicted"] else f"{case['actual']}, answered {case['predicted']}"
-    return f"{_TITLES[case['kind']]}: {said}"
+    right = case["actual"] == case["predicted"]
+    return f"{_TITLES[case['kind']]}: {case['actual']}" + ("" if right else f", predicted {case['predicted']}")
 
 
 def _details(case: Case) -> list[str]:
@@ -57,8 +70,12 @@ def _details(case: Case) -> list[str]:
     ]
 
 
+def _colour(case: Case, neighbour: Mapping[str, Any] | None) -> str:
+    return plots.INK if neighbour is None else _ACTUAL if neighbour["class"] == case["actual"] else _OTHER
+
+
 def _head(case: Case, height: float) -> tuple[Any, Any]:
-    """A figure with the title and the details at its top, and the grid below them."""
+    """A figure with the title and the details, and the share of its height that these take."""
     figure = plots.new_figure(3.4, height)
     figure.set_layout_engine("none")
     figure.text(0.02, 1 - 0.06 / height, title(case), size=8.5, weight="bold", color=plots.INK, va="top")
@@ -68,26 +85,19 @@ def _head(case: Case, height: float) -> tuple[Any, Any]:
 
 
 def picture_case(case: Case, strip: np.ndarray) -> bytes:
-    """An image with its neighbours: over each its class, under it its weight and that of distance weighting.
+    """An image with its neighbours; class above, weight and the weight of distance weighting below each.
 
     Args:
         strip: (H, W·(1 + n)) or with colours, the query first.
     """
-    found = case["neighbours"]
-    tiles = np.split(strip, 1 + len(found), axis=1)
-    columns = min(4, max(1, len(found)))
-    lines = -(-len(found) // columns)
-    height = 0.78 + 0.84 * max(lines, 1)
+    neighbours = case["neighbours"]
+    tiles = np.split(strip, 1 + len(neighbours), axis=1)
+    columns = min(4, max(1, len(neighbours)))
+    lines = max(1, -(-len(neighbours) // columns))
+    height = 0.78 + 0.84 * lines
     figure, used = _head(case, height)
-    grid = figure.add_gridspec(
-        max(lines, 1),
-        columns + 2,
-        left=0.02,
-        right=0.98,
-        top=1 - used - 0.06 / height,
-        bottom=0.15 / height,
-        hspace=0.5,
-    )
+    space = {"left": 0.02, "right": 0.98, "top": 1 - used - 0.06 / height, "bottom": 0.15 / height}
+    grid = figure.add_gridspec(lines, columns + 2, hspace=0.5, **space)
 
     def show(axes: "Axes", tile: np.ndarray, colour: str) -> None:
         axes.imshow(tile, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
@@ -97,40 +107,39 @@ def picture_case(case: Case, strip: np.ndarray) -> bytes:
     query = figure.add_subplot(grid[:, :2])
     show(query, tiles[0], plots.INK)
     query.set_title("query", size=7.5, pad=2, color=plots.INK)
-    for i, near in enumerate(found):
+    for i, neighbour in enumerate(neighbours):
         axes = figure.add_subplot(grid[i // columns, 2 + i % columns])
-        colour = _ACTUAL if near["class"] == case["actual"] else _OTHER
-        show(axes, tiles[1 + i], colour)
-        axes.set_title(shortened(near["class"]), size=6.5, pad=2, color=colour)
-        axes.set_xlabel(f"{_share(near['weight'])} ({_share(near['distance_weight'])})", size=6.5, labelpad=1.5)
+        show(axes, tiles[1 + i], _colour(case, neighbour))
+        axes.set_title(shortened(neighbour["class"]), size=6.5, pad=2, color=_colour(case, neighbour))
+        weights = f"{_share(neighbour['weight'])} ({_share(neighbour['distance_weight'])})"
+        axes.set_xlabel(weights, size=6.5, labelpad=1.5)
     return small_png(plots.as_png(figure))
 
 
 def table_case(case: Case) -> bytes:
-    """A table's row with its neighbours: weights as bars, and the features in which it differs most from them."""
-    found, names = case["neighbours"], case["features"][:_COLUMNS]
-    height = 0.74 + 0.4 + 0.165 * (1 + len(found))
+    """A table's row with its neighbours: weights as bars, and the features that differ most."""
+    neighbours, names = case["neighbours"], case["features"][:_FEATURES]
+    height = 0.74 + 0.4 + 0.165 * (1 + len(neighbours))
     figure, used = _head(case, height)
     axes = figure.add_axes((0.02, 0.02, 0.96, 1 - used - 0.06))
-    axes.set(xlim=(0, 1), ylim=(len(found) + 0.6, -2.7))
+    axes.set(xlim=(0, 1), ylim=(len(neighbours) + 0.6, -2.7))
     axes.axis("off")
     left, step = 0.49, 0.51 / max(1, len(names))
-    most = max([1e-9, *(max(n["weight"], n["distance_weight"]) for n in found)])
+    most = max([1e-9, *(max(n["weight"], n["distance_weight"]) for n in neighbours)])
     axes.text(0.24, -0.75, "weight", size=6.5, color="#555555", va="bottom")
     for j, name in enumerate(names):
         wrapped = "\n".join(textwrap.wrap(name.replace("_", " "), 10)[:3])
         axes.text(left + (j + 1) * step, -0.75, wrapped, size=5.8, color="#555555", ha="right", va="bottom")
-    for i, values in enumerate(case["values"][: 1 + len(found)]):
-        near = found[i - 1] if i else None
-        label = near["class"] if near else "query"
-        colour = plots.INK if near is None else _ACTUAL if near["class"] == case["actual"] else _OTHER
-        weight = "bold" if near is None else "normal"
+    for i, values in enumerate(case["values"][: 1 + len(neighbours)]):
+        neighbour = neighbours[i - 1] if i else None
+        label, weight = (neighbour["class"], "normal") if neighbour else ("query", "bold")
+        colour = _colour(case, neighbour)
         axes.text(0, i, shortened(label, 13), size=7, color=colour, weight=weight, va="center")
-        if near:
-            axes.barh(i, 0.14 * near["weight"] / most, 0.6, left=0.24, color=colour, alpha=0.75)
-            mark = 0.24 + 0.14 * near["distance_weight"] / most
+        if neighbour:
+            axes.barh(i, 0.14 * neighbour["weight"] / most, 0.6, left=0.24, color=colour, alpha=0.75)
+            mark = 0.24 + 0.14 * neighbour["distance_weight"] / most
             axes.plot([mark, mark], [i - 0.38, i + 0.38], color=plots.INK, lw=1)
-            axes.text(0.475, i, _share(near["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
+            axes.text(0.475, i, _share(neighbour["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
         for j, text in enumerate(values[: len(names)]):
             axes.text(left + (j + 1) * step, i, shortened(text, 9), size=6.5, va="center", ha="right", weight=weight)
     axes.axhline(0.5, color=plots.SOFT, lw=0.6)
@@ -138,50 +147,41 @@ def table_case(case: Case) -> bytes:
 
 
 def cases_table(cases: Sequence[Case]) -> Table:
-    """Every case in words."""
+    """All cases as a table."""
     rows: list[list[str | Cell]] = []
     for kind, name in _TITLES.items():
-        of = [c for c in cases if c["kind"] == kind]
-        if of:
+        group = [c for c in cases if c["kind"] == kind]
+        if group:
             rows.append([name])
-        for c in of:
-            near = ", ".join(
+        for c in group:
+            neighbours = ", ".join(
                 f"{n['class']} {_share(n['weight'])} ({_share(n['distance_weight'])}; row {n['row']})"
                 for n in c["neighbours"]
             )
-            shown = zip(c.get("features", []), c["values"][0] if c.get("values") else [], strict=True)
-            values = "; ".join(f"{feature} {value}" for feature, value in shown)
+            features = zip(c.get("features", []), c["values"][0] if c.get("values") else [], strict=True)
+            values = "; ".join(f"{feature} {value}" for feature, value in features)
             top = ", ".join(f"{t['class']} {_share(t['probability'])}" for t in c["top"])
-            rows.append([str(c["row"]), c["actual"], top, near, _share(c["null"]), values])
+            rows.append([str(c["row"]), c["actual"], top, neighbours, _share(c["null"]), values])
     head = ["row", "actual", "answer", "neighbours: weight (distance weighting's)", "no neighbour", "features"]
     if not any(c.get("features") for c in cases):
         head, rows = head[:-1], [row[:-1] if len(row) > 1 else row for row in rows]
-    return Table("cases", "The examples in words", head, rows)
+    return Table("cases", "Examples", head, rows)
 
 
 def read_cases(folder: Path, item: str) -> tuple[list[dict[str, Any]], list[tuple[str, bytes]]]:
-    """The cases of one gallery, and their pictures with a text each.
+    """The cases of one gallery, and their pictures with alternative texts.
 
     Args:
-        folder: that the stage `explain` wrote for `item`, <dataset>-<seed>.
+        folder: written by the stage `explain` for `item`, <dataset>-<seed>.
 
     Raises:
         InputError: a file is missing or damaged.
     """
-    from PIL import Image
-
-    found = read_json(folder / "gallery.json")["cases"]
+    cases = read_json(folder / "gallery.json")["cases"]
     pictures = []
-    for case in found:
-        if "picture" in case:
-            path = folder / case["picture"]
-            try:
-                strip = np.asarray(Image.open(path))
-            except OSError as error:
-                raise InputError(f"{path}: {error}; make it again with `dvc repro --force explain@{item}`") from None
-            png = picture_case(case, strip)
-        else:
-            png = table_case(case)
-        most = ", ".join(f"{n['class']} {_share(n['weight'])}" for n in case["neighbours"][:3])
-        pictures.append((f"test row {case['row']}. {title(case)}. Heaviest neighbours: {most}", png))
-    return found, pictures
+    for case in cases:
+        image = case.get("picture")
+        png = picture_case(case, read_picture(folder / image, f"explain@{item}")) if image else table_case(case)
+        heaviest = ", ".join(f"{n['class']} {_share(n['weight'])}" for n in case["neighbours"][:3])
+        pictures.append((f"test row {case['row']}. {title(case)}. Heaviest neighbours: {heaviest}", png))
+    return cases, pictures

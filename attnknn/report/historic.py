@@ -1,8 +1,8 @@
-"""The numbers of the historic study of attention-weighted kNN, as its documents give them.
+"""The numbers of the historic study of attention-weighted kNN, as its documents state them.
 
-One run each, seed 42, on CIFAR-10 but for iris; nothing is known of their spread, and they carry the faults that this
-project mends. Of MNIST, wine quality and Adult the documents give no number. A number that two documents give
-differently carries both.
+One run each, seed 42, on CIFAR-10 except for iris; without intervals, and with the methodological faults that this
+project corrects. The documents have no numbers for MNIST, wine quality and Adult. Where two documents differ, both
+values are stored.
 
 Sources:
     notebook 2: "AttnKNN_Experiment_2", 25 November 2025, with its outputs: the numbers of experiments 1 to 3.
@@ -23,21 +23,21 @@ class Number:
     Attributes:
         experiment: of `EXPERIMENTS`.
         table: main, k_sweep, noise or imbalance.
-        at: k, share of wrong labels or ratio of the rarest class to the largest; 0 in main.
-        method, metric: as in `plots.METHODS` and `plots.METRICS`; `attention_tta` and `attention_ensemble` beside them.
-        source: document and place in it.
+        x: k, share of wrong labels or ratio of the rarest class to the largest; 0 in main.
+        method, metric: as in `plots.METHODS` and `plots.METRICS`; also `attention_tta` and `attention_ensemble`.
+        source: document and section.
     """
 
     experiment: str
     table: str
-    at: float
+    x: float
     method: str
     metric: str
     values: Values
     source: str
 
 
-# experiment: the presets that repeat it. The documents give one table for the first three.
+# experiment: the presets that repeat it. The documents have one table for the first three.
 EXPERIMENTS = {
     "1–3": ("experiment1", "experiment2", "experiment3"),
     "4": ("experiment4",),
@@ -83,7 +83,7 @@ _MAIN: dict[str, dict[str, tuple[float | Values, ...]]] = {
     },
 }
 
-# table: experiment: metric: at: uniform, distance, attention
+# table: experiment: metric: x: uniform, distance, attention
 _CURVES: dict[str, dict[str, dict[str, dict[float, tuple[float, float, float]]]]] = {
     "k_sweep": {
         "1–3": {
@@ -178,44 +178,25 @@ THEORY = {
     "NLL at k 50": (2.032, "write-up V; the experiment is not named"),
 }
 
-# epoch: mean loss; the curves of what was trained, as far as they are printed
-TRAINING = {
-    "Proxy-Anchor, experiments 1–3": {5: 13.0387, 10: 12.0809, 15: 11.1963, 20: 9.9593, 25: 8.1165, 30: 7.3856},
-    "NLL of τ on rows in the memory, experiments 1–3": {2: 0.6031, 4: 0.5814, 6: 0.5492, 8: 0.5960, 10: 0.5461},
-    "τ, experiments 1–3": {2: 1.1454, 4: 1.3138, 6: 1.4495, 8: 1.7423, 10: 1.9443},
-    "total loss, as experiment 5": {1: 3.2520},
-    "SupCon, as experiment 5": {1: 5.5076},
-    "test accuracy, as experiment 5": {1: 0.7385},
-    "test ECE, as experiment 5": {1: 0.0465},
-    "seconds an epoch, Apple M4 Max, as experiment 5": {1: 31.2},
-}
-
 # Iris: 108 training rows in the memory, 30 test rows, MLP 4→256→128→64, Proxy-Anchor, k 5; all three methods alike.
 _IRIS = (0.9667, 0.9666, 0.5314, 0.0333)
 
 
-def _main() -> list[Number]:
-    found = []
-    for experiment, methods in _MAIN.items():
-        for method, scores in methods.items():
-            for metric, given in zip(_METRICS, scores, strict=True):
-                values = given if isinstance(given, tuple) else (given,)
-                found.append(Number(experiment, "main", 0, method, metric, values, _PLACE[experiment]))
-    return found
-
-
-def _curves() -> list[Number]:
-    return [
-        Number(experiment, table, at, method, metric, (value,), _PLACE[experiment])
-        for table, experiments in _CURVES.items()
-        for experiment, metrics in experiments.items()
-        for metric, rows in metrics.items()
-        for at, scores in rows.items()
-        for method, value in zip(METHODS, scores, strict=True)
-    ]
-
-
-CIFAR10 = (*_main(), *_curves())
+_MAIN_NUMBERS = [
+    Number(experiment, "main", 0, method, metric, value if isinstance(value, tuple) else (value,), _PLACE[experiment])
+    for experiment, methods in _MAIN.items()
+    for method, scores in methods.items()
+    for metric, value in zip(_METRICS, scores, strict=True)
+]
+_CURVE_NUMBERS = [
+    Number(experiment, table, x, method, metric, (value,), _PLACE[experiment])
+    for table, experiments in _CURVES.items()
+    for experiment, metrics in experiments.items()
+    for metric, rows in metrics.items()
+    for x, scores in rows.items()
+    for method, value in zip(METHODS, scores, strict=True)
+]
+CIFAR10 = (*_MAIN_NUMBERS, *_CURVE_NUMBERS)
 IRIS = tuple(
     Number("1–3", "main", 0, method, metric, (value,), "notebook 2, iris results")
     for method in METHODS

@@ -1,9 +1,10 @@
-"""Pictures of results: one colour per method everywhere, labels beside the lines, the same bytes for the same data.
+"""Plots shared by the sections: one colour per method everywhere; the same data gives the same bytes.
 
-Every function returns a PNG of at most 3.4 inches' width, so that a page can lay several out in a grid and one is
-readable on a phone. matplotlib's object interface draws on Agg without a display.
+Every plot is a PNG at most 3.4 inches wide, so that the page can lay several out in a grid and one is readable on a
+phone. matplotlib's object interface draws on Agg without a display.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
@@ -12,8 +13,9 @@ from attnknn.evaluation.method import Method
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-# method: (name that people read, colour). The hues stay apart for colour-blind readers (Okabe & Ito, 2008).
+# method: (display name, colour). The hues are distinct for colour-blind readers (Okabe & Ito, 2008).
 METHODS = {
     "uniform": ("Uniform kNN", "#7f7f7f"),
     "distance": ("Distance-weighted kNN", "#0072b2"),
@@ -34,7 +36,7 @@ METHODS = {
     "catboost": ("CatBoost", "#44aa99"),
     "xgboost": ("XGBoost", "#88ccee"),
 }
-# calibration: name that people read. A method with one added is named `<method>_<calibration>`.
+# calibration: display name. A calibrated method is named `<method>_<calibration>`.
 CALIBRATIONS = {
     "temperature": "temperature",
     "vector": "vector scaling",
@@ -60,11 +62,13 @@ METRICS = {
     "ece_adaptive": "ECE, equal mass",
     "ece_classwise": "ECE, classwise",
 }
-HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy"}
+# accuracies of the thirds of the classes by their rows in the bank
+SHOTS = {"many": "Many-shot", "medium": "Medium-shot", "few": "Few-shot"}
+HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy", *SHOTS}
 
 
 def method_name(method: str) -> str:
-    """The name of a method that people read; an unknown one keeps its own."""
+    """The display name of a method; an unknown one keeps its own."""
     if method in METHODS:
         return METHODS[method][0]
     parts = Method.parse(method)
@@ -74,9 +78,60 @@ def method_name(method: str) -> str:
 
 
 def method_colour(method: str) -> str:
-    """The colour of a method in every picture; a calibration keeps that of what it is added to."""
+    """The colour of a method in every plot; a calibrated method has that of its base."""
     base = method if method in METHODS else Method.parse(method).base
     return METHODS[base][1] if base in METHODS else "#444444"
+
+
+def title(axes: "Axes", text: str, size: float = 10) -> None:
+    axes.set_title(text, loc="left", size=size, weight="bold", color=INK)
+
+
+def figure_title(figure: "Figure", text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", size=10, weight="bold", color=INK)
+
+
+def legend_below(figure: "Figure", ncols: int = 2) -> None:
+    figure.legend(loc="outside lower left", ncols=ncols, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
+
+
+def draw_estimate(
+    axes: "Axes",
+    y: float,
+    row: Mapping[Any, Any],
+    colour: str,
+    key: str = "difference",
+    hollow: bool = False,
+    alpha: float = 1.0,
+) -> None:
+    """Draw `row[key]` as a point at height y with its interval."""
+    axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=2, alpha=alpha, solid_capstyle="butt", zorder=2)
+    face = "white" if hollow else colour
+    axes.plot(row[key], y, "o", color=colour, mfc=face, ms=4.5, alpha=alpha, zorder=3)
+
+
+def name_rows(axes: "Axes", names: Sequence[str], nbins: int = 4) -> None:
+    """Label heights 0, 1, … from the top down, and finish the axes of estimates."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=nbins)
+    style_axes(axes)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+
+
+def mark_zero(axes: "Axes", metric: str, label: str) -> None:
+    """A line at no difference, and an x label that says on which side the first method is better."""
+    side = "right" if metric in HIGHER_IS_BETTER else "left"
+    axes.axvline(0, color=INK, lw=0.8, zorder=1)
+    axes.set_xlabel(f"{label}\n({side} of 0: better)")
+
+
+def k_ticks(axes: "Axes", ks: Sequence[int]) -> None:
+    """Label the swept k on a logarithmic axis, without those too close to their neighbours."""
+    shown = [k for i, k in enumerate(ks) if i in (0, len(ks) - 1) or (k / ks[i - 1] > 1.3 and ks[-1] / k > 1.35)]
+    axes.set_xticks(shown, [str(k) for k in shown])
+    axes.minorticks_off()
 
 
 def reliability(bins: "pd.DataFrame", method: str) -> bytes:
@@ -84,7 +139,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
 
     Args:
         bins: rows of low, high, count, confidence, accuracy; bins of several seeds are pooled, and empty bins are
-            left out. A point's area grows with its rows; the mean gap to the diagonal, weighted so, is the ECE.
+            left out. A point's area grows with its rows; the weighted mean gap to the diagonal is the ECE.
     """
     edges = bins.groupby(["low", "high"], sort=True)["count"].sum().reset_index()
     full = bins[bins["count"] > 0]
@@ -110,38 +165,29 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
 
 
 def differences(rows: "pd.DataFrame", metric: str) -> bytes:
-    """Differences attention − baseline of one metric with their intervals; zero is no difference.
+    """Differences attention − baseline in one metric with intervals.
 
     Args:
-        rows: baseline, difference, low, high: one row a baseline and seed; seeds lie under each other.
+        rows: baseline, difference, low, high: one row per baseline and seed.
     """
     baselines = list(dict.fromkeys(rows["baseline"]))
     figure = new_figure(3.4, 0.95 + 0.38 * len(baselines))
     axes = figure.subplots()
-    axes.axvline(0, color=INK, lw=0.8, zorder=1)
-    for place, baseline in enumerate(baselines):
-        seeds = rows[rows["baseline"] == baseline].reset_index(drop=True)
-        for i, row in seeds.iterrows():
-            y = place + (int(str(i)) - (len(seeds) - 1) / 2) * 0.14
-            axes.plot([row["low"], row["high"]], [y, y], color=method_colour(baseline), lw=2, solid_capstyle="butt")
-            axes.plot(row["difference"], y, "o", color=method_colour(baseline), ms=4.5)
-    axes.set_yticks(range(len(baselines)), [method_name(b) for b in baselines])
-    axes.set_ylim(len(baselines) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=4)
-    side = "right" if metric in HIGHER_IS_BETTER else "left"
-    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
-    axes.set_xlabel(f"attention − baseline\n({side} of 0: attention better)")
-    style_axes(axes)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    for line, baseline in enumerate(baselines):
+        seeds = rows[rows["baseline"] == baseline].to_dict("records")
+        for i, row in enumerate(seeds):
+            draw_estimate(axes, line + 0.14 * (i - (len(seeds) - 1) / 2), row, method_colour(baseline))
+    name_rows(axes, [method_name(b) for b in baselines])
+    title(axes, METRICS.get(metric, metric))
+    mark_zero(axes, metric, "attention − baseline")
     return as_png(figure)
 
 
 def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[str, float]], **labels: Any) -> bytes:
-    """Training curves over epochs: one thin line a seed, its name at the end, the kept epoch marked by a dot.
+    """Training curves over epochs: one line per seed, a dot at the epoch that was kept.
 
     Args:
-        seeds: one table a seed with the column `epoch`; empty cells are skipped.
+        seeds: one table per seed with the column `epoch`; empty cells are skipped.
         lines: column → colour.
         best: for each seed, epoch and the value of the marked column, by its name.
         labels: title, ylabel.
@@ -155,14 +201,14 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
             known = table[["epoch", column]].dropna()
             axes.plot(known["epoch"], known[column], color=colour, lw=1.3, alpha=0.9)
             if len(known):
-                last.append((known["epoch"].iloc[-1], known[column].iloc[-1]))
+                last.append(known[column].iloc[-1])
             if column in mark:
                 axes.plot(mark["epoch"], mark[column], "o", color=colour, ms=5)
         if last:
-            ends.append((sum(v for _, v in last) / len(last), column.replace("_", " "), colour))
+            ends.append((sum(last) / len(last), column.replace("_", " "), colour))
     axes.set_xlabel("epoch")
     axes.set_ylabel(labels.get("ylabel", ""))
-    axes.set_title(labels.get("title", ""), loc="left", size=10, weight="bold", color=INK)
+    title(axes, labels.get("title", ""))
     axes.locator_params(axis="x", integer=True)
     style_axes(axes)
     if len(ends) > 1:
@@ -171,7 +217,7 @@ def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[s
 
 
 def name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
-    """Write each line's name at its right end, moved apart where two would overlap."""
+    """Write each line's (value, name, colour) at its right end, moved apart where two would overlap."""
     low, high = axes.get_ylim()
     step, floor = 0.09 * (high - low), float("-inf")
     for value, name, colour in sorted(ends):
@@ -179,84 +225,59 @@ def name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
         axes.annotate(name, (1.02, floor), xycoords=("axes fraction", "data"), color=colour, size=8.5, va="center")
 
 
-def against_rate(rows: "pd.DataFrame", metric: str, kind: str) -> bytes:
-    """One metric of several methods against how much is wrong with the memory.
+def lines(
+    rows: "pd.DataFrame", x: str, ticks: Sequence[Any], methods: Mapping[str, tuple[str, str, bool]], **labels: str
+) -> bytes:
+    """Values with intervals over equidistant ticks, one line per method.
 
     Args:
-        rows: method, rate, value, low, high: one row a method and rate; a bar spans low to high.
-        kind: "long tail" or "step" (rate is the rarest class over the largest, drawn on a log scale that runs from
-            balanced to rare), or a kind of noise (rate is the share of wrong labels).
+        rows: method, x, value, low, high; runs are averaged, bars reach to the outer ends of their intervals.
+        x: column of the ticks.
+        methods: method in `rows` → (legend, colour, whether dashed).
+        labels: title, xlabel.
     """
-    figure = new_figure(3.4, 3.3)
+    figure = new_figure(3.4, 2.5 + 0.17 * len(methods))
     axes = figure.subplots()
-    rates = sorted(rows["rate"].unique())
-    tail = kind in ("long tail", "step")
-    methods = [m for m in METHODS if m in set(rows["method"])]
-    span = (max(rates) - min(rates)) or 1
-    for i, (method, marker) in enumerate(zip(methods, "ovs^DPX*", strict=False)):
-        line = rows[rows["method"] == method].sort_values("rate")
-        # A little apart, so that the bars of methods that agree can be told apart.
-        shift = i - (len(methods) - 1) / 2
-        x = line["rate"] * 1.03**shift if tail else line["rate"] + 0.006 * span * shift
-        ours = method == "attention"
-        colour = method_colour(method)
-        axes.vlines(x, line["low"], line["high"], color=colour, lw=1.2, alpha=0.6)
-        axes.plot(
-            x,
-            line["value"],
-            marker=marker,
-            ms=4.5,
-            color=colour,
-            lw=2 if ours else 1.2,
-            zorder=4 if ours else 3,
-            label=method_name(method),
-        )
-    if tail:
-        axes.set_xscale("log")
-        axes.invert_xaxis()
-    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
-    axes.minorticks_off()
-    axes.set_xlabel("rarest class / largest class" if tail else "share of wrong labels in the memory")
-    title = f"{METRICS.get(metric, metric)}, {kind}"
-    axes.set_title(title, loc="left", size=10, weight="bold", color=INK)
-    figure.legend(loc="outside lower left", ncols=2, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
+    for i, (method, (name, colour, dashed)) in enumerate(methods.items()):
+        groups = rows[rows["method"] == method].groupby(x, sort=False)
+        means = groups.agg(value=("value", "mean"), low=("low", "min"), high=("high", "max")).reindex(list(ticks))
+        # Shifted, so that overlapping lines stay visible.
+        positions = [tick + 0.03 * (i - (len(methods) - 1) / 2) for tick in range(len(ticks))]
+        axes.vlines(positions, means["low"], means["high"], color=colour, lw=1, alpha=0.5)
+        style: dict[str, Any] = {"ls": "--", "mfc": "white"} if dashed else {"ls": "-"}
+        style |= {"color": colour, "marker": "os^DvPX*<>"[i % 10], "ms": 4.5, "lw": 1.5, "label": name}
+        axes.plot(positions, means["value"], **style)
+    axes.set_xticks(range(len(ticks)), [tick if isinstance(tick, str) else f"{tick:g}" for tick in ticks])
+    axes.set_xlim(-0.35, len(ticks) - 0.65)
+    title(axes, labels.get("title", ""))
+    axes.set_xlabel(labels.get("xlabel", ""))
+    figure.legend(loc="outside lower left", ncols=1, fontsize=7.5, frameon=False, handlelength=2.6)
     style_axes(axes)
     return as_png(figure)
 
 
 def forest(rows: "pd.DataFrame", metric: str) -> bytes:
-    """Differences of variants from what they are measured against, with intervals, in their groups.
+    """Differences of ablation variants from their references, with intervals, in groups.
 
     Args:
-        rows: group, variant, reference, difference, low, high: one row a variant.
+        rows: group, variant, reference, difference, low, high: one row per variant.
     """
-    places: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for group in [g for g in GROUPS if g in set(rows["group"])]:
-        mine = rows[rows["group"] == group]
-        references = list(dict.fromkeys(str(r).replace("_", " ") for r in mine["reference"]))
+        members = rows[rows["group"] == group]
+        references = list(dict.fromkeys(str(r).replace("_", " ") for r in members["reference"]))
         against = references[0] if len(references) == 1 else "see table"
-        places.append((f"{GROUPS[group][0]} − {against}", None))
-        places += [(str(row["variant"]).replace("_", " "), row) for _, row in mine.iterrows()]
-    figure = new_figure(3.4, 0.75 + 0.19 * len(places))
+        entries.append((f"{GROUPS[group][0]} − {against}", None))
+        entries += [(str(row["variant"]).replace("_", " "), row) for _, row in members.iterrows()]
+    figure = new_figure(3.4, 0.75 + 0.19 * len(entries))
     axes = figure.subplots()
-    axes.axvline(0, color=INK, lw=0.8, zorder=1)
-    for y, (name, row) in enumerate(places):
-        if row is None:
-            axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
-            axes.annotate(
-                name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold", zorder=3
-            )
+    for y, (name, row) in enumerate(entries):
+        if row is not None:
+            draw_estimate(axes, y, row, GROUPS[row["group"]][1])
             continue
-        colour = GROUPS[row["group"]][1]
-        axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=1.8, solid_capstyle="butt", zorder=2)
-        axes.plot(row["difference"], y, "o", color=colour, ms=3.8, zorder=3)
-    axes.set_yticks(range(len(places)), [name if row is not None else "" for name, row in places])
-    axes.set_ylim(len(places) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=4)
-    side = "right" if metric in HIGHER_IS_BETTER else "left"
-    axes.set_title(METRICS.get(metric, metric), loc="left", size=10, weight="bold", color=INK)
-    axes.set_xlabel(f"difference ({side} of 0: better)")
-    style_axes(axes)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0, labelsize=7.5)
+        axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
+        axes.annotate(name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold", zorder=3)
+    name_rows(axes, [name if row is not None else "" for name, row in entries])
+    title(axes, METRICS.get(metric, metric))
+    mark_zero(axes, metric, "difference")
     return as_png(figure)

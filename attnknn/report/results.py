@@ -1,4 +1,4 @@
-"""What the stages wrote, read for the report: named files of named datasets and seeds, never a folder's listing."""
+"""Read the metrics and plot tables of given datasets and seeds; files of other datasets are ignored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _PLOTS = {
     "validation": ("evaluate", _SCORE),
     "paired": ("evaluate", _PAIRED),
 }
-# Tables of all seeds of a dataset, by the stage that makes them; its last run has them.
+# Tables over all seeds of a dataset, stored with its last run: (table, stage, columns).
 OF_SEEDS, OF_SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
 _OF_DATASET = (
     (OF_SEEDS, OF_SEEDS, ("source", *_SCORE)),
@@ -36,11 +36,11 @@ _OF_DATASET = (
     (SPLITS_PAIRED, OF_SPLITS, ("baseline", "metric", "difference", "sd", "low", "high", "p")),
 )
 _RUN = ("condition", "repeat")
-CONDITIONS = ("noise", "imbalance")  # stages that put the memory under conditions
+CONDITIONS = ("noise", "imbalance")  # stages that evaluate on a modified bank
 CLEAN = "clean"  # the condition of evaluate's own rows
-UNCHANGED = "noise 0.0"  # the same memory
-Wanted = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
-UNDER: Wanted = {
+UNCHANGED = "noise 0.0"  # the same bank as CLEAN
+Columns = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
+UNDER: Columns = {
     name: {
         name: (*_RUN, *_SCORE, "low", "high"),
         f"{name}_paired": (*_RUN, *_PAIRED),
@@ -52,9 +52,9 @@ UNDER: Wanted = {
 
 @dataclass(frozen=True)
 class Run:
-    """One dataset and seed: JSON by file name (`prepare`, `tuned`, …) and tables by folder name (`paired`, …).
+    """Results of one dataset and seed: JSON by file name (`prepare`, `tuned`, …), tables by folder name (`paired`, …).
 
-    Those of the experiments are there where their stages ran and had something to do for the dataset.
+    Experiments that were not run, or had nothing to do for the dataset, have no table.
     """
 
     dataset: str
@@ -63,22 +63,22 @@ class Run:
     tables: dict[str, pd.DataFrame]
 
 
-def _found(path: Path, stage: str, dataset: str, seed: int) -> Path:
+def _require_file(path: Path, item: str) -> Path:
     if not path.is_file():
-        raise InputError(f"{path}: no such file; make it with `dvc repro {stage}@{dataset}-{seed}`")
+        raise InputError(f"{path}: no such file; make it with `dvc repro {item}`")
     return path
 
 
 def _read_csv(path: Path, columns: Sequence[str], item: str) -> pd.DataFrame:
-    mend = f"make it again with `dvc repro --force --single-item {item}`"
+    repair = f"make it again with `dvc repro --force --single-item {item}`"
     try:
-        # "None" and "NA" are names here; only an empty cell is no value.
+        # "None" and "NA" are names here; only an empty cell is a missing value.
         table = pd.read_csv(path, keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); {mend}") from None
+        raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); {repair}") from None
     missing = [c for c in columns if c not in table.columns]
     if missing:
-        raise InputError(f"{path}: no column {', '.join(missing)}; {mend}")
+        raise InputError(f"{path}: no column {', '.join(missing)}; {repair}")
     return table
 
 
@@ -87,46 +87,45 @@ def read_runs(
     plots: Path,
     datasets: Sequence[str],
     seeds: Sequence[int],
-    experiments: Wanted,
+    experiments: Columns,
     evaluated: bool = True,
 ) -> list[Run]:
     """Read every dataset and seed, datasets first.
 
     Args:
-        experiments: stages that may not have run. Where one of a stage's files is there, all of them must be. A table
-            of theirs that has only a header is left out: that stage had nothing to do. Their own metrics are read
-            where there are some.
-        evaluated: whether `evaluate` and what it needs ran; else only the sizes and the experiments are read.
+        experiments: optional stages, with the columns of their tables. Where one file of a stage exists, all must.
+            A table without rows is left out: the stage had nothing to do. Their metrics are read where they exist.
+        evaluated: whether `evaluate` and its inputs ran; else only the sizes and the experiments are read.
 
     Raises:
-        InputError: a file is missing or damaged; the line names it and the command that makes it.
+        InputError: a file is missing or damaged; the message names it and the command that makes it.
     """
     runs = []
     for dataset in datasets:
         for seed in seeds:
-            folder, item = Path(metrics) / dataset / str(seed), f"{dataset}-{seed}.csv"
+            folder, item = Path(metrics) / dataset / str(seed), f"{dataset}-{seed}"
             values = {
-                name: read_json(_found(folder / f"{name}.json", stage, dataset, seed))
+                name: read_json(_require_file(folder / f"{name}.json", f"{stage}@{item}"))
                 for name, stage in _METRICS.items()
                 if evaluated or name == "prepare"
             }
             for stage in experiments:
                 if (folder / f"{stage}.json").is_file():
                     values[stage] = read_json(folder / f"{stage}.json")
-            needed = _PLOTS if evaluated else {}
-            wanted = {name: (stage, columns, False) for name, (stage, columns) in needed.items()}
-            for stage, files in experiments.items():
-                if any((Path(plots) / name / item).is_file() for name in files):
-                    wanted |= {name: (stage, columns, True) for name, columns in files.items()}
+            required = _PLOTS if evaluated else {}
+            files = {name: (stage, columns, False) for name, (stage, columns) in required.items()}
+            for stage, tables_of_stage in experiments.items():
+                if any((Path(plots) / name / f"{item}.csv").is_file() for name in tables_of_stage):
+                    files |= {name: (stage, columns, True) for name, columns in tables_of_stage.items()}
             tables = {}
-            for name, (stage, columns, may_be_empty) in wanted.items():
-                path = _found(Path(plots) / name / item, stage, dataset, seed)
-                again = f"{stage}@{dataset}-{seed}"
-                table = _read_csv(path, columns, again)
+            for name, (stage, columns, may_be_empty) in files.items():
+                path = _require_file(Path(plots) / name / f"{item}.csv", f"{stage}@{item}")
+                table = _read_csv(path, columns, f"{stage}@{item}")
                 if not table.empty:
                     tables[name] = table
                 elif not may_be_empty:
-                    raise InputError(f"{path}: no rows; make it again with `dvc repro --force --single-item {again}`")
+                    repair = f"make it again with `dvc repro --force --single-item {stage}@{item}`"
+                    raise InputError(f"{path}: no rows; {repair}")
             runs.append(Run(dataset, seed, values, tables))
         for name, stage, columns in _OF_DATASET:
             path = Path(plots) / name / f"{dataset}.csv"
@@ -138,30 +137,37 @@ def read_runs(
 
 
 def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """One table of those runs that have it, with `dataset` and `seed` as its first columns; empty if none has."""
-    found = [
+    """One table of the runs that have it, with `dataset` and `seed` as first columns; empty if none has."""
+    frames = [
         pd.DataFrame({"dataset": r.dataset, "seed": r.seed}, r.tables[table].index).join(r.tables[table])
         for r in runs
         if table in r.tables
     ]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def everywhere(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """`paired`, `validation` or `intervals` under every condition, with condition and repeat.
+def all_conditions(runs: Sequence[Run], table: str) -> pd.DataFrame:
+    """`paired`, `validation` or `intervals` under every condition of the bank, with columns condition and repeat.
 
-    Clean is what evaluate found, as repeat 0, and with it what the heads of noise 0 found. Datasets keep their order,
-    and each has its conditions together.
+    Clean holds the rows of `evaluate`, as repeat 0, and those of noise 0. Datasets keep their order, and each has its
+    conditions together.
     """
-    under = [name if table == "intervals" else f"{name}_{table}" for name in CONDITIONS]
-    parts = [
-        joined(of, name).assign(**({"condition": CLEAN, "repeat": 0} if name == table else {}))
-        for of in ([r for r in runs if r.dataset == d] for d in dict.fromkeys(r.dataset for r in runs))
-        for name in (table, *under)
-        if any(name in r.tables for r in of)
+    modified = [name if table == "intervals" else f"{name}_{table}" for name in CONDITIONS]
+    frames = [
+        joined(group, name).assign(**({"condition": CLEAN, "repeat": 0} if name == table else {}))
+        for group in ([r for r in runs if r.dataset == d] for d in dict.fromkeys(r.dataset for r in runs))
+        for name in (table, *modified)
+        if any(name in r.tables for r in group)
     ]
-    table_of_all = pd.concat(parts, ignore_index=True)
-    again = table_of_all["condition"] == UNCHANGED
-    table_of_all.loc[again, "repeat"] += 1
-    table_of_all.loc[again, "condition"] = CLEAN
-    return table_of_all
+    rows = pd.concat(frames, ignore_index=True)
+    unchanged = rows["condition"] == UNCHANGED
+    rows.loc[unchanged, "repeat"] += 1
+    rows.loc[unchanged, "condition"] = CLEAN
+    return rows
+
+
+def mean_over_runs(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """By keys: value (mean) and sd over runs, and the outer ends low and high of the runs' intervals."""
+    return rows.groupby(list(keys), sort=False).agg(
+        value=("value", "mean"), sd=("value", "std"), low=("low", "min"), high=("high", "max")
+    )

@@ -1,21 +1,23 @@
-"""Scores and tests as cells and tables for people."""
+"""Format scores and tests as table cells, and build the tables that several sections share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from attnknn.report.plots import HIGHER_IS_BETTER, METHODS, METRICS, method_name
-from attnknn.report.results import Run
-from attnknn.report.section import Cell, Part, Table
+from attnknn.report.plots import HIGHER_IS_BETTER, METHODS, METRICS, SHOTS, method_name
+from attnknn.report.results import Run, mean_over_runs
+from attnknn.report.section import Cell, Part, Row, Table
 
 
-def by_dataset(runs: Sequence[Run], part: Callable[[Sequence[Run]], Part]) -> list[Part]:
-    """A part a dataset, in the order of the runs."""
+def by_dataset(runs: Sequence[Run], part: Callable[[Sequence[Run]], Part], *tables: str) -> list[Part]:
+    """One part per dataset, in the order of the runs; runs that lack one of the tables are left out."""
+    runs = [run for run in runs if all(name in run.tables for name in tables)]
     return [part([r for r in runs if r.dataset == name]) for name in dict.fromkeys(r.dataset for r in runs)]
 
 
 def fixed(value: float, digits: int, sign: bool = False) -> str:
-    """A number at fixed digits with a real minus sign; what rounds to zero has none."""
+    """A number with fixed digits and a minus sign (−); what rounds to zero has no sign."""
     text = f"{value:{'+' if sign else ''}.{digits}f}"
     if float(text) == 0:
         text = text.lstrip("+-")
@@ -23,13 +25,30 @@ def fixed(value: float, digits: int, sign: bool = False) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p value as people read it."""
+    """A p value as text."""
     return "< .001" if p < 0.001 else "1" if p >= 0.9995 else f"{p:.3f}".removeprefix("0")
 
 
-def digits_for(rows: int) -> int:
-    """Digits that the number of test rows can bear: the standard error of an accuracy is above .0035 below 5,000."""
-    return 4 if rows >= 5000 else 3
+def interval(row: Mapping[Any, Any], digits: int, sign: bool = False) -> str:
+    """`low … high` of a row; empty where the interval is NaN."""
+    low, high = row["low"], row["high"]
+    return f"{fixed(low, digits, sign)} … {fixed(high, digits, sign)}" if low == low else ""
+
+
+def score_cell(row: Mapping[Any, Any], digits: int, seeds: int = 1) -> Cell:
+    """A row's value with its standard deviation over several seeds, or the interval of one."""
+    around = f"± {fixed(row['sd'], digits)}" if seeds > 1 else interval(row, digits)
+    return Cell(fixed(row["value"], digits), around)
+
+
+def difference_cell(row: Mapping[Any, Any], digits: int) -> Cell:
+    """A row's difference with its interval."""
+    return Cell(fixed(row["difference"], digits, True), interval(row, digits, True))
+
+
+def digits_of(runs: Sequence[Run]) -> int:
+    """Digits of scores: the standard error of an accuracy is above .0035 below 5,000 test rows."""
+    return 4 if min(r.json["prepare"]["test"] for r in runs) >= 5000 else 3
 
 
 def comparison(intervals: pd.DataFrame, digits: int, ends: bool = False) -> dict[str, dict[str, Cell]]:
@@ -37,32 +56,25 @@ def comparison(intervals: pd.DataFrame, digits: int, ends: bool = False) -> dict
 
     Args:
         intervals: rows of seed, method, metric, value, low, high.
-        ends: whether several runs show the furthest ends of their intervals. A baseline does not vary from run to run
-            where only the head is another one, and the test rows that it was scored on are a sample all the same.
+        ends: show the outer ends of several runs' intervals instead of their standard deviation, which is 0 for
+            baselines where only the head is refitted.
     """
     runs = 1 if ends else intervals["seed"].nunique()
-    scores = intervals.groupby(["method", "metric"], sort=False).agg(
-        value=("value", "mean"), sd=("value", "std"), low=("low", "min"), high=("high", "max")
-    )
-    present = set(intervals["method"])
-    methods = [m for m in METHODS if m in present] + sorted(present - set(METHODS))
-    table: dict[str, dict[str, Cell]] = {m: {} for m in methods}
-    for metric in [m for m in METRICS if m in set(intervals["metric"])]:
-        of_metric = scores.xs(metric, level="metric")
-        top = of_metric["value"].max() if metric in HIGHER_IS_BETTER else of_metric["value"].min()
-        for method, row in of_metric.iterrows():
-            around = (
-                f"± {fixed(row['sd'], digits)}"
-                if runs > 1
-                else f"{fixed(row['low'], digits)} … {fixed(row['high'], digits)}"
-            )
-            table[str(method)][metric] = Cell(fixed(row["value"], digits), around, bool(row["value"] == top))
+    scores = mean_over_runs(intervals, ["method", "metric"])
+    table: dict[str, dict[str, Cell]] = {m: {} for m in in_order(set(intervals["method"]))}
+    for metric in [m for m in (*METRICS, *SHOTS) if m in set(intervals["metric"])]:
+        rows = scores.xs(metric, level="metric")
+        best = rows["value"].max() if metric in HIGHER_IS_BETTER else rows["value"].min()
+        for method, row in rows.iterrows():
+            cell = score_cell(row.to_dict(), digits, runs)
+            table[str(method)][metric] = Cell(cell.value, cell.around, bool(row["value"] == best))
     return table
 
 
-def digits_of(runs: Sequence[Run]) -> int:
-    """Digits that the test rows of these runs can bear."""
-    return digits_for(min(r.json["prepare"]["test"] for r in runs))
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Methods in the order of `plots.METHODS`, calibrated ones after them."""
+    methods = set(methods)
+    return [m for m in METHODS if m in methods] + sorted(methods - set(METHODS))
 
 
 def arrow(metric: str) -> str:
@@ -71,31 +83,29 @@ def arrow(metric: str) -> str:
 
 
 def method_cell(method: str) -> Cell:
-    """A method's name, which the page gives its colour."""
+    """A method's name; the page adds its colour."""
     return Cell(method_name(method), method=method)
 
 
-def comparison_table(intervals: pd.DataFrame, digits: int, note: str = "", folded: bool = False) -> Table:
-    """Every method and metric of one dataset, as `comparison` gives them."""
+def comparison_table(intervals: pd.DataFrame, digits: int, note: str = "") -> Table:
+    """All methods and metrics of one dataset; see `comparison`."""
     cells = comparison(intervals, digits)
     metrics = list(next(iter(cells.values())))
     rows = [[method_cell(method), *(row[m] for m in metrics)] for method, row in cells.items()]
-    return Table("methods", "All methods on the test rows", ["method", *map(arrow, metrics)], rows, note, folded)
+    return Table("methods", "All methods on the test rows", ["method", *map(arrow, metrics)], rows, note, folded=False)
 
 
 def paired_table(paired: pd.DataFrame, digits: int) -> Table:
-    """Every paired comparison, p values as measured, a group a method.
+    """All paired comparisons with unadjusted p values, grouped by method.
 
     Args:
         paired: rows of seed, method, baseline, metric, difference, low, high, p, test.
     """
-    rows: list[Sequence[str | Cell]] = []
-    for method, of in paired.groupby("method", sort=False):
+    rows: list[Row] = []
+    for method, group in paired.groupby("method", sort=False):
         rows.append([f"{method_name(str(method))} against"])
-        for r in of.to_dict("records"):
-            ends = " … ".join(fixed(r[end], digits + 1, True) for end in ("low", "high"))
-            move = Cell(fixed(r["difference"], digits + 1, True), ends)
-            names = method_cell(r["baseline"]), METRICS[r["metric"]]
-            rows.append([*names, f"{r['seed']}", move, p_value(r["p"]), r["test"]])
+        for row in group.to_dict("records"):
+            names = method_cell(row["baseline"]), METRICS[row["metric"]], f"{row['seed']}"
+            rows.append([*names, difference_cell(row, digits + 1), p_value(row["p"]), row["test"]])
     head = ["baseline", "metric", "seed", "difference", "p", "test"]
-    return Table("paired", "All paired comparisons, p values as measured, not corrected", head, rows)
+    return Table("paired", "All paired comparisons, p values not adjusted", head, rows)

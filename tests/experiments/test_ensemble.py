@@ -29,7 +29,7 @@ from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.gains import Level
 from attnknn.report.results import Run
-from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section, sentence
+from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section
 from synthetic import blobs, embedded, relabelled, retrieved
 from synthetic_results import TIE, predictions
 
@@ -233,32 +233,32 @@ def run(seed: int = 42, move: float = 0.0, p: float = 1.0, errors: int = 500, da
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (run(move=-0.02, p=1e-6), "K-ensemble: better NLL, −0.0200 (−0.0210 … −0.0190"),
-        (run(move=0.02, p=1e-6), "K-ensemble: worse NLL, +0.0200"),
-        (run(move=-0.02, p=0.005), "K-ensemble: no difference shown in NLL"),  # one of 36 differences
+        (run(move=-0.02, p=1e-6), ("−0.0200 (−0.0210 … −0.0190)", "better")),
+        (run(move=0.02, p=1e-6), ("+0.0200 (+0.0190 … +0.0210)", "worse")),
+        (run(move=-0.02, p=0.005), ("−0.0200 (−0.0210 … −0.0190)", "no difference shown")),  # one of 36 differences
     ],
 )
-def test_the_sentence_follows_the_numbers(result: Run, expected: str) -> None:
-    text = sentence(moves(result.tables[PAIRED], LEVEL), {"single": 50, "stopping": 43.25}, seeds=1)
-    assert expected in text
-    assert "No difference shown for any other" in text
-    assert "learned stopping 43.2, of 50" in text
+def test_the_findings_follow_the_numbers(result: Run, expected: tuple[str, str]) -> None:
+    _, differences = section([result], LEVEL).parts[0].tables
+    first, *others = [
+        row for row in differences.rows if len(row) > 1 and tuple(map(str, row[:2])) == ("Attention", "NLL")
+    ]
+    assert (str(first[2]), first[4]) == expected
+    assert {row[4] for row in others} == {"no difference shown"}
 
 
-def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
+def test_what_the_resamples_cannot_show_is_underpowered() -> None:
     """36 tests of which none has a p below 2/2001: no resample can show a difference in NLL, however large."""
     table = moves(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
-    text, why = sentence(table, {}, seeds=1), "out of reach (2,000 resamples for 36 tests)"
-    assert f"K-ensemble: {why} in NLL" in text
-    assert f"Of the 33 other differences 21 are {why}" in text
+    nll = table[(table["metric"] == "nll") & (table["variant"] == "k_ensemble")].set_index("method")["finding"]
+    assert nll["attention"] == "underpowered (2,000 resamples for 36 tests)"
+    assert (table["finding"] == nll["attention"]).sum() == 24
     assert set(table.loc[table["metric"] == "accuracy", "finding"]) == {"no difference shown"}, "McNemar needs none"
 
 
-def test_what_too_few_wrong_rows_cannot_show_is_out_of_reach() -> None:
+def test_what_too_few_wrong_rows_cannot_show_is_underpowered() -> None:
     table = moves(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
-    text = sentence(table, {}, seeds=1)
-    why = "out of reach (wrong rows: 3 of the 20 needed)"
-    assert text == f"For every method and metric a difference from the single k is {why}."
+    assert set(table["finding"]) == {"underpowered (3 of 20 errors needed)"}
 
 
 def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
@@ -267,11 +267,11 @@ def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
     assert [part.dataset for part in result.parts] == ["digits"]
     assert result.note == NOTE
     part = result.parts[0]
-    assert "−0.0300 ± 0.0141 over 2 seeds (−0.0410 … −0.0190" in part.sentence
+    assert "−0.0300 (−0.0410 … −0.0190)" in {str(row[2]) for row in part.tables[1].rows if len(row) > 1}
     assert part.pictures[0][1].startswith(b"\x89PNG")
     for table in part.tables:
         assert table.rows
-        assert all(len(row) == len(table.head) for row in table.rows)
+        assert all(len(row) in (1, len(table.head)) for row in table.rows)
     assert section([without], LEVEL).parts == []
 
 

@@ -182,8 +182,7 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     counts = run.tables["confusion"]
     wrong = counts[(counts["method"] == "attention") & (counts["actual"] != counts["predicted"])]["count"].sum()
     (part,) = report.section([run], tmp_path).parts
-    assert part.sentence.startswith(f"Attention gets {wrong} of 40 test rows wrong.")
-    assert "No single mistake is shown" in part.sentence
+    assert part.tables[0].rows[0][:3] == ["1", "40", str(wrong)]
     assert len(part.pictures) == 2 + 8
     assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
     assert max(int.from_bytes(png[16:20], "big") for _, png in part.pictures) <= 3.4 * 160 + 1
@@ -191,7 +190,7 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     for shown in part.tables:
         assert all(len(row) in (1, len(shown.head)) for row in shown.rows)
     (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
-    assert part.sentence.startswith(f"Attention gets {2 * wrong} of 80 test rows over 2 seeds wrong.")
+    assert [row[:3] for row in part.tables[0].rows] == [[seed, "40", str(wrong)] for seed in ("1", "2")]
 
 
 def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
@@ -199,8 +198,10 @@ def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, Embeddin
     paired = run.tables["confusion_paired"].copy()
     paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]
     (part,) = report.section([replace(run, tables={**run.tables, "confusion_paired": paired})], tmp_path).parts
-    assert "One mistake differs in frequency" in part.sentence
-    assert "40 against 2, p < .001" in part.sentence
+    first, *others = part.tables[1].rows
+    assert first[1].startswith("40 of ")
+    assert (first[2], first[4]) == ("2", "< .001")
+    assert "< .001" not in {row[4] for row in others}
 
 
 def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_named(tmp_path: Path) -> None:

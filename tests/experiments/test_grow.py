@@ -73,5 +73,7 @@ def test_the_report_says_what_it_brings(spaces):
     sizes = {"test": 50, "fit": 50, "val": 50, "bank": 150}
     run = Run("d", 1, {"prepare": sizes}, {report.NAME: table})
     (part,) = report.section([run], Level(0.01, 200)).parts
-    assert part.sentence.startswith("100 more rows beside 150. Attention: accuracy ")
-    assert {row[0] for row in part.tables[0].rows if len(row) > 1} == {"Accuracy", "NLL", "ECE"}
+    assert part.tables[0].caption == "150 bank rows, and 100 fit and val rows added"
+    assert {tuple(row[:2]) for row in part.tables[0].rows if len(row) > 1} == {
+        ("bank", m) for m in ("Accuracy", "NLL", "ECE")
+    }

@@ -19,7 +19,7 @@ from attnknn.experiments.k_sweep import COLUMNS, KNN, Sweep, root, sweep, swept_
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.report.results import Run
-from attnknn.report.sections.k_sweep import PAIRED, SWEPT, TABLES, best_rows, beyond, section, sentence
+from attnknn.report.sections.k_sweep import PAIRED, SWEPT, TABLES, best_rows, section, verdict_table
 from synthetic import blobs, embedded, relabelled, retrieved
 
 FITTING = synthetic.FITTING | {"lr": 0.02, "parts": {"features": ["gap", "agreement"], "prototypes": True}}
@@ -195,26 +195,17 @@ def fake_sweep(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) 
     return pd.DataFrame(rows).assign(seed=seed), pd.DataFrame(pairs).assign(seed=seed)
 
 
-def test_sentence_names_the_best_baseline_on_val_and_can_come_out_either_way() -> None:
-    text, verdict = sentence(*fake_sweep(0.05), 50, 3)
+def test_the_verdict_is_against_the_best_baseline_on_val() -> None:
+    table, verdict = verdict_table(*fake_sweep(0.05), 3)
     assert verdict == "yes"
-    assert (
-        "Attention at k = 10 has a lower NLL than the best baseline on val, Distance + vector scaling at k = 10" in text
-    )
-    assert "Attention 0.950 → 0.450 → 0.550" in text
-    assert "√n is 10" in text
-    assert sentence(*fake_sweep(-0.2), 50, 3)[1] == "no"
-    assert "has a higher NLL than" in sentence(*fake_sweep(-0.2), 50, 3)[0]
-    assert sentence(*fake_sweep(0.05, p=0.2), 50, 3)[1] == "undecided"
-    few, verdict = sentence(*fake_sweep(0.05, errors=3), 50, 3)
+    (row,) = table.rows
+    assert list(row[:2]) == ["Attention at k = 10", "Distance + vector scaling at k = 10"]
+    assert str(row[2]) == "−0.0600 (−0.0700 … −0.0500)"
+    assert verdict_table(*fake_sweep(-0.2), 3)[1] == "no"
+    assert verdict_table(*fake_sweep(0.05, p=0.2), 3)[1] == "undecided"
+    few, verdict = verdict_table(*fake_sweep(0.05, errors=3), 3)
     assert verdict == "undecided"
-    assert "shows no difference" in few
-    assert "With 3 wrong test rows, fewer than 20" in few
-
-
-def test_sentence_says_so_where_root_is_not_stored() -> None:
-    swept, paired = fake_sweep(0.05)
-    assert "√n is above what is stored" in sentence(swept.assign(sqrt_n=False), paired, 50, 3)[0]
+    assert few.rows[0][-1] == "3 of 20 errors needed"
 
 
 def test_one_base_may_have_another_calibration_in_each_seed() -> None:
@@ -226,26 +217,11 @@ def test_one_base_may_have_another_calibration_in_each_seed() -> None:
         paired["baseline"] = paired["baseline"].replace("prototypes", f"prototypes_{kind}")
         tables.append((pd.concat([swept, calibrated]), paired))
     swept, paired = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
-    text, verdict = sentence(swept, paired, 50, 3)
+    table, verdict = verdict_table(swept, paired, 3)
     assert verdict == "yes"
     rival = "Prototypes alone + temperature/Prototypes alone + vector scaling"
-    assert f"Attention at k = 10 has a lower NLL than the best baseline on val, {rival}: −0.3500" in text
-
-
-def test_a_best_k_beyond_k_eval_is_reported_with_what_it_changes() -> None:
-    swept, _ = fake_sweep(0.05)
-    ours = swept["method"] == "attention"
-    swept.loc[ours & (swept["k"] == 50), "validation"] = 0.1
-    others = "Uniform kNN, Distance-weighted kNN, Distance + vector scaling"
-    changed = "beyond it for Attention (NLL 0.450 at k = 10, 0.550 at k = 50)"
-    assert beyond(swept, 20, 3) == (
-        f"The main comparison allows k_eval = 20; the best k is {changed}, and within it for {others}."
-    )
-    assert beyond(swept, 50, 3).endswith(f"= 50; the best k is within it for {others}, Attention.")
-    for least in (1, 5):  # 5 was not swept: 1 stands for it
-        text = beyond(swept, least, 3)
-        assert "Uniform kNN (NLL 1.040 at k = 1, 0.540 at k = 10)" in text
-        assert "within" not in text
+    assert list(table.rows[0][:2]) == ["Attention at k = 10", rival]
+    assert str(table.rows[0][2]).startswith("−0.3500")
 
 
 def test_best_row_of_each_seed_is_chosen_by_val() -> None:
@@ -269,10 +245,10 @@ def test_section_over_datasets_and_seeds() -> None:
     assert result.name == "k_sweep"
     assert [part.dataset for part in result.parts] == ["blobs"]  # those where the stage did not run are left out
     (part,) = result.parts
-    assert "±" in part.sentence
+    assert "±" in str(part.tables[1].rows[0][2])
     assert part.pictures[0][1].startswith(b"\x89PNG")
     assert section(runs).parts[0].pictures == part.pictures
-    assert len({table.name for table in part.tables}) == len(part.tables) == 3
+    assert len({table.name for table in part.tables}) == len(part.tables) == 4
     assert all(len(row) in (1, len(table.head)) for table in part.tables for row in table.rows)
 
 
@@ -283,4 +259,4 @@ def test_what_a_sweep_writes_is_what_the_report_reads(result: Sweep, tmp_path: A
         tables[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
         assert set(TABLES[name]) <= set(tables[name].columns)
     (part,) = section([Run("blobs", 42, {"prepare": {"test": 40}, "headroom": {"k": 5}}, tables)]).parts
-    assert part.sentence
+    assert part.verdict == part.tables[0].rows[0][4]

@@ -35,13 +35,13 @@ from attnknn.report.results import Run
 from attnknn.report.sections.theory import (
     CURVE,
     ENTROPY,
-    FOUND,
+    QUANTITIES,
     TABLES,
     auc_verdict,
+    claims_table,
     rate_verdict,
     root_verdict,
     section,
-    sentences,
 )
 from synthetic import blobs, embedded, retrieved
 
@@ -281,7 +281,7 @@ def tables(space: EmbeddingSpace, seed: int = 0) -> dict[str, pd.DataFrame]:
     head = temperatures(Attention(7, 3, 2, 0.5, 0.05))
     same = equivalence(space, space.embeddings.rows(TEST), 5)
     rows = [*norms(space.embeddings.z), *against_root(swept, by_k, 100, 10, 100, 0.95, 0), *fits, *same, *head, *about]
-    return {FOUND: pd.DataFrame(rows), CURVE: pd.DataFrame(points), ENTROPY: pd.DataFrame(deciles)}
+    return {QUANTITIES: pd.DataFrame(rows), CURVE: pd.DataFrame(points), ENTROPY: pd.DataFrame(deciles)}
 
 
 def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
@@ -292,31 +292,38 @@ def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
             assert set(TABLES[name]) <= set(table.columns)
             write_csv(tmp_path / name, table.to_dict("records"))  # type: ignore[arg-type]
             read[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
-        assert tuple(read[FOUND].columns) == COLUMNS
+        assert tuple(read[QUANTITIES].columns) == COLUMNS
         runs.append(Run("blobs", seed, {"prepare": {"test": 4000}}, read))
     (part,) = section(runs).parts
-    assert "Unit length: supported" in part.sentence
-    assert "order neighbours alike: supported (100.00 %" in part.sentence
-    assert "√n = 10 is the best k: contradicted for Attention 20 (NLL " in part.sentence
-    assert " at √n, " in part.sentence
-    assert " at k = 20, difference +" in part.sentence
-    assert "The error falls as 1/k: supported for Uniform kNN (c 1.0" in part.sentence
-    assert "Spread-out weights go with wrong answers: supported" in part.sentence
+    claims = {(str(row[0]), str(row[1])): list(row[2:]) for row in part.tables[0].rows}
+    assert claims["Unit length", ""][0] == "supported"
+    verdict, numbers = claims["Distance and inner product give one order", ""]
+    assert verdict == "supported"
+    assert numbers.startswith("100.00 %")
+    verdict, numbers = claims["√n = 10 is the best k", "Attention"]
+    assert verdict == "contradicted"
+    assert numbers.startswith("best k 20; NLL ")
+    assert " at √n, " in numbers
+    assert " at k = 20, difference +" in numbers
+    verdict, numbers = claims["The error falls as 1/k", "Uniform kNN"]
+    assert verdict == "supported"
+    assert numbers.startswith("c 1.0")
+    assert claims["Entropy predicts errors", "Attention"][0] == "supported"
     assert part.pictures[0][1].startswith(b"\x89PNG")
-    assert len({table.name for table in part.tables}) == len(part.tables) == 3
+    assert len({table.name for table in part.tables}) == len(part.tables) == 4
     assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
     bare = [dataclasses.replace(run, tables={n: t for n, t in run.tables.items() if n != CURVE}) for run in runs]
     for run in bare[1:]:
-        kept = run.tables[FOUND]
-        run.tables[FOUND] = kept[~kept["quantity"].str.startswith("fit_")]
+        kept = run.tables[QUANTITIES]
+        run.tables[QUANTITIES] = kept[~kept["quantity"].str.startswith("fit_")]
     (part,) = section(bare).parts
-    assert "too few k to fit a curve" in part.sentence
-    assert len(part.tables) == 2
+    assert ["The error falls as 1/k", "", "undecided", "too few k to fit a curve"] in part.tables[0].rows
+    assert len(part.tables) == 3
 
 
-def test_sentences_say_what_contradicts_the_claims(space: EmbeddingSpace) -> None:
+def test_claims_can_be_contradicted(space: EmbeddingSpace) -> None:
     frames = {name: table.assign(seed=1) for name, table in tables(space).items()}
-    numbers = frames[FOUND].copy()
+    numbers = frames[QUANTITIES].copy()
 
     def put(quantity: str, item: str, **to: float) -> None:
         rows = (numbers["quantity"] == quantity) & (numbers["item"] == item)
@@ -329,9 +336,18 @@ def test_sentences_say_what_contradicts_the_claims(space: EmbeddingSpace) -> Non
     put("sqrt_n_less_best_other", "attention", value=-0.1, low=-0.2, high=0.1)
     put("fit_c", "attention", value=0.4, low=0.3, high=0.6)
     put("entropy_auc", "test rows", value=0.3, low=0.2, high=0.4)
-    text = " ".join(sentences(numbers, frames[CURVE], frames[ENTROPY], 4000))
-    assert "Unit length: contradicted" in text
-    assert "order neighbours alike: contradicted (40.00 %" in text
-    assert "best k: undecided for Attention 20, the largest k swept (NLL " in text
-    assert "contradicted for Attention (c 0.40 (0.30 … 0.60)" in text
-    assert "wrong answers: contradicted (AUC 0.300 (0.200 … 0.400)" in text
+    table = claims_table(numbers, frames[CURVE], frames[ENTROPY], 4000)
+    claims = {(str(row[0]), str(row[1])): list(row[2:]) for row in table.rows}
+    assert claims["Unit length", ""][0] == "contradicted"
+    verdict, text = claims["Distance and inner product give one order", ""]
+    assert verdict == "contradicted"
+    assert text.startswith("40.00 %")
+    verdict, text = claims["√n = 10 is the best k", "Attention"]
+    assert verdict == "undecided"
+    assert text.startswith("best k 20, the largest swept; NLL ")
+    verdict, text = claims["The error falls as 1/k", "Attention"]
+    assert verdict == "contradicted"
+    assert text.startswith("c 0.40 (0.30 … 0.60)")
+    verdict, text = claims["Entropy predicts errors", "Attention"]
+    assert verdict == "contradicted"
+    assert text.startswith("AUC 0.300 (0.200 … 0.400)")

@@ -250,89 +250,78 @@ def synthetic_run(
     return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(rows) for name, rows in tables.items()})
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing PNGs takes most of a test's time, and most tests look at words."""
-    monkeypatch.setattr("attnknn.report.sections.tta.as_png", lambda figure: b"")
-
-
 def only_part(*runs: Run) -> Part:
     (part,) = section(runs, Level(0.01, 10_000)).parts
     return part
+
+
+def findings(part: Part) -> dict[tuple[str, str], str]:
+    """The findings on all views against one, by metric and method."""
+    return {(str(row[0]), str(row[1])): str(row[-1]) for row in part.tables[0].rows}
+
+
+def own_findings(part: Part) -> dict[tuple[str, str], str]:
+    """The findings on attention against distance weighting in NLL, by method and views."""
+    return {(str(row[0]), str(row[2])): str(row[-1]) for row in part.tables[1].rows if row[3] == "NLL"}
 
 
 def test_the_report_reads_the_columns_that_are_written() -> None:
     assert TABLES == COLUMNS
 
 
-def test_what_every_method_gains_is_not_attentions() -> None:
+def test_the_gains_of_every_method_are_shown() -> None:
     part = only_part(synthetic_run({"": -0.05}, own=-0.03, alike=-0.02))
-    assert "With the mean over 3 views, NLL is lower for 7 of 7 methods: attention −0.050" in part.sentence
-    assert "ECE is lower for 7 of 7 methods: attention −0.050" in part.sentence
-    assert "is an effect of the views, not of attention: 6 of the 6 others have it too" in part.sentence
-    assert "both bare −0.030" in part.sentence
-    assert "both with vector scaling −0.020" in part.sentence
-    assert part.sentence.count(", lower") == 4
-    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 2
+    assert len(findings(part)) == 14
+    assert set(findings(part).values()) == {"better"}
+    assert set(own_findings(part).values()) == {"better"}
+    changes = {(str(row[0]), str(row[1])): str(row[4]) for row in part.tables[0].rows}
+    assert changes["NLL", "Attention"].startswith("−0.050 (")
+    against = {(str(row[0]), str(row[2])): str(row[4]) for row in part.tables[1].rows if row[3] == "NLL"}
+    assert against["Attention", "3"].startswith("−0.030 (")
+    assert against["Attention + vector scaling", "3"].startswith("−0.020 (")
+    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 3
     assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
-    assert "uniform" not in "".join(row[1] for row in part.tables[0].rows), "methods by the names that people read"
+    assert "uniform" not in "".join(str(row[1]) for row in part.tables[0].rows), "display names"
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_what_calibration_does_is_not_credited_to_attention() -> None:
-    """Lower bare, and no longer under the same calibration; attention is never set beside another's calibration."""
-    sentence = only_part(synthetic_run({"": 0.0}, own=-0.05)).sentence
-    bare, alike = sentence.split("NLL of attention less that of distance weighting: ")[1].split(";")
-    assert bare.count(", lower") == 2
-    assert alike.count("no difference shown") == 2
-    assert LIKE.keys() == {"attention", "attention_vector"}
+def test_calibration_is_not_credited_to_attention() -> None:
+    """Lower uncalibrated, and no longer with the same calibration; never compared with another's calibration."""
+    own = own_findings(only_part(synthetic_run({"": 0.0}, own=-0.05)))
+    assert own == {
+        ("Attention", "1"): "better",
+        ("Attention", "3"): "better",
+        ("Attention + vector scaling", "1"): "no difference shown",
+        ("Attention + vector scaling", "3"): "no difference shown",
+    }
+    assert set(LIKE) == {"attention", "attention_vector"}
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_what_attention_alone_gains_is_said_so() -> None:
-    sentence = only_part(synthetic_run({"": 0.0, "attention": -0.05})).sentence
-    assert "NLL is lower for 1 of 7 methods" in sentence
-    assert "The lower NLL is shown for attention only." in sentence
-    assert sentence.count("no difference shown") == 4
+def test_a_gain_of_attention_alone_harm_and_nothing() -> None:
+    alone = findings(only_part(synthetic_run({"": 0.0, "attention": -0.05})))
+    assert [method for (metric, method), word in alone.items() if metric == "NLL" and word == "better"] == ["Attention"]
+    assert set(findings(only_part(synthetic_run({"": 0.05}))).values()) == {"worse"}
+    assert set(findings(only_part(synthetic_run({"": 0.0}))).values()) == {"no difference shown"}
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_harm_and_nothing_are_said_too() -> None:
-    worse = only_part(synthetic_run({"": 0.05})).sentence
-    assert "NLL is higher for 7 of 7 methods" in worse
-    nothing = only_part(synthetic_run({"": 0.0})).sentence
-    assert "NLL is shown to differ for none of 7 methods" in nothing
-    assert "effect" not in nothing
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_few_errors_decide_nothing() -> None:
-    sentence = only_part(synthetic_run({"": -0.05}, own=-0.03, errors=3)).sentence
-    why = "(wrong rows: 3 of the 20 needed)"
-    assert f"shown to differ for none of 7 methods, out of reach for 7 {why}" in sentence
-    assert sentence.count(f", out of reach {why}") == 4
-    assert "no difference shown" not in sentence
+    part = only_part(synthetic_run({"": -0.05}, own=-0.03, errors=3))
+    assert {*findings(part).values(), *own_findings(part).values()} == {"underpowered (3 of 20 errors needed)"}
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_what_the_resamples_cannot_show_is_out_of_reach() -> None:
+def test_too_few_resamples_are_underpowered() -> None:
     """18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences."""
     run = synthetic_run({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
     (part,) = section([run], Level(0.01, 2000)).parts
-    assert "none of 7 methods, out of reach for 7 (2,000 resamples for 18 tests)" in part.sentence
-    assert "no difference shown" not in part.sentence
-    enough = section([run], Level(0.01, 10**6)).parts[0].sentence
-    assert "no difference shown" in enough
-    assert "out of reach" not in enough
+    assert set(findings(part).values()) == {"underpowered (2,000 resamples for 18 tests)"}
+    (enough,) = section([run], Level(0.01, 10**6)).parts
+    assert set(findings(enough).values()) == {"no difference shown"}
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_several_seeds_are_one_part_with_their_spread() -> None:
+def test_several_seeds_are_one_part() -> None:
     part = only_part(synthetic_run({"": -0.05}), synthetic_run({"": -0.07}, seed=43))
-    assert "attention −0.060" in part.sentence
-    assert "± 0.014 over 2 seeds" in part.sentence
+    assert str(part.tables[0].rows[0][4]).startswith("−0.060 (")
     mixed = only_part(synthetic_run({"": -0.05}), synthetic_run({"": 0.05}, seed=43))
-    assert "shown to differ for none" in mixed.sentence
+    assert set(findings(mixed).values()) == {"no difference shown"}
 
 
 def test_who_has_no_views_has_no_part() -> None:

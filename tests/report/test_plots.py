@@ -80,7 +80,8 @@ def test_only_methods_with_values_are_drawn_against_a_rate(kind: str, rates: lis
         for m in ("attention", "distance")
         for r in rates
     ]
-    png = plots.against_rate(pd.DataFrame(rows), "nll", kind)
+    lines = {m: (plots.method_name(m), plots.method_colour(m), False) for m in ("attention", "distance")}
+    png = plots.lines(pd.DataFrame(rows), "rate", rates, lines, title=kind)
     drawn = {m for m in plots.METHODS if ink(png, plots.method_colour(m)) > 100}
     assert drawn == {"attention", "distance"}
 

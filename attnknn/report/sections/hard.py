@@ -1,6 +1,6 @@
-"""Hard queries: how many there are, how the methods fare on them, and what weight on them changes."""
+"""Hard queries: their share, the scores on them, and the effect of training weight on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,9 +9,9 @@ from attnknn.report import plots
 from attnknn.report.claims import FEWEST_ERRORS, OURS
 from attnknn.report.differences import judged, over_runs
 from attnknn.report.gains import Level
-from attnknn.report.results import Run, joined
-from attnknn.report.section import Cell, Part, Section, Table
-from attnknn.report.tables import arrow, by_dataset, digits_of, fixed, p_value
+from attnknn.report.results import Run, joined, mean_over_runs
+from attnknn.report.section import Cell, Part, Row, Section, Table
+from attnknn.report.tables import arrow, by_dataset, difference_cell, digits_of, p_value, score_cell
 
 TABLES: dict[str, tuple[str, ...]] = {
     "hard": ("subset", "rows", "method", "repeat", "metric", "value", "low", "high"),
@@ -23,6 +23,11 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 WEIGHTED = "attention_weighted"
 SUBSETS = ("all", "hard", "easy")
+_WEIGHTED = {
+    "Attention": (WEIGHTED, OURS),
+    "Distance-weighted kNN": ("distance_weighted", "distance"),
+    "Distance + vector scaling": ("distance_weighted_vector", "distance_vector"),
+}
 _NAMES = {
     WEIGHTED: "Attention, hard weighted",
     "attention_configured": "Attention, as configured",
@@ -31,7 +36,7 @@ _NAMES = {
 }
 _METRICS = ("accuracy", "nll", "ece")
 _MOST_CLASSES = 12
-_NOTHING = 1e-4  # what no picture needs to tell from 0
+_NOTHING = 1e-4  # a smaller difference is drawn as 0
 Moves = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -44,134 +49,70 @@ def _colour(method: str) -> str:
 
 
 def _order(methods: Sequence[str]) -> list[str]:
-    """Each weighted variant under what it is a variant of, in the order of `plots.METHODS`."""
+    """The order of `plots.METHODS`, each weighted variant after its base."""
     known = [m for m in plots.METHODS if m in methods]
     rest = {m: m.replace("_weighted", "").replace("_configured", "") for m in methods if m not in plots.METHODS}
-    return [name for m in known for name in (m, *(v for v, of in rest.items() if of == m))]
+    return [name for m in known for name in (m, *(v for v, base in rest.items() if base == m))]
 
 
 def moves_of(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> Moves:
-    """A method less a baseline over seeds and repeats; verdicts of all rows alone, adjusted for the metrics.
+    """A method minus a baseline over seeds and repeats; verdicts on all rows only, adjusted for the metrics.
 
-    The hard rows are picked by their true classes, which the method does not know, so what is better on them alone is
-    no verdict.
+    Hard rows are selected by their true classes, which the method does not know, so a gain on them alone has no
+    verdict.
 
     Returns:
-        By (subset, metric) what `differences.over_runs` tells, and `differences.judged` where the subset is "all";
-        elsewhere `verdict` is empty and `finding` "not asked".
+        By (subset, metric) the columns of `differences.over_runs` and, where the subset is "all", of
+        `differences.judged`; elsewhere `verdict` and `finding` are empty.
     """
-    mine = paired[(paired["method"] == method) & (paired["baseline"] == baseline)]
-    if mine.empty:
+    tests = paired[(paired["method"] == method) & (paired["baseline"] == baseline)]
+    if tests.empty:
         return {}
-    rows = over_runs(mine, ("subset", "metric"))
+    rows = over_runs(tests, ("subset", "metric"))
     whole = rows["subset"] == "all"
-    told = pd.concat([judged(rows[whole], level), rows[~whole].assign(verdict="", finding="not asked")])
-    return {(row["subset"], row["metric"]): row for row in told.to_dict("records")}  # type: ignore[misc]
-
-
-def _few(moves: Moves) -> bool:
-    """Whether too few test rows are wrong for any difference to mean something."""
-    return moves["all", "nll"]["errors"] < FEWEST_ERRORS
-
-
-def _moved(row: Mapping[str, Any], digits: int) -> str:
-    ends = f"{fixed(row['low'], digits, True)} … {fixed(row['high'], digits, True)}"
-    return f"{fixed(row['difference'], digits, True)} ({ends}; p {p_value(row['p'])})"
-
-
-def sentence(shares: pd.DataFrame, scores: pd.DataFrame, moves: Moves, other: Moves, digits: int) -> str:
-    """How many test rows are hard, and whether weight on hard queries pays on all of them.
-
-    Args:
-        shares: part, class, rows, hard. scores: subset, rows, method, metric, value, over runs.
-        moves, other: `moves_of` attention and of distance weighting with weight less the same without.
-    """
-    test = shares[shares["part"] == "test"]
-    hard, rows = int(test["hard"].sum()), int(test["rows"].sum())
-    text = f"{hard:,} of {rows:,} test rows are hard ({hard / rows:.1%}). " if hard else "No test row is hard. "
-    ours = scores[(scores["method"] == OURS) & (scores["metric"] == "accuracy")].groupby("subset")
-    errors = {name: float(((1 - of["value"]) * of["rows"]).mean()) for name, of in ours}
-    if errors.get("hard") and errors["all"]:
-        text += f"They hold {min(1.0, errors['hard'] / errors['all']):.0%} of attention's errors. "
-    nll = moves["all", "nll"]
-    if _few(moves):
-        wrong = f"{nll['errors']} wrong test rows of {FEWEST_ERRORS} needed"
-        return f"{text}What weight on hard queries changes is out of reach: {wrong}."
-    means = {"yes": "so the weight pays", "no": "so the weight costs more than it brings"}
-    text += f"With weight on hard queries, attention's NLL on all test rows changes by {_moved(nll, digits)}: "
-    text += f"{means.get(nll['verdict'], nll['finding'])}."
-    if ("hard", "nll") in moves:
-        parts = [fixed(moves[s, "nll"]["difference"], digits, True) for s in ("hard", "easy")]
-        text += f" It is {parts[0]} on the hard rows and {parts[1]} on the easy ones."
-    accuracy = moves["all", "accuracy"]
-    better = {"yes": "is higher", "no": "is lower"}.get(accuracy["verdict"], "is not shown to change")
-    text += f" Its accuracy {better} ({fixed(accuracy['difference'], digits, True)})."
-    if ("all", "nll") in other:
-        row = other["all", "nll"]
-        text += f" Distance weighting tuned with the same weights: NLL {_moved(row, digits)}, {row['finding']}."
-    return text
+    rows = pd.concat([judged(rows[whole], level), rows[~whole].assign(verdict="", finding="")])
+    return {(row["subset"], row["metric"]): row for row in rows.to_dict("records")}  # type: ignore[misc]
 
 
 def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
     """One metric of every method on the hard rows and on the easy ones, side by side, each on its own scale.
 
     Args:
-        scores: subset, method, value, low, high: one row a subset and method.
+        scores: subset, method, value, low, high: one row per subset and method.
     """
     subsets = [s for s in ("hard", "easy") if s in set(scores["subset"])] or ["all"]
     methods = _order(list(dict.fromkeys(scores["method"])))
     figure = plots.new_figure(3.4, 0.8 + 0.2 * len(methods))
     panels = figure.subplots(1, len(subsets), sharey=True, squeeze=False)[0]
     for axes, subset in zip(panels, subsets, strict=True):
-        of = scores[scores["subset"] == subset].set_index("method")
+        rows = scores[scores["subset"] == subset].set_index("method").to_dict("index")
         for y, method in enumerate(methods):
-            colour, row = _colour(method), of.loc[method]
-            axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=1.8, alpha=0.6, solid_capstyle="butt")
-            filled = colour if method in plots.METHODS else "white"
-            axes.plot(row["value"], y, "o", mfc=filled, mec=colour, color=colour, ms=4.2)
+            plots.draw_estimate(axes, y, rows[method], _colour(method), "value", hollow=method not in plots.METHODS)
         axes.set_title(f"{subset} rows", loc="left", size=8.5, color=plots.INK)
-        axes.set_ylim(len(methods) - 0.5, -0.5)
-        axes.locator_params(axis="x", nbins=3)
-        plots.style_axes(axes)
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(axis="y", length=0, labelsize=7)
+        plots.name_rows(axes, [_name(m) for m in methods], nbins=3)
         axes.grid(axis="y", color="#eeeeee", lw=0.6)
         axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(methods)), [_name(m) for m in methods])
-    figure.suptitle(plots.METRICS[metric], x=0.01, ha="left", size=10, weight="bold", color=plots.INK)
+    plots.figure_title(figure, plots.METRICS[metric])
     return plots.as_png(figure)
 
 
-def moves_picture(moves: Moves, other: Moves, metric: str) -> bytes:
-    """What weight on hard queries changes in one metric, on all rows first: attention, and distance weighting."""
+def moves_picture(moves: dict[str, Moves], metric: str) -> bytes:
+    """The effect of weight on hard queries in one metric, by subset: attention and distance weighting."""
     lines = [
-        (subset, name, found[subset, metric], colour)
+        (subset, method, moves[name][subset, metric])
         for subset in SUBSETS
-        for name, found, colour in (
-            ("attention", moves, plots.method_colour("attention")),
-            ("distance", other, plots.method_colour("distance")),
-        )
-        if (subset, metric) in found
+        for name, (_, method) in list(_WEIGHTED.items())[:2]
+        if (subset, metric) in moves[name]
     ]
     figure = plots.new_figure(3.4, 0.85 + 0.22 * len(lines))
     axes = figure.subplots()
-    axes.axvline(0, color=plots.INK, lw=0.8, zorder=1)
-    for y, (subset, _, row, colour) in enumerate(lines):
-        alpha = 1.0 if subset == "all" else 0.55
-        axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=2, alpha=alpha, solid_capstyle="butt")
-        axes.plot(row["difference"], y, "o", color=colour, ms=4.5, alpha=alpha)
-    axes.set_yticks(range(len(lines)), [f"{subset} rows, {name}" for subset, name, _, _ in lines])
-    axes.set_ylim(len(lines) - 0.5, -0.5)
+    for y, (subset, method, row) in enumerate(lines):
+        plots.draw_estimate(axes, y, row, plots.method_colour(method), alpha=1.0 if subset == "all" else 0.55)
+    plots.name_rows(axes, [f"{subset} rows, {method}" for subset, method, _ in lines])
+    plots.mark_zero(axes, metric, "difference")
     if max(abs(x) for x in axes.get_xlim()) < _NOTHING:
         axes.set(xlim=(-_NOTHING, _NOTHING), xticks=[0])  # no axis for rounding
-    else:
-        axes.locator_params(axis="x", nbins=4)
-    side = "right" if metric in plots.HIGHER_IS_BETTER else "left"
-    axes.set_title(f"{plots.METRICS[metric]}: weighted − not", loc="left", size=10, weight="bold", color=plots.INK)
-    axes.set_xlabel(f"difference ({side} of 0: weight is better)")
-    plots.style_axes(axes)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    plots.title(axes, f"{plots.METRICS[metric]}: weighted − not")
     return plots.as_png(figure)
 
 
@@ -181,117 +122,91 @@ def classes_picture(shares: pd.DataFrame) -> bytes:
     Args:
         shares: class, rows, hard.
     """
-    found = shares.assign(share=100 * shares["hard"] / shares["rows"].clip(lower=1))
-    found = found.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES).reset_index(drop=True)
-    figure = plots.new_figure(3.4, 0.75 + 0.2 * len(found))
+    rows = shares.assign(share=100 * shares["hard"] / shares["rows"].clip(lower=1))
+    rows = rows.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES).reset_index(drop=True)
+    figure = plots.new_figure(3.4, 0.75 + 0.2 * len(rows))
     axes = figure.subplots()
-    axes.barh(found.index, found["share"], color=plots.method_colour("distance"), height=0.65)
-    for y, share in enumerate(found["share"]):
-        axes.annotate(f"{share:.0f} %", (share, y), (3, 0), textcoords="offset points", va="center", size=7.5)
-    axes.set_yticks(found.index, [str(name)[:18] for name in found["class"]])
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_xlim(0, max(1.0, 1.15 * found["share"].max()))
-    axes.set_title("Where hard queries come from", loc="left", size=10, weight="bold", color=plots.INK)
+    bars = axes.barh(rows.index, rows["share"], color=plots.method_colour("distance"), height=0.65)
+    axes.bar_label(bars, fmt="%.0f %%", padding=3, size=7.5)
+    plots.name_rows(axes, [str(name)[:18] for name in rows["class"]])
+    axes.set_xlim(0, max(1.0, 1.15 * rows["share"].max()))
+    plots.title(axes, "Hard queries by class")
     axes.set_xlabel("hard test rows of the class (%)")
-    plots.style_axes(axes)
-    axes.tick_params(axis="y", length=0)
     return plots.as_png(figure)
 
 
 def _scores_table(scores: pd.DataFrame, digits: int) -> Table:
-    """All methods by subset; a heading for each subset."""
-    rows: list[list[str | Cell]] = []
+    """All methods by subset."""
+    rows: list[Row] = []
     for subset in [s for s in SUBSETS if s in set(scores["subset"])]:
-        of = scores[scores["subset"] == subset]
-        rows.append([f"{subset}: {int(of['rows'].max()):,} rows"])
-        table: Any = of.set_index(["method", "metric"])
-        for method in _order(list(dict.fromkeys(of["method"]))):
-            cells = [table.loc[(method, metric)] for metric in _METRICS]
-            around = [
-                Cell(fixed(c["value"], digits), f"{fixed(c['low'], digits)} … {fixed(c['high'], digits)}")
-                for c in cells
-            ]
-            rows.append([Cell(_name(method), method=method), *around])
-    note = "Means over seeds and repeats, with the furthest ends of their intervals."
-    return Table(
-        "scores", "Every method on all, hard and easy test rows", ["method", *map(arrow, _METRICS)], rows, note
-    )
+        group = scores[scores["subset"] == subset]
+        rows.append([f"{subset}: {int(group['rows'].max()):,} rows"])
+        cells = {(r["method"], r["metric"]): score_cell(r, digits) for r in group.to_dict("records")}
+        for method in _order(list(dict.fromkeys(group["method"]))):
+            rows.append([Cell(_name(method), method=method), *(cells[method, metric] for metric in _METRICS)])
+    note = "Means over seeds and repeats, with the outer ends of their intervals."
+    head = ["method", *map(arrow, _METRICS)]
+    return Table("scores", "Every method on all, hard and easy test rows", head, rows, note)
 
 
-def _moves_table(found: dict[str, Moves], digits: int) -> Table:
-    rows: list[list[str | Cell]] = []
-    for name, moves in found.items():
-        if not moves:
-            continue
-        rows.append([name])
-        for (subset, metric), row in moves.items():
-            rows.append([f"{subset}, {plots.METRICS[metric]}", _moved(row, digits + 1), row["finding"]])
-    note = "p of all rows is adjusted for the three metrics (Holm); hard and easy rows get no verdict of their own."
-    return Table("weight", "What weight on hard queries changes", ["on", "difference", "finding"], rows, note)
+def _moves_table(moves: dict[str, Moves], digits: int) -> Table:
+    rows: list[Row] = []
+    for name, tests in moves.items():
+        if tests:
+            rows.append([f"{name}, with weight − without"])
+        for (subset, metric), row in tests.items():
+            difference = difference_cell(row, digits + 1), p_value(row["p"]), row["finding"]
+            rows.append([subset, plots.METRICS[metric], *difference])
+    note = "p of all rows is adjusted for the three metrics (Holm); hard and easy rows have no verdict of their own."
+    head = ["rows", "metric", "difference", "p", "finding"]
+    return Table("weight", "Effect of training weight on hard queries", head, rows, note, folded=False)
 
 
 def _shares_table(shares: pd.DataFrame) -> Table:
+    """Hard rows of each class in each part, and their sums."""
     parts = [p for p in ("fit", "val", "test") if p in set(shares["part"])]
-    table: Any = shares.set_index(["part", "class"])
-    names = list(dict.fromkeys(shares["class"]))
-    rows = [
-        [str(name), *(f"{int(table.loc[(p, name), 'hard'])} of {int(table.loc[(p, name), 'rows']):,}" for p in parts)]
-        for name in names
-    ]
-    sums: Any = shares.groupby("part")[["hard", "rows"]].sum()
-    rows.append(["all", *(f"{int(sums.loc[p, 'hard'])} of {int(sums.loc[p, 'rows']):,}" for p in parts)])
+    total = shares.groupby("part", sort=False)[["hard", "rows"]].sum().reset_index().assign(**{"class": "all"})
+    counts = pd.concat([shares, total])
+    table = {
+        (name, part): f"{int(hard)} of {int(rows):,}"
+        for name, part, hard, rows in counts[["class", "part", "hard", "rows"]].to_numpy()
+    }
+    rows = [[str(name), *(table[name, part] for part in parts)] for name in dict.fromkeys(counts["class"])]
     return Table("shares", "Hard rows of each class", ["class", *parts], rows, "Of the first seed.")
 
 
 def _part(runs: Sequence[Run], level: Level) -> Part:
-    digits = digits_of(runs)
-    paired, every = joined(runs, "hard_paired"), joined(runs, "hard")
-    scores = every.groupby(["subset", "method", "metric"], sort=False).agg(
-        rows=("rows", "max"), value=("value", "mean"), low=("low", "min"), high=("high", "max")
-    )
-    scores = scores.reset_index()
-    moves, other, recalibrated = (
-        moves_of(paired, *pair, level)
-        for pair in (
-            (WEIGHTED, OURS),
-            ("distance_weighted", "distance"),
-            ("distance_weighted_vector", "distance_vector"),
-        )
-    )
-    shares = joined(runs, "hard_share")
-    pooled = shares.groupby(["part", "class"], sort=False)[["rows", "hard"]].sum().reset_index()
-    test = pooled[pooled["part"] == "test"]
-    text = sentence(pooled, scores, moves, other, digits)
-    if len(runs) > 1:
-        sd = fixed(moves["all", "nll"]["sd"], digits + 1)
-        spread = "" if _few(moves) else f" The change in NLL has ± {sd} over seeds and repeats."
-        text += f"{spread} Counts are sums over {len(runs)} seeds."
+    digits, scores, shares = digits_of(runs), joined(runs, "hard"), joined(runs, "hard_share")
+    keys = ["subset", "method", "metric"]
+    rows = scores.groupby(keys, sort=False)["rows"].max()
+    scores = mean_over_runs(scores, keys).assign(rows=rows).reset_index()
+    moves = {name: moves_of(joined(runs, "hard_paired"), *pair, level) for name, pair in _WEIGHTED.items()}
+    test = shares[shares["part"] == "test"].groupby("class", sort=False)[["rows", "hard"]].sum().reset_index()
+    main = moves["Attention"]["all", "nll"]
     pictures = [
         (f"{plots.METRICS[m]} on hard and easy rows", subsets_picture(scores[scores["metric"] == m], m))
         for m in ("nll", "accuracy")
     ]
-    if not _few(moves):
-        pictures.append(("what weight on hard queries changes in NLL", moves_picture(moves, other, "nll")))
+    if main["errors"] >= FEWEST_ERRORS:
+        pictures.append(("effect of weight on hard queries in NLL", moves_picture(moves, "nll")))
     if test["hard"].sum():
         pictures.append(("share of hard test rows by class", classes_picture(test)))
-    weighed = {"Attention": moves, "Distance-weighted kNN": other, "Distance + vector scaling": recalibrated}
-    tables = [_scores_table(scores, digits), _moves_table(weighed, digits)]
-    first = shares[shares["seed"] == runs[0].seed]
-    return Part(runs[0].dataset, text, pictures, [*tables, _shares_table(first)], moves["all", "nll"]["verdict"])
+    first = _shares_table(shares[shares["seed"] == runs[0].seed])
+    tables = [_moves_table(moves, digits), _scores_table(scores, digits), first]
+    return Part(runs[0].dataset, pictures, tables, main["verdict"])
 
 
 def section(runs: Sequence[Run], level: Level) -> Section:
-    """Queries whose neighbourhood disagrees with them."""
     return Section(
         "hard",
         "Hard queries",
-        "A query is hard if at least a set share of its neighbours, by default half (hard.disagreement), carry another "
-        "class than its own. How many are there, how does each method answer them, and does it pay to fit with more "
-        "weight on them? Everything else is equal, seeds too; distance weighting is tuned with the same weights.",
-        by_dataset([r for r in runs if "hard" in r.tables], lambda of: _part(of, level)),
-        "Hard rows are picked by their true class, which no method knows: whoever trusts its neighbours less looks "
-        "better there and pays on the easy rows. So the verdict is that of all test rows. Every head is stopped by the "
-        "plain NLL on val. Open circles are fitted or "
-        "tuned with weight. The hardest test rows are shown under “Which examples decided”.",
+        "A query is hard if at least a set share of its neighbours, by default half (hard.disagreement), is of another "
+        "class. How many are hard, how does each method score on them, and does it pay to fit with more weight on "
+        "them? Everything else is equal, including seeds; distance weighting is tuned with the same weights.",
+        by_dataset(runs, lambda group: _part(group, level), "hard"),
+        "Hard rows are selected by their true class, which no method knows: a method that trusts its neighbours less "
+        "looks better on them and loses on the easy rows. So the verdict is that of all test rows. Every head is "
+        "stopped by the unweighted NLL on val. Open circles are fitted or tuned with weight. The hardest test rows are "
+        "shown under “Examples and confusions”.",
         "dvc exp run -S hard.weight=5.0",
     )

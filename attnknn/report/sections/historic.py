@@ -1,51 +1,55 @@
-"""The historic study in the report: its tables and curves beside ours, and its conclusions against our numbers."""
+"""The historic study: its tables and curves beside ours, and its conclusions tested on our runs."""
 
 from collections.abc import Sequence
-from statistics import mean, stdev
-from typing import get_args
 
 import pandas as pd
 
 from attnknn.report import historic
 from attnknn.report.conclusions import Conclusion, conclusions
-from attnknn.report.gains import Finding, Level
+from attnknn.report.gains import Level
 from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS, Number
-from attnknn.report.plots import INK, METRICS, as_png, method_colour, method_name, new_figure, style_axes
+from attnknn.report.plots import (
+    INK,
+    METRICS,
+    as_png,
+    legend_below,
+    method_colour,
+    method_name,
+    new_figure,
+    style_axes,
+    title,
+)
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Section, Table
 from attnknn.report.tables import by_dataset, fixed
 
 # It reads what the other experiments wrote.
 TABLES: dict[str, tuple[str, ...]] = {}
-OURS = "here"
-Scores = dict[tuple[float, str, str], float]  # (at, method, metric) → value
-Picture = tuple[str, bytes]
+OURS = "ours"
+Scores = dict[tuple[float, str, str], float]  # (x, method, metric) → value
 _NAMES = {"attention_tta": "Attention + TTA", "attention_ensemble": "Attention + k-ensemble"}
+# table: (column, caption, x label, prefix of its conditions, x of the unmodified bank)
 _CAPTIONS = {
-    "main": ("", "The main comparison"),
-    "k_sweep": ("k", "Against the number of neighbours"),
-    "noise": ("wrong labels", "Wrong labels in the memory (symmetric)"),
-    "imbalance": ("rarest / largest", "A long tail in the memory"),
+    "main": ("", "The main comparison", "", "", 0.0),
+    "k_sweep": ("k", "Over the number of neighbours", "k", "", 0.0),
+    "noise": (
+        *("wrong labels", "Wrong labels in the bank (symmetric)", "share of wrong labels in the bank"),
+        *("noise ", 0.0),
+    ),
+    "imbalance": ("rarest / largest", "A long tail in the bank", "rarest class / largest class", "long tail ", 1.0),
 }
-_CONDITION = {"noise": "noise ", "imbalance": "long tail "}
-_AXES = {
-    "k_sweep": "k",
-    "noise": "share of wrong labels in the memory",
-    "imbalance": "rarest class / largest class",
-}
-_WHOLE = {"noise": 0.0, "imbalance": 1.0}  # where the memory is as it is
 _PAST = "#9c9c9c"
 _INDEXES = {"flat L2": "flat_l2", "flat IP": "flat_ip", "HNSW": "hnsw"}
 
 
 def _data(dataset: str) -> tuple[tuple[Number, ...], str]:
-    """The historic numbers that a dataset may stand beside, and what to say of that; none for most."""
+    """The historic numbers comparable with a dataset, and the limits of the comparison; empty for most."""
     if dataset == "iris":
-        return IRIS, "the split and the encoder are others, and 30 test rows bear a few points either way"
+        return IRIS, "Split and encoder differ, and 30 test rows vary by a few points."
     if dataset == "cifar10":
-        return CIFAR10, "the images are the same, the encoder and the split are not"
+        return CIFAR10, "The images are the same; encoder and split differ."
     if dataset.startswith("cifar10_"):
-        return CIFAR10, "this is a harder copy of CIFAR-10, and the encoder is another"
+        return CIFAR10, "This is a harder copy of CIFAR-10, and the encoder differs."
     return (), ""
 
 
@@ -55,77 +59,69 @@ def _order(preset: str) -> list[str]:
 
 
 def _mean(rows: pd.DataFrame) -> Scores:
-    """Means over runs of rows of at, method, metric, value."""
-    if rows.empty:
-        return {}
-    return rows.groupby(["at", "method", "metric"], sort=False)["value"].mean().to_dict()  # type: ignore[return-value]
+    """Means over runs of rows of x, method, metric, value."""
+    return rows.groupby(["x", "method", "metric"], sort=False)["value"].mean().to_dict()  # type: ignore[return-value]
 
 
 def ours(runs: Sequence[Run], table: str) -> Scores:
-    """Our numbers for one historic table, as far as the runs hold them; means over seeds and repeats.
+    """Our numbers for one historic table, as far as the runs have them; means over seeds and repeats.
 
     Args:
         table: main, k_sweep, noise or imbalance.
     """
-    bare = joined(runs, "intervals")
-    found: Scores = {}
+    *_, prefix, unmodified = _CAPTIONS[table]
+    clean, rows = joined(runs, "intervals"), joined(runs, table)
     if table == "k_sweep":
-        rows = joined(runs, table)
-        return _mean(rows if rows.empty else rows.assign(at=rows["k"].astype(float)))
-    if not bare.empty and table in ("main", "imbalance", "noise"):
-        found = _mean(bare.assign(at=_WHOLE.get(table, 0.0)))
-    if table in _CONDITION:
-        rows = joined(runs, table)
+        return {} if rows.empty else _mean(rows.assign(x=rows["k"].astype(float)))
+    scores = {} if clean.empty else _mean(clean.assign(x=unmodified))
+    if prefix:
         if rows.empty:
             return {}
-        mine = rows[rows["condition"].str.startswith(_CONDITION[table])]
-        return found | _mean(mine.assign(at=mine["condition"].str.removeprefix(_CONDITION[table]).astype(float)))
+        rows = rows[rows["condition"].str.startswith(prefix)]
+        return scores | _mean(rows.assign(x=rows["condition"].str.removeprefix(prefix).astype(float)))
     views, ensemble = joined(runs, "tta"), joined(runs, "ensemble")
     if not views.empty:
-        of = views[(views["views"] == views["views"].max()) & (views["method"] == "attention")]
-        found |= _mean(of.assign(at=0.0, method="attention_tta"))
+        rows = views[(views["views"] == views["views"].max()) & (views["method"] == "attention")]
+        scores |= _mean(rows.assign(x=0.0, method="attention_tta"))
     if not ensemble.empty:
-        of = ensemble[(ensemble["variant"] == "k_ensemble") & (ensemble["method"] == "attention")]
-        found |= _mean(of.assign(at=0.0, method="attention_ensemble"))
-    return found
-
-
-def _given(values: Sequence[float]) -> str:
-    """A historic number; what another document gives instead stands after a stroke."""
-    return " / ".join(fixed(value, 4) for value in values)
-
-
-def _name(method: str) -> str:
-    return _NAMES.get(method) or method_name(method)
+        rows = ensemble[(ensemble["variant"] == "k_ensemble") & (ensemble["method"] == "attention")]
+        scores |= _mean(rows.assign(x=0.0, method="attention_ensemble"))
+    return scores
 
 
 def _compared(
-    table: str, numbers: Sequence[Number], here: Scores, order: Sequence[str], seeds: int, settings: str
+    table: str, numbers: Sequence[Number], scores: Scores, order: Sequence[str], seeds: int, settings: str, limits: str
 ) -> Table | None:
-    """One historic table, a column an experiment, and ours before them; None where there is nothing of ours.
+    """One historic table, one column per experiment, ours first; None without any number of ours.
 
     Args:
-        settings: what ours was made with, in words.
+        settings: of our runs, as text.
+        limits: of the comparison.
     """
-    theirs = {(n.at, n.method, n.metric): {} for n in numbers if n.table == table}
+    theirs: dict[tuple[float, str, str], dict[str, str]] = {}
     for n in numbers:
         if n.table == table:
-            theirs[n.at, n.method, n.metric][n.experiment] = n.values
-    if not any(key in here for key in theirs):
+            text = " / ".join(fixed(value, 4) for value in n.values)
+            theirs.setdefault((n.x, n.method, n.metric), {})[n.experiment] = text
+    if not any(key in scores for key in theirs):
         return None
-    shown = [name for name in order if any(name in of for of in theirs.values())]
-    at, caption = _CAPTIONS[table]
-    ranked = sorted(theirs, key=lambda key: list(METRICS).index(key[2]))
+    shown = [name for name in order if any(name in row for row in theirs.values())]
+    column, caption, *_ = _CAPTIONS[table]
     rows = []
-    for key in ranked:
-        own = fixed(here[key], 4) if key in here else "–"
-        cells = [_given(theirs[key][name]) if name in theirs[key] else "–" for name in shown]
-        method = Cell(_name(key[1]), method=key[1].removesuffix("_tta").removesuffix("_ensemble"))
-        rows.append([METRICS[key[2]], *([f"{key[0]:g}"] if at else []), method, own, *cells])
-    ours_head = OURS if seeds == 1 else f"{OURS}, mean of {seeds} seeds"
-    head = ["metric", *([at] if at else []), "method", ours_head, *(f"experiment {name}" for name in shown)]
+    for key in sorted(theirs, key=lambda key: list(METRICS).index(key[2])):
+        x, method, metric = key
+        base = method.removesuffix("_tta").removesuffix("_ensemble")
+        names = [
+            METRICS[metric],
+            *([f"{x:g}"] if column else []),
+            Cell(_NAMES.get(method) or method_name(method), method=base),
+        ]
+        own = fixed(scores[key], 4) if key in scores else "–"
+        rows.append([*names, own, *(theirs[key].get(name, "–") for name in shown)])
+    own = OURS if seeds == 1 else f"{OURS}, mean of {seeds} seeds"
+    head = ["metric", *([column] if column else []), "method", own, *(f"experiment {name}" for name in shown)]
     sources = "; ".join(dict.fromkeys(n.source for n in numbers if n.table == table))
-    return Table(table, f"{caption}: ours, {settings}, and the study's. Sources: {sources}.", head, rows)
+    return Table(table, f"{caption}: ours, {settings}, and the study's. Sources: {sources}.", head, rows, limits)
 
 
 def _profile(runs: Sequence[Run], settings: str) -> Table | None:
@@ -133,170 +129,137 @@ def _profile(runs: Sequence[Run], settings: str) -> Table | None:
     rows = joined(runs, "profile")
     if rows.empty:
         return None
-    of = rows.groupby(["index", "quantity"])["value"].mean()
-    table = []
+    times = rows.groupby(["index", "quantity"])["value"].mean()
+    lines = []
     for name, (build, query) in historic.PROFILE.items():
-        mine = _INDEXES[name]
         for quantity, theirs, factor in (("build_s", build, 1000), ("batched_ms", query, 1)):
-            own = fixed(of[mine, quantity] * factor, 4) if (mine, quantity) in of.index else "–"
+            key = _INDEXES[name], quantity
+            own = fixed(times[key] * factor, 4) if key in times.index else "–"
             what = "build, ms" if quantity == "build_s" else "a query in a batch, ms"
-            table.append([name, what, own, f"{theirs:g}"])
+            lines.append([name, what, own, f"{theirs:g}"])
     caption = (
         f"Indexes: ours, {settings}, on the dataset's own embeddings; the study's on 50,000 × 256 Gaussian numbers"
     )
     head = ["index", "quantity", OURS, "the study"]
-    return Table("profile", f"{caption}. Source: {historic.PROFILE_SOURCE}.", head, table)
+    return Table("profile", f"{caption}. Source: {historic.PROFILE_SOURCE}.", head, lines)
 
 
-def _theory(runs: Sequence[Run], here: Scores, settings: str) -> Table:
-    """What the study gives beside its tables, and ours where it is known."""
+def _theory(runs: Sequence[Run], scores: Scores, settings: str) -> Table:
+    """The study's other numbers, and ours where they are known."""
     bank = runs[0].json["prepare"].get("bank")
     own = {"bank rows n": bank, "√n": bank and round(bank**0.5)}
-    lengths = joined(runs, "theory")
-    if not lengths.empty:
-        of = lengths[(lengths["quantity"] == "norm") & (lengths["item"] == "mean")]
-        own["mean norm of the embeddings"] = None if of.empty else of["value"].mean()
-    own |= {f"NLL at k {k}": here.get((k, "uniform", "nll")) for k in (1, 50)}
+    theory = joined(runs, "theory")
+    if not theory.empty:
+        norms = theory[(theory["quantity"] == "norm") & (theory["item"] == "mean")]
+        own["mean norm of the embeddings"] = None if norms.empty else norms["value"].mean()
+    own |= {f"NLL at k {k}": scores.get((k, "uniform", "nll")) for k in (1, 50)}
     rows = [
         [name, "–" if own.get(name) is None else f"{own[name]:.4g}", f"{value:.5g}", source]
         for name, (value, source) in historic.THEORY.items()
     ]
     head = ["quantity", OURS, "the study", "source"]
-    caption = f"What it gives of its theory, and NLL against k; ours {settings}, NLL of uniform kNN."
-    return Table("theory", caption, head, rows)
+    return Table("theory", f"Theory, and NLL over k; ours {settings}, NLL of uniform kNN.", head, rows)
 
 
-def _curve(table: str, numbers: Sequence[Number], here: Scores, metric: str, first: str) -> bytes:
-    """One metric against k, noise or imbalance: the study's experiments in grey, ours in the methods' colours.
+def _curve(table: str, numbers: Sequence[Number], scores: Scores, metric: str, first: str) -> bytes:
+    """One metric over k, noise or imbalance: the study's experiments in grey, ours in the methods' colours.
 
     Args:
         first: the experiment that is drawn darker, if any.
     """
     figure = new_figure(3.4, 3.1)
     axes = figure.subplots()
-    tail, sweep = table == "imbalance", table == "k_sweep"
+    tail = table == "imbalance"
     theirs = [n for n in numbers if n.table == table and n.metric == metric]
-    lines = {n.experiment: [m for m in theirs if m.experiment == n.experiment] for n in theirs}
     ends = []
-    for experiment, of in lines.items():
+    for experiment in dict.fromkeys(n.experiment for n in theirs):
+        values = [n for n in theirs if n.experiment == experiment]
         colour = INK if experiment == first else _PAST
         for method in historic.METHODS:
-            points = sorted((n.at, n.values[0]) for n in of if n.method == method)
+            points = sorted((n.x, n.values[0]) for n in values if n.method == method)
             axes.plot(*zip(*points, strict=True), color=colour, lw=0.8, alpha=0.8, zorder=2)
-        last = max(of, key=lambda n: -n.at if tail else n.at)
-        ends.append((last.values[0], f"exp. {experiment}", colour, last.at))
+        last = max(values, key=lambda n: -n.x if tail else n.x)
+        ends.append((last.values[0], f"exp. {experiment}", colour, last.x))
     axes.plot([], [], color=_PAST, lw=0.8, label="the study, all three")
-    ats = sorted({n.at for n in theirs})
+    ticks = sorted({n.x for n in theirs})
     for method, marker in zip(historic.METHODS, "os^", strict=True):
-        # Beyond the study's own range there is nothing to compare.
+        # Limited to the study's own range.
         points = sorted(
-            (at, value)
-            for (at, name, of), value in here.items()
-            if name == method and of == metric and ats[0] <= at <= ats[-1]
+            (x, value)
+            for (x, name, measure), value in scores.items()
+            if name == method and measure == metric and ticks[0] <= x <= ticks[-1]
         )
         if points:
-            colour, bold = method_colour(method), method == "attention"
-            style = {"marker": marker, "ms": 4.5 if bold else 3.5, "lw": 2 if bold else 1.2}
-            axes.plot(*zip(*points, strict=True), color=colour, zorder=4, label=_name(method), **style)
-    if tail or sweep:
+            style = {"marker": marker, "ms": 4, "lw": 2 if method == "attention" else 1.2, "label": method_name(method)}
+            axes.plot(*zip(*points, strict=True), color=method_colour(method), zorder=4, **style)
+    if table != "noise":
         axes.set_xscale("log")
     if tail:
         axes.invert_xaxis()
-    axes.set_xticks(ats, [f"{at:g}" for at in ats])
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
     axes.minorticks_off()
     style_axes(axes)
     low, high = axes.get_ylim()
     step, floor = 0.08 * (high - low), float("-inf")
-    for value, name, colour, at in sorted(ends):
+    for value, name, colour, x in sorted(ends):
         floor = max(value, floor + step)
-        axes.annotate(name, (at, floor), (4, 0), textcoords="offset points", color=colour, size=7.5, va="center")
+        axes.annotate(name, (x, floor), (4, 0), textcoords="offset points", color=colour, size=7.5, va="center")
     axes.margins(x=0.2)
-    axes.set_xlabel(_AXES[table])
-    title = {"k_sweep": "over k", "noise": "wrong labels", "imbalance": "long tail"}[table]
-    axes.set_title(f"{METRICS[metric]}, {title}", loc="left", size=10, weight="bold", color=INK)
-    figure.legend(loc="outside lower left", ncols=2, fontsize=7.5, frameon=False, handlelength=1.6, columnspacing=1)
+    axes.set_xlabel(_CAPTIONS[table][2])
+    title(axes, METRICS[metric])
+    legend_below(figure)
     return as_png(figure)
 
 
-def _pictures(numbers: Sequence[Number], here: dict[str, Scores], first: str) -> list[Picture]:
+def _pictures(numbers: Sequence[Number], scores: dict[str, Scores], first: str) -> list[tuple[str, bytes]]:
     """The study's curves with ours, where both are known."""
-    found = []
+    drawn = []
     for table in ("k_sweep", "noise", "imbalance"):
         for metric in dict.fromkeys(n.metric for n in numbers if n.table == table):
-            both = {at for at, method, of in here[table] if of == metric and method in historic.METHODS}
-            if len(both) > 1:
+            known = {x for x, method, name in scores[table] if name == metric and method in historic.METHODS}
+            if len(known) > 1:
                 alt = f"{METRICS[metric]} of the study's experiments and of ours: {_CAPTIONS[table][1].lower()}"
-                found.append((alt, _curve(table, numbers, here[table], metric, first)))
-    return found
+                drawn.append((alt, _curve(table, numbers, scores[table], metric, first)))
+    return drawn
 
 
-def _verdicts(found: Sequence[Conclusion]) -> Table:
-    head = ["the study", "our numbers say", "which", "where"]
-    rows = [[c.words, c.verdict, c.numbers, c.source] for c in found]
-    caption = "What the study concluded, and what our numbers say of it. Brackets hold intervals; p is not adjusted. "
-    caption += "Out of reach is what so few wrong rows, so few resamples or so wide an interval could not have shown."
-    return Table("conclusions", caption, head, rows, folded=False)
-
-
-def _tally(found: Sequence[Conclusion], dataset: str) -> str:
-    """How many conclusions hold, and which do not."""
-    if not found:
-        return f"None of the study's conclusions can be tested on {dataset}."
-    kinds = {kind: [c for c in found if c.verdict == kind] for kind in get_args(Finding)}
-    counts = ", ".join(f"{len(of)} {kind}" for kind, of in kinds.items())
-    text = f"Of {len(found)} conclusions of the study that our numbers can test: {counts}."
-    for kind in ("contradicted", "supported"):
-        names = ", ".join(c.name for c in kinds[kind])
-        text += f" {kind.capitalize()}: {names}." if names else ""
-    return text
-
-
-def _attention(runs: Sequence[Run], numbers: Sequence[Number], order: Sequence[str], beside: str) -> str:
-    """Attention's own scores, and those of the study; no verdict, since the data are not the same."""
-    rows, parts = joined(runs, "intervals"), []
-    for metric in () if rows.empty else ("accuracy", "nll", "ece"):
-        values = rows[(rows["method"] == "attention") & (rows["metric"] == metric)]["value"].tolist()
-        theirs = [n for n in numbers if (n.table, n.method, n.metric) == ("main", "attention", metric)]
-        theirs.sort(key=lambda n: order.index(n.experiment))
-        if values and theirs:
-            sd = f" ± {fixed(stdev(values), 4)} over {len(values)} seeds" if len(values) > 1 else ""
-            given = ", ".join(f"{_given(n.values)} ({n.experiment})" for n in theirs)
-            parts.append(f"{METRICS[metric]} {fixed(mean(values), 4)}{sd}, in the study {given}")
-    return f" Attention here: {'; '.join(parts)}. No verdict comes of it: {beside}." if parts else ""
+def _verdicts(tested: Sequence[Conclusion]) -> Table:
+    head = ["the study", "verdict", "numbers", "source"]
+    rows = [[c.words, c.verdict, c.numbers, c.source] for c in tested]
+    note = "Intervals in brackets; p not adjusted. Underpowered: too few errors or resamples, or too wide an interval."
+    return Table("conclusions", "Conclusions of the study, tested on our runs", head, rows, note, folded=False)
 
 
 def section(runs: Sequence[Run], level: Level, preset: str = "none") -> Section:
     """The study's numbers beside ours, and its conclusions.
 
     Args:
-        level: at which each conclusion is tested by itself.
-        preset: that the runs were made under; its experiment comes first.
+        level: of each conclusion by itself.
+        preset: of the runs; its experiment comes first.
     """
     order = _order(preset)
     first = order[0] if preset in EXPERIMENTS[order[0]] else ""
-    under = f"Run under the preset {preset}, as experiment {first}. " if first else ""
-    settings = "under the project's own settings" if preset == "none" else f"under the preset {preset}"
+    settings = "with the project's own settings" if preset == "none" else f"with the preset {preset}"
 
-    def part(mine: Sequence[Run]) -> Part:
-        dataset = mine[0].dataset
-        numbers, beside = _data(dataset)
-        here = {table: ours(mine, table) for table in _CAPTIONS}
-        found = conclusions(mine, level)
-        compared = [_compared(table, numbers, here[table], order, len(mine), settings) for table in _CAPTIONS]
+    def part(group: Sequence[Run]) -> Part:
+        dataset = group[0].dataset
+        numbers, limits = _data(dataset)
+        scores = {table: ours(group, table) for table in _CAPTIONS}
+        tables = [_compared(table, numbers, scores[table], order, len(group), settings, limits) for table in _CAPTIONS]
         if numbers is CIFAR10:
-            compared += [_profile(mine, settings), _theory(mine, here["k_sweep"], settings)]
-        text = under + _tally(found, dataset) + _attention(mine, numbers, order, beside)
-        tables = [_verdicts(found), *(table for table in compared if table is not None)]
-        return Part(dataset, text, _pictures(numbers, here, first), tables)
+            tables += [_profile(group, settings), _theory(group, scores["k_sweep"], settings)]
+        shown = [_verdicts(conclusions(group, level)), *(table for table in tables if table is not None)]
+        return Part(dataset, _pictures(numbers, scores, first), shown)
 
     return Section(
         name="historic",
-        title="What the study found before, and what is found now",
-        question="Six historic experiments on CIFAR-10, one run each, asked what this project asks. Which of their "
-        "conclusions do the numbers at hand support?",
+        title="The historic study",
+        question="Six historic experiments on CIFAR-10, one run each, asked the same questions. Which of their "
+        "conclusions do our runs support?",
         parts=by_dataset(runs, part),
-        note="A number after a stroke is what the study's write-up gives where its notebook gives the one before. The "
-        "study tuned no baseline, gave no vote to classes without a neighbour, chose its epoch on test rows and had "
-        "no intervals; its numbers are shown as they stand. Grey curves are its three methods in each experiment.",
+        note="After a slash stands the number of the study's write-up where it differs from its notebook. The study "
+        "did not tune its baselines, gave no probability to classes without a neighbour, chose its epoch on test "
+        "rows and had no intervals; its numbers are shown unchanged. Grey curves are its three methods in each "
+        "experiment.",
         command="dvc exp run -S preset=experiment5",
     )

@@ -1,0 +1,41 @@
+"""Table of a reference (the configured encoder, the larger bank) beside alternatives, for the tables of "
+"`side_by_side`."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from attnknn.report.differences import judged, of_sources, over_runs
+from attnknn.report.gains import Level
+from attnknn.report.plots import METRICS
+from attnknn.report.section import Row, Table
+from attnknn.report.tables import difference_cell, fixed, method_cell, p_value
+
+
+def compared(rows: pd.DataFrame, reference: str, metrics: Sequence[str], level: Level) -> pd.DataFrame:
+    """The differences reference − alternative of each alternative, method and metric; see `differences.judged`."""
+    alternatives = rows[(rows["source"] != reference) & rows["metric"].isin(metrics)]
+    return judged(over_runs(of_sources(alternatives), ("source", "method", "metric")), level)
+
+
+def sources_table(
+    rows: pd.DataFrame, tests: pd.DataFrame, reference: str, names: dict[str, str], digits: int, caption: str
+) -> Table:
+    """Scores of the reference and each alternative, and their difference, grouped by method.
+
+    Args:
+        rows: source, method, metric, value. tests: see `compared`.
+        names: display names of sources that differ from their own.
+    """
+    value = rows.groupby(["source", "method", "metric"], sort=False)["value"].mean()
+    lines: list[Row] = []
+    for method, group in tests.groupby("method", sort=False):
+        lines.append([method_cell(str(method))])
+        for row in group.to_dict("records"):
+            scores = [fixed(value[source, method, row["metric"]], digits) for source in (row["source"], reference)]
+            source = str(names.get(row["source"], row["source"]))
+            difference = difference_cell(row, digits + 1), p_value(row["p"]), row["finding"]
+            lines.append([source, METRICS[row["metric"]], *scores, *difference])
+    reference = names.get(reference, reference)
+    head = ["", "metric", "score", reference, f"{reference} − it", "p, Holm", "finding"]
+    return Table("sources", caption, head, lines, folded=False)
