@@ -217,10 +217,10 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
             raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
     frame = pd.concat([frame for frame, _ in tables])
     # By the first file alone: both may number their rows from 1.
-    kind_of = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
+    kinds = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"
     y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
     test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
-    return _Labelled(where, y, classes, test, table=frame, kinds=kind_of)
+    return _Labelled(where, y, classes, test, table=frame, kinds=kinds)
