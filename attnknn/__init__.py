@@ -10,9 +10,13 @@ __all__ = ["AttnKNNClassifier", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """The classifier, imported when it is first asked for: it needs torch, which takes a second."""
+    """Import the classifier on first use: it needs torch, which takes a second."""
     if name == "AttnKNNClassifier":
         from attnknn.classifier.estimator import AttnKNNClassifier
 
         return AttnKNNClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

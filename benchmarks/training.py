@@ -185,9 +185,9 @@ def compiling(t: TrainEmbedder, device: str, repeats: int, steps: int) -> list[R
 
         first_step[name] = len(x) / images(1)
         measured[name] = partial(images, steps)
-    note = {COMPILED: f"the first step took {first_step[COMPILED]:.0f} s, of which {first_step[OURS]:.1f} without"}
+    notes = {COMPILED: f"the first step took {first_step[COMPILED]:.0f} s, of which {first_step[OURS]:.1f} without"}
     what = f"the network forward and back, batches of {len(x)}, {'bfloat16' if t.bf16 else 'float32'}, {device}"
-    return compare(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=note)
+    return compare(what, "images a second", rounds(measured, repeats), OURS, higher_is_better=True, notes=notes)
 
 
 def fitted_length(minutes: Callable[[int], float], budget: float, name: str) -> int:
@@ -207,10 +207,7 @@ def fitted_length(minutes: Callable[[int], float], budget: float, name: str) -> 
         length *= 2
     each = difference / (length - 1)
     fits = int((budget - max(0.0, first - each)) / each)
-    require(
-        fits >= 1,
-        f"accuracy: {budget:g} minutes are too few for {name}: the first takes {first:.1f}; give more",
-    )
+    require(fits >= 1, f"accuracy: {budget:g} minutes are too few for {name}: one takes {first:.1f}; give more")
     return fits
 
 
@@ -275,9 +272,9 @@ def measure(
     ours_rows: int,
     long: int,
     most: int,
-    widths: list[int] | None,
-    batch: int | None,
     compile: bool,
+    widths: list[int] | None = None,
+    batch: int | None = None,
     goal: tuple[float, str, int] | None = None,
 ) -> list[Row]:
     """Throughput with the settings of a dataset; accuracy after the same time, if there is a goal.
@@ -286,8 +283,8 @@ def measure(
         like: dataset whose settings are used.
         ours_rows, long: bank rows of ours, and the difference of the two lengths (epochs of ours, steps of the peer).
         most: maximum of rounds; the ResNet is slow.
-        widths, batch: replace those of the settings.
         compile: whether to measure torch.compile.
+        widths, batch: replace those of the settings.
         goal: minutes, dataset and seed of `accuracy`.
     """
     p = Params(dataset=like)

@@ -9,6 +9,8 @@ from sklearn.datasets import load_iris
 
 from attnknn.encoder.encoder import Encoder
 
+FAST = {"weights": "distance", "n_neighbors": 7}
+
 
 def iris_csv(path: Path, rows: int = 150) -> pd.DataFrame:
     data = load_iris(as_frame=True)

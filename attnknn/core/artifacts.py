@@ -1,4 +1,4 @@
-"""Typed artifacts that stages exchange: checked when made, saved and loaded; on disk whole or not at all.
+"""Typed artifacts that stages exchange: validated when constructed and loaded, written atomically.
 
 An artifact is a folder: one `.npy` file an array, opened memory-mapped, and `meta.json` for the rest.
 Row ids are positions in the dataset's `Split` and mean the same row in every artifact of that dataset and seed.
@@ -19,11 +19,11 @@ PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
 
 
-_CHECKED = 2**22  # values looked at in one go, so that a check holds megabytes beside an array of gigabytes
+_CHECKED = 2**22  # values checked at once, so that a check needs megabytes beside an array of gigabytes
 
 
 def _slices(value: np.ndarray) -> Iterator[slice]:
-    """Slices of rows that together are all of them, of some millions of values each."""
+    """Consecutive slices of rows, of some millions of values each."""
     step = max(1, _CHECKED * len(value) // max(1, value.size))
     return (slice(s, s + step) for s in range(0, len(value), step))
 
@@ -41,10 +41,10 @@ def _check_array(name: str, value: np.ndarray, dtypes: tuple[str, ...], ndim: tu
 
 
 class Artifact:
-    """A frozen dataclass of arrays and plain values that saves to, and loads from, a folder."""
+    """A frozen dataclass of arrays and plain values, stored as a folder."""
 
     def save(self, folder: Path) -> None:
-        """Write the artifact to `folder`, in one step; an earlier one there is replaced only by a whole one."""
+        """Write the artifact to `folder`, atomically."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         with atomic_folder(folder) as draft:
             for name, value in fields.items():
@@ -55,7 +55,7 @@ class Artifact:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Open the artifact in `folder`, its arrays memory-mapped read-only.
+        """Load the artifact in `folder`; arrays are memory-mapped, read-only.
 
         Raises:
             InputError: the folder is missing, damaged, or holds another kind of artifact.
@@ -83,7 +83,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Split(Artifact):
-    """A dataset whose every row has one role.
+    """A dataset with the part of each row.
 
     Attributes:
         x: uint8 (N, C, H, W) images, or float32 (N, F) tables.
@@ -91,7 +91,7 @@ class Split(Artifact):
         part: int8 (N,), positions in `PARTS`.
         classes: the C class names.
         features: the F feature names of a table; empty for images.
-        schema: how the columns of a table became x, as `table_schema.Schema.plain` says it; empty for images.
+        schema: of a table, how its columns became x; see `schema.Schema.to_dict`. Empty for images.
     """
 
     x: np.ndarray
@@ -140,14 +140,14 @@ def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> No
 
 @dataclass(frozen=True)
 class Embeddings(Artifact):
-    """What the encoder makes of every row of a `Split`.
+    """The encoder's embedding of every row of a `Split`.
 
     Attributes:
         z: float32 (N, D).
         y: int64 (N,).
         part: int8 (N,).
         classes: the C class names.
-        logits: float32 (N, C) of the encoder's own linear head, or None where it has none.
+        logits: float32 (N, C) of the encoder's linear head, or None without one.
     """
 
     z: np.ndarray
@@ -201,26 +201,26 @@ class Neighbours(Artifact):
         require(bool((np.diff(self.rows) > 0).all()), "rows: must ascend")
 
     def take(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and sims (B, k) of the given query rows.
+        """Ids and similarities (B, k) of query rows.
 
         Raises:
-            InputError: k is above the K stored, or a row was never searched for.
+            InputError: k is above the K stored, or a row has no stored neighbours.
         """
         stored = self.ids.shape[1]
         require(1 <= k <= stored, f"k: {k} neighbours asked for; {stored} are stored (raise k_max, or lower k)")
-        at = np.searchsorted(self.rows, rows)
-        known = (at < len(self.rows)) & (self.rows[np.minimum(at, len(self.rows) - 1)] == rows)
+        idx = np.searchsorted(self.rows, rows)
+        known = (idx < len(self.rows)) & (self.rows[np.minimum(idx, len(self.rows) - 1)] == rows)
         require(bool(known.all()), f"rows: {int((~known).sum())} rows have no stored neighbours")
-        return self.ids[at, :k], self.sims[at, :k]
+        return self.ids[idx, :k], self.sims[idx, :k]
 
 
 @dataclass(frozen=True)
 class NeighbourStatistics(Artifact):
-    """What is known of each bank row, and of each class, beyond distance; computed once per bank and label set.
+    """Label agreement and density of each bank row, and class prototypes; computed once per bank and label set.
 
     Attributes:
-        agreement: float32 (N, S), the share of a bank row's own `sizes[s]` nearest other bank rows that carry its
-            label; 0 for rows outside the bank, which are nobody's neighbour.
+        agreement: float32 (N, S), the share of a bank row's `sizes[s]` nearest other bank rows with its label; 0
+            outside the bank.
         density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; 0 outside.
         prototypes: float32 (C, D), mean embedding of each class's bank rows, at unit length.
         sizes: the S neighbourhood sizes, ascending.

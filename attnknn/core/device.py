@@ -1,4 +1,4 @@
-"""Where tensors live, with how many threads, how memory is reused, and whether networks are compiled."""
+"""Device, threads, memory allocation and compilation."""
 
 import ctypes
 import importlib.util
@@ -18,16 +18,16 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of glibc's malloc.h
 
 
 def use_device(device: str, threads: int) -> str:
-    """The torch device that `device` means on this machine (`auto`: a GPU if there is one), threads being fixed.
+    """Set the number of threads, and resolve a device name (`auto`: a GPU if available) to a torch device.
 
-    On the CPU the process keeps the memory that it frees, see `keep_freed_memory`. Thread counts change the order of
-    sums, so the same seed gives the same bytes only under the same count.
+    On the CPU, freed memory is kept; see `keep_freed_memory`. The thread count changes the order of sums, so a seed
+    reproduces bytes only with the same count.
 
     Raises:
-        InputError: a GPU is asked for that is not there.
+        InputError: a GPU that torch does not see.
     """
     torch.set_num_threads(threads)
-    threadpool_limits(threads)  # those of numpy and scipy: one a core by default, however small the matrices
+    threadpool_limits(threads)  # of numpy and scipy
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         device = "cuda" if count else "cpu"
@@ -41,32 +41,32 @@ def use_device(device: str, threads: int) -> str:
 
 
 def n_workers(device: str, threads: int) -> int:
-    """How many processes share independent fits: one a thread on the CPU, one alone on a GPU."""
+    """Worker processes for independent fits: one a thread on the CPU, one on a GPU."""
     return 1 if device.startswith("cuda") else threads
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep what it frees for its next tensors, from here on; nothing where the C library is not glibc.
+    """Let malloc keep freed memory for the next tensors; no effect where the C library is not glibc.
 
-    A training step on a processor frees the hundreds of megabytes that the next one asks for again. glibc gives such
-    blocks back to the system, which clears every page anew: that took a sixth of the time of the convnet's steps.
+    A training step on the CPU frees hundreds of megabytes that the next one allocates again. glibc returns such blocks
+    to the system, which then clears every page: that took a sixth of the time of the convnet's steps.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    mallopt(_MMAP_MAX, 0)  # no block is the system's own
-    mallopt(_TRIM_THRESHOLD, -1)  # nor given back at the heap's end
+    mallopt(_MMAP_MAX, 0)  # no block is mapped on its own
+    mallopt(_TRIM_THRESHOLD, -1)  # nor returned at the end of the heap
 
 
 def compile_network(net: nn.Module, device: str) -> Callable[..., Any]:
-    """The network under torch.compile, or as it is, with a warning, where the compiler that this takes is missing."""
+    """The network under torch.compile; as it is, with a warning, where the compiler it needs is missing."""
     if device.startswith("cuda"):
         missing = "" if importlib.util.find_spec("triton") else "the package triton"
     else:
         compiler = os.environ.get("CXX", "g++")
         missing = "" if shutil.which(compiler) else f"the C++ compiler {compiler} (or name another: CXX=…)"
     if missing:
-        warnings.warn(f"compile: goes on without, since {missing} is not there", stacklevel=2)
+        warnings.warn(f"compile: not compiled, {missing} is missing", stacklevel=2)
         return net
     return torch.compile(net)

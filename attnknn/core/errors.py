@@ -1,8 +1,8 @@
-"""What the user can mend is told in one line; everything else keeps its traceback."""
+"""Errors that the user can fix; shown in one line, without a traceback."""
 
 
 class InputError(ValueError):
-    """A value, file or setting that the user can mend; the message says what, where and what to do."""
+    """A value, file or setting that the user can fix; the message says what, where and what to do."""
 
 
 def require(condition: bool, message: str) -> None:

@@ -1,4 +1,4 @@
-"""matplotlib figures on Agg, without a display; the same bytes for the same data."""
+"""matplotlib figures, drawn by Agg without a display; the same data give the same bytes."""
 
 import io
 from typing import TYPE_CHECKING
@@ -11,14 +11,14 @@ INK, SOFT = "#222222", "#c8c8c8"
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure in inches; at most 3.4 wide."""
+    """An empty figure; sizes in inches, at most 3.4 wide."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=160, layout="constrained", facecolor="white")
 
 
 def style_axes(axes: "Axes") -> None:
-    """The same frame, ticks and sizes of type everywhere."""
+    """Apply the common style: frame, ticks, font sizes."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(SOFT)
     axes.tick_params(colors=INK, labelsize=8, length=2, color=SOFT)
@@ -27,11 +27,11 @@ def style_axes(axes: "Axes") -> None:
 
 
 def as_png(figure: "Figure") -> bytes:
-    """The picture; the same bytes for the same figure."""
+    """Render to PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    # matplotlib writes its version into the file; without it the bytes depend on the picture alone. `savefig` would
-    # draw everything twice, the first time for the layout, which drawing does by itself.
+    # Without matplotlib's version in the file the bytes depend on the figure alone. `savefig` would draw everything
+    # twice, first for the layout, which drawing does by itself.
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Files and folders that are on disk whole or not at all, and the formats of small ones."""
+"""Atomic writes of files and folders; JSON, CSV and safetensors."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from attnknn.core.errors import InputError
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of `folder` when the block ends well, and vanishes otherwise."""
+    """Yield an empty folder that replaces `folder` when the block succeeds, and is removed otherwise."""
     folder = Path(folder)
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -35,7 +35,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; it takes the place of `path` when the block ends well, and vanishes otherwise."""
+    """Yield a path to write to; it replaces `path` when the block succeeds, and is removed otherwise."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
@@ -47,16 +47,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, keys in their order; NaN and infinity are refused."""
+    """Write `value` as JSON, keys in their order; NaN and infinity raise ValueError."""
     with atomic_file(path) as draft:
         draft.write_text(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> None:
-    """Write rows of one shape as CSV; None and NaN become empty cells.
+    """Write rows with the same keys as CSV; None and NaN become empty cells.
 
     Args:
-        columns: the header where there may be no row, as of a stage that has nothing to do for a dataset.
+        columns: the header of a table without rows, as of a stage that has nothing to do for a dataset.
     """
     with atomic_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]) if rows else columns, lineterminator="\n")
@@ -73,13 +73,13 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run the stage that makes it with `dvc repro`") from None
+        raise InputError(f"{path}: no such file; run `dvc repro`") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no valid JSON ({error}); delete it and run `dvc repro`") from None
 
 
 def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) -> None:
-    """Write a module's tensors as `weights.safetensors` with `config.json` beside them, in one step."""
+    """Write a module's tensors to `weights.safetensors`, and `config.json` beside it, atomically."""
     from safetensors.torch import save_file
 
     with atomic_folder(folder) as draft:

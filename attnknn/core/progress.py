@@ -1,4 +1,4 @@
-"""A progress bar of a training, on a terminal and from its third second on."""
+"""A progress bar for training, on a terminal and after two seconds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ _SHOWN = ("loss", "val_accuracy", "val_psnr")
 
 @contextmanager
 def epoch_progress(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """A function that takes each epoch's row (epoch, loss, val_accuracy or val_psnr) and shows it."""
+    """Yield a function that shows an epoch's metrics (epoch, loss, val_accuracy or val_psnr) in a progress bar."""
     with tqdm(total=total, desc=name, unit="epoch", delay=2, disable=None) as bar:
 
         def show(row: Mapping[str, float]) -> None:

@@ -1,10 +1,9 @@
-"""torchvision, also where its compiled half was built for another torch.
+"""torchvision, also where its compiled operators were built for another torch.
 
-PyPI's torchvision is a CUDA build. Beside a CPU build of torch its compiled operators do not load, and the
-package fails on import because the schema of `nms`, which it extends, is unknown. Declaring the two schemas lets
-the import end: datasets, models and transforms.v2 are plain Python and work; compiled operators and
-`torchvision.io` do not (images are read with PIL). A build that fits its torch imports at the first try and is
-left alone.
+PyPI's torchvision is a CUDA build. With a CPU build of torch its compiled operators do not load, and the import fails
+because the schema of `nms` is unknown. Declaring the two schemas lets it succeed: datasets, models and transforms.v2
+are plain Python and work; compiled operators and `torchvision.io` do not (images are read with PIL). A build that
+matches its torch imports at the first try and is left alone.
 
 Import torchvision from here, and before torchmetrics, which imports it too.
 """

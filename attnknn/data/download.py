@@ -1,4 +1,4 @@
-"""Sources → raw files, as they are published."""
+"""Sources → raw files, as published."""
 
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ from attnknn.data.torchvision_datasets import official_files
 
 
 def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
-    """Put the raw files of a source into `folder`, in one step: whole and checked, or not at all.
+    """Fetch the raw files of a source into `folder`, atomically.
 
     Args:
         source: a source as params.yaml describes it; `kind` is sklearn, torchvision, image_folder or csv.
-        folder: takes the place of an earlier one.
-        mirror: a directory or base address that is looked in first; empty for none.
+        folder: replaced if present.
+        mirror: a directory or base URL that is searched first; empty for none.
 
     Raises:
-        InputError: a file is nowhere to be had, or is not the one that was expected.
+        InputError: a file is not available, or its checksum differs.
     """
     with atomic_folder(folder) as draft:
         if source["kind"] == "sklearn":
@@ -39,10 +39,10 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
 
 
 def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
-    """The `train` file of a csv source, and its `test` file where it has one.
+    """The `train` file of a csv source, and its `test` file if any.
 
     Raises:
-        InputError: both have one file name.
+        InputError: both have the same file name.
     """
     files = [source["train"], *([source["test"]] if source.get("test") else [])]
     names = {base_name(file["path"]) for file in files}
@@ -52,7 +52,7 @@ def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _save_bundled(loader: str, folder: Path) -> None:
-    """One of scikit-learn's own data sets: x.npy, y.npy and names.json."""
+    """Write one of scikit-learn's bundled data sets: x.npy, y.npy and names.json."""
     from sklearn import datasets
 
     data = getattr(datasets, f"load_{loader}")()
@@ -63,7 +63,7 @@ def _save_bundled(loader: str, folder: Path) -> None:
 
 
 def _save_image_folder(path: str, folder: Path, mirror: str, sha256: str) -> None:
-    """The archive, or the directory packed into one: DVC tracks one file faster than 60,000."""
+    """Fetch the archive, or pack the directory into one: DVC tracks one file faster than 60,000."""
     local = Path(path).expanduser()
     if local.is_dir():
         name = local.resolve().name

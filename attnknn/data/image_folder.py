@@ -1,7 +1,7 @@
-"""Images in class folders: packed into one archive, and decoded straight from it.
+"""Images in class folders: pack them into one archive, and decode them from it.
 
-An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, either inside one more folder or not.
-Nothing is ever extracted to disk, so no member can write anywhere. Hidden files and `__MACOSX` are ignored.
+An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, optionally inside one more folder.
+Nothing is extracted to disk. Hidden files and `__MACOSX` are ignored.
 """
 
 import lzma
@@ -24,9 +24,9 @@ from tqdm import tqdm
 from attnknn.core.errors import InputError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
-# Formats that PIL decodes by itself: some of the others start programs.
+# Formats that PIL decodes itself; some of the others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_ORIENTATION = 0x0112  # tag of EXIF: how a camera was held
+_ORIENTATION = 0x0112  # EXIF tag
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -40,10 +40,10 @@ LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<i
 
 
 def pack_folder(folder: Path, out: Path) -> None:
-    """Write `folder` as a plain tar whose bytes depend on names and contents only.
+    """Pack `folder` into a plain tar whose bytes depend on names and contents only.
 
     Raises:
-        InputError: something in it is neither a file nor a folder, or cannot be read.
+        InputError: an entry is neither a file nor a folder, or cannot be read.
     """
     paths = []
 
@@ -74,13 +74,13 @@ def pack_folder(folder: Path, out: Path) -> None:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of an archive, training rows first, each part sorted by class and name.
+    """The images of an archive: training rows first, each part sorted by class and name.
 
     Attributes:
         names: the N member names.
         y: int64 (N,), positions in `classes`.
         classes: the class folders, sorted.
-        test: bool (N,), the rows under test/; None where the archive has no such part.
+        test: bool (N,), the rows under test/; None without such a part.
     """
 
     names: tuple[str, ...]
@@ -90,13 +90,13 @@ class Listing:
 
 
 def list_images(archive: Path) -> Listing:
-    """The image names and labels of an archive; no image is decoded.
+    """List image names and labels of an archive; no image is decoded.
 
     Raises:
-        InputError: the archive is damaged or laid out otherwise, or has one class, an empty one, or an unsafe member.
+        InputError: the archive is damaged or has another layout, one class, an empty class, or an unsafe member.
     """
     files, folders = set(), set()
-    with _whole(archive):
+    with _readable(archive):
         for path, read in _members(archive):
             (folders if read is None else files).add(path)
     if not files:
@@ -121,31 +121,31 @@ def list_images(archive: Path) -> Listing:
     if len(classes) < 2:
         raise InputError(f"{archive.name}: one class, {classes[0]}; give at least two class folders")
     if test is not None:
-        untaught = np.setdiff1d(labels[test], labels[~test])
-        if len(untaught):
+        untrained = np.setdiff1d(labels[test], labels[~test])
+        if len(untrained):
             raise InputError(
-                f"{archive.name}: test/{untaught[0]} has images and train/{untaught[0]} has none; add some"
+                f"{archive.name}: test/{untrained[0]} has images and train/{untrained[0]} has none; add some"
             )
     names = tuple(str(path) for path in ordered)
     return Listing(names, y.astype(np.int64), tuple(str(name) for name in classes), test)
 
 
 def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndarray:
-    """Decode the named members: uint8 (N, C, H, W), C = 1 where all of them are grey, else 3 (RGB).
+    """Decode members: uint8 (N, C, H, W), C = 1 if all are grey, else 3 (RGB).
 
     Args:
-        archive: what `list_images` listed.
+        archive: as for `list_images`.
         names: members, in the order of the rows.
-        size: height and width to which every image is resized (bilinear, antialiased); 0 keeps them.
+        size: height and width to resize to (bilinear, antialiased); 0 keeps them.
 
     Raises:
-        InputError: the archive is damaged, a member is no image, or their sizes differ and `size` is 0.
+        InputError: the archive is damaged, a member is no image, or sizes differ and `size` is 0.
     """
     rows = {name: row for row, name in enumerate(names)}
     images: Any = None
     first = ""
     with (
-        _whole(archive),
+        _readable(archive),
         tqdm(desc=f"decoding {archive.name}", total=len(names), delay=2, disable=None) as bar,
     ):
         for path, read in _members(archive):
@@ -173,17 +173,17 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
 def decode(
     data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0, grey: bool = False
 ) -> np.ndarray:
-    """uint8 (1, H, W) of a grey image, (3, H, W) of any other, upright; of several frames the first.
+    """Decode an image: uint8 (1, H, W) if grey, else (3, H, W); upright by EXIF; the first of several frames.
 
     Args:
         data: the file's bytes.
-        where: its name, for errors.
+        where: its name in errors.
         size: height and width to resize to (bilinear, antialiased); None keeps them.
-        most, least: pixels that it may and must have, seen before anything is decoded; 0 leaves the upper limit to PIL.
-        grey: whether colours are to become grey.
+        most, least: allowed numbers of pixels, checked before decoding; 0 leaves the upper limit to PIL.
+        grey: convert to grey.
 
     Raises:
-        InputError: no readable image, or too large or small a one.
+        InputError: no readable image, or one too large or too small.
     """
     from PIL import Image
 
@@ -191,11 +191,11 @@ def decode(
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(BytesIO(data), formats=FORMATS)
-            given = f"{where}: {image.width}×{image.height} pixels"
+            shape = f"{where}: {image.width}×{image.height} pixels"
             if most and image.width * image.height > most:
-                raise InputError(f"{given}; at most {most / 1e6:g} million are taken, so make the image smaller")
+                raise InputError(f"{shape}; at most {most / 1e6:g} million are taken, so make the image smaller")
             if image.width * image.height < least:
-                raise InputError(f"{given}: too few to say anything; give an image of {least} or more")
+                raise InputError(f"{shape}: too few to say anything; give an image of {least} or more")
             if image.mode[0] in "IF":
                 raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
             image.load()
@@ -222,13 +222,13 @@ def decode(
 def _orientation(image: Any) -> int:
     try:
         return image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged, and the image is none the worse for it
+    except Exception:  # damaged EXIF does not damage the image
         return 1
 
 
 @contextmanager
-def _whole(archive: Path) -> Iterator[None]:
-    """Tell damage to the archive, which shows at any read, in one line."""
+def _readable(archive: Path) -> Iterator[None]:
+    """Convert errors of a damaged archive, which any read may raise, to an InputError."""
     damage = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError)
     try:
         yield
@@ -244,7 +244,7 @@ def _ignored(path: PurePosixPath) -> bool:
 
 
 def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes] | None]]:
-    """Yield path and reader of every file, path and None of every folder, in the order of the archive."""
+    """Yield (path, reader) of every file and (path, None) of every folder, in the order of the archive."""
     for name, kind, read in _zip_members(archive) if archive.suffix.lower() == ".zip" else _tar_members(archive):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
@@ -257,7 +257,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     with archive.open("rb") as file:
-        # Compressed archives tell that they are cut; a plain tar cut between members only lacks its two zero blocks.
+        # Truncation of a compressed archive raises; a plain tar cut between members only lacks its two zero blocks.
         plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
         if plain and (file.seek(-1024, os.SEEK_END), file.read())[1].strip(b"\0"):
             raise tarfile.ReadError("unexpected end of data")

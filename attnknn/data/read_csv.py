@@ -1,4 +1,4 @@
-"""CSV files → columns of strings, and class numbers."""
+"""Read CSV files into columns of strings, and labels into class numbers."""
 
 import csv
 import sys
@@ -20,14 +20,14 @@ MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "
 def read_csv(
     path: Path, target: str, *, target_strip: str = "", drop: Sequence[str] = (), **layout: Any
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """Features and raw labels of a CSV file, as `read_rows` gives them.
+    """Features and raw labels of a CSV file, as strings.
 
     Args:
         path: the file.
         target: the column of the labels.
         target_strip: characters to strip from both ends of a label.
         drop: columns to leave out.
-        layout: of `read_rows`.
+        layout: arguments of `row_chunks`.
 
     Raises:
         InputError: the file is missing or malformed, or a column or label is.
@@ -42,7 +42,7 @@ def read_csv(
 
 
 def read_rows(path: Path, **layout: Any) -> Any:
-    """A data frame of all rows of a CSV file; see `row_chunks`."""
+    """All rows of a CSV file in one data frame; see `row_chunks`."""
     (frame,) = row_chunks(path, **layout)
     return frame
 
@@ -57,16 +57,16 @@ def row_chunks(
     strip: Mapping[str, str] = MappingProxyType({}),
     size: int = sys.maxsize,
 ) -> Iterator[Any]:
-    """Data frames of the rows of a CSV file: trimmed strings, NaN where missing, indexed `<file> line <n>`.
+    """Yield data frames of the rows of a CSV file: trimmed strings, NaN where missing, index `<file> line <n>`.
 
     Args:
-        source: a file in UTF-8, or an open one.
+        source: a path of a UTF-8 file, or an open file.
         columns: names of all columns, where the file has no header line.
         separator: one character.
         comment: lines that start with it are skipped; empty for none.
-        missing: what stands for a missing value, besides `MISSING`.
+        missing: markers of a missing value, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
-        size: rows at once, read as they are asked for.
+        size: rows a chunk.
 
     Raises:
         InputError: the file is missing or malformed.
@@ -75,17 +75,17 @@ def row_chunks(
 
     def frame(rows: list[tuple[int, list[str]]]) -> Any:
         index = [f"{name} line {line}" for line, _ in rows]
-        made: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object)
-        made = made.apply(lambda column: column.str.strip())
+        table: Any = pd.DataFrame([row for _, row in rows], index=index, columns=list(columns or ()), dtype=object)
+        table = table.apply(lambda column: column.str.strip())
         for column in strip:
-            if column in made.columns:
-                made[column] = made[column].str.strip(strip[column] + " ")
-        return made.mask(made.isin([*MISSING, *missing]))
+            if column in table.columns:
+                table[column] = table[column].str.strip(strip[column] + " ")
+        return table.mask(table.isin([*MISSING, *missing]))
 
     try:
         with source.open(encoding="utf-8") if isinstance(source, Path) else nullcontext(source) as file:
-            # Skipped lines stay in as empty ones, so that the reader's line numbers are the file's.
-            lines = ("\n" if comment and line.startswith(comment) else line for line in _unmarked(file))
+            # Comments become empty lines, so that the reader's line numbers are those of the file.
+            lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
             empty = True
@@ -118,8 +118,8 @@ def row_chunks(
         yield frame(rows)
 
 
-def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """The same without the mark that Windows puts before UTF-8, in files and in pipes."""
+def _without_bom(lines: Iterable[str]) -> Iterator[str]:
+    """Drop the byte order mark that Windows writes before UTF-8, in files and in pipes."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
@@ -131,12 +131,12 @@ def _check_unique(file: str, columns: Sequence[str]) -> None:
 
 
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
-    given = ", ".join(columns)
+    names = ", ".join(columns)
     if target not in columns:
-        raise InputError(f"{file}: no target column {target!r}; correct `target` or `separator` (columns are {given})")
+        raise InputError(f"{file}: no target column {target!r}; correct `target` or `separator` (columns are {names})")
     for name in drop:
         if name not in columns or name == target:
-            raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {given})")
+            raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {names})")
     if len(set(columns) - {target, *drop}) == 0:
         raise InputError(f"{file}: no column beside the target {target!r}; give some features")
 
@@ -147,9 +147,9 @@ def class_numbers(
     """Number the labels: int64 (N,), and the class names.
 
     Args:
-        labels: a series of raw labels, indexed by where they stand, named for their file and column.
+        labels: series of raw labels; index and name say where they come from, for errors.
         threshold: two classes, `< threshold` and `≥ threshold`.
-        mapping: raw label to class name; classes come in its order.
+        mapping: raw label to class name; its order is that of the classes.
 
     Raises:
         InputError: a label is no number or unmapped, or all rows have one class.
@@ -169,7 +169,7 @@ def class_numbers(
                 raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
             classes, labels = tuple(dict.fromkeys(mapping.values())), named
         else:
-            # Numbers in their own order, so that 10 comes after 9.
+            # Numeric order, so that 10 comes after 9.
             classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
     if len(np.unique(y)) < 2:

@@ -1,4 +1,4 @@
-"""Raw files → `Split`: labels first, then the parts, then the values of the rows that are kept."""
+"""Raw files → `Split`: labels, then parts, then the values of the rows that are kept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ def prepare(
     subset: int = 0,
     numeric: str = "standard",
 ) -> Split:
-    """Make the `Split` of a source from its raw files.
+    """Read the raw files of a source, and draw the parts.
 
     Args:
         source: a source as params.yaml describes it.
@@ -32,9 +32,9 @@ def prepare(
         seed: draws the parts.
         test: share of all rows, where the source has no official test set; an official one is kept.
         val: share of the training rows.
-        fit: share of the training rows; what is left is the bank.
-        subset: at most this many rows in all, the same ones for every seed; 0 keeps every row.
-        numeric: how a table's numbers are scaled; see `table_schema.fit_schema`.
+        fit: share of the training rows; the rest is the bank.
+        subset: maximum number of rows, the same for every seed; 0 keeps all.
+        numeric: how a table's numbers are scaled; see `schema.fit_schema`.
 
     Raises:
         InputError: a file is missing or malformed, or a class has too few rows.
@@ -59,12 +59,12 @@ def prepare(
 def prepare_repeats(
     source: dict[str, Any], raw: Path, seeds: Sequence[int], largest: int, **settings: Any
 ) -> dict[int, Split]:
-    """What `prepare` makes of a table by each seed: test rows drawn anew every time.
+    """`prepare` a small table for each seed, with other test rows each time.
 
-    Nothing of images, of more rows than `largest`, and of an official test set, which no seed would change.
+    Empty for images, for more than `largest` rows, and for an official test set, which no seed changes.
 
     Args:
-        settings: of `prepare`.
+        settings: arguments of `prepare`.
     """
     if source["kind"] not in ("csv", "sklearn") or source.get("test") or not seeds:
         return {}
@@ -75,14 +75,13 @@ def prepare_repeats(
 
 
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
-    """Rows of a class of n that go to (bank, fit, val, test): shares rounded down, but at least one row each.
+    """Numbers of rows of a class of n in (bank, fit, val, test): shares rounded down, but at least one row each.
 
-    test is a share of n, or 0 where the test rows are given; val and fit are shares of the others; the rest is
-    the bank.
+    test is a share of n, or 0 with an official test set; val and fit are shares of the others; the rest is the bank.
     """
 
-    def share(of: int, part: float) -> int:
-        return max(1, int(of * part + 1e-9)) if part else 0  # 1e-9: 0.29 · 100 is a little below 29
+    def share(rows: int, part: float) -> int:
+        return max(1, int(rows * part + 1e-9)) if part else 0  # 1e-9: 0.29 · 100 is a little below 29
 
     n_test = share(n, test)
     n_val, n_fit = share(n - n_test, val), share(n - n_test, fit)
@@ -99,12 +98,12 @@ def assign_parts(
     fit: float,
     official: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Draw the part of every row, class by class: int8 (N,).
+    """Draw the part of every row, stratified by class: int8 (N,).
 
     Args:
         y: int64 (N,).
         classes: the C class names.
-        seed: other seeds give other parts; rows of an official test set never move.
+        seed: of the draw; an official test set does not depend on it.
         test: share of all rows, unused where `official` is given.
         val: share of the training rows.
         fit: share of the training rows.
@@ -130,7 +129,7 @@ def assign_parts(
             raise InputError(
                 f"class {name!r} has {n} {kind}; its parts need at least {least}; give more rows of it, or leave it out"
             )
-        # Test rows come first, so that they do not depend on the other shares.
+        # First the test rows, so that they do not depend on the other shares.
         part[rows[:n_test]] = TEST
         part[rows[n_test : n_test + n_val]] = VAL
         part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
@@ -138,25 +137,22 @@ def assign_parts(
 
 
 def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.ndarray:
-    """Rows to keep, ascending: at most `subset`, each class and an official test set in proportion.
-
-    The draw is a fixed one, so that every seed works on the same rows.
-    """
+    """Rows to keep, ascending: at most `subset`, stratified by class and official test set; a fixed draw."""
     if not 0 < subset < len(y):
         return np.arange(len(y))
     stratum = y if official is None else y + official * (y.max() + 1)
     shuffled = np.random.default_rng(0).permutation(len(y))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    # The running total is rounded down: each stratum is within one row of its share, and the sum is exact.
+    # Rounding the running total down keeps each stratum within one row of its share, and the sum exact.
     ends = np.cumsum(np.bincount(stratum))
     kept = np.diff(ends * subset // len(y), prepend=0)
     starts = np.concatenate([[0], ends[:-1]])
-    return np.sort(np.concatenate([order[at : at + n] for at, n in zip(starts, kept, strict=True)]))
+    return np.sort(np.concatenate([order[start : start + n] for start, n in zip(starts, kept, strict=True)]))
 
 
 @dataclass(frozen=True)
 class _Labelled:
-    """What is known of a source before the parts are drawn: labels, and images to read or a table with its columns."""
+    """A source before the parts are drawn: labels, and images to read or a table."""
 
     where: str
     y: np.ndarray
@@ -221,10 +217,10 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
             raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
     frame = pd.concat([frame for frame, _ in tables])
     # By the first file alone: both may number their rows from 1.
-    kind_of = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
+    kinds = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])
     where = f"{files[0].name}, column {source['target']}"
     y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
     test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
-    return _Labelled(where, y, classes, test, table=frame, kinds=kind_of)
+    return _Labelled(where, y, classes, test, table=frame, kinds=kinds)

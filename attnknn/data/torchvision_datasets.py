@@ -1,4 +1,4 @@
-"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: the archives that torchvision names, read by its classes."""
+"""CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST, read by torchvision's classes from their official archives."""
 
 import gzip
 import shutil
@@ -14,11 +14,11 @@ from attnknn.core.errors import InputError
 
 
 def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
-    """(address, file name, md5) of every file of a data set, by torchvision's constants.
+    """(URL, file name, md5) of every file of a data set, from torchvision's constants.
 
     Args:
         name: torchvision's class: CIFAR10, CIFAR100, MNIST or FashionMNIST.
-        md5: file name to checksum, in place of the official one (for copies that were compressed again).
+        md5: file name to checksum, replacing the official one (for recompressed copies).
 
     Raises:
         InputError: `md5` names a file that the data set does not have.
@@ -40,8 +40,8 @@ def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[s
 def read_official(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray]:
     """Images uint8 (N, C, H, W), labels int64 (N,), class names, and the official test rows, bool (N,).
 
-    torchvision is never told to download: it reads what is unpacked here, and checks CIFAR's members by md5 before
-    it unpickles them.
+    torchvision does not download: it reads what is unpacked here, and verifies CIFAR's members by md5 before it
+    unpickles them.
 
     Raises:
         InputError: a file in `folder` is missing or damaged.
@@ -68,11 +68,11 @@ def _torchvision_class(name: str) -> Any:
 
 
 def _unpack(archive: Path, root: Path, raw: Path) -> None:
-    """Unpack a tar into `root`, a single gzipped file into `raw`: where torchvision looks for them."""
+    """Unpack a tar into `root`, a single gzipped file into `raw`, where torchvision expects them."""
     try:
         if archive.name.endswith(".tar.gz"):
             with tarfile.open(archive, "r:gz") as tar:
-                # Python before 3.11.4 knows no filters; the archive's checksum was right.
+                # Python before 3.11.4 has no filters; the archive's checksum is verified.
                 tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
                 tar.extractall(root)
         else:

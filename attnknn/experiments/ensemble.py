@@ -57,24 +57,6 @@ def weight_entropy(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: i
     return np.where(entropy > 1 - 1e-6, 1.0, entropy)  # rounding
 
 
-def heads_by_k(
-    spaces: Sequence[EmbeddingSpace],
-    attention: Head,
-    k_eval: int,
-    ks: Mapping[str, Sequence[int]],
-    temperatures: Sequence[float],
-    priors: Sequence[float],
-) -> dict[str, dict[int, Head]]:
-    """Heads by method and k: `uniform` and `distance` with the ε and τ of lowest NLL on val at that k.
-
-    Attention is the same fitted head at every k.
-    """
-    on_val = *voters(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
-    uniform = {k: Uniform(**tune_uniform(*on_val, [k], priors)) for k in ks["uniform"]}  # type: ignore[arg-type]
-    distance = {k: Distance(**tune_distance(*on_val, [k], temperatures, priors)) for k in ks["distance"]}  # type: ignore[arg-type]
-    return {"uniform": uniform, "distance": distance, "attention": dict.fromkeys(ks["attention"], attention)}
-
-
 def variants(
     spaces: Sequence[EmbeddingSpace],
     attention: Head,
@@ -87,6 +69,8 @@ def variants(
     device: str = "cpu",
 ) -> tuple[Answers, dict[str, float]]:
     """Predict with every kNN method in every variant, named `<variant>:<method>`.
+
+    The baselines have the ε and τ of lowest NLL on val at each k; attention is the same fitted head at every k.
 
     single: as in `evaluate.compare`; the baselines' k is tuned, attention's is k_eval.
     k_ensemble: mean of the probabilities at each k of the list.
@@ -106,11 +90,19 @@ def variants(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     listed = sorted(k for k in ensemble_ks if k <= k_eval) or [k_eval]
-    _, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
-    single = {"uniform": int(tuned["uniform"]["k"]), "distance": int(tuned["distance"]["k"]), "attention": k_eval}
+    _, best = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
+    single = {"uniform": int(best["uniform"]["k"]), "distance": int(best["distance"]["k"]), "attention": k_eval}
     steps = {name: sorted({*listed, k_eval, k}) for name, k in single.items()}
     historic_ks = historic_choices(k_eval)
     needed = {name: sorted({*own, *historic_ks}) for name, own in steps.items()}
+    on_val = *voters(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
+    uniform = {k: tune_uniform(*on_val, [k], priors) for k in needed["uniform"]}
+    distance = {k: tune_distance(*on_val, [k], temperatures, priors) for k in needed["distance"]}
+    heads: dict[str, dict[int, Head]] = {
+        "uniform": {k: Uniform(**tuned) for k, tuned in uniform.items()},  # type: ignore[arg-type]
+        "distance": {k: Distance(**tuned) for k, tuned in distance.items()},  # type: ignore[arg-type]
+        "attention": dict.fromkeys(needed["attention"], attention),
+    }
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     parts = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
     probs: Answers = {}
@@ -121,11 +113,11 @@ def variants(
         name = str(Method(method, variant=variant))
         probs[name], mean_k[name] = (fit, val, test), k
 
-    for name, heads in heads_by_k(spaces, attention, k_eval, needed, temperatures, priors).items():
-        by_k = {k: answers(spaces, {name: head}, k, device)[name] for k, head in heads.items()}
+    for name, head_at in heads.items():
+        by_k = {k: answers(spaces, {name: head}, k, device)[name] for k, head in head_at.items()}
         add(SINGLE, name, by_k[single[name]], float(single[name]))
         add("k_ensemble", name, [np.mean([by_k[k][i] for k in listed], 0) for i in range(3)], float(np.mean(listed)))
-        index = [historic_step(weight_entropy(heads[k_eval], *part, k_eval, device)) for part in parts]
+        index = [historic_step(weight_entropy(head_at[k_eval], *part, k_eval, device)) for part in parts]
         chosen = [np.stack([by_k[k][i] for k in historic_ks])[j, np.arange(len(j))] for i, j in enumerate(index)]
         add("adaptive_k", name, chosen, float(np.take(historic_ks, index[2]).mean()))
         fit, val, test = (np.stack([by_k[k][i] for k in steps[name]], 1) for i in range(3))  # (M, S, C)

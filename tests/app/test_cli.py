@@ -1,96 +1,38 @@
-import json
+"""The command line as a whole: version, help, completion and lazy imports."""
+
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
-from stages.schema import Overrides
 from typer.testing import CliRunner
 
 from attnknn import __version__
 from attnknn.app.cli import app
-from import_closure import ROOT
-
-LONG = "https://example.org/" + "a" * 150 + ".csv"
-PARAMS = {
-    "datasets": ["iris"],
-    "sources": {
-        "iris": {"kind": "sklearn", "loader": "iris"},
-        "table": {"kind": "csv", "train": {"path": LONG}, "test": {"path": "test.csv"}},
-        "birds": {"kind": "image_folder", "path": "birds.zip"},
-    },
-}
-
-
-@pytest.fixture
-def params(tmp_path: Path) -> Path:
-    path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump(PARAMS, sort_keys=False))
-    raw = tmp_path / "data/raw/birds/train"
-    raw.mkdir(parents=True)
-    (raw / "a.jpg").write_bytes(b"x" * 1500)
-    return path
-
-
-def test_json_says_what_is_used_and_on_disk(params: Path) -> None:
-    done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(params)])
-    assert done.exit_code == 0
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert list(rows) == ["iris", "table", "birds"]
-    assert [row["in_use"] for row in rows.values()] == [True, False, False]
-    assert [row["bytes_on_disk"] for row in rows.values()] == [None, None, 1500]
-    assert rows["table"]["origin"] == f"{LONG}, test.csv"
-
-
-def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) -> None:
-    command = [sys.executable, "-c", "from attnknn.app.cli import app; app()", "datasets", "--params", str(params)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    lines = out.splitlines()
-    assert lines[1].split()[:4] == ["iris", "sklearn", "yes", "no"]
-    assert lines[2].endswith(f"{LONG}, test.csv")
-    assert "1.5 kB" in lines[3]
-    assert "\x1b" not in out
-
-
-def test_the_way_to_add_one_is_complete(params: Path) -> None:
-    out = CliRunner().invoke(app, ["datasets", "--params", str(params)]).stdout
-    blocks = out.split("overrides:")[1].splitlines()[1]
-    assert set(yaml.safe_load(blocks)["birds"]) == set(Overrides.model_fields)
-
-
-def test_it_lists_what_the_project_describes() -> None:
-    done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(ROOT / "params.yaml")])
-    known = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["sources"]
-    assert [row["name"] for row in json.loads(done.stdout)] == list(known)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "no such file"),
-        ("datasets: [", "no valid YAML"),
-        ("datasets: [iris]", "sources"),
-        ("datasets: iris\nsources: {iris: {kind: sklearn}}", "'iris' given"),
-        ("datasets: [nope]\nsources: {iris: {kind: sklearn}}", "nope has no entry"),
-        ("datasets: [iris]\nsources: {iris: 3}", "kind"),
-    ],
-)
-def test_what_the_user_can_mend_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "params.yaml"
-    if text is not None:
-        path.write_text(text)
-    done = CliRunner().invoke(app, ["datasets", "--params", str(path)])
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert message in done.stderr
-    assert str(path) in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+from command_line import succeeded
 
 
 def test_version_and_help() -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout == f"attnknn {__version__}\n"
     assert "Example: attnknn datasets" in CliRunner().invoke(app, ["datasets", "--help"]).stdout
+
+
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    out = succeeded(command, "--help")
+    assert f"Example: attnknn {command}" in out
+    assert out.count("\n") < 70
+
+
+def test_shells_are_offered_completion() -> None:
+    environment = {**os.environ, "_ATTNKNN_COMPLETE": "complete_bash", "COMP_WORDS": "attnknn pre", "COMP_CWORD": "1"}
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'attnknn'; from attnknn.app.cli import app; app(prog_name='attnknn')",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.split() == ["predict"]
 
 
 def test_it_starts_without_the_heavy_libraries() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from attnknn.nn.checkpoint import fingerprint, load_state, save_state, source_co
 from attnknn.nn.optim import AdamW, StackedMuon, learning_rate
 
 Row = dict[str, float]
-_SHAPE = {"frequencies", "scale", "dims", "latents", "heads", "depth"}  # of a size: the network, not its training
 _LOOP = ("share", "warmup", "grad_clip", "temperature", "soft", "augment")
 
 
@@ -48,11 +48,11 @@ def train_variant(
         The field, and its summary: size, share, least, bf16 and history.
     """
     device, size = use_device(device, threads), settings["sizes"][settings["size"]]
-    loop = {key: size[key] for key in size.keys() - _SHAPE} | {key: settings[key] for key in _LOOP}
+    shape = {f.name: size[f.name] for f in fields(FieldConfig) if f.name in size}
+    loop = {key: size[key] for key in size.keys() - shape.keys()} | {key: settings[key] for key in _LOOP}
     if start is None:
         torch.manual_seed(seed)
         channels, height, width = split.x.shape[1:]
-        shape = {key: size[key] for key in _SHAPE}
         field = Field(FieldConfig(height=height, width=width, channels=channels, seed=seed, **shape))
     else:
         field, _ = Field.load(start)

@@ -1,0 +1,115 @@
+"""`attnknn add` and `attnknn forget`, also by two processes at once."""
+
+import csv
+import io
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from synthetic_models import save_npy
+
+from attnknn.app.model.model import Model
+from command_line import COMMAND, attnknn, refused, succeeded
+
+
+def test_rows_that_are_added_are_found_and_can_be_forgotten(copied: Path) -> None:
+    model = copied / "vectors"
+    new = save_npy(copied / "new.npy", np.full((2, 3), 50.0))
+    assert succeeded("add", model, new, "--label", "down") == f"{model}: added 2 rows, 72 … 73; 74 rows in memory\n"
+    rows = list(csv.DictReader(io.StringIO(succeeded("predict", model, new))))
+    assert [row["label"] for row in rows] == ["down", "down"]
+    assert json.loads(succeeded("forget", model, 73, "-", "--json", stdin="72\n")) == {
+        "forgotten": [72, 73],
+        "rows": 72,
+    }
+    again = list(csv.DictReader(io.StringIO(succeeded("predict", model, new))))
+    assert [row["label"] for row in again] == ["up", "up"]
+    save_npy(copied / "y.npy", np.array(["up", "down"]))
+    assert json.loads(succeeded("add", model, new, "--rows", copied / "y.npy", "--json"))["added"] == [74, 75]
+    memory = Model.load(model).classifier.memory_
+    assert memory.y[-2:].tolist() == [1, 0]
+
+
+def test_rows_of_a_table_are_added_by_their_column(copied: Path) -> None:
+    frame = pd.read_csv(copied / "iris.csv").head(4)
+    frame.to_csv(copied / "new.csv", index=False)
+    hole = frame.assign(target=["setosa", None, "setosa", "setosa"])
+    hole.to_csv(copied / "hole.csv", index=False)
+    assert "hole.csv line 3: no label in column 'target'" in refused(
+        "add", copied / "table", copied / "hole.csv", "--target", "target"
+    )
+    succeeded("add", copied / "table", copied / "new.csv", "--target", "target")
+    model = Model.load(copied / "table")
+    assert model.classifier.classes_[model.classifier.memory_.y[-4:]].tolist() == frame["target"].tolist()
+    picture = next((copied / "images/left").iterdir())
+    succeeded("add", copied / "pictures", picture, "--label", "right")
+    shown = Model.load(copied / "pictures").examples.image(-1)
+    np.testing.assert_array_equal(shown, np.asarray(Image.open(picture)))
+
+
+def test_vectors_of_a_csv_are_added_by_a_column_beside_them(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnknn.app.model.read_files.BATCH", 7)
+    way = ["up", "down", "down"] * 6 + ["up", "down"]
+    z = np.random.default_rng(0).normal(size=(20, 3))
+    pd.DataFrame(z, columns=list("abc")).assign(way=way).to_csv(copied / "new.csv", index=False)
+    succeeded("add", copied / "vectors", copied / "new.csv", "--target", "way")
+    save_npy(copied / "z20.npy", z)
+    save_npy(copied / "way.npy", np.array(way))
+    succeeded("add", copied / "vectors", copied / "z20.npy", "--rows", copied / "way.npy")
+    classifier = Model.load(copied / "vectors").classifier
+    assert classifier.classes_[classifier.memory_.y[-40:]].tolist() == way * 2
+    np.testing.assert_allclose(classifier.memory_.vectors()[-40:-20], classifier.memory_.vectors()[-20:], atol=1e-6)
+
+
+def test_a_model_is_read_whole_while_another_is_saved_in_its_place(copied: Path, monkeypatch) -> None:
+    from attnknn.classifier import persistence
+
+    other, digest = Model.load(copied / "vectors"), persistence._digest
+    other.forget([0])
+
+    def slow(path: Path) -> str:
+        monkeypatch.setattr(persistence, "_digest", digest)
+        other.save(copied / "vectors")
+        return digest(path)
+
+    monkeypatch.setattr(persistence, "_digest", slow)
+    assert len(Model.load(copied / "vectors").classifier.memory_) == 71
+
+
+def test_what_is_interrupted_while_it_saves_has_changed_nothing(copied: Path, monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnknn.app.model.examples.Examples.save", interrupted)
+    flags = ("--target", "target", "--weights", "uniform", "--force")
+    for command in (
+        ("forget", copied / "vectors", 3),
+        ("add", copied / "vectors", copied / "z.npy", "--label", "up"),
+        ("fit", copied / "iris.csv", "-o", copied / "vectors", *flags),
+    ):
+        assert attnknn(*command).exit_code == 130
+    assert Model.load(copied / "vectors").rows_of([3])[0]["title"]
+    assert len(Model.load(copied / "vectors").classifier.memory_) == 72
+    assert not [path for path in copied.iterdir() if path.name.endswith((".draft", ".old"))]
+
+
+def test_two_who_change_a_model_at_once_lose_nothing(copied: Path) -> None:
+    new = save_npy(copied / "new.npy", np.zeros((1, 3)))
+    command = [*COMMAND, "add", str(copied / "vectors"), str(new), "--label", "up"]
+    done: list[int] = []
+
+    def run() -> None:
+        done.append(subprocess.run(command, capture_output=True, timeout=120).returncode)
+
+    workers = [threading.Thread(target=run) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert done == [0, 0, 0]
+    assert len(Model.load(copied / "vectors").classifier.memory_) == 75

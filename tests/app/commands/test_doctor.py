@@ -1,0 +1,40 @@
+"""`attnknn doctor`."""
+
+import json
+
+import pytest
+
+from attnknn.app.doctor import check_all
+from command_line import attnknn, succeeded
+
+
+def test_the_doctor_finds_this_machine_well() -> None:
+    checks = {check.name: check for check in check_all()}
+    assert {"Python", "packages", "torch threads", "torchvision", "faiss", "git", "dvc"} <= set(checks)
+    assert [check for check in checks.values() if check.state == "missing"] == []
+    assert all(check.fix for check in checks.values() if check.state == "note")
+    import faiss
+    import torch
+
+    assert f"torch {torch.__version__}".partition("+")[0] in checks["packages"].value
+    assert faiss.__version__ in checks["faiss"].value
+    out = succeeded("doctor")
+    assert "faiss" in out
+    assert {check["what"] for check in json.loads(succeeded("doctor", "--json"))} == set(checks)
+
+
+def test_the_doctor_names_what_is_missing_and_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    import attnknn.app.doctor as doctor
+
+    real = doctor.version
+
+    def version(name: str) -> str:
+        if name == "crepes":
+            raise doctor.PackageNotFoundError(name)
+        return "0.1" if name == "scipy" else real(name)
+
+    monkeypatch.setattr(doctor, "version", version)
+    done = attnknn("doctor")
+    assert done.exit_code == 1
+    assert "crepes: pip install 'crepes>=0.9'" in done.stdout
+    assert "scipy: pip install 'scipy>=1.11'" in done.stdout

@@ -1,0 +1,132 @@
+"""What cannot be done is one line on standard error, exit code 2, and changes nothing."""
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from synthetic_models import save_npy
+
+from attnknn.app.commands.arguments import check_stdin
+from attnknn.core.errors import InputError
+from command_line import refused
+
+
+def test_nobody_is_waited_for_at_a_terminal_or_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stdin, message in ((None, "is closed"), (types.SimpleNamespace(isatty=lambda: True), "is a terminal")):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(InputError, match=f"standard input {message}"):
+            check_stdin(["-"])
+        check_stdin(["a.csv"])
+
+
+def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
+    nan = np.zeros((3, 3))
+    nan[1] = np.nan
+    save_npy(f / "nan.npy", nan)
+    save_npy(f / "wide.npy", np.zeros((3, 4)))
+    save_npy(f / "none.npy", np.zeros((0, 3)))
+    (f / "empty.csv").write_text("")
+    (f / "other.csv").write_text("a,b\n1,2\n")
+    (f / "words.csv").write_text("a,b,c\n1,2,three\n")
+    (f / "cut.csv").write_text("a,b,c\n1,2\n")
+    (f / "text.jpg").write_text("no image")
+    (f / "empty.png").write_bytes(b"")
+    Image.new("L", (1, 1)).save(f / "dot.png")
+    Image.new("1", (20_000, 10_000)).save(f / "huge.png")
+    (f / "nothing").mkdir(exist_ok=True)
+    (f / "folder.csv").mkdir(exist_ok=True)
+    (f / "folder.png").mkdir(exist_ok=True)
+    np.savez(f / "several.npz", np.zeros(80))
+    (f / "several.npz").rename(f / "several.npy")
+    v, t, p = f / "vectors", f / "table", f / "pictures"
+    return [
+        (("predict", f / "none", f / "z.npy"), "no saved model"),
+        (("predict", f / "images", f / "z.npy"), "no saved model"),
+        (("predict", v, f / "no.npy"), "no.npy: no such file"),
+        (("predict", v, f / "nan.npy"), "nan.npy row 1: NaN"),
+        (("predict", v, f / "wide.npy"), "4 dimensions; this model was fitted on 3"),
+        (("predict", v, f / "none.npy"), "no rows"),
+        (("predict", v, f / "other.csv"), "2 dimensions; this model was fitted on 3"),
+        (("predict", v, f / "words.csv"), "words.csv line 2: column 'c' is 'three', no number"),
+        (("predict", v, f / "cut.csv"), "cut.csv line 2: 2 values for 3 columns"),
+        (("predict", v, f / "empty.csv"), "empty.csv: empty"),
+        (("predict", v, f / "dot.png"), "no valid CSV"),
+        (("predict", v, f / "z.npy", "-o", f / "a.xls"), "ends with none of .csv, .jsonl, .parquet"),
+        (("predict", v, f / "z.npy", "-o", f / "a.csv", "--json"), "--json writes JSON lines"),
+        (("predict", v, f / "z.npy", "--alpha", 1.5), "--alpha: 1.5"),
+        (("predict", v, f / "z.npy", "-o", f / "folder.csv"), "folder.csv is a folder; name a file"),
+        (("explain", v, f / "z.npy", "-o", f / "folder.png"), "folder.png is a folder; name a file"),
+        (("predict", v, f / "several.npy"), "several arrays"),
+        (("fit", f / "z.npy", "--rows", f / "several.npy", "-o", f / "m"), "several arrays"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--seed", -1), "seed: -1"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 different ones in 3 rows"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--rows", f / "rows.csv"), "--rows"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--encoder", f / "encoder"), "--encoder"),
+        (("predict", t, f / "other.csv"), "no column"),
+        (("predict", t, f / "z.npy"), "this model reads a CSV file"),
+        (("predict", t, f / "empty.csv"), "empty"),
+        (("predict", t, f / "dot.png"), "no valid CSV"),
+        (("predict", p, f / "text.jpg"), "text.jpg: no readable image"),
+        (("predict", p, f / "empty.png"), "empty.png: no readable image"),
+        (("predict", p, f / "dot.png"), "1×1 pixels"),
+        (("predict", p, f / "huge.png"), "refused as too large"),
+        (("predict", p, f / "nothing"), "no picture in it"),
+        (("predict", p, f / "gone.png"), "gone.png: no such file"),
+        (("predict", p, f / "images/../gone.png"), "no such file"),
+        (("predict", p, f / "z.npy"), "no readable image"),
+        (("explain", p, f / "text.jpg"), "no readable image"),
+        (("explain", v, f / "wide.npy"), "4 dimensions"),
+        (("explain", t, f / "other.csv"), "no column"),
+        (("explain", t, f / "other.csv", "--json"), "no column"),
+        (("explain", v, f / "z.npy", "-o", f / "why.pdf"), "a picture is a .png file"),
+        (("explain", v, f / "z.npy", "--shown", 0), "give 1 or more"),
+        (("add", v, f / "z.npy"), "say what they are with --label, --target or --rows"),
+        (("add", v, f / "z.npy", "--label", "sideways"), "no class of this model, which knows down, up"),
+        (("add", v, f / "nan.npy", "--label", "up"), "NaN"),
+        (("add", v, f / "z.npy", f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
+        (("add", v, f / "z.npy", "--rows", save_npy(f / "y2.npy", np.array(["up", "down"]))), "2 labels for 80 rows"),
+        (("add", v, f / "z.npy", "--rows", save_npy(f / "y99.npy", np.array(["up"] * 99))), "99 labels for 80 rows"),
+        (("add", v, f / "z.npy", "--label", "up", "--target", "way"), "--label and --target given"),
+        (("add", v, f / "z.npy", "--rows", f / "words.csv"), "name that of the labels with --target"),
+        (("add", v, f / "z.npy", "--target", "way"), "these have no columns"),
+        (("add", t, f / "iris.csv", "--target", "species"), "no column 'species'"),
+        (("add", p, f / "dot.png", "--label", "left"), "1×1 pixels"),
+        (("add", f / "none", f / "z.npy", "--label", "up"), "no saved model"),
+        (("forget", v, 999), "id 999: not in the memory"),
+        (("forget", v, 10**30), f"id {10**30}: not in the memory"),
+        (("forget", v, 3, 72), "id 72: not in the memory"),
+        (("forget", v, "-"), "ids: none given"),
+        (("forget", v, "²"), "ids: ²; give whole numbers"),
+        (("forget", v, "all"), "ids: all; give whole numbers"),
+        (("forget", v, "../x"), "give whole numbers"),
+        (("forget", v, *range(72)), "fewer than two rows would be left"),
+        (("fit", f / "iris.csv", "-o", f / "m"), "name it with --target"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "-k", 0), "neighbours"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--weights", "best"), "weights"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--separator", ";;"), "one character"),
+        (("fit", f / "images", "-o", f / "m"), "needs --encoder"),
+        (("serve", f / "none"), "no saved model"),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(copied: Path) -> None:
+    calls = bad_calls(copied)
+
+    def files() -> dict[Path, bytes]:
+        paths = (path for path in copied.rglob("*") if path.is_file() and path.suffix != ".lock")
+        return {path: path.read_bytes() for path in paths}
+
+    before = files()
+    for call, message in calls:
+        line = refused(*call)
+        assert message in line, f"{call}: {line}"
+        assert "Traceback" not in line
+    assert files() == before
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(folder: Path) -> None:
+    command = ("fit", folder / "iris.csv", "--target", "target", "--weights", "uniform", "-o", "/proc/none/m")
+    assert "/proc/none" in refused(*command)

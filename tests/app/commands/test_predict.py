@@ -1,0 +1,149 @@
+"""`attnknn predict`."""
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from synthetic_models import picture_folders, save_npy
+
+from attnknn.app.model.model import Model
+from command_line import COMMAND, attnknn, refused, succeeded
+
+
+def test_predictions_are_the_classifier_s_in_every_format(folder: Path, tmp_path: Path) -> None:
+    model = Model.load(folder / "vectors")
+    z = np.load(folder / "z.npy")
+    probs = model.classifier.predict_proba(z)
+    command = ("predict", folder / "vectors", folder / "z.npy", "--probabilities", "--alpha", 0.2)
+    rows = list(csv.DictReader(io.StringIO(succeeded(*command))))
+    lines = [json.loads(line) for line in succeeded(*command, "--json").splitlines()]
+    sets = model.classifier.predict_set(z, 0.2)
+    for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        assert row["input"] == line["input"] == f"z.npy row {i}"
+        assert row["label"] == line["label"] == ["down", "up"][probs[i].argmax()]
+        assert float(row["confidence"]) == line["confidence"] == pytest.approx(probs[i].max(), abs=1e-6)
+        assert float(row["p(up)"]) == line["probabilities"]["up"] == pytest.approx(probs[i, 1], abs=1e-6)
+        assert row["set"].split("|") == (line["set"] or [""])
+        assert line["set"] == [name for name, member in zip(("down", "up"), sets[i], strict=True) if member]
+    for suffix, read in ((".csv", pd.read_csv), (".jsonl", lambda p: pd.read_json(p, lines=True))):
+        assert succeeded(*command, "-o", tmp_path / f"a{suffix}") == ""
+        assert read(tmp_path / f"a{suffix}")["label"].tolist() == [row["label"] for row in rows]
+    if importlib.util.find_spec("pyarrow"):
+        succeeded(*command, "-o", tmp_path / "a.parquet")
+        assert pd.read_parquet(tmp_path / "a.parquet")["p(up)"].tolist() == [float(row["p(up)"]) for row in rows]
+    else:
+        assert "pip install 'attnknn[tables]'" in refused(*command, "-o", tmp_path / "a.parquet")
+
+
+def test_many_batches_are_one_answer(folder: Path, tmp_path: Path) -> None:
+    z = np.tile(np.load(folder / "z.npy"), (40, 1))
+    out = succeeded("predict", folder / "vectors", save_npy(tmp_path / "long.npy", z))
+    read = pd.read_csv(io.StringIO(out))
+    assert len(read) == 3200
+    assert read["label"].tolist()[:80] * 40 == read["label"].tolist()
+    assert read["input"].tolist() == [f"long.npy row {i}" for i in range(3200)]
+    lines = ["a,b,c", *(f"{row[0]},{row[1]},{row[2]}" for row in z)]
+    again = succeeded("predict", folder / "vectors", "-", stdin="\n".join(lines))
+    assert pd.read_csv(io.StringIO(again))["label"].tolist() == read["label"].tolist()
+
+
+def test_pictures_by_file_folder_and_pipe_are_answered_alike(folder: Path) -> None:
+    images = folder / "images/left"
+    by_folder = succeeded("predict", folder / "pictures", images)
+    files = sorted(images.iterdir())
+    assert succeeded("predict", folder / "pictures", *files) == by_folder
+    assert succeeded("predict", folder / "pictures", "-", stdin="\n".join(map(str, files)) + "\n") == by_folder
+    assert [row["input"] for row in csv.DictReader(io.StringIO(by_folder))] == [str(path) for path in files]
+
+
+def test_keep_going_leaves_out_says_so_and_exits_with_1(folder: Path, tmp_path: Path) -> None:
+    picture_folders(tmp_path / "images")
+    (tmp_path / "images/left/0.jpg").write_text("not an image")
+    Image.new("L", (1, 1)).save(tmp_path / "images/left/1.bmp")
+    assert "0.jpg: no readable image" in refused("predict", folder / "pictures", tmp_path / "images")
+    done = attnknn("predict", folder / "pictures", tmp_path / "images", "--keep-going")
+    assert done.exit_code == 1
+    assert len(done.stdout.splitlines()) == 25
+    assert "1.bmp: 1×1 pixels" in done.stderr
+    assert done.stderr.endswith("2 left out\n")
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)
+    frame.loc[[17, 90], "sepal width (cm)"] = "wide"
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+    done = attnknn("predict", folder / "table", tmp_path / "iris.csv", "--keep-going")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 149)
+    assert "iris.csv line 19: column 'sepal width (cm)' is 'wide'" in done.stderr
+    whole = succeeded("predict", folder / "table", folder / "iris.csv").splitlines()
+    assert done.stdout.splitlines() == [line for i, line in enumerate(whole) if i not in (18, 91)]
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_finished(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "answers.csv").write_text("earlier")
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)
+    frame.loc[149, "sepal width (cm)"] = "wide"
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+    line = refused("predict", folder / "table", tmp_path / "iris.csv", "-o", tmp_path / "answers.csv")
+    assert "line 151" in line
+    assert (tmp_path / "answers.csv").read_text() == "earlier"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "iris.csv"]
+
+
+def test_an_answer_says_that_it_abstains(folder: Path, tmp_path: Path) -> None:
+    classifier = Model.load(folder / "vectors").classifier
+    classifier.set_params(abstain=0.9).save(tmp_path / "m")
+    rows = list(csv.DictReader(io.StringIO(succeeded("predict", tmp_path / "m", folder / "z.npy"))))
+    assert [row["abstains"] for row in rows] == [
+        str(abstains) for abstains in classifier.abstains(np.load(folder / "z.npy"))
+    ]
+    assert {row["abstains"] for row in rows} == {"True", "False"}
+
+
+def test_keep_going_leaves_out_rows_far_away_and_pictures_that_are_not_there(folder: Path, tmp_path: Path) -> None:
+    far = np.zeros((3, 3))
+    far[1] = 1e20
+    done = attnknn("predict", folder / "vectors", save_npy(tmp_path / "far.npy", far), "--keep-going")
+    assert done.exit_code == 1
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", "far.npy row 0", "far.npy row 2"]
+    assert "left out: far.npy row 1: values beyond ±1e+15" in done.stderr
+    picture = folder / "images/left/0.png"
+    done = attnknn("predict", folder / "pictures", tmp_path / "gone.png", picture, "--keep-going")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 2)
+    assert "gone.png: no such file" in done.stderr
+
+
+def test_odd_names_of_pictures(folder: Path, tmp_path: Path) -> None:
+    picture = (folder / "images/left/0.png").read_bytes()
+    names = [" lead and trail .png", 'comma, "quote".PNG', os.fsdecode(b"\xff.png")]
+    for name in (*names, ".hidden.png", "notes.txt"):
+        (tmp_path / name).write_bytes(picture)
+    rows = list(csv.DictReader(io.StringIO(succeeded("predict", folder / "pictures", tmp_path))))
+    assert {Path(row["input"]).name for row in rows} == {*names[:2], "\\xff.png"}
+    paths = [str(tmp_path / name) for name in (names[0], names[1], "ends in a blank.png ")]
+    Path(paths[2]).write_bytes(picture)
+    piped = succeeded("predict", folder / "pictures", "-", stdin="\r\n\n".join(paths) + "\n")
+    assert [row["input"] for row in csv.DictReader(io.StringIO(piped))] == paths
+
+
+def test_what_a_machine_cannot_hold_is_said_in_a_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attnknn.app.commands.predict.load", full)
+    assert "out of memory" in refused("predict", folder / "vectors", folder / "z.npy")
+
+
+def test_in_a_pipe_that_closes_early_nothing_is_said(folder: Path, tmp_path: Path) -> None:
+    z = np.tile(np.load(folder / "z.npy"), (300, 1))
+    save_npy(tmp_path / "long.npy", z)
+    command = shlex.join([*COMMAND, "predict", str(folder / "vectors"), str(tmp_path / "long.npy")])
+    done = subprocess.run(["bash", "-c", f"{command} | head -n 2"], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[0] == "input,label,confidence"
+    assert done.stderr == ""

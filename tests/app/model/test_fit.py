@@ -1,0 +1,211 @@
+"""Models are fitted on memory rows alone and scored on test cases; bad sources are refused in one line."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic_models import FAST, iris_csv, picture_encoder, picture_folders, save_npy
+
+from attnknn.app.model.fit import decode_columns, fit_model, read_labels, stratified_mask
+from attnknn.app.model.inputs import Batch, Rows
+from attnknn.app.model.model import Model
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.errors import InputError
+from attnknn.data.schema import column_kinds, fit_schema
+from attnknn.encoder.encoder import Encoder, embed
+from attnknn.evaluation.metrics import scores
+
+
+def test_rows_kept_out_are_a_share_of_each_class_and_no_others() -> None:
+    labels = np.repeat(["a", "b", "c"], [50, 9, 1])
+    out = stratified_mask(labels, 0.2, seed=3)
+    assert [int(out[labels == name].sum()) for name in "abc"] == [10, 1, 0]
+    assert (stratified_mask(labels, 0.2, 3) == out).all()
+    assert (stratified_mask(labels, 0.2, 4) != out).any()
+    assert not stratified_mask(labels, 0.0, 3).any()
+    assert stratified_mask(np.zeros(100, str), 0.29, 3).sum() == 29  # 0.29 times 100 is less in float64
+
+
+def test_scores_are_those_of_cases_that_are_in_no_memory(table: tuple[Path, Model, dict]) -> None:
+    folder, model, about = table
+    assert (about["memory"], about["test"], about["classes"]) == (120, 30, 3)
+    cases = model.cases
+    assert cases is not None
+    probs = model.classifier.predict_proba(cases.vectors)
+    y = np.searchsorted(model.classifier.classes_, cases.labels)
+    assert about["nll"] == pytest.approx(scores(probs, y)["nll"])
+    frame = pd.read_csv(folder / "iris.csv", dtype=str, keep_default_na=False)
+    known = frame[model.examples.table.columns].agg("|".join, axis=1)
+    mine = model.examples.table.fillna("").agg("|".join, axis=1)
+    theirs = cases.examples.table.fillna("").agg("|".join, axis=1)
+    assert sorted([*mine, *theirs]) == sorted(known)
+    assert model.examples.table["kind"].isna().sum() + cases.examples.table["kind"].isna().sum() == 1
+
+
+def test_a_schema_is_learned_from_memory_rows_alone(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.r_[np.arange(40.0) % 7, 1000 * np.ones(40)], "y": ["a", "b"] * 40})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model, _ = fit_model(tmp_path / "t.csv", target="y", test=0.5, seed=1, **FAST)
+    assert isinstance(model.input, Rows)
+    kept = ~stratified_mask(frame["y"].to_numpy(str), 0.5, 1)
+    assert model.input.schema.numeric[0].mean == pytest.approx(frame["x"][kept].mean())
+
+
+def test_official_test_folders_are_the_test_cases(tmp_path: Path) -> None:
+    picture_folders(tmp_path / "images/train")
+    picture_folders(tmp_path / "images/test", 4)
+    picture_folders(tmp_path / "more", 2)
+    (tmp_path / "more/left").rename(tmp_path / "images/test/elsewhere")  # a class that nobody was taught
+    picture_folders(tmp_path / "images/train/.cache", 1)
+    picture_encoder().save(tmp_path / "encoder")
+    model, about = fit_model(tmp_path / "images", encoder=tmp_path / "encoder", **FAST)
+    assert (about["memory"], about["test"], len(model.examples.images)) == (24, 8, 24)
+
+
+def split_of_digits() -> Split:
+    rng = np.random.default_rng(0)
+    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), [60, 10, 10, 20])
+    x = rng.integers(0, 255, (100, 1, 8, 8), dtype=np.uint8)
+    return Split(x, rng.integers(0, 2, 100), part, ("no", "yes"))
+
+
+def test_of_a_split_the_bank_is_the_memory_and_the_others_teach_or_test(tmp_path: Path) -> None:
+    split = split_of_digits()
+    split.save(tmp_path / "split")
+    encoder = picture_encoder()
+    encoder.save(tmp_path / "encoder")
+    model, about = fit_model(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)
+    assert (about["memory"], about["test"]) == (60, 20)
+    assert len(model.classifier._held_out[1]) == 10  # half of fit and val rows
+    z = embed(encoder, split.x)[0]
+    np.testing.assert_allclose(model.cases.vectors, z[80:], atol=1e-6)
+    np.testing.assert_array_equal(model.cases.labels, np.array(["no", "yes"])[split.y[80:]])
+    np.testing.assert_array_equal(model.examples.images, split.x[:60])
+
+
+def test_a_split_of_a_table_is_read_by_its_schema_and_encoder(tmp_path: Path) -> None:
+    iris_csv(tmp_path / "iris.csv")
+    frame = pd.read_csv(tmp_path / "iris.csv", dtype=str)
+    names = frame.pop("target")
+    schema = fit_schema(frame, column_kinds(frame), np.ones(150, bool))
+    x = schema.encode(frame)
+    classes, y = np.unique(names, return_inverse=True)
+    part = np.resize(np.array([BANK, BANK, FIT, VAL, TEST], np.int8), 150)
+    Split(x, y, part, tuple(classes), schema.features, schema.to_dict()).save(tmp_path / "split")
+    encoder = Encoder("mlp", (x.shape[1],), 0, [4], embed_dim=2).eval()
+    encoder.save(tmp_path / "encoder")
+    fit_model(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)[0].save(tmp_path / "model")
+    model = Model.load(tmp_path / "model")
+    (batch,) = model.input.batches([str(tmp_path / "iris.csv")])
+    np.testing.assert_allclose(model.input.vectors(batch), embed(encoder, x)[0], atol=1e-6)
+    assert model.examples.columns(0)["kind"] == frame["kind"][0]
+
+
+@pytest.mark.parametrize("scale", ["standard", "quantile"])
+def test_decoded_columns_are_those_that_were_encoded(tmp_path: Path, scale: str) -> None:
+    iris_csv(tmp_path / "iris.csv")
+    frame = pd.read_csv(tmp_path / "iris.csv", dtype=str).drop(columns="target")
+    frame.loc[5, "sepal width (cm)"] = np.nan
+    schema = fit_schema(frame, column_kinds(frame), np.ones(150, bool), scale)
+    again = decode_columns(schema, schema.encode(frame))
+    assert again["kind"].isna().tolist() == frame["kind"].isna().tolist()
+    assert (again["kind"].dropna() == frame["kind"].dropna()).all()
+    assert again["sepal width (cm)"].isna().sum() == 1
+    for name in ("sepal length (cm)", "petal width (cm)"):
+        tolerance = 1e-5 if scale == "standard" else 0.5
+        np.testing.assert_allclose(again[name].astype(float), frame[name].astype(float), atol=tolerance)
+
+
+def test_labels_of_a_file(tmp_path: Path) -> None:
+    labels, beside = read_labels(save_npy(tmp_path / "y.npy", np.array([3, 1])), None, {})
+    assert (labels.tolist(), beside) == (["3", "1"], None)
+    (tmp_path / "one.csv").write_text("class\na\nb\n")
+    assert read_labels(tmp_path / "one.csv", None, {})[0].tolist() == ["a", "b"]
+    (tmp_path / "two.csv").write_text("class,title\na,x\nb,y\n")
+    labels, beside = read_labels(tmp_path / "two.csv", "class", {})
+    assert labels.tolist() == ["a", "b"]
+    assert beside["title"].tolist() == ["x", "y"]
+    with pytest.raises(InputError, match="columns class, title; name that of the labels with --target"):
+        read_labels(tmp_path / "two.csv", None, {})
+    (tmp_path / "hole.csv").write_text("class\na\nNA\nb\n")
+    with pytest.raises(InputError, match=r"hole\.csv line 3: no label"):
+        read_labels(tmp_path / "hole.csv", None, {})
+    with pytest.raises(InputError, match="whole numbers or texts"):
+        read_labels(save_npy(tmp_path / "f.npy", np.zeros(3)), None, {})
+
+
+def test_of_many_cases_some_are_kept_with_what_belongs_to_them(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("attnknn.app.model.fit._MAX_CASES", 3)
+    z, names = np.random.default_rng(0).normal(size=(60, 3)), [f"t{i}" for i in range(60)]
+    pd.DataFrame({"y": ["a", "b"] * 30, "title": names}).to_csv(tmp_path / "r.csv", index=False)
+    model, about = fit_model(save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.5, **FAST)
+    rows = [names.index(title) for title in model.cases.examples.table["title"]]
+    assert (about["test"], len(rows)) == (30, 3)
+    np.testing.assert_allclose(model.cases.vectors, z[rows])
+    assert model.cases.labels.tolist() == [["a", "b"][row % 2] for row in rows]
+
+
+def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(60, 3))
+    pd.DataFrame({"y": ["a", "b"] * 30, "title": [f"t{i}" for i in range(60)]}).to_csv(tmp_path / "r.csv", index=False)
+    model, about = fit_model(
+        save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.1, seed=5, metric="cosine", **FAST
+    )
+    assert about["test"] == 6
+    out = stratified_mask(np.array(["a", "b"] * 30), 0.1, 5)
+    assert model.examples.table["title"].tolist() == [f"t{i}" for i in np.flatnonzero(~out)]
+    assert model.classifier.metric == "cosine"
+    ids = model.add(Batch(["new"], z[:1]), model.parse_labels(["a"]))
+    assert model.rows_of(ids) == [{"title": None}]
+
+
+def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
+    save = lambda name, array: save_npy(folder / name, array)  # noqa: E731
+    z, y = save("z.npy", np.random.default_rng(0).normal(size=(20, 3))), save("y.npy", np.arange(20) % 2)
+    (folder / "one.csv").write_text("x,y\n" + "".join(f"{i % 5},a\n" for i in range(20)))
+    (folder / "many.csv").write_text("x,y\n" + "".join(f"{i % 5},{i / 7}\n" for i in range(20)))
+    (folder / "empty.csv").write_text("")
+    (folder / "text.npy").write_text("no array")
+    (folder / "odd.bin").write_text("?")
+    (folder / "pictures/a").mkdir(parents=True)
+    picture_folders(folder / "broken")
+    (folder / "broken/left/x.jpg").write_text("no image at all")
+    picture_encoder().save(folder / "encoder")
+    Encoder("mlp", (3,), 0, [4], embed_dim=2).save(folder / "mlp")
+    split_of_digits().save(folder / "split")
+    nan = np.zeros((20, 3))
+    nan[4, 1] = np.nan
+    e = {"encoder": folder / "encoder"}
+    return {
+        "no file": (folder / "none.csv", {"target": "y"}, "none.csv: no such file"),
+        "no kind": (folder / "odd.bin", {}, "neither a .csv nor a .npy file"),
+        "no target": (folder / "one.csv", {}, "name it with --target"),
+        "another target": (folder / "one.csv", {"target": "z"}, "no target column 'z'"),
+        "one class": (folder / "one.csv", {"target": "y"}, "labels: a alone"),
+        "no classes": (folder / "many.csv", {"target": "y"}, "labels: 20 different ones in 20 rows"),
+        "empty": (folder / "empty.csv", {"target": "y"}, "empty.csv: empty"),
+        "no labels": (z, {}, "where are the labels"),
+        "fewer labels": (save("w.npy", np.zeros((19, 3))), {"rows": y}, "20 rows for 19 vectors"),
+        "NaN": (save("nan.npy", nan), {"rows": y}, "nan.npy row 4: NaN"),
+        "one dimension": (save("flat.npy", np.zeros(20)), {"rows": y}, "of shape \\(20,\\)"),
+        "complex": (save("c.npy", np.zeros((20, 3), complex)), {"rows": y}, "complex128 of shape"),
+        "seed": (z, {"rows": y, "seed": 2**32}, "seed: 4294967296"),
+        "objects": (save("o.npy", np.array([["a"]] * 20)), {"rows": y}, "numbers \\(rows, dimensions\\)"),
+        "text": (folder / "text.npy", {"rows": y}, "no array that numpy can read"),
+        "no encoder": (folder / "pictures", {}, "needs --encoder"),
+        "one folder": (folder / "pictures", e, "1 class folders in it"),
+        "text as image": (folder / "broken", e, "x.jpg: no readable image"),
+        "encoder of tables": (folder / "broken", {"encoder": folder / "mlp"}, "an encoder of tables"),
+        "split of another": (folder / "split", {"encoder": folder / "mlp"}, "reads rows of shape \\(3,\\)"),
+        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "no encoder"),
+        "test": (z, {"rows": y, "test": 1.0}, "test: 1.0"),
+    }  # fmt: skip
+
+
+def test_what_cannot_be_taught_is_said_in_a_line(tmp_path: Path) -> None:
+    for name, (source, kwargs, message) in bad_sources(tmp_path).items():
+        with pytest.raises(InputError, match=message) as raised:
+            fit_model(source, **{**FAST, **kwargs})
+        assert "\n" not in str(raised.value), name

@@ -1,0 +1,35 @@
+"""Runs `attnknn` commands in this process."""
+
+import json
+import sys
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from attnknn.app.cli import app
+
+COMMAND = [sys.executable, "-c", "from attnknn.app.cli import app; app()"]
+
+
+def attnknn(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
+
+
+def succeeded(*arguments: object, stdin: str | None = None) -> str:
+    done = attnknn(*arguments, stdin=stdin)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def json_lines(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in succeeded(*arguments, "--json").splitlines()]
+
+
+def refused(*arguments: object, stdin: str | None = None) -> str:
+    """The one line that says why."""
+    done = attnknn(*arguments, stdin=stdin)
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    return line
