@@ -1,4 +1,4 @@
-"""Check every setting, and that the device is there, before any work."""
+"""Check every setting, and that the device is there, before any work; its output never changes."""
 
 import subprocess
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from stages.schema import Overrides
 from typer.testing import CliRunner
 
 from attnknn.app.cli import app
 from import_closure import ROOT
-from stages.schema import Overrides
 
 LONG = "https://example.org/" + "a" * 150 + ".csv"
 
