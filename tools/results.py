@@ -86,7 +86,7 @@ def section_text(section: Section) -> str:
     """A section as Markdown."""
     lines = [f"## {section.title}", "", section.question, ""]
     for part in section.parts:
-        lines += [f"**{part.dataset}**", ""]
+        lines += [f"**{part.dataset}**" + (f": {part.verdict}" if part.verdict else ""), ""]
         for table in part.tables:
             if not table.folded or table.name in SHOWN:
                 lines += [f"{table.caption}, {part.dataset}:", "", as_markdown(table)]

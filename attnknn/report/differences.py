@@ -53,7 +53,7 @@ def judged(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     adjusted, verdicts, findings = holm(p), [], []
     for row, own, powered in zip(rows.to_dict("records"), adjusted, attainable(p, smallest, level.alpha), strict=True):
         word = verdict(row["per_run"], own, row["errors"], row["metric"], level.alpha)
-        reason = too_few_errors(row["errors"])
+        reason = too_few_errors(int(row["errors"]))
         reason = reason or ("" if powered else f"{level.resamples:,} resamples for {len(p)} tests")
         undecided = f"{UNDERPOWERED} ({reason})" if reason else NOT_SHOWN
         verdicts.append(word)

@@ -276,7 +276,8 @@ def forest(rows: "pd.DataFrame", metric: str) -> bytes:
             draw_estimate(axes, y, row, GROUPS[row["group"]][1])
             continue
         axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
-        axes.annotate(name, (0.01, y), xycoords=("axes fraction", "data"), size=7, va="center", weight="bold", zorder=3)
+        heading = {"xycoords": ("axes fraction", "data"), "size": 7, "va": "center", "weight": "bold", "zorder": 3}
+        axes.annotate(name, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
     name_rows(axes, [name if row is not None else "" for name, row in entries])
     title(axes, METRICS.get(metric, metric))
     mark_zero(axes, metric, "difference")

@@ -1,8 +1,10 @@
-"""The classifier: scikit-learn's conventions to the letter, and the study's own heads, bank and scores inside."""
+"""The classifier: scikit-learn's conventions, explanations, a changing memory, storage, and refused input."""
 
 import copy
 import json
 import pickle
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +61,9 @@ def test_grid_search_pipeline_and_cross_validation() -> None:
     X, y = X[:400], y[:400]
     grid = {"attnknnclassifier__n_neighbors": [5, 15], "attnknnclassifier__weights": ["distance", "attention"]}
     model = make_pipeline(StandardScaler(), AttnKNNClassifier(**FAST))
-    found = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, y)
-    assert set(found.best_params_) == set(grid)
-    assert found.best_score_ > -0.6
+    search = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, y)
+    assert set(search.best_params_) == set(grid)
+    assert search.best_score_ > -0.6
     assert cross_val_score(clone(model), X, y, cv=3).mean() > 0.9
 
 
@@ -81,8 +83,8 @@ def test_neighbours_are_scikit_learn_s() -> None:
     X, y = load_wine(return_X_y=True)
     model = AttnKNNClassifier(weights="uniform", **FAST).fit(X, y)
     peer = KNeighborsClassifier(9).fit(X, y)
-    for of in (X[:20] + 0.01, None):
-        (distances, ids), (expected, others) = (m.kneighbors(of, 9) for m in (model, peer))
+    for queries in (X[:20] + 0.01, None):
+        (distances, ids), (expected, others) = (m.kneighbors(queries, 9) for m in (model, peer))
         np.testing.assert_array_equal(ids, others)
         np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-3)
     assert model.kneighbors(X[:2], 3, return_distance=False).shape == (2, 3)
@@ -198,21 +200,23 @@ def test_calibration_is_left_out_where_it_does_not_help() -> None:
 def test_what_explains_an_answer_adds_up_to_it(weights: str) -> None:
     X, y = blobs()
     model = AttnKNNClassifier(12, weights=weights, **FAST).fit(X, np.array(["a", "b", "c"])[y])
-    found = model.explain(X[:30] + 0.1)
-    np.testing.assert_allclose(found.weights.sum(1) + found.null.sum(1), 1, atol=1e-9)
-    votes = found.null + np.stack([(found.weights * (found.labels == c)).sum(1) for c in model.classes_], 1)
-    np.testing.assert_allclose(votes, found.votes, atol=1e-9)
-    np.testing.assert_array_equal(found.predictions, model.predict(X[:30] + 0.1))
-    np.testing.assert_allclose(found.probabilities, model.predict_proba(X[:30] + 0.1))
+    explanation = model.explain(X[:30] + 0.1)
+    np.testing.assert_allclose(explanation.weights.sum(1) + explanation.null.sum(1), 1, atol=1e-9)
+    votes = explanation.null + np.stack(
+        [(explanation.weights * (explanation.labels == c)).sum(1) for c in model.classes_], 1
+    )
+    np.testing.assert_allclose(votes, explanation.votes, atol=1e-9)
+    np.testing.assert_array_equal(explanation.predictions, model.predict(X[:30] + 0.1))
+    np.testing.assert_allclose(explanation.probabilities, model.predict_proba(X[:30] + 0.1))
     distances, ids, shown = model.kneighbors(X[:30] + 0.1, return_weights=True)
-    np.testing.assert_array_equal(ids, found.ids)
-    np.testing.assert_allclose(distances, found.distances)
-    np.testing.assert_allclose(shown, found.weights)
-    np.testing.assert_allclose(model.kneighbors(X[:30] + 0.1, 3, return_weights=True)[2], found.weights[:, :3])
-    assert (found.shares[found.labels != found.predictions[:, None]] == 0).all()
-    top = np.searchsorted(model.classes_, found.predictions)[:, None]
-    null, votes = (np.take_along_axis(of, top, 1)[:, 0] for of in (found.null, found.votes))
-    np.testing.assert_allclose(found.shares.sum(1), 1 - null / votes, atol=1e-9)
+    np.testing.assert_array_equal(ids, explanation.ids)
+    np.testing.assert_allclose(distances, explanation.distances)
+    np.testing.assert_allclose(shown, explanation.weights)
+    np.testing.assert_allclose(model.kneighbors(X[:30] + 0.1, 3, return_weights=True)[2], explanation.weights[:, :3])
+    assert (explanation.shares[explanation.labels != explanation.predictions[:, None]] == 0).all()
+    top = np.searchsorted(model.classes_, explanation.predictions)[:, None]
+    null, votes = (np.take_along_axis(values, top, 1)[:, 0] for values in (explanation.null, explanation.votes))
+    np.testing.assert_allclose(explanation.shares.sum(1), 1 - null / votes, atol=1e-9)
 
 
 @pytest.mark.parametrize("how", ["forget", "relabel"])
@@ -221,11 +225,11 @@ def test_a_counterfactual_is_what_doing_it_brings(weights: str, how: str) -> Non
     X, y = blobs(150)
     weight = 1.0 + y
     model = AttnKNNClassifier(12, weights=weights, **FAST).fit(X, y, sample_weight=weight)
-    asked = X[:20] + 0.3
-    before, turned = model.predict_proba(asked), 0
+    queries = X[:20] + 0.3
+    before, turned = model.predict_proba(queries), 0
     answers = before.argmax(1)
 
-    def done(ids: np.ndarray, label: int) -> AttnKNNClassifier:
+    def changed_model(ids: np.ndarray, label: int) -> AttnKNNClassifier:
         real = copy.deepcopy(model)
         if how == "forget":
             return real.forget(ids)
@@ -235,22 +239,22 @@ def test_a_counterfactual_is_what_doing_it_brings(weights: str, how: str) -> Non
         real.memory_ = Memory.build(old.vectors(), changed, old.weight, 3)
         return real
 
-    for row, answer, found in zip(asked, answers, model.counterfactual(asked, how), strict=True):
-        heaviest = model.explain(row[None])
+    for query, answer, result in zip(queries, answers, model.counterfactual(queries, how), strict=True):
+        heaviest = model.explain(query[None])
         mine = np.where(heaviest.labels[0] == answer, heaviest.weights[0], 0)
-        assert found.ids[0] == heaviest.ids[0, mine.argmax()]
-        assert found.label == model.classes_[np.argsort(-heaviest.probabilities[0])[1]]
-        assert len(set(found.ids)) == len(found.ids)
-        assert found.turned == (found.prediction != answer)
-        turned += found.turned
-        probabilities = done(found.ids, found.label).predict_proba(row[None])[0]
-        np.testing.assert_allclose(probabilities, found.probabilities, atol=1e-6)
-        assert model.classes_[probabilities.argmax()] == found.prediction
-        if found.turned and len(found.ids) > 1:  # one row fewer would not have been enough
-            assert done(found.ids[:-1], found.label).predict(row[None])[0] == answer
+        assert result.ids[0] == heaviest.ids[0, mine.argmax()]
+        assert result.label == model.classes_[np.argsort(-heaviest.probabilities[0])[1]]
+        assert len(set(result.ids)) == len(result.ids)
+        assert result.turned == (result.prediction != answer)
+        turned += result.turned
+        probabilities = changed_model(result.ids, result.label).predict_proba(query[None])[0]
+        np.testing.assert_allclose(probabilities, result.probabilities, atol=1e-6)
+        assert model.classes_[probabilities.argmax()] == result.prediction
+        if result.turned and len(result.ids) > 1:  # one row fewer would not have been enough
+            assert changed_model(result.ids[:-1], result.label).predict(query[None])[0] == answer
     assert turned >= 15
-    np.testing.assert_array_equal(model.predict_proba(asked), before)
-    assert not any(found.turned for found in model.counterfactual(X[:3], how, most=0))
+    np.testing.assert_array_equal(model.predict_proba(queries), before)
+    assert not any(result.turned for result in model.counterfactual(X[:3], how, most=0))
 
 
 def test_without_prototypes_neighbours_alone_decide() -> None:
@@ -260,8 +264,8 @@ def test_without_prototypes_neighbours_alone_decide() -> None:
     null = {}
     for prototypes in (True, False):
         model = AttnKNNClassifier(5, prototypes=prototypes, max_iter=60, random_state=0).fit(X, y)
-        found = model.explain(X[:50] + 0.01)
-        null[prototypes] = found.null.sum(1).mean()
+        explanation = model.explain(X[:50] + 0.01)
+        null[prototypes] = explanation.null.sum(1).mean()
         assert any("prototype" in name for name, _ in model.head_.named_parameters()) == prototypes
     assert null[False] < null[True]
 
@@ -280,9 +284,9 @@ def test_a_counterfactual_for_a_row_of_the_memory_is_without_it() -> None:
     for ids, message in (([], "none given"), ([1.5], "of type float64"), ("a", "of type"), ([True], "of type bool")):
         with pytest.raises(ValueError, match=f"ids: {message}"):
             model.explain_rows(ids)
-    for given in ({}, {"X": X[:1], "ids": [3]}):
+    for arguments in ({}, {"X": X[:1], "ids": [3]}):
         with pytest.raises(ValueError, match="X and ids: give one of them"):
-            model.counterfactual(**given)
+            model.counterfactual(**arguments)
     with pytest.raises(ValueError, match="how: drop; allowed are forget and relabel"):
         model.counterfactual(X[:1], "drop")
 
@@ -292,9 +296,9 @@ def test_of_two_rows_that_are_left_one_explains_the_other() -> None:
     for weights in ("attention", "uniform"):
         model = AttnKNNClassifier(12, weights=weights, **FAST).fit(X, y).forget(np.arange(58))
         assert model.explain_rows([58]).ids.tolist() == [[59]]
-        for found in (*model.counterfactual(ids=[58]), *model.counterfactual(X[:1])):  # no more can be forgotten
-            assert len(found.ids) == 0
-            assert not found.turned
+        for result in (*model.counterfactual(ids=[58]), *model.counterfactual(X[:1])):  # no more can be forgotten
+            assert len(result.ids) == 0
+            assert not result.turned
         np.testing.assert_allclose(model.predict_proba(X[:5]).sum(1), 1)
 
 
@@ -304,20 +308,20 @@ def test_where_no_neighbour_speaks_for_an_answer_none_is_named() -> None:
     model = AttnKNNClassifier(3, weights="uniform", prior=0.9, calibration=None, **FAST).fit(X, y)
     assert model.predict(X[:1]) == [1]  # by its share of the rows
     for how in ("forget", "relabel"):
-        (found,) = model.counterfactual(X[:1], how)
-        assert len(found.ids) == 0
-        assert not found.turned
+        (result,) = model.counterfactual(X[:1], how)
+        assert len(result.ids) == 0
+        assert not result.turned
 
 
-def test_ids_are_no_places() -> None:
+def test_ids_are_not_positions() -> None:
     X, y = blobs(120)
     model = AttnKNNClassifier(12, weights="distance", **FAST).fit(X, y).forget(np.arange(20))
     other = copy.deepcopy(model)
     other.memory_ = Memory.build(model.memory_.vectors(), y[20:], np.ones(100), 3)
-    found, expected = model.explain(X[:9]), other.explain(X[:9])
-    np.testing.assert_array_equal(found.ids, expected.ids + 20)
-    np.testing.assert_array_equal(found.labels, y[found.ids])
-    np.testing.assert_allclose(found.null, expected.null, atol=1e-9)
+    explanation, expected = model.explain(X[:9]), other.explain(X[:9])
+    np.testing.assert_array_equal(explanation.ids, expected.ids + 20)
+    np.testing.assert_array_equal(explanation.labels, y[explanation.ids])
+    np.testing.assert_allclose(explanation.null, expected.null, atol=1e-9)
     for how in ("forget", "relabel"):
         for mine, theirs in zip(model.counterfactual(X[:9], how), other.counterfactual(X[:9], how), strict=True):
             np.testing.assert_array_equal(mine.ids, theirs.ids + 20)
@@ -363,9 +367,9 @@ def test_sets_are_calibrated_by_answers_to_rows_that_did_not_fit_the_head() -> N
     probs, labels = model._held_out
     assert len(probs) == len(held) // 2  # the head got one more
     answers = model.predict_proba(X[held])
-    at = np.abs(answers[:, None] - probs[None]).max(2).argmin(0)
-    np.testing.assert_allclose(answers[at], probs, atol=1e-6)
-    np.testing.assert_array_equal(y[held][at], labels)
+    rows = np.abs(answers[:, None] - probs[None]).max(2).argmin(0)
+    np.testing.assert_allclose(answers[rows], probs, atol=1e-6)
+    np.testing.assert_array_equal(y[held][rows], labels)
 
 
 def test_rows_added_and_forgotten_change_answers_as_a_memory_built_anew_does() -> None:
@@ -405,9 +409,9 @@ def test_a_fit_that_is_refused_or_interrupted_changes_nothing(monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr("attnknn.classifier.fitting.fit_head", interrupted)
-    for of in (model, fresh):
+    for classifier in (model, fresh):
         with pytest.raises(KeyboardInterrupt):
-            of.fit(X[:40, :3], y[:40])
+            classifier.fit(X[:40, :3], y[:40])
     np.testing.assert_array_equal(model.predict_proba(X), before)
     with pytest.raises(NotFittedError):
         fresh.predict(X)
@@ -419,16 +423,18 @@ def test_answers_do_not_depend_on_the_unit_of_the_columns(metric: str) -> None:
     settings = {"weights": "distance", "metric": metric, **FAST}
     answers = AttnKNNClassifier(12, **settings).fit(X, y).predict_proba(X)
     for power in (-1000, -600, 600, 1000):  # squares of these leave float64
-        of = np.ldexp(X, power)
-        np.testing.assert_array_equal(AttnKNNClassifier(12, **settings).fit(of, y).predict_proba(of), answers)
+        scaled_x = np.ldexp(X, power)
+        np.testing.assert_array_equal(
+            AttnKNNClassifier(12, **settings).fit(scaled_x, y).predict_proba(scaled_x), answers
+        )
     same = AttnKNNClassifier(5, **settings).fit(np.zeros((80, 3)), np.arange(80) % 2)
     np.testing.assert_allclose(same.predict_proba(np.zeros((1, 3))), 0.5, atol=0.01)
 
 
 def test_columns_may_be_far_from_zero() -> None:
     X, y = blobs(90)
-    near, far = (AttnKNNClassifier(weights="uniform", **FAST).fit(X + of, y) for of in (0, 1e6))
-    np.testing.assert_array_equal(far.kneighbors(X + 1e6, 9)[1], near.kneighbors(X, 9)[1])
+    centred, shifted = (AttnKNNClassifier(weights="uniform", **FAST).fit(X + offset, y) for offset in (0, 1e6))
+    np.testing.assert_array_equal(shifted.kneighbors(X + 1e6, 9)[1], centred.kneighbors(X, 9)[1])
 
 
 def test_settings_mean_what_they_say() -> None:
@@ -477,9 +483,9 @@ def test_weights_are_relative_to_those_of_fit() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         light = AttnKNNClassifier(12, **settings).fit(X, y, np.r_[1e-300, np.ones(89)])  # nothing in float32
-        found = light.explain(X[:1])
-    assert found.ids[0, 0] == 0
-    assert found.weights[0, 0] < 1e-30
+        explanation = light.explain(X[:1])
+    assert explanation.ids[0, 0] == 0
+    assert explanation.weights[0, 0] < 1e-30
 
 
 def test_a_weight_counts_as_so_many_rows_at_the_place() -> None:
@@ -693,3 +699,9 @@ def test_a_pickle_holds_nothing_of_rows_that_were_forgotten() -> None:
     again = pickle.loads(pickle.dumps(model))
     again.partial_fit(X[:1] + 2, y[:1])
     assert len(again.memory_) == 69
+
+
+def test_the_package_lists_its_public_names_and_does_not_import_torch() -> None:
+    code = "import sys, attnknn; print(dir(attnknn), 'torch' in sys.modules, attnknn.AttnKNNClassifier.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['AttnKNNClassifier', '__version__'] False AttnKNNClassifier"

@@ -1,4 +1,4 @@
-"""Rows that come and go: what is known of them is what a memory built anew would know."""
+"""Rows added and removed: labels, statistics and neighbours are those of a memory built anew."""
 
 import numpy as np
 import pytest
@@ -28,27 +28,25 @@ def assert_same(bank: Memory, anew: Memory, queries: np.ndarray) -> None:
     np.testing.assert_array_equal(bank.y, anew.y)
     np.testing.assert_allclose(bank.agreement, anew.agreement, atol=1e-6)
     np.testing.assert_allclose(bank.density, anew.density, rtol=1e-5, atol=1e-6)
-    for of, expected in zip(bank.classes(), anew.classes(), strict=True):
-        np.testing.assert_allclose(of, expected, atol=1e-6)
+    for values, expected in zip(bank.classes(), anew.classes(), strict=True):
+        np.testing.assert_allclose(values, expected, atol=1e-6)
     k = min(7, len(bank))
-    (ids, near), (others, wanted) = (of.retrieve(queries, k, ("query", "agreement", "density")) for of in (bank, anew))
-    np.testing.assert_array_equal(ids, bank.ids[others])
-    np.testing.assert_array_equal(near.labels, wanted.labels)
-    np.testing.assert_allclose(near.given("agreement"), wanted.given("agreement"), atol=1e-6)
+    needs = ("query", "agreement", "density")
+    (ids, batch), (positions, expected) = (memory.retrieve(queries, k, needs) for memory in (bank, anew))
+    np.testing.assert_array_equal(ids, bank.ids[positions])
+    np.testing.assert_array_equal(batch.labels, expected.labels)
+    np.testing.assert_allclose(batch.given("agreement"), expected.given("agreement"), atol=1e-6)
     if len(bank) > 4:
-        some = np.array([1, len(bank) - 1])
-        for of, expected in zip(bank.classes(bank.ids[some]), anew.classes(some), strict=True):
-            np.testing.assert_allclose(of, expected, atol=1e-6)
+        rows = np.array([1, len(bank) - 1])
+        for values, expected in zip(bank.classes(bank.ids[rows]), anew.classes(rows), strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-6)
         np.testing.assert_array_equal(
-            bank.retrieve(queries, 2, (), without=bank.ids[some])[0],
-            bank.ids[anew.retrieve(queries, 2, (), without=some)[0]],
+            bank.retrieve(queries, 2, (), without=bank.ids[rows])[0],
+            bank.ids[anew.retrieve(queries, 2, (), without=rows)[0]],
         )
-        for of, expected in zip(
-            bank.relabelled(bank.ids[some], 0, bank.ids).classes(),
-            anew.relabelled(some, 0, anew.ids).classes(),
-            strict=True,
-        ):
-            np.testing.assert_allclose(of, expected, atol=1e-6)
+        relabelled = bank.relabelled(bank.ids[rows], 0, bank.ids), anew.relabelled(rows, 0, anew.ids)
+        for values, expected in zip(*(memory.classes() for memory in relabelled), strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 40, 300])
@@ -68,13 +66,13 @@ def test_rows_that_came_and_went_leave_no_trace(n: int, steps: list[tuple[bool, 
     z, y, weight = rows(600, seed)
     weight = np.random.default_rng(seed).integers(1, 4, 600).astype(np.float32)
     bank = Memory.build(z[:n], y[:n], weight[:n], 3)
-    rng, there = np.random.default_rng(seed), n
+    rng, total = np.random.default_rng(seed), n
     for adds, count in steps:
         if adds:
-            some = slice(there, there + count)
-            new = bank.add(z[some], y[some], weight[some])
-            np.testing.assert_array_equal(new, np.arange(there, there + count))
-            there += count
+            added = slice(total, total + count)
+            new = bank.add(z[added], y[added], weight[added])
+            np.testing.assert_array_equal(new, np.arange(total, total + count))
+            total += count
         elif len(bank) - count > 1:
             bank.forget(rng.choice(bank.ids, count, replace=False))
     assert_same(bank, built_anew(bank, z, y, weight), z[-20:])

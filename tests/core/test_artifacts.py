@@ -1,4 +1,4 @@
-"""Artifacts are checked when made and loaded, and are on disk whole or not at all."""
+"""Artifacts are validated when constructed and loaded, and written atomically."""
 
 import dataclasses
 from pathlib import Path
@@ -36,9 +36,9 @@ def test_saved_and_loaded(artifact, tmp_path: Path) -> None:
     assert first == {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()}
 
 
-def with_value(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarray:
+def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarray:
     array = np.array(array)
-    array[at] = value
+    array[index] = value
     return array
 
 

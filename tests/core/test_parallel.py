@@ -1,4 +1,4 @@
-"""Work on several processes: the same results in the same order, one thread each."""
+"""Worker processes: the same results in the same order, one thread each."""
 
 import os
 from collections.abc import Callable
@@ -25,33 +25,33 @@ def refuse() -> None:
     raise InputError("k: 0 given")
 
 
-def large(at: np.ndarray, row: int) -> torch.Tensor:
-    return torch.from_numpy(at[row] * 2)
+def doubled(x: np.ndarray, row: int) -> torch.Tensor:
+    return torch.from_numpy(x[row] * 2)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
-def test_results_come_in_the_order_asked(workers: int) -> None:
+def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
     assert list(run_parallel([partial(square, x) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
 
 
-def test_nothing_asked_is_nothing_done() -> None:
+def test_no_calls() -> None:
     calls: list[Callable[[], int]] = []
     assert list(run_parallel(calls, 1)) == []
 
 
 def test_every_call_is_made_in_another_process_on_one_thread() -> None:
-    asked: list[Callable[[], object]] = [os.getpid, os.getpid, threads, threads]
-    first, second, *counts = run_parallel(asked, 2)
+    calls: list[Callable[[], object]] = [os.getpid, os.getpid, threads, threads]
+    first, second, *counts = run_parallel(calls, 2)
     assert os.getpid() not in (first, second)
     assert counts == [{1}, {1}]
 
 
 def test_tensors_outlive_the_process_that_made_them() -> None:
-    at = np.arange(4_000.0).reshape(4, 1_000)
-    found = list(run_parallel([partial(large, at, row) for row in range(4)], 2))
-    assert torch.equal(torch.stack(found), torch.from_numpy(at * 2))
+    x = np.arange(4_000.0).reshape(4, 1_000)
+    results = list(run_parallel([partial(doubled, x, row) for row in range(4)], 2))
+    assert torch.equal(torch.stack(results), torch.from_numpy(x * 2))
 
 
-def test_what_a_call_refuses_is_refused_here() -> None:
+def test_errors_of_a_call_are_raised_here() -> None:
     with pytest.raises(InputError, match="k: 0 given"):
         list(run_parallel([partial(square, 2), refuse], 2))

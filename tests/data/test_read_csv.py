@@ -70,16 +70,16 @@ def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_
             path.write_bytes((mark + text.replace("\n", end)).encode())
             piped = io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8")
             ((piped_frame,), frame) = row_chunks(piped), read_rows(path)
-            for of, name in ((frame, "t.csv"), (piped_frame, "standard input")):
-                assert of.to_dict("list") == {"a": ["1", "3"], "b": ['two\nlines, "quoted"', "4"]}
-                assert of.index.tolist() == [f"{name} line 3", f"{name} line 5"]
+            for table, name in ((frame, "t.csv"), (piped_frame, "standard input")):
+                assert table.to_dict("list") == {"a": ["1", "3"], "b": ['two\nlines, "quoted"', "4"]}
+                assert table.index.tolist() == [f"{name} line 3", f"{name} line 5"]
 
 
 def test_rows_come_in_chunks_of_the_size_that_was_asked_for(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a\n" + "".join(f"{i}\n" for i in range(6)))
     for size, expected in ((2, [["0", "1"], ["2", "3"], ["4", "5"]]), (4, [["0", "1", "2", "3"], ["4", "5"]])):
-        assert [of["a"].tolist() for of in row_chunks(path, size=size)] == expected
+        assert [chunk["a"].tolist() for chunk in row_chunks(path, size=size)] == expected
     path.write_text("a\n")
     with pytest.raises(InputError, match=r"t\.csv: no rows"):
         list(row_chunks(path, size=2))

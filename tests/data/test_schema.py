@@ -1,4 +1,4 @@
-"""What columns are, and how they become numbers: learnt from bank rows alone, and written down."""
+"""Kinds of columns, and their encoding as numbers, fitted on bank rows alone."""
 
 import json
 
@@ -27,8 +27,8 @@ def encode(frame, bank, scale="standard"):
 
 def table(n=N, **columns):
     rng = np.random.default_rng(0)
-    made = {"a": rng.normal(size=n), "c": rng.choice(list("xyz"), n), **columns}
-    return pd.DataFrame(made, index=[f"t.csv line {i + 2}" for i in range(n)])
+    columns = {"a": rng.normal(size=n), "c": rng.choice(list("xyz"), n), **columns}
+    return pd.DataFrame(columns, index=[f"t.csv line {i + 2}" for i in range(n)])
 
 
 def test_a_column_is_numeric_only_where_every_value_is():
@@ -40,9 +40,9 @@ def test_what_a_column_is_can_be_said():
     frame = table(zip_code=[f"{10000 + i % 7}" for i in range(N)], running=range(N))
     assert column_kinds(frame)["zip_code"] == "number"
     assert column_kinds(frame)["running"] == "id"
-    told = column_kinds(frame, numeric=["running"], categories=["zip_code"])
-    assert (told["running"], told["zip_code"]) == ("number", "category")
-    x = fit_schema(frame, told, np.ones(N, bool))
+    kinds = column_kinds(frame, numeric=["running"], categories=["zip_code"])
+    assert (kinds["running"], kinds["zip_code"]) == ("number", "category")
+    x = fit_schema(frame, kinds, np.ones(N, bool))
     assert x.features[:2] == ("a", "running")
     assert "zip_code = 10003" in x.features
 
@@ -108,7 +108,7 @@ def test_dates_are_refused_in_a_line(day):
 
 
 @pytest.mark.parametrize(
-    ("frame", "told", "line"),
+    ("frame", "arguments", "line"),
     [
         (table(b=[None] * N), {}, "t.csv: column 'b' has no value at all"),
         (
@@ -142,9 +142,9 @@ def test_dates_are_refused_in_a_line(day):
         (table()[[]].assign(k=[f"p{i}" for i in range(N)]), {}, "t.csv: no text in 'k' ever repeats, so nothing"),
     ],
 )
-def test_columns_that_cannot_be_used(frame, told, line):
+def test_columns_that_cannot_be_used(frame, arguments, line):
     with pytest.raises(InputError) as caught:
-        column_kinds(frame, **told)
+        column_kinds(frame, **arguments)
     assert str(caught.value).startswith(line)
 
 
@@ -218,8 +218,8 @@ def test_quantiles_by_hand_and_as_scikit_learn_has_them():
     # 300 bank values in ten quantiles; 0 is the smallest six tenths of them, so its rank is in their middle.
     v = np.concatenate([np.zeros(180), np.arange(1, 121)])
     x, _ = encode(pd.DataFrame({"v": v}), np.ones(300, bool), "quantile")
-    at = np.linspace(0, 1, 10)
-    last = at[np.flatnonzero(np.quantile(v, at) == 0)[-1]]
+    levels = np.linspace(0, 1, 10)
+    last = levels[np.flatnonzero(np.quantile(v, levels) == 0)[-1]]
     np.testing.assert_allclose(x[0, 0], norm.ppf(last / 2), atol=1e-6)
     np.testing.assert_allclose(x[-1, 0], norm.ppf(1 - 1 / 20), atol=1e-6)
     assert (np.diff(x[179:, 0]) >= 0).all()

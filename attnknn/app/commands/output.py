@@ -19,9 +19,9 @@ def print_table(table: Table) -> None:
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def with_progress(batches: Iterable[Any], name: str, total: int | None = None) -> Iterator[Any]:
+def with_progress(batches: Iterable[Any], name: str) -> Iterator[Any]:
     """Yield batches of rows, with a bar on standard error after two seconds."""
-    with tqdm(desc=name, total=total, unit=" rows", delay=2, disable=None) as bar:
+    with tqdm(desc=name, unit=" rows", delay=2, disable=None) as bar:
         for batch in batches:
             yield batch
             bar.update(len(batch.names))

@@ -179,7 +179,9 @@ def _load_vectors(
 
 def _load_folders(folder: Path, encoder: Path, test: float, seed: int) -> _Data:
     """Images in class folders; train/ and test/ are an official split."""
-    pictures = _image_input(encoder)
+    image_encoder, bf16 = _load_encoder(encoder)
+    require(len(image_encoder.config["shape"]) == 3, f"{encoder}: an encoder of tables; give one of images")
+    pictures = Pictures(image_encoder, bf16)
     official = all((folder / name).is_dir() for name in ("train", "test"))
     batches: list[Batch] = []
     class_names: list[str] = []
@@ -201,22 +203,21 @@ def _load_folders(folder: Path, encoder: Path, test: float, seed: int) -> _Data:
     return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images))
 
 
-def _image_input(folder: Path) -> Pictures:
+def _load_encoder(folder: Path) -> tuple[Any, bool]:
+    """An `Encoder`, and whether it embeds in bfloat16."""
     from attnknn.encoder.encoder import Encoder
 
     encoder, config = Encoder.load(folder)
-    require(len(encoder.config["shape"]) == 3, f"{folder}: an encoder of tables; give one of images")
-    return Pictures(encoder, bool(config.get("bf16", False)))
+    return encoder, bool(config.get("bf16", False))
 
 
 def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
     """The bank becomes the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
     from attnknn.data.schema import Schema
-    from attnknn.encoder.encoder import Encoder
 
     split = Split.load(source)
-    encoder, config = Encoder.load(encoder_folder)
-    bf16, shape = bool(config.get("bf16", False)), tuple(encoder.config["shape"])
+    encoder, bf16 = _load_encoder(encoder_folder)
+    shape = tuple(encoder.config["shape"])
     shapes = f"reads rows of shape {shape}; the split's are {split.x.shape[1:]}"
     require(shape == split.x.shape[1:], f"{encoder_folder}: {shapes}")
     x, labels, part = np.asarray(split.x), np.array(split.classes)[split.y], np.asarray(split.part)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ class _Views:
         self.threads, self.decoders = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODERS)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        return await run_sync(partial(function, *args), limiter=self.threads)
+        return await run_sync(function, *args, limiter=self.threads)
 
     async def model(self, request: Request) -> Response:
         return Json({"name": self.name, "version": __version__, **await self._run(self.session.about)})
@@ -138,8 +137,7 @@ class _Views:
         shown = _shown(request)
         if media_type(request).startswith("image/"):
             async with self.image_bodies.read(request, IMAGE_BYTES) as data:
-                ask = partial(self.session.ask, parse_picture, data, shown)
-                return Json(await run_sync(ask, limiter=self.decoders))
+                return Json(await run_sync(self.session.ask, parse_picture, data, shown, limiter=self.decoders))
         async with self._json(request) as body:
             require(len(body) == 1 and set(body) <= {"row", "vector"}, 'give {"row": {…}} or {"vector": […]}')
             ((key, value),) = body.items()

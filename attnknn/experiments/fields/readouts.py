@@ -53,8 +53,7 @@ def knn_readouts(
     y, part, classes = np.asarray(split.y), np.asarray(split.part), tuple(split.classes)
     spaces = [retrieve(Embeddings(z, y, part, classes), k_max, sizes, metric, device) for z in kinds]
     space = min(spaces, key=lambda candidate: _val_nll(candidate, k, grids, device))
-    settings = {"fitting": fitting, "grids": grids, "seed": seed, "device": device, "calibrations": ()}
-    predictions = fit_and_compare([space], k=k, **settings).test
+    predictions = fit_and_compare([space], k, fitting, grids, seed, device, calibrations=()).test
     rows = [predictions.methods.index(name) for name in KNN_READOUTS]
     return dataclasses.replace(predictions, probs=predictions.probs[rows], methods=KNN_READOUTS)
 

@@ -159,7 +159,7 @@ def _moves_table(moves: dict[str, Moves], digits: int) -> Table:
             rows.append([subset, plots.METRICS[metric], *difference])
     note = "p of all rows is adjusted for the three metrics (Holm); hard and easy rows have no verdict of their own."
     head = ["rows", "metric", "difference", "p", "finding"]
-    return Table("weight", "Effect of training weight on hard queries", head, rows, note, folded=False)
+    return Table("weight", "Effect of training weight on hard queries", head, rows, note)
 
 
 def _shares_table(shares: pd.DataFrame) -> Table:

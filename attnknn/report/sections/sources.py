@@ -37,5 +37,6 @@ def sources_table(
             difference = difference_cell(row, digits + 1), p_value(row["p"]), row["finding"]
             lines.append([source, METRICS[row["metric"]], *scores, *difference])
     reference = names.get(reference, reference)
-    head = ["", "metric", "score", reference, f"{reference} − it", "p, Holm", "finding"]
-    return Table("sources", caption, head, lines, folded=False)
+    head = ["", "metric", "score", reference, "difference", "p, Holm", "finding"]
+    note = f"Differences are {reference} − the alternative; better means that {reference} is better."
+    return Table("sources", caption, head, lines, note, folded=False)
