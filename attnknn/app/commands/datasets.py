@@ -14,39 +14,44 @@ from attnknn.app.commands.output import print_table
 from attnknn.core.errors import InputError
 
 _HOW_TO_ADD = """\
-To add one, describe it under `sources` in {params}, after the example of one of the same kind, and
-set what differs for it under `overrides`:
+To add one, put an entry into {datasets}, after that of a dataset of the same kind:
 
-  sources:
-    birds: {{kind: image_folder, path: /data/birds.zip}}
-    mine: {{kind: csv, train: {{path: /data/mine.csv}}, target: label}}
-  overrides:
-    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}, tta: {{}}, \
-train_field: {{}}}}
-    mine: a copy of winequality_red's, or of adult's for tens of thousands of rows
+  birds:
+    source: {{kind: image_folder, path: /data/birds.zip}}   # or {{kind: csv, train: {{path: mine.csv}}, target: label}}
+    prepare: {{}}
+    train_embedder: {{}}   # for a table a copy of winequality_red's, or of adult's for tens of thousands of rows
+    build_index: {{}}
+    train_attention: {{}}
+    tta: {{}}
+    train_field: {{}}
 
 Then run it: dvc exp run -S 'datasets=[birds]'
 """
 
 
-def _read(params: Path) -> tuple[dict[str, Any], list[str]]:
-    """The blocks `sources` and `datasets` of a params file."""
+def _load(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(params.read_text("utf-8"))
+        content = yaml.safe_load(path.read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{params}: no such file; run from the project's root, or give --params") from None
+        raise InputError(f"{path}: no such file; run from the project's root, or give --params") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{params}: no valid YAML: {' '.join(str(error).split())}; correct that line") from None
-    blocks = content if isinstance(content, dict) else {}
-    sources, datasets = blocks.get("sources"), blocks.get("datasets")
-    if not isinstance(sources, dict) or not all(isinstance(s, dict) and "kind" in s for s in sources.values()):
-        raise InputError(f"{params}: sources: a block with an entry `name: {{kind: …}}` per dataset is needed")
-    if not isinstance(datasets, list):
-        raise InputError(f"{params}: datasets: {datasets!r} given; a list of names from sources is needed")
-    unknown = [str(name) for name in datasets if name not in sources]
-    if unknown:
-        raise InputError(f"{params}: datasets: {', '.join(unknown)} has no entry in sources; add one")
-    return sources, datasets
+        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}; correct that line") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _read(params: Path) -> tuple[dict[str, Any], list[str]]:
+    """Sources by dataset, from the datasets.yaml beside params.yaml, and the datasets in use."""
+    path, names = params.with_name("datasets.yaml"), _load(params).get("datasets")
+    entries = _load(path)
+    for name, entry in entries.items():
+        source = entry.get("source") if isinstance(entry, dict) else None
+        if not isinstance(source, dict) or "kind" not in source:
+            raise InputError(f"{path}: {name}.source: {source!r} given; {{kind: …}} is needed")
+    if not isinstance(names, list):
+        raise InputError(f"{params}: datasets: {names!r} given; a list of entries of {path.name} is needed")
+    if unknown := [str(name) for name in names if name not in entries]:
+        raise InputError(f"{params}: datasets: {', '.join(unknown)} has no entry in {path.name}; add one")
+    return {name: entry["source"] for name, entry in entries.items()}, names
 
 
 def _origin(source: dict[str, Any]) -> str:
@@ -92,4 +97,4 @@ def datasets(
         cells = (row["name"], row["kind"], "yes" if row["in_use"] else "no", size, row["origin"])
         table.add_row(*map(escape, map(str, cells)), style="bold" if row["in_use"] else None)
     print_table(table)
-    typer.echo("\n" + _HOW_TO_ADD.format(params=params), nl=False)
+    typer.echo("\n" + _HOW_TO_ADD.format(datasets=params.with_name("datasets.yaml")), nl=False)
