@@ -4,6 +4,7 @@ What holds for a dataset: the defaults of the config.py files, params.yaml over 
 datasets.yaml over that, the chosen preset over all.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -181,8 +182,9 @@ def checked(model: Any, value: Any, where: str | Path) -> Any:
         elif fault["type"] != "value_error":
             message = f"{fault['input']!r} given; {message[0].lower()}{message[1:]}"
         more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
-        separator = "" if not key else ": " if isinstance(where, Path) else "."
-        raise InputError(f"{where}{separator}{key}: {message}{more}") from None
+        in_block = not isinstance(where, Path) and (key or re.match(r"\w+: ", message))
+        separator = "." if in_block else ": " if key else ""
+        raise InputError(f"{where}{separator}{key}{': ' if key or not separator else ''}{message}{more}") from None
 
 
 def report_settings(root: Path = Path()) -> dict[str, Any]:
@@ -216,7 +218,7 @@ def check(root: Path = Path()) -> dict[str, Params]:
     """Check every setting: as it stands, for each dataset, and under each preset.
 
     Returns:
-        The settings of every known dataset.
+        The settings of the datasets that run.
 
     Raises:
         InputError: one line that names the key, what was given and what is allowed.
@@ -234,24 +236,37 @@ def check(root: Path = Path()) -> dict[str, Params]:
             require(block in own, f"{DATASETS}: {name}.{block}: missing; an entry has source: {{...}}, {blocks}")
         unknown = sorted(set(own) - {"source", *OVERRIDES})
         require(not unknown, f"{DATASETS}: {name}: {', '.join(unknown)}: unknown key; one of source, {blocks}")
-    for preset in sorted(path.stem for path in (root / PRESETS).glob("*.yaml")):
-        for encoder in ("convnet", "mlp"):
-            _read_all(Params(root, None, merge(raw, {"preset": preset, "train_embedder": {"encoder": encoder}})))
-    settings = {name: Params(root, name) for name in datasets}
-    for params in (Params(root), *settings.values()):
-        _read_all(params)
-        _fit_together(params)
+    for path in sorted((root / PRESETS).glob("*.yaml")):
+        _check_preset(path.stem, _preset(root, path.stem), raw)
     for name in raw["datasets"]:
         require(
             name in datasets, f"{PARAMS}: datasets: {name} has no entry in {DATASETS}; known: {', '.join(datasets)}"
         )
-        _check_variants(settings[name])
+    settings = {name: Params(root, name) for name in raw["datasets"]}
+    for params in (Params(root), *settings.values()):
+        for key in (*Common.model_fields, *BLOCKS, *(["source"] if params.dataset else [])):
+            getattr(params, key)
+        _fit_together(params)
+        if params.dataset and params.encoder_ablation.seeds:
+            _check_variants(params)
+    for name in set(datasets) - set(settings):  # not laid over params.yaml, which need not suit those that do not run
+        _ = Params(root, name).source
+        for block in OVERRIDES:
+            model = block_class(block)
+            checked(model, merge(model().model_dump(), datasets[name][block]), f"{DATASETS}: {name}.{block}")
     return settings
 
 
-def _read_all(params: Params) -> None:
-    for name in (*Common.model_fields, *BLOCKS, *(["source"] if params.dataset else [])):
-        getattr(params, name)
+def _check_preset(name: str, preset: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+    """Check a preset's own values; only a chosen one must agree with the rest."""
+    where = f"{PRESETS / name}.yaml"
+    for key in ("k_eval", "k_train"):
+        checked(TypeAdapter(Count | None), preset[key], f"{where}: {key}")
+    for mlp in [False, True] if "mlp" in preset["train_embedder"] else [False]:
+        whole = with_preset(merge(raw, {"train_embedder": {"encoder": "mlp"}} if mlp else {}), preset)
+        for block in set(PRESET) & set(BLOCKS):
+            model, inner = block_class(block), ".mlp" if mlp and block == "train_embedder" else ""
+            checked(model, merge(model().model_dump(), whole[block]), f"{where}: {block}{inner}")
 
 
 def _fit_together(params: Params) -> None:

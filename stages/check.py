@@ -16,7 +16,7 @@ def check(run: Run) -> None:
     if committed.returncode == 0:
         before, now = (flatten(parse(text, PARAMS)) for text in (committed.stdout, PARAMS.read_bytes()))
         changed = {key: value for key, value in now.items() if before.get(key) != value}
-        for line in shadowed(changed, {name: settings[name] for name in run.params.datasets}):
+        for line in shadowed(changed, settings):
             print(f"warning: {line}")
     with atomic_file(run.path("data/params_checked")) as draft:
         # Always the same: no other stage reruns because a setting was checked.
