@@ -11,42 +11,47 @@ from rich.markup import escape
 from rich.table import Table
 
 from attnknn.app.commands.output import print_table
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 _HOW_TO_ADD = """\
-To add one, describe it under `sources` in {params}, after the example of one of the same kind, and
-set what differs for it under `overrides`:
+To add one, describe it in {datasets}, after the example of one of the same kind:
 
-  sources:
-    birds: {{kind: image_folder, path: /data/birds.zip}}
-    mine: {{kind: csv, train: {{path: /data/mine.csv}}, target: label}}
-  overrides:
-    birds: {{prepare: {{}}, train_embedder: {{}}, build_index: {{}}, crossfit: {{}}, train_attention: {{}}, tta: {{}}, \
-train_field: {{}}}}
-    mine: a copy of winequality_red's, or of adult's for tens of thousands of rows
+  birds:
+    source: {{kind: image_folder, path: /data/birds.zip}}
+    prepare: {{}}
+    train_embedder: {{}}
+    build_index: {{}}
+    train_attention: {{}}
+    tta: {{}}
+    train_field: {{}}
 
+For a table the settings of winequality_red are a better start, or those of adult for tens of thousands of rows.
 Then run it: dvc exp run -S 'datasets=[birds]'
 """
 
 
-def _read(params: Path) -> tuple[dict[str, Any], list[str]]:
-    """The blocks `sources` and `datasets` of a params file."""
+def _load(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(params.read_text("utf-8"))
+        content = yaml.safe_load(path.read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{params}: no such file; run from the project's root, or give --params") from None
+        raise InputError(f"{path}: no such file; run from the project's root, or give --params") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{params}: no valid YAML: {' '.join(str(error).split())}; correct that line") from None
-    blocks = content if isinstance(content, dict) else {}
-    sources, datasets = blocks.get("sources"), blocks.get("datasets")
-    if not isinstance(sources, dict) or not all(isinstance(s, dict) and "kind" in s for s in sources.values()):
-        raise InputError(f"{params}: sources: a block with an entry `name: {{kind: …}}` per dataset is needed")
-    if not isinstance(datasets, list):
-        raise InputError(f"{params}: datasets: {datasets!r} given; a list of names from sources is needed")
-    unknown = [str(name) for name in datasets if name not in sources]
-    if unknown:
-        raise InputError(f"{params}: datasets: {', '.join(unknown)} has no entry in sources; add one")
-    return sources, datasets
+        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}; correct that line") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _read(params: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
+    in_use, entries = _load(params).get("datasets"), _load(path)
+    sources = {name: entry.get("source") if isinstance(entry, dict) else None for name, entry in entries.items()}
+    for name, source in sources.items():
+        valid = isinstance(source, dict) and "kind" in source
+        require(valid, f"{path}: {name}: an entry `source: {{kind: …}}` is needed")
+    if not isinstance(in_use, list):
+        raise InputError(f"{params}: datasets: {in_use!r} given; a list of names of {path.name} is needed")
+    unknown = [str(name) for name in in_use if name not in sources]
+    require(not unknown, f"{params}: datasets: {', '.join(unknown)} has no entry in {path.name}; add one")
+    return sources, in_use
 
 
 def _origin(source: dict[str, Any]) -> str:
@@ -67,10 +72,11 @@ def _size(path: Path) -> int | None:
 
 def datasets(
     as_json: bool = typer.Option(False, "--json", help="Print JSON: name, kind, origin, in_use, bytes_on_disk."),
-    params: Path = typer.Option(Path("params.yaml"), help="The project's settings."),
+    params: Path = typer.Option(Path("params.yaml"), help="The project's settings; datasets.yaml is beside them."),
 ) -> None:
     """List the datasets of the project, what is on disk, and how to add one."""
-    sources, in_use = _read(params)
+    path = params.parent / "datasets.yaml"
+    sources, in_use = _read(params, path)
     rows = [
         {
             "name": name,
@@ -92,4 +98,4 @@ def datasets(
         cells = (row["name"], row["kind"], "yes" if row["in_use"] else "no", size, row["origin"])
         table.add_row(*map(escape, map(str, cells)), style="bold" if row["in_use"] else None)
     print_table(table)
-    typer.echo("\n" + _HOW_TO_ADD.format(params=params), nl=False)
+    typer.echo("\n" + _HOW_TO_ADD.format(datasets=path), nl=False)

@@ -12,24 +12,21 @@ from typer.testing import CliRunner
 
 from attnknn.app.cli import app
 from import_closure import ROOT
+from pipeline.settings import OVERRIDES
 
 LONG = "https://example.org/" + "a" * 150 + ".csv"
-
-
-PARAMS = {
-    "datasets": ["iris"],
-    "sources": {
-        "iris": {"kind": "sklearn", "loader": "iris"},
-        "table": {"kind": "csv", "train": {"path": LONG}, "test": {"path": "test.csv"}},
-        "birds": {"kind": "image_folder", "path": "birds.zip"},
-    },
+DATASETS = {
+    "iris": {"source": {"kind": "sklearn", "loader": "iris"}},
+    "table": {"source": {"kind": "csv", "train": {"path": LONG}, "test": {"path": "test.csv"}}},
+    "birds": {"source": {"kind": "image_folder", "path": "birds.zip"}},
 }
 
 
 @pytest.fixture
 def params(tmp_path: Path) -> Path:
     path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump(PARAMS, sort_keys=False))
+    path.write_text("datasets: [iris]")
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump(DATASETS, sort_keys=False))
     raw = tmp_path / "data/raw/birds/train"
     raw.mkdir(parents=True)
     (raw / "a.jpg").write_bytes(b"x" * 1500)
@@ -58,34 +55,40 @@ def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) ->
 
 def test_the_way_to_add_one_is_complete(params: Path) -> None:
     out = CliRunner().invoke(app, ["datasets", "--params", str(params)]).stdout
-    blocks = out.split("overrides:")[1].splitlines()[1]
-    assert set(yaml.safe_load(blocks)["birds"]) == set(Overrides.model_fields)
+    entry = out.split("of the same kind:")[1].split("For a table")[0]
+    assert set(yaml.safe_load(entry)["birds"]) == {"source", *OVERRIDES}
 
 
 def test_it_lists_what_the_project_describes() -> None:
     done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(ROOT / "params.yaml")])
-    known = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["sources"]
-    assert [row["name"] for row in json.loads(done.stdout)] == list(known)
+    names = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
+    assert [row["name"] for row in json.loads(done.stdout)] == list(names)
+
+
+IRIS = "iris: {source: {kind: sklearn}}"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("params", "datasets", "file", "message"),
     [
-        (None, "no such file"),
-        ("datasets: [", "no valid YAML"),
-        ("datasets: [iris]", "sources"),
-        ("datasets: iris\nsources: {iris: {kind: sklearn}}", "'iris' given"),
-        ("datasets: [nope]\nsources: {iris: {kind: sklearn}}", "nope has no entry"),
-        ("datasets: [iris]\nsources: {iris: 3}", "kind"),
+        (None, IRIS, "params.yaml", "no such file"),
+        ("datasets: [", IRIS, "params.yaml", "no valid YAML"),
+        ("datasets: [iris]", None, "datasets.yaml", "no such file"),
+        ("datasets: [iris]", "iris: {}", "datasets.yaml", "source"),
+        ("datasets: [iris]", "iris: {source: 3}", "datasets.yaml", "kind"),
+        ("datasets: iris", IRIS, "params.yaml", "'iris' given"),
+        ("datasets: [nope]", IRIS, "params.yaml", "nope has no entry"),
     ],
 )
-def test_what_the_user_can_mend_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "params.yaml"
-    if text is not None:
-        path.write_text(text)
-    done = CliRunner().invoke(app, ["datasets", "--params", str(path)])
+def test_what_the_user_can_mend_is_one_line(
+    tmp_path: Path, params: str | None, datasets: str | None, file: str, message: str
+) -> None:
+    for name, text in (("params.yaml", params), ("datasets.yaml", datasets)):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    done = CliRunner().invoke(app, ["datasets", "--params", str(tmp_path / "params.yaml")])
     assert done.exit_code == 2
     assert done.stdout == ""
     assert message in done.stderr
-    assert str(path) in done.stderr
+    assert str(tmp_path / file) in done.stderr
     assert len(done.stderr.splitlines()) == 1
