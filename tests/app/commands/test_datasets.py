@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from stages.schema import Overrides
 from typer.testing import CliRunner
 
 from attnknn.app.cli import app
