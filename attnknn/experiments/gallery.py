@@ -157,7 +157,7 @@ def gallery(
 
     Args:
         head: its predictions are those of `method` in `predictions`.
-        other: the head whose weights are shown beside, as tuned distance weighting.
+        other: the head whose weights are shown for comparison, as tuned distance weighting.
         k: neighbours that both heads may use.
         count: rows of each kind.
         neighbours: shown for each row.

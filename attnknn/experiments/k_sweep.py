@@ -1,4 +1,4 @@
-"""Score every method at each number of neighbours k, tuned or fitted anew at each."""
+"""Score every method at each number of neighbours k, tuned or fitted for that k."""
 
 import dataclasses
 import math

@@ -1,7 +1,7 @@
 """Time and recall of each index on a dataset's own embeddings, and the time that each head adds to a query.
 
-All are timed in turn, round after round, so that other load on the machine affects all alike; each round begins with
-another one, and the first round is not counted.
+All are timed in turn, round after round, so that other load on the machine affects all of them; each round begins
+with another one, and the first round is not counted.
 """
 
 import os

@@ -27,7 +27,7 @@ COLUMNS = {
     "theory_entropy": ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
     "theory_fit": ("method", "k", "error", "fitted", "low", "high"),
 }
-EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below it the curve is a logarithm, above it all but k = 1 are alike
+EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below it the curve is a logarithm, above it all but k = 1 are equal
 FEWEST_KS = 4  # one more than the curve has parameters
 _BATCH = 256
 _CONSTANT = 1e-20  # sum of squares below which a curve moves by rounding only
@@ -137,7 +137,7 @@ def norms(z: np.ndarray) -> Table:
 
 
 def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
-    """Check that −‖q − k‖² and q·k sort a query's k neighbours alike, as they must on unit vectors.
+    """Check that −‖q − k‖² and q·k give a query's k neighbours the same order, as they must on unit vectors.
 
     There −‖q − k‖² = 2 q·k − 2. Neighbours that differ by no more than rounding may swap.
 

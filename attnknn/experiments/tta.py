@@ -1,7 +1,7 @@
 """Test-time augmentation: every method's predictions of several views of the same rows, and their mean.
 
-Baselines are tuned, heads fitted, on the original images; nothing is chosen on the views. Calibration is fitted anew on
-each mean. All methods get the same views, so that the effect of the views is told from the effect of a head.
+Baselines are tuned, heads fitted, on the original images; nothing is chosen on the views. Calibration is fitted on each
+mean. All methods get the same views, which separates the effect of the views from that of a head.
 """
 
 import dataclasses

@@ -230,8 +230,8 @@ def test_a_class_too_small_for_its_parts_names_the_subset(tmp_path):
 
 def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     """From the command line: exit code 2, one line, and the good output of an earlier run as it was."""
-    text = (ROOT / "params.yaml").read_text()
-    (tmp_path / "params.yaml").write_text(text)
+    for name in ("params.yaml", "datasets.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     mirror = tmp_path / "mirror"
     mirror.mkdir()
@@ -244,24 +244,26 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     def files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
 
-    for name, args in (
-        ("download", ("iris", "data/raw")),
-        ("prepare", ("iris", "3", "data/raw", "data/split", "data/m.json")),
-    ):
-        assert stage(name, *args).returncode == 0, name
+    for name, args in (("download", ("iris",)), ("prepare", ("iris", "3"))):
+        result = stage(name, *args)
+        assert result.returncode == 0, result.stderr
+    assert {Path(path).name for path in files()} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
+    for folder in ("raw/winequality_red", "raw/cifar10_jpeg", "split/cifar10_jpeg/3"):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+    for earlier in ("raw/winequality_red/winequality-red.csv", "split/cifar10_jpeg/3/x.npy"):
+        (tmp_path / "data" / earlier).write_text("earlier")
     before = files()
-    assert {Path(path).name for path in before} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
 
     (mirror / "winequality-red.csv").write_text("other")
-    wrong = stage("download", "winequality_red", "data/raw")
+    wrong = stage("download", "winequality_red")
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1
     assert str(mirror / "winequality-red.csv") in wrong.stderr
     assert "wrong sha256" in wrong.stderr
-    missing = stage("download", "cifar10_jpeg", "data/raw")
+    missing = stage("download", "cifar10_jpeg")
     assert missing.returncode == 2
     assert "put cifar10-jpeg.tar.xz into a directory" in missing.stderr
-    damaged = stage("prepare", "cifar10_jpeg", "3", "data/raw", "data/split", "data/m.json")
+    damaged = stage("prepare", "cifar10_jpeg", "3")
     assert damaged.returncode == 2
     assert damaged.stderr.count("\n") == 1
     assert "expected one archive" in damaged.stderr

@@ -18,6 +18,7 @@ from attnknn.experiments.fields.probe import SmallTransformer, linear_probe, tra
 from attnknn.experiments.fields.readouts import knn_readouts, read_out
 from attnknn.experiments.fields.representations import Tokens, filled_images, patches, pixel_tokens, standardise
 from attnknn.experiments.fields.tables import compared_pairs
+from attnknn.heads.config import TrainAttention
 
 SIDE = 4
 FITTING = {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
@@ -163,9 +164,7 @@ def test_the_transformer_uses_fit_rows_and_ignores_the_scale() -> None:
 
 
 def _fitting() -> dict:
-    from stages.params import read_params
-
-    return read_params("digits", "train_attention").train_attention.model_dump() | FITTING
+    return TrainAttention().model_dump() | FITTING
 
 
 def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> None:

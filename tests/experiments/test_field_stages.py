@@ -1,6 +1,8 @@
 """The stages of fields in sequence on a few small images, and their sections of the report."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,50 +20,62 @@ from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
 from attnknn.report.gains import Level
-from attnknn.report.results import Run
+from attnknn.report.results import Run as ReportRun
 from attnknn.report.sections import field_report as pictures_of
 from attnknn.report.sections import probe as probed
 from import_closure import ROOT
-from stages import field_latents, field_report, finetune_field, probe, train_field
+from pipeline.run import Run
+from stages.field_latents import field_latents
+from stages.field_report import field_report
+from stages.probe import probe
+from stages.train_field import train_field
 
 TINY = {"frequencies": 4, "scale": 0.5, "dims": [8, 12], "latents": 3, "heads": 2, "depth": 1, "least": 3, "decoded": 0}
 TINY |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "muon": 0.01, "bf16": False, "compile": False}
 NET = {"patch": 3, "dim": 8, "heads": 2, "layers": 1, "dropout": 0.1, "epochs": 2, "patience": 2, "batch_size": 16}
 NET |= {"lr": 0.003}
+SPLIT, FIELDS, LATENTS = Path("data/split/digits/3"), Path("models/field/digits/3"), Path("data/field_latents/digits/3")
 VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
+
+
+def workspace(root: Path, split: Split, sampler: str = "image") -> Path:
+    """A folder with dvc.yaml, settings and a split."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    params["train_field"] = {"sizes": {"small": TINY}, "sampler": sampler}
+    params["probe"] = {"transformers": {"small": NET}, "resamples": 100, "tsne_rows": 20, "pictures": 2}
+    params |= {"device": "cpu", "threads": 1}
+    (root / "params.yaml").write_text(yaml.safe_dump(params), "utf-8")
+    datasets = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
+    datasets["digits"]["train_attention"]["epochs"] = 2
+    (root / "datasets.yaml").write_text(yaml.safe_dump(datasets), "utf-8")
+    for name in ("dvc.yaml", "presets"):
+        (root / name).symlink_to(ROOT / name)
+    split.save(root / "data/split/digits/3")
+    return root
+
+
+def run_stages(root: Path, *stages: Callable[[Run], None], seed: int = 3) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for stage in stages:
+            stage(Run(stage.__name__, "digits", str(seed)))
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with params, split, encoder and the outputs of all stages of fields."""
-    root = tmp_path_factory.mktemp("fields")
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
-    params["train_field"]["sizes"]["small"] = TINY
-    params["probe"]["transformers"]["small"] = NET
-    params["probe"] |= {"resamples": 100, "tsne_rows": 20, "pictures": 2}
-    params["train_attention"]["epochs"] = params["overrides"]["digits"]["train_attention"]["epochs"] = 2
-    params |= {"device": "cpu", "threads": 1}
-    (root / "params.yaml").write_text(yaml.safe_dump(params), "utf-8")
-    (root / "presets").symlink_to(ROOT / "presets")
+    """A workspace with the outputs of all stages of fields."""
     rng, n = np.random.default_rng(0), 200
     y = np.arange(n) % 2
     x = rng.integers(0, 120, (n, 1, 6, 7))
     x[y == 0, :, :3] += 100
     part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), n // 4)
-    Split(x.astype(np.uint8), y.astype(np.int64), part, ("up", "down")).save(root / "split")
+    split = Split(x.astype(np.uint8), y.astype(np.int64), part, ("up", "down"))
+    root = workspace(tmp_path_factory.mktemp("fields"), split)
     kept = {"widths": [8], "depth": 1, "embed_dim": 0, "dropout": 0.0, "pretrained": False, "flip_average": False}
     encoder = Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept)
-    encoder.backbone.whiten(torch.from_numpy(x / 255 - 0.5).float())  # without it every image is embedded alike
-    encoder.save(root / "encoder", bf16=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        split, fields, latents, encoder = (Path(name) for name in ("split", "fields", "latents", "encoder"))
-        for variant in ("full", "sparse", "full_nce"):
-            train_field.main("digits", 3, variant, split, Path("state"), fields / variant)
-        finetune_field.main("digits", 3, split, fields / "sparse", Path("state"), fields / "sparse_nce")
-        field_latents.main("digits", 3, split, fields, latents)
-        probe.main("digits", 3, split, latents, encoder, Path("probe.json"), Path("plots"))
-        field_report.main("digits", 3, split, fields, latents, encoder, Path("plots"))
+    encoder.backbone.whiten(torch.from_numpy(x / 255 - 0.5).float())  # without it all embeddings are equal
+    encoder.save(root / "models/encoder/digits/3", bf16=False)
+    run_stages(root, train_field, field_latents, probe, field_report)
     return root
 
 
@@ -79,74 +93,68 @@ def test_every_representation_has_every_readout_in_both_modes(done: Path) -> Non
     assert (scores["low"] <= scores["value"] + 1e-9).all()
     pixels = scores[(scores["representation"] == "pixels") & (scores["metric"] == "accuracy")].set_index("mode")
     assert pixels.loc["full", "value"].max() > 0.9, "half of the image is brighter in one class"
-    means = json.loads((done / "probe.json").read_text())
+    means = json.loads((done / "metrics/digits/3/probe.json").read_text())
     assert means["full"]["pixels"]["distance"]["accuracy"] in pixels.loc["full", "value"].to_list()
 
 
 def test_sparse_nce_is_fine_tuned_from_sparse(done: Path) -> None:
-    histories = {v: json.loads((done / "fields" / v / "trained.json").read_text())["history"] for v in VARIANTS}
+    histories = {v: json.loads((done / FIELDS / v / "trained.json").read_text())["history"] for v in VARIANTS}
     assert [len(histories[name]) for name in VARIANTS] == [2, 2, 2, 1]
     assert [name for name, history in histories.items() if "contrast" in history[0]] == ["full_nce", "sparse_nce"]
     assert histories["sparse_nce"][0]["mse"] < histories["sparse"][0]["mse"]
-    assert not (done / "state").exists()
+    assert not list((done / "data/resume").glob("*"))
 
 
 def test_variants_set_the_training_arguments_and_see_the_bank_alone(done: Path, tmp_path, monkeypatch) -> None:
-    split, calls, nets = Split.load(done / "split"), {}, {}
+    split, recorded = Split.load(done / SPLIT), []
 
-    def recorded(net, x, x_val, **settings) -> list:
-        calls[variant], nets[variant, settings["seed"]] = settings, net
+    def record(net, x, x_val, **settings) -> list:
+        recorded.append((net, settings))
         np.testing.assert_array_equal(x, split.x[split.part == BANK])
         np.testing.assert_array_equal(x_val, split.x[split.part == VAL])
         return []
 
-    monkeypatch.setattr("attnknn.experiments.fields.train.train_field", recorded)
-    monkeypatch.chdir(done)
-    for variant in ("full", "sparse", "full_nce"):
-        train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / variant)
-    variant = "sparse_nce"
-    finetune_field.main("digits", 3, Path("split"), Path("fields/sparse"), tmp_path / "state", tmp_path / variant)
+    monkeypatch.setattr("attnknn.experiments.fields.train.train_field", record)
+    order = ("full", "sparse", "full_nce", "sparse_nce")
+    run_stages(workspace(tmp_path, split), train_field)
+    nets, calls = (dict(zip(order, values, strict=True)) for values in zip(*recorded, strict=True))
     assert [calls[v]["sampler"] for v in VARIANTS] == ["full", "full", "image", "image"]
     assert [calls[v]["contrast_weight"] > 0 for v in VARIANTS] == [False, True, False, True]
     for rate in ("lr", "muon"):
         assert calls["sparse_nce"][rate] == 0.5 * calls["sparse"][rate] == 0.5 * calls["full_nce"][rate]
-    assert {calls[v]["resume"] for v in VARIANTS} == {tmp_path / "state"}
-    assert (nets["full", 3].config.height, nets["full", 3].config.width) == (6, 7)
-    assert nets["sparse_nce", 3].config == nets["sparse", 3].config
-    variant = "full"
-    train_field.main("digits", 4, variant, Path("split"), tmp_path / "state", tmp_path / variant)
-    for name in ("latents", "positions"):
-        one, other = (getattr(nets["full", seed], name) for seed in (3, 4))
-        assert not torch.equal(one, other), f"another seed, other {name}"
+    assert len({calls[v]["resume"] for v in VARIANTS}) == 4
+    assert (nets["full"].config.height, nets["full"].config.width) == (6, 7)
+    assert nets["sparse_nce"].config == nets["sparse"].config
     assert calls["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
-    params = Path("params.yaml").read_text("utf-8")
-    (tmp_path / "params.yaml").write_text(params.replace("sampler: image", "sampler: batch"), "utf-8")
-    (tmp_path / "presets").symlink_to(ROOT / "presets")
-    monkeypatch.chdir(tmp_path)
-    for variant in ("full", "sparse"):
-        train_field.main("digits", 3, variant, done / "split", tmp_path / "state", tmp_path / variant)
-    assert [calls[v]["sampler"] for v in ("full", "sparse")] == ["full", "batch"]
+    recorded.clear()
+    (tmp_path / "batch").mkdir()
+    root = workspace(tmp_path / "batch", split, sampler="batch")
+    split.save(root / "data/split/digits/4")
+    run_stages(root, train_field, seed=4)
+    for name in ("latents", "positions"):
+        one, other = (getattr(net, name) for net in (nets["full"], recorded[0][0]))
+        assert not torch.equal(one, other), f"another seed, other {name}"
+    assert [settings["sampler"] for _, settings in recorded[:2]] == ["full", "batch"]
 
 
-def test_sparse_representations_use_only_the_context(done: Path, tmp_path, monkeypatch) -> None:
+def test_sparse_representations_use_only_the_context(done: Path, tmp_path) -> None:
     """Other values outside the context, on rows outside the bank, change whole-image representations only."""
-    split = Split.load(done / "split")
+    split = Split.load(done / SPLIT)
     mask = np.zeros((200, 42), dtype=bool)
     np.put_along_axis(mask, context_pixels("sparse", 200, 42, 0.2, 3, seed=3).numpy(), True, axis=1)
     x = np.where(mask.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
     other = Split(x, split.y, split.part, split.classes)
-    other.save(tmp_path / "split")
-    monkeypatch.chdir(done)
-    field_latents.main("digits", 3, tmp_path / "split", Path("fields"), tmp_path / "latents")
+    shutil.copytree(done / FIELDS, workspace(tmp_path, other) / FIELDS)
+    run_stages(tmp_path, field_latents)
     rest = split.part != BANK
     for name in VARIANTS:
         for mode in MODES:
-            tokens, other_tokens = (Latents.load(root / "latents" / name / mode).tokens for root in (done, tmp_path))
+            tokens, other_tokens = (Latents.load(root / LATENTS / name / mode).tokens for root in (done, tmp_path))
             assert np.array_equal(tokens, other_tokens) == (mode == "sparse")
             np.testing.assert_array_equal(tokens[~rest], other_tokens[~rest])
-    encoder = Encoder.load(done / "encoder")[0]
+    encoder = Encoder.load(done / "models/encoder/digits/3")[0]
     both = [
-        Representations(data, root / "latents", encoder, share=0.2, least=3, patch=2, seed=3)
+        Representations(data, root / LATENTS, encoder, share=0.2, least=3, patch=2, seed=3)
         for data, root in ((split, done), (other, tmp_path))
     ]
     for name, kinds in ((ENCODER, 2), (PIXELS, 2), ("full", 1)):
@@ -159,7 +167,7 @@ def test_sparse_representations_use_only_the_context(done: Path, tmp_path, monke
 
 
 def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
-    split, psnr = Split.load(done / "split"), table(done, "field_psnr")
+    split, psnr = Split.load(done / SPLIT), table(done, "field_psnr")
     test, bank = (split.x[split.part == part] / 255 for part in (TEST, BANK))
     expected = -10 * np.log10(np.square(test - bank.mean(0)).mean())
     own = psnr.query("mode == 'full' and source == 'mean image' and baseline.isna()")["value"].item()
@@ -180,42 +188,32 @@ def test_psnr_pictures_and_t_sne_are_written(done: Path) -> None:
     assert planes.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
 
 
-def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(done)
-    train_field.main("digits", 3, "sparse", Path("split"), tmp_path / "state", tmp_path / "fields" / "sparse")
-    field_latents.main("digits", 3, Path("split"), tmp_path / "fields", tmp_path / "latents")
+def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path) -> None:
+    run_stages(workspace(tmp_path, Split.load(done / SPLIT)), train_field, field_latents)
     for mode in ("full", "sparse"):
-        one, other = (root / "latents" / "sparse" / mode / "tokens.npy" for root in (done, tmp_path))
+        one, other = (root / LATENTS / "sparse" / mode / "tokens.npy" for root in (done, tmp_path))
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_tables_pass_through_with_empty_results(
-    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(done)
-    digits = Split.load(Path("split"))
+def test_tables_pass_through_with_empty_results(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = Split.load(done / SPLIT)
     x = np.asarray(digits.x).reshape(200, -1).astype(np.float32)
-    Split(x, digits.y, digits.part, digits.classes, tuple(map(str, range(x.shape[1])))).save(tmp_path / "split")
-    fields, latents, plots = tmp_path / "fields", tmp_path / "latents", tmp_path / "plots"
-    train_field.main("digits", 3, "sparse", tmp_path / "split", tmp_path / "state", fields / "sparse")
-    finetune_field.main("digits", 3, tmp_path / "split", fields / "sparse", tmp_path / "state", fields / "sparse_nce")
-    field_latents.main("digits", 3, tmp_path / "split", fields, latents)
-    probe.main("digits", 3, tmp_path / "split", latents, Path("encoder"), tmp_path / "probe.json", plots)
-    field_report.main("digits", 3, tmp_path / "split", fields, latents, Path("encoder"), plots)
-    assert "field sparse: nothing to train, no images" in capsys.readouterr().out
+    split = Split(x, digits.y, digits.part, digits.classes, tuple(map(str, range(x.shape[1]))))
+    run_stages(workspace(tmp_path, split), train_field, field_latents, probe, field_report)
+    assert "train_field digits/3: nothing to train, no images" in capsys.readouterr().out
     for name, columns in {**probed.TABLES, **pictures_of.TABLES}.items():
-        (line,) = (plots / name / "digits-3.csv").read_text().splitlines()
+        (line,) = (tmp_path / "plots" / name / "digits-3.csv").read_text().splitlines()
         assert set(columns) <= set(line.split(","))
 
 
-def run(root: Path) -> Run:
+def report_run(root: Path) -> ReportRun:
     tables = {name: table(root, name) for name in (*probed.TABLES, *pictures_of.TABLES)}
-    return Run("digits", 3, {"prepare": {"test": 50}}, tables)
+    return ReportRun("digits", 3, {"prepare": {"test": 50}}, tables)
 
 
 def test_the_report_shows_readouts_and_reconstructions(done: Path) -> None:
-    result = run(done)
-    (part,) = probed.section([result, Run("iris", 3, {}, {})], Level(0.01, 100)).parts
+    result = report_run(done)
+    (part,) = probed.section([result, ReportRun("iris", 3, {}, {})], Level(0.01, 100)).parts
     agreement = part.tables[1]
     assert {row[2] for row in agreement.rows} == {"5"}, "representations trained without labels"
     contrastive = [row for row in part.tables[3].rows if "NCE: kNN by distance" in str(row[0])]
@@ -243,20 +241,16 @@ def test_the_report_shows_readouts_and_reconstructions(done: Path) -> None:
     ],
 )
 def test_agreement_needs_interval_and_test(done: Path, low: float, high: float, p: float, word: str) -> None:
-    result = run(done)
+    result = report_run(done)
     result.tables["probe_agreement"] = result.tables["probe_agreement"].assign(low=low, high=high, p=p)
     (part,) = probed.section([result], Level(0.01, 100)).parts
     assert {row[-1] for row in part.tables[1].rows} == {word}
 
 
-def test_invalid_variants_and_fields_are_errors_in_one_line(done: Path, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(done)
-    for variant in ("sparse_nce", "bogus"):
-        with pytest.raises(InputError, match=f"variant: {variant}; give one of full, sparse, full_nce"):
-            train_field.main("digits", 3, variant, Path("split"), tmp_path / "state", tmp_path / "out")
-    with pytest.raises(InputError, match=r"nowhere: no such folder; run `dvc repro`"):
-        field_latents.main("digits", 3, Path("split"), Path("nowhere"), tmp_path / "out")
-    field = Field.load(Path("fields/full/field"))[0]
+def test_missing_and_invalid_fields_are_errors_in_one_line(done: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"models/field/digits/3: no such folder; run `dvc repro`"):
+        run_stages(workspace(tmp_path, Split.load(done / SPLIT)), field_latents)
+    field = Field.load(done / FIELDS / "full" / "field")[0]
     with torch.no_grad():
         field.latents[0, 0] = torch.nan
     field.save(tmp_path / "field")

@@ -14,9 +14,7 @@ from attnknn.core.artifacts import TEST, Predictions
 from attnknn.core.files import write_csv
 from attnknn.experiments.theory import (
     COLUMNS,
-    ENTROPY_COLUMNS,
     EXPONENTS,
-    FIT_COLUMNS,
     against_root,
     auc,
     entropies,
@@ -110,7 +108,7 @@ def test_errors_against_k_with_intervals_over_the_same_rows() -> None:
     assert c["low"] <= 1 <= c["high"]
     assert 0 < b["low"] <= b["value"] <= b["high"]
     assert numbers["fit_b", "attention"]["low"] == numbers["fit_b", "attention"]["high"] == 0
-    assert tuple(points[0]) == FIT_COLUMNS
+    assert tuple(points[0]) == COLUMNS["theory_fit"]
     first = points[0]
     assert (first["method"], first["k"], first["error"]) == ("uniform", 1, 0.4)
     assert first["fitted"] == pytest.approx(0.4, abs=1e-3)
@@ -235,7 +233,7 @@ def test_entropies_by_hand() -> None:
     assert numbers["null_mass", "test rows"]["value"] == pytest.approx(0.25)
     assert numbers["entropy_auc", "test rows"]["value"] == 1
     assert numbers["null_mass_auc", "test rows"]["value"] == 0.5  # all alike
-    assert tuple(deciles[0]) == ENTROPY_COLUMNS
+    assert tuple(deciles[0]) == COLUMNS["theory_entropy"]
     assert [row["rows"] for row in deciles] == [4] * 10
     assert [row["error"] for row in deciles] == [0] * 7 + [0.75, 1, 1]
     assert sum(row["rows"] * row["error"] for row in deciles) == wrong.sum()
@@ -292,7 +290,7 @@ def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
             assert set(TABLES[name]) <= set(table.columns)
             write_csv(tmp_path / name, table.to_dict("records"))  # type: ignore[arg-type]
             read[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
-        assert tuple(read[QUANTITIES].columns) == COLUMNS
+        assert tuple(read[QUANTITIES].columns) == COLUMNS["theory"]
         runs.append(Run("blobs", seed, {"prepare": {"test": 4000}}, read))
     (part,) = section(runs).parts
     claims = {(str(row[0]), str(row[1])): list(row[2:]) for row in part.tables[0].rows}

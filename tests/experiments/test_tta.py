@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+import pipeline.run
+import stages.tta
+import stages.views
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import calibrate
@@ -30,7 +33,6 @@ from attnknn.report.gains import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part
 from attnknn.report.sections.tta import LIKE, TABLES, section
-from stages import tta, views
 from synthetic import blobs, embedded, relabelled, retrieved
 
 K = 11
@@ -199,24 +201,23 @@ def test_one_view_is_no_mean(main: EmbeddingSpace, probs: dict[str, Answers]) ->
         score_views({ORIGINAL: probs[ORIGINAL]}, main, RIDGES, **SCORING)
 
 
-def test_a_table_has_no_views_and_the_stages_say_so(
+def test_a_table_has_no_views_and_the_stages_report_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    split, main = blobs(), space()
-    split.save(tmp_path / "split")
-    main.save(tmp_path)
-    places = (tmp_path / "encoder", tmp_path / "bank", tmp_path / "views")
-    views.main("iris", 42, tmp_path / "split", *places)
-    inputs = [tmp_path / name for name in ("embeddings", "neighbours", "statistics", "views", "heads")]
-    tta.main("iris", 42, *inputs, tmp_path / "tta.json", tmp_path / "plots")
+    for name in ("dvc.yaml", "params.yaml", "datasets.yaml", "presets"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    first, second = (pipeline.run.Run(stage, "iris", "42") for stage in ("views", "tta"))
+    blobs().save(first.path("data/split"))
+    stages.views.views(first)
+    stages.tta.tta(second)
     assert capsys.readouterr().out.splitlines() == [
-        "views iris/42: no views, since a table has none",
-        "tta iris/42: nothing to do, since there are no views",
+        "views iris/42: no views, a table has none",
+        "tta iris/42: no views",
     ]
-    assert (tmp_path / "tta.json").read_text() == "{}\n"
+    assert second.path("metrics", "/tta.json").read_text() == "{}\n"
     for name, columns in COLUMNS.items():
-        with (tmp_path / "plots" / name / "iris-42.csv").open() as file:
+        with second.path(f"plots/{name}").open() as file:
             assert list(csv.reader(file)) == [list(columns)]
 
 

@@ -122,12 +122,13 @@ preset: {}
 k: {}
 unset: 1
 train_embedder: {{encoder: convnet, epochs: 5}}
-overrides: {{iris: {{train_embedder: {{encoder: mlp}}}}}}
 """
+DATASETS = {"datasets.yaml": "digits: {}\niris: {train_embedder: {encoder: mlp}}\n"}
 
 
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: dict[str, str], new: dict[str, str]) -> str:
     """Output of `params` for two sets of files."""
+    old, new = DATASETS | old, DATASETS | new
     for path, text in new.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)

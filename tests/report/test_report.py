@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from attnknn.core.errors import InputError
 from attnknn.evaluation.paired_tests import BASE, FOLDS
@@ -22,13 +21,14 @@ from attnknn.report.sections.memory import table as conditions
 from attnknn.report.sections.noise import KINDS
 from attnknn.report.tables import fixed
 from import_closure import ROOT
+from pipeline.settings import report_settings
 from synthetic_results import LOSS, TIE, VARIANTS, WIN, write_ablation, write_conditions, write_results
 
 DATASETS, SEED = ("digits", "iris", "cifar10_jpeg"), 42
 
 
 def settings(**evaluate: int) -> dict:
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    params = report_settings(ROOT)
     return {**params, "evaluate": {**params["evaluate"], **evaluate}}
 
 

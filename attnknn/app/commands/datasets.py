@@ -11,20 +11,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from attnknn.app.commands.output import print_table
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 _HOW_TO_ADD = """\
-To add one, put an entry into {datasets}, after that of a dataset of the same kind:
+To add one, describe it in {datasets}, after the example of one of the same kind:
 
   birds:
-    source: {{kind: image_folder, path: /data/birds.zip}}   # or {{kind: csv, train: {{path: mine.csv}}, target: label}}
+    source: {{kind: image_folder, path: /data/birds.zip}}
     prepare: {{}}
-    train_embedder: {{}}   # for a table a copy of winequality_red's, or of adult's for tens of thousands of rows
+    train_embedder: {{}}
     build_index: {{}}
     train_attention: {{}}
     tta: {{}}
     train_field: {{}}
 
+For a table the settings of winequality_red are a better start, or those of adult for tens of thousands of rows.
 Then run it: dvc exp run -S 'datasets=[birds]'
 """
 
@@ -39,19 +40,18 @@ def _load(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _read(params: Path) -> tuple[dict[str, Any], list[str]]:
-    """Sources by dataset, from the datasets.yaml beside params.yaml, and the datasets in use."""
-    path, names = params.with_name("datasets.yaml"), _load(params).get("datasets")
-    entries = _load(path)
-    for name, entry in entries.items():
-        source = entry.get("source") if isinstance(entry, dict) else None
-        if not isinstance(source, dict) or "kind" not in source:
-            raise InputError(f"{path}: {name}.source: {source!r} given; {{kind: …}} is needed")
-    if not isinstance(names, list):
-        raise InputError(f"{params}: datasets: {names!r} given; a list of entries of {path.name} is needed")
-    if unknown := [str(name) for name in names if name not in entries]:
-        raise InputError(f"{params}: datasets: {', '.join(unknown)} has no entry in {path.name}; add one")
-    return {name: entry["source"] for name, entry in entries.items()}, names
+def _read(params: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
+    in_use, entries = _load(params).get("datasets"), _load(path)
+    sources = {name: entry.get("source") if isinstance(entry, dict) else None for name, entry in entries.items()}
+    for name, source in sources.items():
+        valid = isinstance(source, dict) and "kind" in source
+        require(valid, f"{path}: {name}: an entry `source: {{kind: …}}` is needed")
+    if not isinstance(in_use, list):
+        raise InputError(f"{params}: datasets: {in_use!r} given; a list of names of {path.name} is needed")
+    unknown = [str(name) for name in in_use if name not in sources]
+    require(not unknown, f"{params}: datasets: {', '.join(unknown)} has no entry in {path.name}; add one")
+    return sources, in_use
 
 
 def _origin(source: dict[str, Any]) -> str:
@@ -72,10 +72,11 @@ def _size(path: Path) -> int | None:
 
 def datasets(
     as_json: bool = typer.Option(False, "--json", help="Print JSON: name, kind, origin, in_use, bytes_on_disk."),
-    params: Path = typer.Option(Path("params.yaml"), help="The project's settings."),
+    params: Path = typer.Option(Path("params.yaml"), help="The project's settings; datasets.yaml is beside them."),
 ) -> None:
     """List the datasets of the project, what is on disk, and how to add one."""
-    sources, in_use = _read(params)
+    path = params.parent / "datasets.yaml"
+    sources, in_use = _read(params, path)
     rows = [
         {
             "name": name,
@@ -97,4 +98,4 @@ def datasets(
         cells = (row["name"], row["kind"], "yes" if row["in_use"] else "no", size, row["origin"])
         table.add_row(*map(escape, map(str, cells)), style="bold" if row["in_use"] else None)
     print_table(table)
-    typer.echo("\n" + _HOW_TO_ADD.format(datasets=params.with_name("datasets.yaml")), nl=False)
+    typer.echo("\n" + _HOW_TO_ADD.format(datasets=path), nl=False)

@@ -14,8 +14,6 @@ from import_closure import ROOT
 from pipeline.settings import OVERRIDES
 
 LONG = "https://example.org/" + "a" * 150 + ".csv"
-
-
 DATASETS = {
     "iris": {"source": {"kind": "sklearn", "loader": "iris"}},
     "table": {"source": {"kind": "csv", "train": {"path": LONG}, "test": {"path": "test.csv"}}},
@@ -56,26 +54,29 @@ def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) ->
 
 def test_the_way_to_add_one_is_complete(params: Path) -> None:
     out = CliRunner().invoke(app, ["datasets", "--params", str(params)]).stdout
-    entry = yaml.safe_load(out[out.index("  birds:") : out.index("Then run it")])
-    assert set(entry["birds"]) == {"source", *OVERRIDES}
+    entry = out.split("of the same kind:")[1].split("For a table")[0]
+    assert set(yaml.safe_load(entry)["birds"]) == {"source", *OVERRIDES}
 
 
 def test_it_lists_what_the_project_describes() -> None:
     done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(ROOT / "params.yaml")])
-    known = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
-    assert [row["name"] for row in json.loads(done.stdout)] == list(known)
+    names = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
+    assert [row["name"] for row in json.loads(done.stdout)] == list(names)
+
+
+IRIS = "iris: {source: {kind: sklearn}}"
 
 
 @pytest.mark.parametrize(
     ("params", "datasets", "file", "message"),
     [
-        (None, "iris: {source: {kind: sklearn}}", "params.yaml", "no such file"),
+        (None, IRIS, "params.yaml", "no such file"),
+        ("datasets: [", IRIS, "params.yaml", "no valid YAML"),
         ("datasets: [iris]", None, "datasets.yaml", "no such file"),
-        ("datasets: [", "iris: {source: {kind: sklearn}}", "params.yaml", "no valid YAML"),
-        ("datasets: iris", "iris: {source: {kind: sklearn}}", "params.yaml", "'iris' given"),
-        ("datasets: [nope]", "iris: {source: {kind: sklearn}}", "params.yaml", "nope has no entry"),
+        ("datasets: [iris]", "iris: {}", "datasets.yaml", "source"),
         ("datasets: [iris]", "iris: {source: 3}", "datasets.yaml", "kind"),
-        ("datasets: [iris]", "iris: {}", "datasets.yaml", "iris.source: None given"),
+        ("datasets: iris", IRIS, "params.yaml", "'iris' given"),
+        ("datasets: [nope]", IRIS, "params.yaml", "nope has no entry"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line(
