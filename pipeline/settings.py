@@ -277,7 +277,7 @@ def _fit_together(params: Params) -> None:
         strange = [seed for seed in getattr(params, block).seeds if seed not in params.seeds]
         known = f"is not among seeds: {params.seeds}; add it there or leave it out"
         require(not strange, f"{PARAMS}: {block}.seeds: {(strange or [0])[0]} {known}")
-    for block in ("noise", "imbalance", "ablation", "splits", "probe"):
+    for block in ("noise", "imbalance", "ablation", "splits", "probe", "ensemble", "theory", "profile"):
         k = getattr(params, block).k or 1
         require(k <= params.k_max, f"{PARAMS}: {block}.k: {k} is above k_max: {params.k_max}; lower it or raise k_max")
     size = params.train_field.size

@@ -15,7 +15,7 @@ def grow(run: Run) -> None:
     larger = with_larger_bank(spaces[0].embeddings, **search_settings(run))
     settings = p.tune.model_dump() | {"calibrations": ("vector",), "device": run.device}
     predictions = {
-        name: compare(spaces, heads, p.k_eval, **settings, memory=memory).test
+        name: compare(spaces, heads, p.k_train, **settings, memory=memory).test
         for name, memory in (("grown", larger), ("bank", None))
     }
     run.write_plots({"grow": BESIDE}, grow=side_by_side(predictions, METHODS, p.evaluate.model_dump(), run.seed))

@@ -13,7 +13,7 @@ def profile(run: Run) -> None:
     about = machine()  # with the load before ours
     set_threads(run.params.threads)
     p, t, tune, spaces, device = run.params, run.params.profile, run.params.tune, load_spaces(run), run.device
-    space, k = spaces[0], p.k_eval
+    space, k = spaces[0], p.profile.k or p.k_train
     heads = tuned_baselines(spaces, choices_of_k(tune.ks, k), tune.temperatures, tune.priors)[0]
     heads |= load_heads(run, "attention")
     timing = {"repeats": t.repeats, "singles": t.singles, "seed": run.seed}

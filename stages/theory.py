@@ -12,7 +12,9 @@ def theory(run: Run) -> None:
     p, swept = run.params, pd.read_csv(run.path("plots/k_sweep"))
     scoring = p.evaluate.model_dump() | p.theory.model_dump()
     head, by_k = load_heads(run, "attention")["attention"], Predictions.load(run.path("data/k_sweep"))
-    means, tables = theory_tables(load_spaces(run)[0], head, by_k, swept, p.k_eval, scoring, run.seed, run.device)
+    means, tables = theory_tables(
+        load_spaces(run)[0], head, by_k, swept, p.theory.k or p.k_train, scoring, run.seed, run.device
+    )
     if not tables["theory_fit"]:
         print(f"{run.label}: no curve of the error; it takes {FEWEST_KS} values in k_sweep.ks")
     run.write_metrics(means)

@@ -13,7 +13,7 @@ def tta(run: Run) -> None:
     if views:
         main, tune = load_spaces(run)[0], p.tune
         heads, grids = load_heads(run, "attention", "prototypes"), (tune.ks, tune.temperatures, tune.priors)
-        probs = predict_views(main, views, heads, p.k_eval, *grids, run.device)
+        probs = predict_views(main, views, heads, p.k_train, *grids, run.device)
         means, tables = score_views(probs, main, tune.ridges, **p.evaluate.model_dump(), seed=run.seed)
     else:
         print(f"{run.label}: no views")

@@ -1,6 +1,6 @@
 """Settings of the experiments. DVC tracks each class by its name, so an edit reruns the stages that read it.
 
-`k` is the number of neighbours that heads are refitted and evaluated with; None takes k_train.
+`k` is the number of neighbours that methods are fitted and evaluated with; None takes k_train.
 """
 
 from typing import Annotated, Any, Literal
@@ -105,6 +105,7 @@ class Tta(Block):
 
 class Ensemble(Block):
     ks: Annotated[list[Count], Field(min_length=1)] = [5, 10, 20]  # whose predictions are averaged
+    k: Count | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> "Ensemble":
@@ -169,6 +170,7 @@ class Profile(Block):
     hnsw: Hnsw = Hnsw()
     ivf: Ivf = Ivf()
     resamples: Resamples = 1000
+    k: Count | None = None
 
 
 class Splits(Block):
@@ -189,6 +191,7 @@ class Splits(Block):
 
 class Theory(Block):
     resamples: Resamples = 1000
+    k: Count | None = None
 
 
 class Explain(Block):

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from stages.params import read_params
 
 from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.errors import InputError
 from attnknn.encoder.crossfit import fold_splits
-from attnknn.encoder.encoder import embed
+from attnknn.encoder.fit import fit_and_embed
 from import_closure import ROOT
-from stages.train_embedder import train
+from pipeline.run import Run
+from pipeline.settings import OVERRIDES, Params
 
 QUICK = {
     "datasets": ["mine"],
@@ -37,26 +38,12 @@ QUICK = {
     "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
 }
-# What never runs again because a number of neighbours or a condition changed: all that trains an encoder, embeds or
-# searches.
-UPSTREAM = {"prepare", "train_embedder", "embed", "build_index", "search", "crossfit", "views", "train_cnn"}
-UPSTREAM |= {"train_attention", "train_peers", "train_splits", "train_field", "finetune_field", "field_latents"}
-
-TRAINS = {"train_embedder", "crossfit", "train_cnn", "train_splits"}
-OTHERS = {"train_splits", "grow", "probe"}  # which search anew
+TRAINS = {"train_embedder", "train_cnn", "train_ablation", "train_corrupted", "train_splits"}
+# What reads the predictions of heads and baselines.
 JUDGED = {
-    "evaluate",
-    "noise",
-    "imbalance",
-    "ablation",
-    "k_sweep",
-    "tta",
-    "ensemble",
-    "ensemble_seeds",
-    "hard",
-    "explain",
-}
-JUDGED |= {"profile", "splits", "grow", "probe"}
+    "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "k_sweep", "theory", "tta", "ensemble",
+    "ensemble_seeds", "splits", "grow", "explain", "profile", "corrupted", "probe", "report",
+}  # fmt: skip
 
 
 def a_table(n: int = 170) -> str:
@@ -80,20 +67,23 @@ class Project:
         self.folder = folder
         tools = str(Path(sys.executable).parent)
         self.env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-        for name in ("attnknn", "stages", "presets"):
+        for name in ("attnknn", "pipeline", "stages", "presets"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("dvc.yaml", "params.yaml", ".gitignore", ".dvcignore"):
+        for name in ("dvc.yaml", "params.yaml", "datasets.yaml", ".gitignore", ".dvcignore"):
             shutil.copy(ROOT / name, folder / name)
         params = self.params()
         for key, value in QUICK.items():
             params[key] = {**params[key], **value} if isinstance(value, dict) else value
         (folder / "mine.csv").write_text(a_table())
-        params["sources"]["mine"] = {"kind": "csv", "train": {"path": "mine.csv"}, "target": "fate"}
-        params["overrides"]["mine"] = {block: {} for block in params["overrides"]["iris"]} | {
-            "train_embedder": {"encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32},
+        mine = dict.fromkeys(OVERRIDES, {}) | {
+            "source": {"kind": "csv", "train": {"path": "mine.csv"}, "target": "fate"},
+            "train_embedder": {
+                "encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32, "folds": 3,
+            },
             "train_attention": {"batch_size": 64},
-            "crossfit": {"folds": 3},
-        }
+        }  # fmt: skip
+        with (folder / "datasets.yaml").open("a") as file:
+            yaml.safe_dump({"mine": mine}, file)
         self.write(params)
         self("git", "init", "-q", "-b", "main")
         self("dvc", "init", "-q")
@@ -122,10 +112,10 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    made = Project(tmp_path_factory.mktemp("project"))
-    made("dvc", "repro")
-    made.commit("run")
-    return made
+    project = Project(tmp_path_factory.mktemp("project"))
+    project("dvc", "repro")
+    project.commit("run")
+    return project
 
 
 def test_a_table_of_ones_own_goes_the_whole_way_with_no_code(project: Project) -> None:
@@ -148,66 +138,101 @@ def test_the_whole_way_then_nothing(project: Project) -> None:
     assert project("git", "status", "--porcelain") == ""
 
 
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
+
+
+def rerun_by(path: str) -> set[str]:
+    """Stages of which a file is a dependency, itself or in a folder; later ones follow if their outputs change."""
+    return {name for name, stage in STAGES.items() if any(f"{path}/".startswith(f"{dep}/") for dep in stage["deps"])}
+
+
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("attnknn/evaluation/metrics.py", JUDGED | {"selective", "theory", "field_report", "report"}),
+        ("attnknn/evaluation/metrics.py", JUDGED | {"field_report"}),
+        ("attnknn/heads/attention.py", JUDGED | {"train_attention"}),
+        ("attnknn/encoder/losses.py", TRAINS | {"views", "probe", "field_report"}),
         ("attnknn/experiments/ablation.py", {"ablation"}),
-        ("attnknn/experiments/corruption.py", {"noise", "imbalance"}),
-        ("attnknn/neighbours/statistics.py", {"evidence", "crossfit", "noise", "imbalance", *OTHERS}),
+        ("attnknn/experiments/tta.py", {"tta"}),
+        ("attnknn/experiments/corruption.py", {"noise", "imbalance", "corrupted", "train_corrupted"}),
+        ("attnknn/experiments/fields/perceiver.py", {"train_field", "field_latents", "probe", "field_report"}),
+        ("attnknn/experiments/config.py", set()),
         ("attnknn/data/fetch.py", {"download", "prepare", "train_splits"}),
-        ("attnknn/data/read_csv.py", {"prepare", "train_splits"}),
-        ("attnknn/encoder/losses.py", TRAINS),
-        ("attnknn/encoder/encoder.py", TRAINS | {"embed", "views", "probe", "field_report"}),
-        ("attnknn/neighbours/views.py", {"views", "tta"}),
-        ("attnknn/heads/attention.py", (JUDGED - {"ensemble_seeds"}) | {"train_attention", "theory"}),
-        (
-            "attnknn/experiments/fields/perceiver.py",
-            {"train_field", "finetune_field", "field_latents", "probe", "field_report"},
-        ),
-        ("attnknn/nn/optim.py", {"train_field", "finetune_field"}),
-        ("attnknn/experiments/fields/probe.py", {"probe"}),
         ("attnknn/report/page.html", {"report"}),
-        ("stages/params.py", set()),
+        ("attnknn/classifier/estimator.py", set()),
+        ("attnknn/app/cli.py", set()),
     ],
 )
-def test_an_edit_invalidates_what_uses_it(project: Project, file: str, expected: set[str]) -> None:
-    """What follows those stages reruns only if their outputs come out different."""
-    path = project.folder / file
-    before = path.read_text()
-    path.write_text(before + "\n# a comment\n")
+def test_an_edit_reruns_what_uses_it(file: str, expected: set[str]) -> None:
+    assert (ROOT / file).is_file()
+    assert rerun_by(file) == expected
+
+
+@pytest.mark.parametrize("package", ["core", "nn", "index"])
+def test_an_edit_below_the_encoder_reruns_training(package: str) -> None:
+    assert rerun_by(f"attnknn/{package}/config.py") >= TRAINS | {"build_index"}
+
+
+def test_a_changed_default_reruns_its_experiment_and_a_changed_head_nothing_before_it(project: Project) -> None:
+    """The two dry runs: DVC reads defaults of experiments class by class, and code by package."""
+    config, head = (project.folder / f"attnknn/{name}" for name in ("experiments/config.py", "heads/attention.py"))
+    before = config.read_text(), head.read_text()
     try:
-        assert project.would_run() == expected
+        config.write_text(before[0].replace("    crops: Whole = 3", "    crops: Whole = 2"))
+        assert project.would_run() == {"views"}
+        config.write_text(before[0])
+        head.write_text(before[1] + "\n# a comment\n")
+        assert project.would_run() == {name for name in JUDGED | {"train_attention"} if name not in NOT_HERE}
     finally:
-        path.write_text(before)
+        config.write_text(before[0])
+        head.write_text(before[1])
+
+
+NOT_HERE = {"encoder_ablation", "corrupted"}  # for seeds that are named
 
 
 def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project.folder)
-    settings = read_params("mine", "train_embedder").train_embedder
+    settings = Params(dataset="mine").train_embedder
     folds = fold_splits(Split.load(Path("data/split/mine/42")), 3, 42)
     for fold, split in enumerate(folds):
-        made = Embeddings.load(Path(f"data/crossfit/mine/42/{fold}/embeddings"))
-        np.testing.assert_array_equal(made.part, split.part)
-        z = [embed(train(one, settings, 42, "cpu", "", None)[0], split.x, "cpu")[0] for one in (split, folds[fold - 1])]
-        np.testing.assert_allclose(made.z, z[0], atol=1e-5)
-        assert np.abs(made.z - z[1]).max() > 1e-3
+        stored = Embeddings.load(Path(f"data/embeddings/mine/42/fold_{fold}"))
+        np.testing.assert_array_equal(stored.part, split.part)
+        z = [fit_and_embed(one, settings, 42, "cpu", "")[0].z for one in (split, folds[fold - 1])]
+        np.testing.assert_allclose(stored.z, z[0], atol=1e-5)
+        assert np.abs(stored.z - z[1]).max() > 1e-3
+
+
+def test_a_run_reads_and_writes_only_what_is_declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.folder)
+    run = Run("noise", "mine", "42")
+    assert run.path("data/embeddings") == Path("data/embeddings/mine/42")
+    assert run.path("plots/noise") == Path("plots/noise/mine-42.csv")
+    assert run.params.noise.repeats == 1
+    with pytest.raises(InputError, match="stage noise declares nothing under data/split"):
+        run.path("data/split")
+    with pytest.raises(InputError, match="reads the setting k_eval and does not declare it"):
+        _ = run.params.k_eval
+    with pytest.raises(InputError, match=r"1 arguments given; usage: python -m stages\.noise DATASET SEED"):
+        Run("noise", "mine")
+    with pytest.raises(InputError, match="no stage nois"):
+        Run("nois", "mine", "42")
+    with pytest.raises(InputError, match="seed one; give a whole number"):
+        Run("noise", "mine", "one")
 
 
 def ran(out: str) -> set[str]:
     return set(re.findall(r"Running stage '([a-z_]+)", out))
 
 
-def test_k_eval_trains_no_encoder_and_embeds_nothing_and_shows_in_diffs(project: Project) -> None:
+def test_k_eval_reruns_evaluation_alone_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
-    found = ran(out)
-    for name, of in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
+    for name, settings in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
         warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 73)" in out
-        assert warned == (of.get("k") == 20)
-    assert {"evaluate", "noise", "imbalance", "tta", "ensemble", "hard", "explain", "report"} <= found
-    assert not found & UPSTREAM
+        assert warned == (settings.get("k") == 20)
+    assert ran(out) == {"check", "evaluate", "ensemble_seeds", "explain", "report"}
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
     assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
     project("git", "checkout", "-q", ".")
@@ -225,16 +250,17 @@ def test_other_rates_of_noise_run_the_noise_and_the_report_alone(project: Projec
         project("git", "checkout", "-q", ".")
 
 
-def test_training_on_noise_is_asked_for_by_one_key(project: Project) -> None:
-    def asked() -> set[str]:
-        return {name for name in project("dvc", "stage", "list", "--name-only").split() if "noise" in name}
+def test_training_on_wrong_labels_takes_one_key(project: Project) -> None:
+    def stages() -> set[str]:
+        return {name for name in project("dvc", "stage", "list", "--name-only").split() if "corrupted" in name}
 
-    assert asked() == {"noise@mine-42"}
+    assert stages() == set()
     params = project.params()
-    params["noise"]["train_seeds"] = [42]
+    params["train_corrupted"]["seeds"] = [42]
     project.write(params)
     try:
-        assert asked() == {"noise@mine-42", "train_noise@mine-42-0.4", "noise_trained@mine-42"}
+        conditions = {f"train_corrupted@mine-42-{name}" for name in ("symmetric-0.4", "long_tail-0.1")}
+        assert stages() == {"corrupted@mine-42", *conditions}
     finally:
         project("git", "checkout", "-q", ".")
 
@@ -242,11 +268,11 @@ def test_training_on_noise_is_asked_for_by_one_key(project: Project) -> None:
 def test_a_preset_reaches_what_it_changes(project: Project) -> None:
     project.write({**project.params(), "preset": "experiment5"})
     try:
-        found = project.would_run()
+        stages = project.would_run()
     finally:
         project("git", "checkout", "-q", ".")
-    assert {"train_embedder", "build_index", "train_attention", "evaluate"} <= found
-    assert not found & {"download", "prepare"}
+    assert {"train_embedder", "build_index", "train_attention", "evaluate"} <= stages
+    assert not stages & {"download", "prepare"}
 
 
 @pytest.mark.parametrize(
@@ -257,7 +283,7 @@ def test_a_preset_reaches_what_it_changes(project: Project) -> None:
         ({"k_eval": 257}, "k_eval: 257 is above k_max: 256"),
         ({"k_eval": 90}, "k_eval: 90 is above the 73 neighbours stored"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
-        ({"datasets": ["nope"]}, "datasets: nope has no entry in sources"),
+        ({"datasets": ["nope"]}, "datasets: nope has no entry in datasets.yaml"),
     ],
 )
 def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, change: dict, message: str) -> None:
@@ -282,31 +308,32 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
     assert results() == before
 
 
-def test_sigkill_half_way_then_the_same_bytes(project: Project, tmp_path: Path) -> None:
-    params = project.params()
-    params["overrides"]["mine"]["train_embedder"] |= {"epochs": 60}
-    project.write(params)
-    state = tmp_path / "state.safetensors"
+def test_sigkill_half_way_then_the_same_bytes(project: Project) -> None:
+    settings = project.folder / "datasets.yaml"
+    settings.write_text(settings.read_text().replace("epochs: 3\n", "epochs: 60\n"))
+    command = ["python", "-m", "stages.train_embedder", "mine", "42"]
+    state = project.folder / "data/resume/train_embedder-mine-42.safetensors"
+    outs = [project.folder / f"{name}/mine/42" for name in ("models/encoder", "data/embeddings")]
 
-    def command(out: Path) -> list[str]:
-        split = "data/split/mine/42"
-        files = [str(state), str(out), str(out.with_suffix(".json")), str(out.with_suffix(".csv"))]
-        return ["python", "-m", "stages.train_embedder", "mine", "42", split, *files]
+    def results() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for out in outs for p in sorted(out.rglob("*")) if p.is_file()}
 
     try:
-        project(*command(tmp_path / "whole"))
+        project(*command)
+        whole = results()
         assert not state.exists()
-        running = subprocess.Popen(command(tmp_path / "killed"), cwd=project.folder, env=project.env, stderr=-3)
+        for out in outs:
+            shutil.rmtree(out)
+        running = subprocess.Popen(command, cwd=project.folder, env=project.env, stderr=-3)
         deadline = time.monotonic() + 60
         while not state.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
         running.send_signal(signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL, "it ended before it could be killed"
         assert state.exists()
-        assert not (tmp_path / "killed").exists()
-        project(*command(tmp_path / "killed"))
+        assert not any(out.exists() for out in outs)
+        project(*command)
+        assert results() == whole
     finally:
         project("git", "checkout", "-q", ".")
-    for name in ("weights.safetensors", "config.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert (tmp_path / "killed.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+        project("dvc", "checkout", "-q", "--force")
