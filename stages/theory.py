@@ -10,7 +10,7 @@ from pipeline.run import Run, main
 
 def theory(run: Run) -> None:
     p, swept = run.params, pd.read_csv(run.path("plots/k_sweep"))
-    scoring = p.evaluate.model_dump() | p.theory.model_dump()
+    scoring = p.evaluate.model_dump() | {"resamples": p.theory.resamples}
     head, by_k = load_heads(run, "attention")["attention"], Predictions.load(run.path("data/k_sweep"))
     means, tables = theory_tables(
         load_spaces(run)[0], head, by_k, swept, p.theory.k or p.k_train, scoring, run.seed, run.device

@@ -75,7 +75,7 @@ class Project:
         for key, value in QUICK.items():
             params[key] = {**params[key], **value} if isinstance(value, dict) else value
         (folder / "mine.csv").write_text(a_table())
-        mine = dict.fromkeys(OVERRIDES, {}) | {
+        mine = {block: {} for block in OVERRIDES} | {
             "source": {"kind": "csv", "train": {"path": "mine.csv"}, "target": "fate"},
             "train_embedder": {
                 "encoder": "mlp", "widths": [32], "embed_dim": 8, "epochs": 3, "batch_size": 32, "folds": 3,
