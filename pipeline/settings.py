@@ -21,7 +21,7 @@ EXPERIMENTS = {
     "peers": "Peers", "k_sweep": "KSweep", "noise": "Noise", "imbalance": "Imbalance", "tta": "Tta",
     "train_corrupted": "TrainCorrupted", "ensemble": "Ensemble", "hard": "Hard", "ablation": "Ablation",
     "encoder_ablation": "EncoderAblation", "profile": "Profile", "splits": "Splits", "theory": "Theory",
-    "explain": "Explain", "train_field": "TrainField", "probe": "Probe",
+    "explain": "Explain",
 }  # fmt: skip
 # The class of each block of settings; imported when the block is read, so that a stage depends on its own only.
 BLOCKS = {
@@ -31,6 +31,8 @@ BLOCKS = {
     "statistics": "attnknn.neighbours.config:Statistics",
     "train_attention": "attnknn.heads.config:TrainAttention",
     "tune": "attnknn.heads.config:Tune",
+    "train_field": "attnknn.experiments.fields.config:TrainField",
+    "probe": "attnknn.experiments.fields.config:Probe",
     "evaluate": "attnknn.evaluation.config:Evaluate",
     "selective": "attnknn.evaluation.config:Selective",
     **{block: f"attnknn.experiments.config:{name}" for block, name in EXPERIMENTS.items()},

@@ -2,7 +2,7 @@
 
 from attnknn.core.artifacts import Predictions
 from attnknn.evaluation.paired_tests import BESIDE
-from attnknn.experiments.repeats import seeds_ensemble, why_no_seeds_ensemble
+from attnknn.experiments.seeds import seeds_ensemble, why_no_seeds_ensemble
 from pipeline.run import Run, main
 
 

@@ -23,7 +23,7 @@ from attnknn.experiments.ensemble import (
     variants,
     weight_entropy,
 )
-from attnknn.experiments.repeats import seeds_ensemble, why_no_seeds_ensemble
+from attnknn.experiments.seeds import seeds_ensemble, why_no_seeds_ensemble
 from attnknn.heads.attention import Attention, Distance, Uniform
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace

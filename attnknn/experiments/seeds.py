@@ -1,0 +1,61 @@
+"""The mean of the predictions over seeds that share their test rows."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation.paired_tests import BASE, BESIDE, TESTED, Table, side_by_side
+
+
+def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:
+    """Why the predictions of these seeds cannot be averaged, in one line; empty where they can be."""
+    if len(of) < 2:
+        return "there is one seed; name more under seeds"
+    first, *others = of.values()
+    for other in others:
+        if first.classes != other.classes or first.methods != other.methods:
+            return "the seeds have different classes or methods; run `dvc repro` for all of them"
+        if not (np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)):
+            return "the seeds have different test rows, since each splits anew where there is no official test set"
+    return ""
+
+
+def seeds_ensemble(
+    of: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
+) -> tuple[dict[str, dict[str, dict[str, float]]], Table]:
+    """The mean of the probabilities over seeds, beside and against each seed's own.
+
+    Args:
+        of: predictions by seed, on the same test rows.
+        scoring: bins, resamples, confidence; the bootstrap takes the first seed.
+        methods: those of them that are there.
+
+    Returns:
+        {source: {method: {metric: value}}} and rows of `scorecard.BESIDE`. Sources are `ensemble`, `seed <s>` and
+        `mean of seeds`, which has no interval; a difference is ensemble − source, and the ensemble itself has none.
+
+    Raises:
+        InputError: the seeds have not the same test rows, classes and methods.
+    """
+    reason = why_no_seeds_ensemble(of)
+    require(not reason, f"ensemble_seeds: {reason}")
+    first = next(iter(of.values()))
+    names = [name for name in first.methods if name in methods]
+    mean = dataclasses.replace(first, probs=np.mean([made.probs for made in of.values()], axis=0))
+    sources = {"ensemble": mean, **{f"seed {seed}": made for seed, made in of.items()}}
+    table = side_by_side(sources, names, scoring, next(iter(of)))
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    for row in table:
+        means.setdefault(row["source"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
+    for name in names:
+        for metric in TESTED:
+            value = float(np.mean([means[source][name][metric] for source in sources if source != "ensemble"]))
+            means.setdefault("mean of seeds", {}).setdefault(name, {})[metric] = value
+            row = {"source": "mean of seeds", "method": name, "metric": metric, "value": value}
+            row["difference"] = means["ensemble"][name][metric] - value
+            table.append({column: row.get(column) for column in BESIDE})
+    return means, table
