@@ -7,17 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import read_json, write_csv, write_json
-from pipeline.settings import Params
+from pipeline.settings import Params, load
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 STAGES = Path("dvc.yaml")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Run:
@@ -32,10 +29,7 @@ class Run:
     """
 
     def __init__(self, stage: str, *values: str) -> None:
-        try:
-            stages = yaml.load(STAGES.read_text("utf-8"), _Loader)["stages"]
-        except FileNotFoundError:
-            raise InputError(f"{STAGES}: no such file in {Path.cwd()}; run from the project's root") from None
+        stages = load(STAGES)["stages"]
         require(stage in stages, f"{STAGES}: no stage {stage}")
         self.stage, declared = stage, stages[stage]
         names = list(declared.get("matrix", {}))
@@ -58,9 +52,9 @@ class Run:
         Raises:
             InputError: dvc.yaml declares none, or several, for this stage.
         """
-        found = [p for p in self.declared if f"{p}/".startswith(f"{start}/") and p.endswith(suffix)]
-        require(len(found) == 1, f"{STAGES}: stage {self.stage} declares {found or 'nothing'} under {start}/*{suffix}")
-        return Path(found[0])
+        paths = [p for p in self.declared if f"{p}/".startswith(f"{start}/") and p.endswith(suffix)]
+        require(len(paths) == 1, f"{STAGES}: stage {self.stage} declares {paths or 'nothing'} under {start}/*{suffix}")
+        return Path(paths[0])
 
     @property
     def label(self) -> str:

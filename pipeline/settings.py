@@ -78,9 +78,9 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 def with_preset(raw: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Lay a preset over settings; its `train_embedder.mlp` holds only where the encoder is an MLP."""
     changes = {key: value for key, value in preset.items() if value is not None}
-    embedder = dict(changes.get("train_embedder", {}))
+    embedder, own = dict(changes.get("train_embedder", {})), raw.get("train_embedder")
     for_mlp = embedder.pop("mlp", {})
-    if raw.get("train_embedder", {}).get("encoder") == "mlp":
+    if isinstance(own, dict) and own.get("encoder") == "mlp":
         embedder = merge(embedder, for_mlp)
     return merge(raw, changes | {"train_embedder": embedder})
 
@@ -99,7 +99,12 @@ def parse(content: bytes, path: Path) -> dict[str, Any]:
     return value
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """Read and parse a file of settings.
+
+    Raises:
+        InputError: it is not there, or see `parse`.
+    """
     try:
         return parse(path.read_bytes(), path)
     except FileNotFoundError:
@@ -114,12 +119,12 @@ class Params:
 
     def __init__(self, root: Path = Path(), dataset: str | None = None, raw: Mapping[str, Any] | None = None) -> None:
         self.root, self.dataset = root, dataset
-        raw = _load(root / PARAMS) if raw is None else raw
+        raw = load(root / PARAMS) if raw is None else raw
         require("preset" in raw, f"{PARAMS}: preset: missing; none is the one that changes nothing")
         preset = _preset(root, str(raw["preset"]))
         own = {}
         if dataset is not None:
-            known = _load(root / DATASETS)
+            known = load(root / DATASETS)
             require(dataset in known, f"datasets: {dataset} has no entry in {DATASETS}; known are {', '.join(known)}")
             own = known[dataset]
         self.raw = with_preset(merge(raw, own), preset)
@@ -144,8 +149,7 @@ class Params:
             return getattr(
                 checked(Common, {k: v for k, v in self.raw.items() if k in Common.model_fields}, PARAMS), name
             )
-        model = block_class(name)
-        return checked(model, merge(model().model_dump(), self.raw.get(name) or {}), self.origin(name))
+        return _filled(name, self.raw.get(name), self.origin(name))
 
     def origin(self, block: str) -> str:
         """The file, and entry, that an error in a block is told of."""
@@ -189,11 +193,18 @@ def checked(model: Any, value: Any, where: str | Path) -> Any:
         raise InputError(f"{where}{separator}{key}{': ' if key or not separator else ''}{message}{more}") from None
 
 
+def _filled(block: str, value: Any, where: str) -> Block:
+    """Lay values over a block's defaults, and check them."""
+    require(value is None or isinstance(value, dict), f"{where}: {value!r} given; a block of settings is needed")
+    model = block_class(block)
+    return checked(model, merge(model().model_dump(), value or {}), where)
+
+
 def report_settings(root: Path = Path()) -> dict[str, Any]:
     """Return all settings as plain values, those of the datasets under `overrides`, for the report."""
-    params, raw = Params(root), _load(root / PARAMS)
+    params, raw = Params(root), load(root / PARAMS)
     blocks = {name: getattr(params, name).model_dump() for name in BLOCKS}
-    datasets = {name: dict(own) for name, own in _load(root / DATASETS).items()}
+    datasets = {name: dict(own) for name, own in load(root / DATASETS).items()}
     sources = {name: own.pop("source", {}) for name, own in datasets.items()}
     common = {name: raw[name] for name in Common.model_fields}
     return (
@@ -207,10 +218,14 @@ def report_settings(root: Path = Path()) -> dict[str, Any]:
 def _preset(root: Path, name: str) -> dict[str, Any]:
     known = sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
     require(name in known, f"{PARAMS}: preset: {name} has no file in {PRESETS}; there are {', '.join(known)}")
-    preset = _load(root / PRESETS / f"{name}.yaml")
+    preset = load(root / PRESETS / f"{name}.yaml")
     path = PRESETS / f"{name}.yaml"
     for key in PRESET:
         require(key in preset, f"{path}: {key}: missing; every key must be there, {{}} or null where nothing differs")
+        fine = key.startswith("k_") or isinstance(preset[key], dict)
+        require(
+            fine, f"{path}: {key}: {preset[key]!r} given; a block of settings is needed, {{}} where nothing differs"
+        )
     unknown = sorted(set(preset) - set(PRESET))
     require(not unknown, f"{path}: {', '.join(unknown)}: unknown key; check its spelling")
     return preset
@@ -225,14 +240,15 @@ def check(root: Path = Path()) -> dict[str, Params]:
     Raises:
         InputError: one line that names the key, what was given and what is allowed.
     """
-    raw = _load(root / PARAMS)
+    raw = load(root / PARAMS)
     checked(Common, raw, PARAMS)
     unknown = sorted(set(raw) - set(Common.model_fields) - set(BLOCKS))
     require(not unknown, f"{PARAMS}: {', '.join(unknown)}: unknown key; check its spelling")
     missing = sorted(set(BLOCKS) - set(raw))
     require(not missing, f"{PARAMS}: {', '.join(missing)}: missing; add `{(missing or [''])[0]}: {{}}`")
-    datasets = _load(root / DATASETS)
+    datasets = load(root / DATASETS)
     for name, own in datasets.items():
+        require(isinstance(own, dict), f"{DATASETS}: {name}: {own!r} given; an entry with a source is needed")
         blocks = ", ".join(f"{block}: {{}}" for block in OVERRIDES)
         for block in ("source", *OVERRIDES):
             require(block in own, f"{DATASETS}: {name}.{block}: missing; an entry has source: {{...}}, {blocks}")
@@ -254,8 +270,7 @@ def check(root: Path = Path()) -> dict[str, Params]:
     for name in set(datasets) - set(settings):  # not laid over params.yaml, which need not suit those that do not run
         _ = Params(root, name).source
         for block in OVERRIDES:
-            model = block_class(block)
-            checked(model, merge(model().model_dump(), datasets[name][block]), f"{DATASETS}: {name}.{block}")
+            _filled(block, datasets[name][block], f"{DATASETS}: {name}.{block}")
     return settings
 
 
@@ -267,8 +282,8 @@ def _check_preset(name: str, preset: Mapping[str, Any], raw: Mapping[str, Any]) 
     for mlp in [False, True] if "mlp" in preset["train_embedder"] else [False]:
         whole = with_preset(merge(raw, {"train_embedder": {"encoder": "mlp"}} if mlp else {}), preset)
         for block in set(PRESET) & set(BLOCKS):
-            model, inner = block_class(block), ".mlp" if mlp and block == "train_embedder" else ""
-            checked(model, merge(model().model_dump(), whole[block]), f"{where}: {block}{inner}")
+            inner = ".mlp" if mlp and block == "train_embedder" else ""
+            _filled(block, whole[block], f"{where}: {block}{inner}")
 
 
 def _fit_together(params: Params) -> None:
