@@ -71,7 +71,8 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         nested = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = merge(base[key], value) if nested else value
+        if value != {} or key not in base:  # {} changes nothing, not even a value that is no block
+            merged[key] = merge(base[key], value) if nested else value
     return merged
 
 
