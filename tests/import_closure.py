@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -20,7 +21,8 @@ def _file_of(module: str, root: Path) -> Path | None:
     return None
 
 
-def imports_of(path: Path, root: Path = ROOT) -> set[Path]:
+@cache
+def imports_of(path: Path, root: Path = ROOT) -> frozenset[Path]:
     """The project's modules that one module imports itself, lazily or not."""
     files: set[Path] = set()
     for node in ast.walk(ast.parse((root / path).read_text("utf-8"))):
@@ -35,10 +37,11 @@ def imports_of(path: Path, root: Path = ROOT) -> set[Path]:
             parts = name.split(".")
             # Importing a.b.c runs a and a.b too.
             files |= {f for i in range(len(parts)) if (f := _file_of(".".join(parts[: i + 1]), root))}
-    return files - {path}
+    return frozenset(files - {path})
 
 
-def closure(script: Path, root: Path = ROOT) -> set[Path]:
+@cache
+def closure(script: Path, root: Path = ROOT) -> frozenset[Path]:
     """The script and every module of the project that it imports, directly or not, less the exempt ones."""
     seen: set[Path] = set()
     todo = [script]
@@ -47,4 +50,4 @@ def closure(script: Path, root: Path = ROOT) -> set[Path]:
         if path not in seen and path not in EXEMPT:
             seen.add(path)
             todo += imports_of(path, root)
-    return seen
+    return frozenset(seen)

@@ -68,7 +68,6 @@ def test_code_deps_are_the_import_closure(stage: str) -> None:
 def test_a_missing_dep_is_noticed(tmp_path: Path) -> None:
     for folder in ("attnknn", "stages", "pipeline"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    assert needed("views", tmp_path) == code_deps("views")
     module = tmp_path / "attnknn/encoder/encoder.py"
     module.write_text(module.read_text() + "\n\ndef late() -> None:\n    from attnknn.evaluation import metrics\n")
     assert needed("views", tmp_path) - code_deps("views") == {Path("attnknn/evaluation")}
