@@ -19,6 +19,7 @@ RUN = {"device": {"device", "threads"}, "workers": {"device", "threads"}}  # set
 HELPERS = {
     "load_heads": {"device", "threads"},
     "search_settings": {"k_max", "statistics", "build_index", *RUN["device"]},
+    "refit_conditions": {"train_attention", "tune", "evaluate", *RUN["device"]},
 }
 
 

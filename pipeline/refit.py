@@ -1,0 +1,19 @@
+"""Refit and compare all methods under conditions of the bank, and write what came out."""
+
+from collections.abc import Mapping
+
+from attnknn.experiments.refit import Make, refit_and_score
+from pipeline.run import Run
+
+
+def refit_conditions(run: Run, conditions: Mapping[str, Make], repeats: int, k: int) -> None:
+    """Write metrics and plots named after the stage; `repeats` banks and heads per condition."""
+    p = run.params
+    settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": run.device}
+    with run.progress("head", len(conditions) * repeats) as bar:
+        means, tables = refit_and_score(
+            conditions, repeats, p.evaluate.model_dump(), run.seed, lambda _: bar.update(), run.workers, **settings
+        )
+    run.write_metrics(means)
+    names = {"intervals": run.stage, "paired": f"{run.stage}_paired", "validation": f"{run.stage}_validation"}
+    run.write_plots(**{names[table]: rows for table, rows in tables.items()})
