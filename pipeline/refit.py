@@ -16,4 +16,4 @@ def refit_conditions(run: Run, conditions: Mapping[str, Make], repeats: int, k: 
         )
     run.write_metrics(means)
     names = {"intervals": run.stage, "paired": f"{run.stage}_paired", "validation": f"{run.stage}_validation"}
-    run.write_plots(**{names[table]: rows for table, rows in tables.items()})
+    run.write_plots(None, **{names[table]: rows for table, rows in tables.items()})
