@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
@@ -28,7 +29,7 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.fit import NETWORK, fit_encoder
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
-from attnknn.report.plots import as_png, method_colour, name_ends, new_figure, style_axes
+from attnknn.report.plots import Line, line_plot, method_colour
 from benchmarks.comparison import Row, compare
 from pipeline.settings import Params
 
@@ -252,17 +253,12 @@ def accuracy(t: TrainEmbedder, device: str, minutes: float, dataset: str, seed: 
 
 def picture(table: list[Row]) -> bytes:
     """Plot the curves of `accuracy` as a PNG."""
-    figure = new_figure(5.2, 2.8)
-    axes, ends = figure.subplots(), []
-    for i, (side, colour) in enumerate((("ours", method_colour("attention")), ("peer", method_colour("uniform")))):
-        points = [(row["minutes"][i], row[side]["value"]) for row in table if "minutes" in row]
-        axes.plot(*zip(*points, strict=True), "o-", color=colour, lw=1.3, ms=3.5)
-        ends.append((points[-1][1], table[0][side]["name"], colour))
-    axes.set_xlabel("minutes of training")
-    axes.set_ylabel("validation accuracy, linear head")
-    style_axes(axes)
-    name_ends(axes, ends)
-    return as_png(figure)
+    colours = method_colour("attention"), method_colour("uniform")
+    lines = []
+    for i, (side, colour) in enumerate(zip(("ours", "peer"), colours, strict=True)):
+        rows = [(row["minutes"][i], row[side]["value"]) for row in table if "minutes" in row]
+        lines.append(Line(table[0][side]["name"], colour, pd.DataFrame(rows, columns=["x", "value"])))
+    return line_plot(lines, "", "minutes of training", "validation accuracy, linear head")
 
 
 def measure(

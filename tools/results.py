@@ -9,12 +9,11 @@ import yaml
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
-from attnknn.report.answers import beyond, headline, underpowered
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
 from attnknn.report.results import CLEAN, OF_SPLITS, Run, all_conditions, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown
-from attnknn.report.sections.evaluate import claim_rows
+from attnknn.report.sections.evaluate import claim_rows, summary
 from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
 
 SCORES = ("accuracy", "nll", "ece")
@@ -101,23 +100,22 @@ def main() -> None:
     runs, probed = read_results()
     tested = claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"))
     resamples = params["evaluate"]["resamples"]
-    summary = [*headline(tested, params["k_eval"]), *underpowered(tested, resamples)]
     versions = f"Made with {', '.join(f'{name} {version}' for name, version in environment().items())}."
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
-    results = ["\n".join(f"- {line}" for line in summary), "", as_markdown(main_table(runs, tested))]
+    first = as_markdown(summary(runs, tested))
+    results = [first, as_markdown(main_table(runs, tested))]
     if over_splits := {run.dataset: run.tables[OF_SPLITS] for run in runs if OF_SPLITS in run.tables}:
         splits = max(int(table["splits"].max()) for table in over_splits.values())
         results += [OVER_SPLITS.format(splits), "", as_markdown(splits_table(over_splits))]
     with atomic_file(Path("README.md")) as draft:
         draft.write_text("\n".join([f"{before}{START}", *results, versions, f"{END}{after}"]), "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    claimed = "\n".join(f"- {line}" for line in (*summary, beyond(tested)))
     parts = map(section_text, sections(runs, tested, None, params["preset"], resamples, beside=probed))
     with atomic_file(Path("RESULTS.md")) as draft:
-        lines = [HEAD, "## Claims", "", claimed, "", as_markdown(claim_rows(tested, digits)), *parts, versions, ""]
+        lines = [HEAD, "## Claims", "", first, as_markdown(claim_rows(tested, digits)), *parts, versions, ""]
         draft.write_text("\n".join(lines), "utf-8")
 
 

@@ -17,10 +17,9 @@ from jinja2 import Environment, StrictUndefined
 from attnknn.core.files import atomic_folder
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.metrics import NORMAL_FROM
-from attnknn.report import answers as answered
 from attnknn.report import claims as claimed
 from attnknn.report import plots as pictures
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run, all_conditions, read_runs
 from attnknn.report.section import Section, as_frame, as_markdown, as_tex
 from attnknn.report.sections import (
@@ -171,16 +170,14 @@ def write_report(
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
     claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"), alpha)
-    verdicts = answered.answers(claims)
+    verdicts = claimed.answers(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
     parts = sections(runs, claims, plots, params["preset"], resamples, alpha, workers)
-    every = evaluate.claim_rows(claims, digits)
+    every, summary = evaluate.claim_rows(claims, digits), evaluate.summary(runs, claims)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
-        headline=answered.headline(claims, params["k_eval"]),
-        underpowered=answered.underpowered(claims, resamples, alpha),
-        beyond=answered.beyond(claims),
+        summary=summary,
         answers=verdicts,
         conditions=list(dict.fromkeys(condition for _, condition in verdicts)),
         claims=every,
@@ -203,7 +200,7 @@ def write_report(
         (draft / "index.html").write_text(page + "\n", "utf-8")
         all_conditions(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
         (draft / "tables").mkdir()
-        tables = [("claims", every)]
+        tables = [("claims", every), ("summary", summary)]
         tables += [(f"{s.name}_{p.dataset}_{t.name}", t) for s in parts for p in s.parts for t in p.tables]
         for name, table in tables:
             as_frame(table).to_csv(draft / "tables" / f"{name}.csv", index=False, lineterminator="\n")

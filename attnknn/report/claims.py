@@ -37,7 +37,6 @@ TO_BEAT = "distance_vector"
 WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 PLAIN = ("cnn",)
 CLAIMED = ("nll", "accuracy", "ece")
-NAMES = {"nll": "NLL", "accuracy": "accuracy", "ece": "ECE"}
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
 
@@ -185,3 +184,23 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
         Claim(**{**draft, "p": p, "verdict": verdict(per_run, p, draft["errors"], draft["metric"], alpha)})
         for (draft, per_run), p in zip(drafts, p.tolist(), strict=True)
     ]
+
+
+def answers(claims: Sequence[Claim]) -> dict[Setting, Verdict]:
+    """The verdict of every setting against the kNN baselines, in their order.
+
+    yes: lower NLL than both kNN baselines, and no metric is worse. no: worse NLL or accuracy than either. undecided:
+    everything else.
+    """
+    verdicts: dict[Setting, Verdict] = {}
+    for setting in dict.fromkeys(c.setting for c in claims):
+        against = [c for c in claims if c.setting == setting and {"best tuned", "to beat"} & set(c.roles)]
+        lost = {c.metric for c in against if c.verdict == "no"}
+        won = all(c.verdict == "yes" for c in against if c.metric == "nll")
+        verdicts[setting] = "no" if lost & {"nll", "accuracy"} else "yes" if won and not lost else "undecided"
+    return verdicts
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict for several settings: no where any is no, yes where all are yes."""
+    return "no" if "no" in verdicts else "yes" if set(verdicts) == {"yes"} else "undecided"

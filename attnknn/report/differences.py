@@ -1,14 +1,31 @@
-"""Differences over runs with verdicts, p values adjusted within one experiment."""
+"""Differences over the runs of one dataset, with verdicts; p values adjusted within one experiment, or not."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from attnknn.evaluation.metrics import NORMAL_FROM
-from attnknn.report.claims import combined_p, holm, smallest_p, verdict
-from attnknn.report.gains import Level, too_few_errors
+from attnknn.report.claims import FEWEST_ERRORS, combined_p, holm, smallest_p, verdict
+from attnknn.report.plots import HIGHER_IS_BETTER
 
-NOT_SHOWN, UNDERPOWERED = "no difference shown", "underpowered"
+NOT_SHOWN, UNDERPOWERED, NO_GAIN = "no difference shown", "underpowered", "no gain that matters"
+MARGIN = {"accuracy": 0.003, "nll": 0.01, "ece": 0.003}  # smallest gain that matters; .003 is the σ of 10,000 rows
+_BETTER = {"yes": "better", "no": "worse"}
+
+
+@dataclass(frozen=True)
+class Level:
+    """Significance level, and the resamples of the bootstrap."""
+
+    alpha: float
+    resamples: int
+
+
+def too_few_errors(errors: int) -> str:
+    """The reason for no verdict with so few errors; empty where they suffice."""
+    return f"{errors} of {FEWEST_ERRORS} errors needed" if errors < FEWEST_ERRORS else ""
 
 
 def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -37,25 +54,51 @@ def attainable(p: Sequence[float], smallest: Sequence[float], alpha: float) -> l
     return [holm([*p[:i], least, *p[i + 1 :]])[i] < alpha for i, least in enumerate(smallest)]
 
 
+def _smallest(row: Any, resamples: int) -> float:
+    """The smallest p that the test of a row can give; McNemar's test of accuracy is exact and needs no resamples."""
+    counted = row["metric"] != "accuracy" and row["errors"] < NORMAL_FROM
+    return smallest_p(len(row["per_run"]), resamples) if counted else 0.0
+
+
 def judged(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     """The rows with p adjusted by Holm's method, `verdict` (is it better), and `finding`, the verdict in words.
 
     A finding is better, worse, `NOT_SHOWN`, or `UNDERPOWERED` with the reason: too few errors, or too few resamples
-    for a p below alpha. McNemar's test of accuracy is exact and needs no resamples.
+    for a p below alpha.
 
     Args:
         rows: metric, errors, p, per_run; see `over_runs`.
     """
-    p = rows["p"].tolist()
-    counted = (rows["metric"] != "accuracy") & (rows["errors"] < NORMAL_FROM)
-    least = (smallest_p(len(runs), level.resamples) for runs in rows["per_run"])
-    smallest = [own if by_count else 0.0 for own, by_count in zip(least, counted, strict=True)]
+    p, records = rows["p"].tolist(), rows.to_dict("records")
+    smallest = [_smallest(row, level.resamples) for row in records]
     adjusted, verdicts, findings = holm(p), [], []
-    for row, own, powered in zip(rows.to_dict("records"), adjusted, attainable(p, smallest, level.alpha), strict=True):
+    for row, own, powered in zip(records, adjusted, attainable(p, smallest, level.alpha), strict=True):
         word = verdict(row["per_run"], own, row["errors"], row["metric"], level.alpha)
         reason = too_few_errors(int(row["errors"]))
         reason = reason or ("" if powered else f"{level.resamples:,} resamples for {len(p)} tests")
         undecided = f"{UNDERPOWERED} ({reason})" if reason else NOT_SHOWN
         verdicts.append(word)
-        findings.append({"yes": "better", "no": "worse"}.get(word, undecided))
+        findings.append(_BETTER.get(word, undecided))
     return rows.assign(p=adjusted, verdict=verdicts, finding=findings)
+
+
+def judge_one(paired: pd.DataFrame, level: Level) -> dict[str, Any]:
+    """The difference of one comparison in one metric over runs, p not adjusted, with its finding.
+
+    A finding is better, worse, `NO_GAIN` where the interval ends below `MARGIN`, underpowered or undecided.
+    """
+    row: dict[str, Any] = over_runs(paired, ["metric"]).to_dict("records")[0]  # type: ignore[assignment]
+    metric, enough = row["metric"], row["errors"] >= FEWEST_ERRORS
+    word = verdict(row["per_run"], row["p"], row["errors"], metric, level.alpha)
+    most = row["high"] if metric in HIGHER_IS_BETTER else -row["low"]
+    powered = enough and _smallest(row, level.resamples) < level.alpha
+    still = NO_GAIN if enough and most < MARGIN[metric] else "undecided" if powered else UNDERPOWERED
+    return row | {"finding": _BETTER.get(word, still)}
+
+
+def gained_over_all(findings: Sequence[str]) -> str:
+    """Whether there is a gain over every baseline: no with one loss, or where no gain over any is left."""
+    if "worse" in findings or set(findings) == {NO_GAIN}:
+        return "no"
+    still = set(findings) & {"undecided", UNDERPOWERED}
+    return "yes" if set(findings) == {"better"} else UNDERPOWERED if still == {UNDERPOWERED} else "undecided"

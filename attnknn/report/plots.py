@@ -4,7 +4,8 @@ Every plot is a PNG at most 3.4 inches wide, so that the page can lay several ou
 phone. matplotlib's object interface draws on Agg without a display.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
@@ -13,7 +14,6 @@ from attnknn.evaluation.method import Method
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # method: (display name, colour). The hues are distinct for colour-blind readers (Okabe & Ito, 2008).
 METHODS = {
@@ -83,55 +83,152 @@ def method_colour(method: str) -> str:
     return METHODS[base][1] if base in METHODS else "#444444"
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of `line_plot`.
+
+    Attributes:
+        name: in the legend; not listed where empty.
+        points: x, value, and low and high where there is a band; several rows of one x are averaged, and the band
+            spans the outer ends of their intervals.
+        marks: x of points drawn larger.
+    """
+
+    name: str
+    colour: str
+    points: "pd.DataFrame"
+    marks: Collection[Any] = ()
+    dashed: bool = False
+    thin: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A point of `forest_plot` with its interval: `row[key]`, `row["low"]` and `row["high"]`."""
+
+    row: Mapping[Any, Any]
+    colour: str
+    key: str = "difference"
+    hollow: bool = False
+
+
 def title(axes: "Axes", text: str, size: float = 10) -> None:
     axes.set_title(text, loc="left", size=size, weight="bold", color=INK)
 
 
-def figure_title(figure: "Figure", text: str) -> None:
-    figure.suptitle(text, x=0.01, ha="left", size=10, weight="bold", color=INK)
+def line_plot(
+    lines: Sequence[Line], text: str, xlabel: str, ylabel: str = "", ticks: Sequence[Any] = (), zero: bool = False
+) -> bytes:
+    """Lines with bands.
+
+    Args:
+        ticks: values of x, drawn at equal distances; without any x is numeric.
+        zero: whether the y axis begins at 0.
+    """
+    lines = [line for line in lines if len(line.points.dropna(subset=["value"]))]
+    names = [line.name for line in lines if line.name]
+    figure = new_figure(3.4, 2.5 + 0.17 * len(names) * (len(names) > 1))
+    axes = figure.subplots()
+    for i, line in enumerate(lines):
+        columns = {"value": "mean", "low": "min", "high": "max"}
+        known = line.points.dropna(subset=["value"])
+        means = known.groupby("x", sort=False).agg({c: how for c, how in columns.items() if c in known})
+        means = means.reindex(list(ticks)) if len(ticks) else means
+        x = range(len(ticks)) if len(ticks) else means.index
+        if "low" in means:
+            axes.fill_between(x, means["low"], means["high"], color=line.colour, alpha=0.13, lw=0, zorder=1)
+        style: dict[str, Any] = {"color": line.colour, "lw": 0.8 if line.thin else 1.6, "zorder": 2 if line.thin else 4}
+        if len(ticks) and not line.thin:
+            style |= {"marker": "os^DvPX*<>"[i % 10], "ms": 4.5, "mfc": "white" if line.dashed else line.colour}
+        axes.plot(x, means["value"], ls="--" if line.dashed else "-", label=line.name or None, **style)
+        for position, mark in zip(x, means.index, strict=True):
+            if mark in line.marks:
+                axes.plot(position, means["value"][mark], "o", color=line.colour, mec="white", ms=8, zorder=6)
+    if len(ticks):
+        axes.set_xticks(range(len(ticks)), [tick if isinstance(tick, str) else f"{tick:g}" for tick in ticks])
+        axes.set_xlim(-0.35, len(ticks) - 0.65)
+    else:
+        axes.locator_params(axis="x", integer=True)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    if zero:
+        axes.set_ylim(0, None)
+    title(axes, text)
+    if len(names) > 1:
+        figure.legend(loc="outside lower left", ncols=1, fontsize=7.5, frameon=False, handlelength=2.6)
+    style_axes(axes)
+    return as_png(figure)
 
 
-def legend_below(figure: "Figure", ncols: int = 2) -> None:
-    figure.legend(loc="outside lower left", ncols=ncols, fontsize=7, frameon=False, handlelength=1.6, columnspacing=1)
+def forest_plot(
+    rows: Sequence[tuple[str, Sequence[Estimate]]], text: str, xlabel: str, zero: float | None = 0.0
+) -> bytes:
+    """Estimates with intervals, a line per row.
+
+    Args:
+        rows: name and estimates from the top down; a name without estimates is the heading of a group.
+        zero: where a vertical line stands; None for none.
+    """
+    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(estimates) - 1) for _, estimates in rows))
+    axes = figure.subplots()
+    for y, (name, estimates) in enumerate(rows):
+        for i, e in enumerate(estimates):
+            height = y + (0.7 / len(estimates)) * (i - (len(estimates) - 1) / 2)
+            axes.plot([e.row["low"], e.row["high"]], [height, height], color=e.colour, lw=2, solid_capstyle="butt")
+            face = "white" if e.hollow else e.colour
+            axes.plot(e.row[e.key], height, "o", color=e.colour, mfc=face, ms=4.5, zorder=3)
+        if not estimates:
+            axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
+            heading = {"xycoords": ("axes fraction", "data"), "size": 7, "va": "center", "weight": "bold", "zorder": 3}
+            axes.annotate(name, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
+    if zero is not None:
+        axes.axvline(zero, color=INK, lw=0.8, zorder=1)
+    axes.set_xlabel(xlabel)
+    _name_rows(axes, [name if estimates else "" for name, estimates in rows])
+    title(axes, text)
+    return as_png(figure)
 
 
-def draw_estimate(
-    axes: "Axes",
-    y: float,
-    row: Mapping[Any, Any],
-    colour: str,
-    key: str = "difference",
-    hollow: bool = False,
-    alpha: float = 1.0,
-) -> None:
-    """Draw `row[key]` as a point at height y with its interval."""
-    axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=2, alpha=alpha, solid_capstyle="butt", zorder=2)
-    face = "white" if hollow else colour
-    axes.plot(row[key], y, "o", color=colour, mfc=face, ms=4.5, alpha=alpha, zorder=3)
+def bar_plot(
+    names: Sequence[str],
+    values: Sequence[float],
+    colours: str | Sequence[str],
+    text: str,
+    xlabel: str,
+    fmt: str = "%.2f",
+) -> bytes:
+    """Horizontal bars with their values, from the top down."""
+    figure = new_figure(3.4, 0.75 + 0.2 * len(names))
+    axes = figure.subplots()
+    axes.bar_label(axes.barh(range(len(names)), values, 0.65, color=colours), fmt=fmt, padding=3, size=7.5)
+    _name_rows(axes, names)
+    axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
+    axes.set_xlabel(xlabel)
+    title(axes, text)
+    return as_png(figure)
 
 
-def name_rows(axes: "Axes", names: Sequence[str], nbins: int = 4) -> None:
-    """Label heights 0, 1, … from the top down, and finish the axes of estimates."""
+def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=nbins)
+    axes.locator_params(axis="x", nbins=4)
     style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
 
 
-def mark_zero(axes: "Axes", metric: str, label: str) -> None:
-    """A line at no difference, and an x label that says on which side the first method is better."""
-    side = "right" if metric in HIGHER_IS_BETTER else "left"
-    axes.axvline(0, color=INK, lw=0.8, zorder=1)
-    axes.set_xlabel(f"{label}\n({side} of 0: better)")
+def better_side(metric: str, label: str) -> str:
+    """An x label that says on which side of 0 the first method is better."""
+    return f"{label}\n({'right' if metric in HIGHER_IS_BETTER else 'left'} of 0: better)"
 
 
-def k_ticks(axes: "Axes", ks: Sequence[int]) -> None:
-    """Label the swept k on a logarithmic axis, without those too close to their neighbours."""
-    shown = [k for i, k in enumerate(ks) if i in (0, len(ks) - 1) or (k / ks[i - 1] > 1.3 and ks[-1] / k > 1.35)]
-    axes.set_xticks(shown, [str(k) for k in shown])
-    axes.minorticks_off()
+def method_lines(
+    rows: "pd.DataFrame", x: str, methods: Collection[str], marks: Mapping[str, Collection[Any]] | None = None
+) -> list[Line]:
+    """A line of each method in `rows` (method, x, value, low, high), in the order of `methods`."""
+    return [
+        Line(method_name(m), method_colour(m), rows[rows["method"] == m].assign(x=rows[x]), (marks or {}).get(m, ()))
+        for m in methods
+    ]
 
 
 def reliability(bins: "pd.DataFrame", method: str) -> bytes:
@@ -161,124 +258,4 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     below.locator_params(axis="y", nbins=3)
     for axes in (top, below):
         style_axes(axes)
-    return as_png(figure)
-
-
-def differences(rows: "pd.DataFrame", metric: str) -> bytes:
-    """Differences attention − baseline in one metric with intervals.
-
-    Args:
-        rows: baseline, difference, low, high: one row per baseline and seed.
-    """
-    baselines = list(dict.fromkeys(rows["baseline"]))
-    figure = new_figure(3.4, 0.95 + 0.38 * len(baselines))
-    axes = figure.subplots()
-    for line, baseline in enumerate(baselines):
-        seeds = rows[rows["baseline"] == baseline].to_dict("records")
-        for i, row in enumerate(seeds):
-            draw_estimate(axes, line + 0.14 * (i - (len(seeds) - 1) / 2), row, method_colour(baseline))
-    name_rows(axes, [method_name(b) for b in baselines])
-    title(axes, METRICS.get(metric, metric))
-    mark_zero(axes, metric, "attention − baseline")
-    return as_png(figure)
-
-
-def curves(seeds: list["pd.DataFrame"], lines: dict[str, str], best: list[dict[str, float]], **labels: Any) -> bytes:
-    """Training curves over epochs: one line per seed, a dot at the epoch that was kept.
-
-    Args:
-        seeds: one table per seed with the column `epoch`; empty cells are skipped.
-        lines: column → colour.
-        best: for each seed, epoch and the value of the marked column, by its name.
-        labels: title, ylabel.
-    """
-    figure = new_figure(3.4, 2.5)
-    axes = figure.subplots()
-    ends: list[tuple[float, str, str]] = []
-    for column, colour in lines.items():
-        last = []
-        for table, mark in zip(seeds, best, strict=True):
-            known = table[["epoch", column]].dropna()
-            axes.plot(known["epoch"], known[column], color=colour, lw=1.3, alpha=0.9)
-            if len(known):
-                last.append(known[column].iloc[-1])
-            if column in mark:
-                axes.plot(mark["epoch"], mark[column], "o", color=colour, ms=5)
-        if last:
-            ends.append((sum(last) / len(last), column.replace("_", " "), colour))
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(labels.get("ylabel", ""))
-    title(axes, labels.get("title", ""))
-    axes.locator_params(axis="x", integer=True)
-    style_axes(axes)
-    if len(ends) > 1:
-        name_ends(axes, ends)
-    return as_png(figure)
-
-
-def name_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
-    """Write each line's (value, name, colour) at its right end, moved apart where two would overlap."""
-    low, high = axes.get_ylim()
-    step, floor = 0.09 * (high - low), float("-inf")
-    for value, name, colour in sorted(ends):
-        floor = max(value, floor + step)
-        axes.annotate(name, (1.02, floor), xycoords=("axes fraction", "data"), color=colour, size=8.5, va="center")
-
-
-def lines(
-    rows: "pd.DataFrame", x: str, ticks: Sequence[Any], methods: Mapping[str, tuple[str, str, bool]], **labels: str
-) -> bytes:
-    """Values with intervals over equidistant ticks, one line per method.
-
-    Args:
-        rows: method, x, value, low, high; runs are averaged, bars reach to the outer ends of their intervals.
-        x: column of the ticks.
-        methods: method in `rows` → (legend, colour, whether dashed).
-        labels: title, xlabel.
-    """
-    figure = new_figure(3.4, 2.5 + 0.17 * len(methods))
-    axes = figure.subplots()
-    for i, (method, (name, colour, dashed)) in enumerate(methods.items()):
-        groups = rows[rows["method"] == method].groupby(x, sort=False)
-        means = groups.agg(value=("value", "mean"), low=("low", "min"), high=("high", "max")).reindex(list(ticks))
-        # Shifted, so that overlapping lines stay visible.
-        positions = [tick + 0.03 * (i - (len(methods) - 1) / 2) for tick in range(len(ticks))]
-        axes.vlines(positions, means["low"], means["high"], color=colour, lw=1, alpha=0.5)
-        style: dict[str, Any] = {"ls": "--", "mfc": "white"} if dashed else {"ls": "-"}
-        style |= {"color": colour, "marker": "os^DvPX*<>"[i % 10], "ms": 4.5, "lw": 1.5, "label": name}
-        axes.plot(positions, means["value"], **style)
-    axes.set_xticks(range(len(ticks)), [tick if isinstance(tick, str) else f"{tick:g}" for tick in ticks])
-    axes.set_xlim(-0.35, len(ticks) - 0.65)
-    title(axes, labels.get("title", ""))
-    axes.set_xlabel(labels.get("xlabel", ""))
-    figure.legend(loc="outside lower left", ncols=1, fontsize=7.5, frameon=False, handlelength=2.6)
-    style_axes(axes)
-    return as_png(figure)
-
-
-def forest(rows: "pd.DataFrame", metric: str) -> bytes:
-    """Differences of ablation variants from their references, with intervals, in groups.
-
-    Args:
-        rows: group, variant, reference, difference, low, high: one row per variant.
-    """
-    entries: list[tuple[str, Any]] = []
-    for group in [g for g in GROUPS if g in set(rows["group"])]:
-        members = rows[rows["group"] == group]
-        references = list(dict.fromkeys(str(r).replace("_", " ") for r in members["reference"]))
-        against = references[0] if len(references) == 1 else "see table"
-        entries.append((f"{GROUPS[group][0]} − {against}", None))
-        entries += [(str(row["variant"]).replace("_", " "), row) for _, row in members.iterrows()]
-    figure = new_figure(3.4, 0.75 + 0.19 * len(entries))
-    axes = figure.subplots()
-    for y, (name, row) in enumerate(entries):
-        if row is not None:
-            draw_estimate(axes, y, row, GROUPS[row["group"]][1])
-            continue
-        axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
-        heading = {"xycoords": ("axes fraction", "data"), "size": 7, "va": "center", "weight": "bold", "zorder": 3}
-        axes.annotate(name, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
-    name_rows(axes, [name if row is not None else "" for name, row in entries])
-    title(axes, METRICS.get(metric, metric))
-    mark_zero(axes, metric, "difference")
     return as_png(figure)

@@ -13,7 +13,7 @@ from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import encoder_ablation as report
 

@@ -27,7 +27,7 @@ from attnknn.experiments.seeds import seeds_ensemble, why_no_seeds_ensemble
 from attnknn.heads.attention import Attention, Distance, Uniform
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section
 from synthetic import blobs, embedded, relabelled, retrieved

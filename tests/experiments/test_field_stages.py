@@ -19,7 +19,7 @@ from attnknn.experiments.fields.latents import Latents, context_pixels
 from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run as ReportRun
 from attnknn.report.sections import field_report as pictures_of
 from attnknn.report.sections import probe as probed

@@ -9,7 +9,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import side_by_side
 from attnknn.neighbours.search import retrieve, with_larger_bank
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import grow as report
 from synthetic import blobs, embedded

@@ -21,7 +21,7 @@ from attnknn.heads.attention import Distance
 from attnknn.heads.baselines import spread
 from attnknn.neighbours.space import classes_of, voters
 from attnknn.nn.objectives import hard_weights, hardness, nll
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import hard as report
 from synthetic import blobs, embedded, retrieved

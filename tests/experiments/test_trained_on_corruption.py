@@ -16,7 +16,7 @@ from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.experiments.corruption import NOISES, with_noise, with_rare_classes, with_wrong_labels
 from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, noise_pairs, under_imbalance, under_noise
 from attnknn.neighbours.space import EmbeddingSpace
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import as_frame
 from attnknn.report.sections import imbalance_trained, noise_trained

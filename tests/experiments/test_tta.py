@@ -29,7 +29,7 @@ from attnknn.experiments.tta import (
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.neighbours.views import View, held_out
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part
 from attnknn.report.sections.tta import LIKE, TABLES, section

@@ -9,7 +9,7 @@ import pytest
 from attnknn.evaluation.paired_tests import intervals_and_tests, pairs
 from attnknn.report import historic
 from attnknn.report.conclusions import conclusions
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.historic import CIFAR10, EXPERIMENTS, IRIS
 from attnknn.report.results import Run
 from attnknn.report.sections import theory

@@ -65,12 +65,25 @@ def parts_table(ablated: pd.DataFrame, digits: int) -> Table:
     return Table("ablation", "All variants of the head", head, rows)
 
 
+def picture(rows: pd.DataFrame, metric: str) -> bytes:
+    """Differences of the variants from their references in one metric, in groups.
+
+    Args:
+        rows: see `ablated`.
+    """
+    lines: list[tuple[str, list[plots.Estimate]]] = []
+    for group, members in rows[(rows["group"] != "full") & (rows["metric"] == metric)].groupby("group", sort=False):
+        name, colour = plots.GROUPS[str(group)]
+        references = list(dict.fromkeys(str(r).replace("_", " ") for r in members["reference"]))
+        lines.append((f"{name} − {references[0] if len(references) == 1 else 'see table'}", []))
+        records = members.to_dict("records")
+        lines += [(row["variant"].replace("_", " "), [plots.Estimate(row, colour)]) for row in records]
+    return plots.forest_plot(lines, plots.METRICS[metric], plots.better_side(metric, "difference"))
+
+
 def _part(runs: Sequence[Run]) -> Part:
     rows = ablated(joined(runs, "ablation"))
-    others = rows[rows["group"] != "full"]
-    drawn = [
-        (f"ablation, {plots.METRICS[m]}", plots.forest(others[others["metric"] == m], m)) for m in ("nll", "accuracy")
-    ]
+    drawn = [(f"ablation, {plots.METRICS[m]}", picture(rows, m)) for m in ("nll", "accuracy")]
     return Part(runs[0].dataset, drawn, [parts_table(rows, digits_of(runs))])
 
 
@@ -78,13 +91,10 @@ def section(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part is removed from the head, added to it, and used alone; the historic form and a retrieval head, "
-        "which reads its neighbours instead of counting votes, are shown for reference.",
+        "Each part is removed from the head, added to it, and used alone; the historic form and a retrieval head are "
+        "shown for reference.",
         by_dataset(runs, _part, "ablation"),
-        "Choose parts by the NLL on val; all other numbers are of the test rows. p values are not adjusted and do not "
-        "include the variation between fits. A full head with the NLL of distance weighting did not learn, and its "
-        "parts cannot be compared. On a clean balanced bank the class prior is constant, so the difference without it "
-        "is variation between fits. With cross-fitting, val is the rows of all folds, except for variants fitted on "
-        "the main embeddings alone: compare those with full, without folds.",
+        "Choose parts by the NLL on val; p values are not adjusted and do not include the variation between fits. "
+        "Compare variants fitted on the main embeddings alone with full, without folds.",
         "dvc repro ablation",
     )

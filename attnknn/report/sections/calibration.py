@@ -59,7 +59,6 @@ def section(runs: Sequence[Run]) -> Section:
         "Of all answers with a confidence of 80 %, 80 % should be right. Each calibration is fitted on fit rows for "
         "every method alike, and kept only where it lowers the NLL on validation rows.",
         by_dataset(runs, lambda group: Part(group[0].dataset, reliability(group), calibrations(group))),
-        "On the diagonal confidence equals accuracy; below it the method is overconfident. Bars count the test rows in "
-        "each bin. With few rows even a perfect model has an ECE above 0.",
+        "Below the diagonal the method is overconfident. With few rows even a perfect model has an ECE above 0.",
         "dvc repro evaluate",
     )

@@ -7,7 +7,7 @@ import pandas as pd
 from attnknn.evaluation.paired_tests import BESIDE
 from attnknn.report import plots
 from attnknn.report.claims import OURS
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section
 from attnknn.report.sections.sources import compared, sources_table
@@ -21,17 +21,20 @@ METRICS = ("accuracy", "nll")
 
 def picture(tests: pd.DataFrame, metric: str) -> bytes:
     """Configured encoder − each variant in one metric, for attention and distance weighting."""
-    rows = tests[(tests["metric"] == metric) & tests["method"].isin((OURS, "distance"))]
-    names = list(dict.fromkeys(rows["source"]))
-    figure = plots.new_figure(3.4, 0.9 + 0.3 * len(names))
-    axes = figure.subplots()
-    for row in rows.to_dict("records"):
-        y = names.index(row["source"]) + (-0.14 if row["method"] == OURS else 0.14)
-        plots.draw_estimate(axes, y, row, plots.method_colour(row["method"]))
-    plots.name_rows(axes, names)
-    plots.figure_title(figure, f"{plots.METRICS[metric]}: configured − variant")
-    plots.mark_zero(axes, metric, "red: attention, blue: distance")
-    return plots.as_png(figure)
+    tests = tests[tests["metric"] == metric]
+    rows = [
+        (
+            str(name),
+            [
+                plots.Estimate(row, plots.method_colour(m))
+                for m in (OURS, "distance")
+                for row in group[group["method"] == m].to_dict("records")
+            ],
+        )
+        for name, group in tests.groupby("source", sort=False)
+    ]
+    label = plots.better_side(metric, "red: attention, blue: distance")
+    return plots.forest_plot(rows, f"{plots.METRICS[metric]}: configured − variant", label)
 
 
 def _part(runs: Sequence[Run], level: Level) -> Part:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import pandas as pd
+
 from attnknn.report import plots
-from attnknn.report.answers import answers, overall
-from attnknn.report.claims import CLAIMED, OURS, Claim
+from attnknn.report.claims import CLAIMED, FEWEST_ERRORS, OURS, Claim, answers, overall
 from attnknn.report.results import CLEAN, Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, comparison_table, difference_cell, digits_of, fixed, p_value, paired_table
@@ -26,12 +27,19 @@ def sizes(runs: Sequence[Run]) -> Table:
 
 
 def differences(runs: Sequence[Run], methods: Sequence[str]) -> list[tuple[str, bytes]]:
-    """Attention minus each base method."""
+    """Attention minus each base method, an estimate per seed."""
     paired = joined(runs, "paired")
     paired = paired[(paired["method"] == OURS) & paired["baseline"].isin(methods)]
-    return [
-        (f"differences in {plots.METRICS[m]}", plots.differences(paired[paired["metric"] == m], m)) for m in CLAIMED
-    ]
+    drawn = []
+    for metric in CLAIMED:
+        groups = paired[paired["metric"] == metric].groupby("baseline", sort=False)
+        rows = [
+            (plots.method_name(m), [plots.Estimate(r, plots.method_colour(m)) for r in group.to_dict("records")])
+            for m, group in ((str(m), group) for m, group in groups)
+        ]
+        png = plots.forest_plot(rows, plots.METRICS[metric], plots.better_side(metric, "attention − baseline"))
+        drawn.append((f"differences in {plots.METRICS[metric]}", png))
+    return drawn
 
 
 def _part(claims: Sequence[Claim], runs: Sequence[Run]) -> Part:
@@ -57,10 +65,8 @@ def section(runs: Sequence[Run], claims: Sequence[Claim]) -> Section:
         "Every method uses the same embeddings and neighbours, is tuned or fitted on validation and fit rows, and is "
         "evaluated once on the test rows.",
         by_dataset(runs, partial(_part, claims)),
-        "Attention learns the weight of each neighbour. Prototypes alone are the same head without its neighbours; "
-        "the linear head uses the same embeddings; the plain network is the same backbone trained to classify: "
-        "another one, unless the encoder itself was trained so. Intervals: Wilson's for accuracy, else the "
-        "bootstrap's, centred on the score because resampling rows raises calibration errors.",
+        "Prototypes alone are the same head without its neighbours; the linear head uses the same embeddings; the "
+        "plain network is the same backbone trained to classify. Intervals: Wilson's for accuracy, else bootstrap.",
         "dvc repro evaluate",
     )
 
@@ -79,3 +85,33 @@ def claim_rows(claims: Sequence[Claim], digits: Mapping[str, int]) -> Table:
         difference = difference_cell(vars(c), digits[c.dataset] + 1)
         rows.append([plots.METRICS[c.metric], baseline, difference, p_value(c.p), c.verdict])
     return Table("claims", "Claims: is attention better?", ["in", "than", "difference", "p", "verdict"], rows)
+
+
+_ROLES = {"to beat": "kNN to beat", "without neighbours": "best without neighbours", "plain network": "plain network"}
+
+
+def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
+    """The first table of the page: attention beside its opponents in NLL on the clean bank, by dataset."""
+    rows: list[Row] = []
+    verdicts = answers(claims)
+    for name in dict.fromkeys(run.dataset for run in runs):
+        mine = [run for run in runs if run.dataset == name]
+        means = joined(mine, "intervals").groupby(["method", "metric"])["value"].mean()
+        digits = digits_of(mine)
+
+        def scores(method: str, means: pd.Series = means, digits: int = digits) -> str:
+            return " / ".join(fixed(means[method, metric], digits) for metric in ("accuracy", "nll"))
+
+        nll = [c for c in claims if c.setting == (name, CLEAN) and c.metric == "nll"]
+        opponents = {role: c for c in nll for role in c.roles}
+        errors = min(c.errors for c in nll)
+        cells: list[str | Cell] = [name, scores(OURS)]
+        for role in _ROLES:
+            c = opponents.get(role)
+            cells.append(Cell(scores(c.baseline), plots.method_name(c.baseline)) if c else "")
+        rival = opponents["without neighbours"]
+        word = f"no verdict: {errors} errors" if errors < FEWEST_ERRORS else verdicts[name, CLEAN]
+        rows.append([*cells, difference_cell(vars(rival), digits + 1), rival.verdict, word])
+    head = ["dataset", "attention", *_ROLES.values(), "NLL difference without neighbours", "better than it"]
+    note = "Accuracy / NLL on test rows; opponents are chosen on validation rows; intervals are 95 % bootstrap."
+    return Table("summary", "Clean bank", [*head, "better than kNN"], rows, note, folded=False)

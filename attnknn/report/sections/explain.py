@@ -163,13 +163,10 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
     return Section(
         "explain",
         "Examples and confusions",
-        "Confident errors, the most uncertain answers, the hardest queries (most neighbours of another class) and "
-        "confident right answers, with the neighbours of largest weight; confusions of classes; and a t-SNE of the "
-        "embeddings.",
+        "Confident errors, uncertain answers, hard queries and confident right answers, with the neighbours of largest "
+        "weight.",
         by_dataset(runs, lambda group: _part(group, folder), "confusion"),
-        "Blue neighbours are of the query's own class, orange ones of another. Below each is its weight, in "
-        "brackets (or as a line across the bar) that of tuned distance weighting. Weights, the rest and “no "
-        "neighbour” sum to 1. Numbers of tables are standardised by the bank. Examples, tests and t-SNE are of the "
-        "first seed. In a t-SNE distances between clusters, their sizes and densities mean nothing.",
+        "Blue neighbours are of the query's own class, orange ones of another; below each is its weight, in brackets "
+        "(or as a line across the bar) that of distance weighting. Examples are of the first seed.",
         "dvc exp run -S explain.cases=8",
     )

@@ -61,22 +61,14 @@ def strip_picture(columns: Sequence[str], strip: np.ndarray, mode: str) -> bytes
 
 def training_picture(training: pd.DataFrame) -> bytes:
     """PSNR on val images over epochs, one line per field; `sparse_nce` continues where `sparse` ends."""
-    figure = plots.new_figure(3.4, 2.6)
-    axes, ends = figure.subplots(), []
+    lines = []
     for variant, colour in COLOURS.items():
         rows = training[training["variant"] == variant]
         start = training.loc[training["variant"] == "sparse", "epoch"].max() if variant == "sparse_nce" else 0
-        for _, line in rows.groupby("seed"):
-            axes.plot(start + line["epoch"], line["val_psnr"], color=colour, lw=1.4, marker="o", ms=2.5)
-        if len(rows):
-            last = float(rows.loc[rows["epoch"] == rows["epoch"].max(), "val_psnr"].mean())
-            ends.append((last, _SHORT[variant].replace("\n", " "), colour))
-    axes.set(xlabel="epoch", ylabel="PSNR on val images, dB\n(sparse: of unknown pixels)")
-    plots.title(axes, "Reconstruction in training")
-    axes.locator_params(axis="x", integer=True)
-    plots.style_axes(axes)
-    plots.name_ends(axes, ends)
-    return plots.as_png(figure)
+        rows = rows.assign(x=start + rows["epoch"], value=rows["val_psnr"])
+        lines.append(plots.Line(_SHORT[variant].replace("\n", " "), colour, rows))
+    label = "PSNR on val images, dB\n(sparse: of unknown pixels)"
+    return plots.line_plot(lines, "Reconstruction in training", "epoch", label)
 
 
 def tsne_picture(points: pd.DataFrame) -> bytes:
@@ -93,7 +85,8 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color(plots.SOFT)
         axes.set_title(NAMES[name], size=7.5, pad=3, color=plots.INK)
-    plots.figure_title(figure, f"t-SNE of {len(points) // max(1, len(names)):,} test rows, by class")
+    text = f"t-SNE of {len(points) // max(1, len(names)):,} test rows, by class"
+    figure.suptitle(text, x=0.01, ha="left", size=10, weight="bold", color=plots.INK)
     return small_png(plots.as_png(figure))
 
 
@@ -153,10 +146,9 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
         "field_report",
         "Reconstruction of images by neural fields",
         "A field encodes points of an image into a few latents and predicts any coordinate from them. How accurate is "
-        "its reconstruction of test images, with all points known or some of them?",
+        "it on test images?",
         by_dataset(runs, lambda group: _part(group, folder), "field_psnr"),
-        "Intervals: bootstrap over test images. Fields trained on whole images were never trained on unknown pixels, "
-        "and those trained on points never saw all of them: each is out of distribution in the other mode. Blue pixels "
-        "are unknown. In a t-SNE distances between clusters mean nothing.",
+        "Each field is out of distribution in the mode it was not trained in. Blue pixels are unknown; in a t-SNE "
+        "distances between clusters mean nothing.",
         "dvc exp run -S train_field.sampler=batch",
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from attnknn.evaluation.paired_tests import BESIDE
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section
 from attnknn.report.sections.sources import compared, sources_table

@@ -7,8 +7,7 @@ import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.claims import FEWEST_ERRORS, OURS
-from attnknn.report.differences import judged, over_runs
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level, judged, over_runs
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import arrow, by_dataset, difference_cell, digits_of, p_value, score_cell
@@ -36,7 +35,6 @@ _NAMES = {
 }
 _METRICS = ("accuracy", "nll", "ece")
 _MOST_CLASSES = 12
-_NOTHING = 1e-4  # a smaller difference is drawn as 0
 Moves = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -75,45 +73,32 @@ def moves_of(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> 
 
 
 def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
-    """One metric of every method on the hard rows and on the easy ones, side by side, each on its own scale.
+    """One metric of every method on the hard and on the easy rows.
 
     Args:
         scores: subset, method, value, low, high: one row per subset and method.
     """
-    subsets = [s for s in ("hard", "easy") if s in set(scores["subset"])] or ["all"]
-    methods = _order(list(dict.fromkeys(scores["method"])))
-    figure = plots.new_figure(3.4, 0.8 + 0.2 * len(methods))
-    panels = figure.subplots(1, len(subsets), sharey=True, squeeze=False)[0]
-    for axes, subset in zip(panels, subsets, strict=True):
-        rows = scores[scores["subset"] == subset].set_index("method").to_dict("index")
-        for y, method in enumerate(methods):
-            plots.draw_estimate(axes, y, rows[method], _colour(method), "value", hollow=method not in plots.METHODS)
-        axes.set_title(f"{subset} rows", loc="left", size=8.5, color=plots.INK)
-        plots.name_rows(axes, [_name(m) for m in methods], nbins=3)
-        axes.grid(axis="y", color="#eeeeee", lw=0.6)
-        axes.set_axisbelow(True)
-    plots.figure_title(figure, plots.METRICS[metric])
-    return plots.as_png(figure)
+    rows: list[tuple[str, list[plots.Estimate]]] = []
+    for subset, group in scores.groupby("subset", sort=False):
+        by_method = {row["method"]: row for row in group.to_dict("records")}
+        if subset != "all" or scores["subset"].nunique() == 1:
+            rows.append((f"{subset} rows", []))
+            rows += [
+                (_name(m), [plots.Estimate(by_method[m], _colour(m), "value", m not in plots.METHODS)])
+                for m in _order(list(by_method))
+            ]
+    return plots.forest_plot(rows, plots.METRICS[metric], plots.METRICS[metric], zero=None)
 
 
 def moves_picture(moves: dict[str, Moves], metric: str) -> bytes:
     """The effect of weight on hard queries in one metric, by subset: attention and distance weighting."""
-    lines = [
-        (subset, method, moves[name][subset, metric])
+    rows = [
+        (f"{subset} rows, {method}", [plots.Estimate(moves[name][subset, metric], plots.method_colour(method))])
         for subset in SUBSETS
         for name, (_, method) in list(_WEIGHTED.items())[:2]
         if (subset, metric) in moves[name]
     ]
-    figure = plots.new_figure(3.4, 0.85 + 0.22 * len(lines))
-    axes = figure.subplots()
-    for y, (subset, method, row) in enumerate(lines):
-        plots.draw_estimate(axes, y, row, plots.method_colour(method), alpha=1.0 if subset == "all" else 0.55)
-    plots.name_rows(axes, [f"{subset} rows, {method}" for subset, method, _ in lines])
-    plots.mark_zero(axes, metric, "difference")
-    if max(abs(x) for x in axes.get_xlim()) < _NOTHING:
-        axes.set(xlim=(-_NOTHING, _NOTHING), xticks=[0])  # no axis for rounding
-    plots.title(axes, f"{plots.METRICS[metric]}: weighted − not")
-    return plots.as_png(figure)
+    return plots.forest_plot(rows, f"{plots.METRICS[metric]}: weighted − not", plots.better_side(metric, "difference"))
 
 
 def classes_picture(shares: pd.DataFrame) -> bytes:
@@ -123,16 +108,10 @@ def classes_picture(shares: pd.DataFrame) -> bytes:
         shares: class, rows, hard.
     """
     rows = shares.assign(share=100 * shares["hard"] / shares["rows"].clip(lower=1))
-    rows = rows.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES).reset_index(drop=True)
-    figure = plots.new_figure(3.4, 0.75 + 0.2 * len(rows))
-    axes = figure.subplots()
-    bars = axes.barh(rows.index, rows["share"], color=plots.method_colour("distance"), height=0.65)
-    axes.bar_label(bars, fmt="%.0f %%", padding=3, size=7.5)
-    plots.name_rows(axes, [str(name)[:18] for name in rows["class"]])
-    axes.set_xlim(0, max(1.0, 1.15 * rows["share"].max()))
-    plots.title(axes, "Hard queries by class")
-    axes.set_xlabel("hard test rows of the class (%)")
-    return plots.as_png(figure)
+    rows = rows.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES)
+    names, colour = [str(name)[:18] for name in rows["class"]], plots.method_colour("distance")
+    label = "hard test rows of the class (%)"
+    return plots.bar_plot(names, rows["share"].tolist(), colour, "Hard queries by class", label, "%.0f %%")
 
 
 def _scores_table(scores: pd.DataFrame, digits: int) -> Table:
@@ -200,13 +179,10 @@ def section(runs: Sequence[Run], level: Level) -> Section:
     return Section(
         "hard",
         "Hard queries",
-        "A query is hard if at least a set share of its neighbours, by default half (hard.disagreement), is of another "
-        "class. How many are hard, how does each method score on them, and does it pay to fit with more weight on "
-        "them? Everything else is equal, including seeds; distance weighting is tuned with the same weights.",
+        "A query is hard if at least half of its neighbours (hard.disagreement) is of another class. How does each "
+        "method score on them, and does it pay to fit with more weight on them?",
         by_dataset(runs, lambda group: _part(group, level), "hard"),
-        "Hard rows are selected by their true class, which no method knows: a method that trusts its neighbours less "
-        "looks better on them and loses on the easy rows. So the verdict is that of all test rows. Every head is "
-        "stopped by the unweighted NLL on val. Open circles are fitted or tuned with weight. The hardest test rows are "
-        "shown under “Examples and confusions”.",
+        "Hard rows are selected by their true class, which no method knows, so the verdict is that of all test rows. "
+        "Open circles are fitted or tuned with weight.",
         "dvc exp run -S hard.weight=5.0",
     )

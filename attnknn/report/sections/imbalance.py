@@ -17,10 +17,9 @@ def section(runs: Sequence[Run]) -> Section:
         "imbalance",
         "Rare classes in the bank",
         "Class sizes in the bank decrease exponentially (long tail), or half of the classes are rare (step); the "
-        "rarest class has the stated share of the largest one's rows. Encoder, queries and the fit and val rows "
-        "stay as they are.",
+        "rarest class has the stated share of the largest one's rows.",
         by_dataset(runs, lambda group: part(group, KINDS, ("nll", "balanced_accuracy"), METRICS), "imbalance"),
-        "Many, medium and few are thirds of the classes by their rows in the bank. Balanced accuracy is the mean over "
-        "classes. For encoders trained on rare classes set imbalance.train_seeds=[42].",
+        "Many, medium and few are thirds of the classes by their rows in the bank. For encoders trained on rare "
+        "classes set imbalance.train_seeds=[42].",
         "dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )

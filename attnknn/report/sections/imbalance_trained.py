@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level
 from attnknn.report.plots import SHOTS
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section, Table
@@ -25,15 +25,15 @@ def pairs_table(runs: Sequence[Run], level: Level) -> Table:
     who, other = ("plain", "attention_prior"), ("cross_entropy", "cnn_prior")
     rows = []
     for condition in dict.fromkeys(joined(runs, "imbalance_trained")["condition"]):
-        pair = trained.paired(runs, level, "imbalance_trained_paired", condition, who, other, "accuracy")
-        rows.append([str(condition), *trained.pair_cells(pair, digits_of(runs))])
+        test = trained.test(runs, level, "imbalance_trained_paired", condition, who, other, "accuracy")
+        rows.append([str(condition), *trained.test_cells(test, digits_of(runs))])
     caption = "Attention − plain network, both corrected for class shares; p not adjusted"
     return Table("paired", caption, ["condition", "accuracy", "p", "finding"], rows, folded=False)
 
 
 def _part(runs: Sequence[Run], level: Level) -> Part:
     rows, drawn = joined(runs, "imbalance_trained"), []
-    lines: dict[trained.Line, str] = {}
+    lines: dict[trained.Drawn, str] = {}
     for (variant, method), name in _WHO.items():
         lines |= {(variant, method, True): name, (variant, f"{method}_prior", False): f"{name}, corrected"}
     for condition, group in rows[rows["metric"].isin(SHOTS)].groupby("condition", sort=False):
@@ -49,13 +49,10 @@ def section(runs: Sequence[Run], level: Level) -> Section:
     return Section(
         "imbalance_trained",
         "Trained on rare classes",
-        "Bank, fit and val are subsampled before anything is trained: class sizes decrease exponentially to a share of "
-        "the largest (long tail), or the last half of the classes has that share (step). Test rows stay as they are. "
-        "Each method is shown with and without a correction for class shares, p ∝ p·share^−η, with η chosen on val "
-        "rows, 0 among its values. A plain network is trained on the same rows.",
+        "Bank, fit and val are subsampled before anything is trained. Each method is shown with and without a "
+        "correction for class shares, p ∝ p·share^−η, with η chosen on val rows.",
         by_dataset(runs, partial(_part, level=level), "imbalance_trained"),
-        "Many, medium and few are thirds of the classes by their rows in the bank, each the mean over its classes, "
-        "without an interval. Validation rows of rare classes are rare too, so η is chosen on few of them. Findings "
-        f"need p below {level.alpha:g}.",
+        "Many, medium and few are thirds of the classes by their rows in the bank. Findings need p below "
+        f"{level.alpha:g}.",
         "dvc exp run -S 'imbalance.train_seeds=[42]'",
     )

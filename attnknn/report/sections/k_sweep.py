@@ -1,14 +1,15 @@
 """Every method at each k, and all methods at their best k."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.claims import OURS, TUNED, WITHOUT_NEIGHBOURS, combined_p, strongest, verdict
-from attnknn.report.gains import too_few_errors
-from attnknn.report.plots import HIGHER_IS_BETTER, METRICS, SOFT, method_colour, method_name
-from attnknn.report.results import Run, joined, mean_over_runs
+from attnknn.report.differences import too_few_errors
+from attnknn.report.plots import HIGHER_IS_BETTER, METRICS, method_name
+from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.tables import (
     by_dataset,
@@ -31,14 +32,9 @@ TABLES: dict[str, tuple[str, ...]] = {
 KNN = ("uniform", "distance", "distance_vector", OURS)
 DRAWN = ("nll", "accuracy")
 ALPHA = 0.01
-_SHIFT = 1.055  # factor between the points of two methods at the same k
 NOTE = (
-    "At each k uniform and distance weighting are retuned on the val rows and attention is refitted. The best k has "
-    "the lowest NLL on val; the test rows choose nothing. The verdict compares attention with the best of uniform "
-    "and distance weighting, prototypes and the linear head on val, each with the k and the calibration, or none, of "
-    "its own lowest NLL on val; p is of this one comparison, and significant below .01. Large dots are the best k; "
-    "bars are intervals. √n is swept with its half and its double; k beyond the stored neighbours are left out, and "
-    "the largest stored k replaces the double."
+    "At each k baselines are retuned on val and attention is refitted; large dots are the k of the lowest NLL on val. "
+    "The verdict compares attention with the best baseline on val, each with its own k and calibration."
 )
 
 
@@ -92,47 +88,23 @@ def _without_neighbours(swept: pd.DataFrame) -> list[str]:
     return [strongest(on_val, "nll", [m]) for m in WITHOUT_NEIGHBOURS if m in set(swept["method"])]
 
 
-def picture(swept: pd.DataFrame) -> bytes:
-    """NLL and accuracy over k; large dots are the best k, horizontal lines are methods without neighbours.
+def picture(swept: pd.DataFrame, metric: str) -> bytes:
+    """One metric over k; large dots are the best k, dashed lines are methods without neighbours.
 
     Args:
-        swept: rows of seed, k, sqrt_n, method, metric, validation, value, low, high; several seeds are averaged, and a
-            bar spans the outer ends of their intervals.
+        swept: rows of seed, k, method, metric, validation, value, low, high.
     """
-    best = best_rows(swept)
-    points = mean_over_runs(swept, ["metric", "method", "k"]).reset_index().sort_values("k")
-    ks, root = sorted(swept["k"].unique()), sorted(set(swept.loc[swept["sqrt_n"], "k"]))
-    constant = _without_neighbours(swept)
-    present = [*(m for m in KNN if m in set(swept["method"])), *constant]
-    figure = plots.new_figure(3.4, 5.3)
-    panels = figure.subplots(len(DRAWN), 1, sharex=True)
-    for axes, metric in zip(panels, DRAWN, strict=True):
-        for k in root:
-            axes.axvline(k, color=SOFT, lw=1, ls=":", zorder=1)
-        for i, method in enumerate(present):
-            values = points[(points["metric"] == metric) & (points["method"] == method)].set_index("k")
-            style = {"color": method_colour(method), "label": method_name(method)}
-            if method in constant:
-                axes.axhline(values["value"].iloc[0], lw=1.2, ls="--", zorder=2, **style)
-                continue
-            # Shifted, so that overlapping points stay visible.
-            shift = _SHIFT ** (i - 1.5)
-            x = values.index.to_numpy() * shift
-            axes.vlines(x, values["low"], values["high"], color=style["color"], lw=1.1, alpha=0.45, zorder=2)
-            axes.plot(x, values["value"], lw=2 if method == OURS else 1.3, marker="o", ms=2.5, zorder=4, **style)
-            chosen = sorted(set(best.loc[best["method"] == method, "k"]))
-            dots = [k * shift for k in chosen], values["value"][chosen]
-            axes.plot(*dots, "o", color=style["color"], mec="white", mew=0.8, ms=7, zorder=6)
-        direction = "higher" if metric in HIGHER_IS_BETTER else "lower"
-        plots.title(axes, f"{METRICS[metric]}, {direction} is better", 9.5)
-        axes.margins(y=0.08)
-        plots.style_axes(axes)
-    panels[-1].set_xscale("log")
-    plots.k_ticks(panels[-1], ks)
-    panels[-1].set_xlabel("neighbours k (dotted: √n)" if root else "neighbours k")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", fontsize=7, frameon=False, handlelength=1.6)
-    return plots.as_png(figure)
+    best, constant = best_rows(swept), _without_neighbours(swept)
+    rows = swept[swept["metric"] == metric]
+    chosen = {m: set(best.loc[best["method"] == m, "k"]) for m in KNN}
+    lines = plots.method_lines(rows, "k", [m for m in KNN if m in set(rows["method"])], chosen)
+    for line in plots.method_lines(rows.drop(columns=["low", "high"]), "k", constant):
+        lines.append(replace(line, dashed=True, thin=True))
+    text = f"{METRICS[metric]}, {'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better"
+    root = "/".join(map(str, sorted(set(swept.loc[swept["sqrt_n"], "k"]))))
+    return plots.line_plot(
+        lines, text, f"neighbours k (√n: {root})" if root else "neighbours k", ticks=sorted(set(rows["k"]))
+    )
 
 
 def _lines(rows: pd.DataFrame, methods: Iterable[str], digits: int, ks: dict[str, str] | None = None) -> list[Row]:
@@ -165,16 +137,15 @@ def _tables(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[Tabl
 def _part(runs: Sequence[Run]) -> Part:
     swept, paired, digits = joined(runs, SWEPT), joined(runs, PAIRED), digits_of(runs)
     table, word = verdict_table(swept, paired, digits)
-    text = f"{runs[0].dataset}: NLL and accuracy of every method over the number of neighbours"
-    return Part(runs[0].dataset, [(text, picture(swept))], [table, *_tables(swept, paired, digits)], word)
+    drawn = [(f"{METRICS[m]} of every method over the number of neighbours", picture(swept, m)) for m in DRAWN]
+    return Part(runs[0].dataset, drawn, [table, *_tables(swept, paired, digits)], word)
 
 
 def section(runs: Sequence[Run]) -> Section:
     return Section(
         "k_sweep",
         "Number of neighbours",
-        "How much does the number of neighbours matter, and is attention better where every method has its best k? All "
-        "methods at each k, by slices of the same stored neighbours.",
+        "Is attention better where every method has its best k?",
         by_dataset(runs, _part, SWEPT, PAIRED),
         NOTE,
         "dvc exp run -S 'k_sweep.ks=[1,10,50]'",

@@ -31,15 +31,13 @@ def of_kind(intervals: pd.DataFrame, kind: str, unmodified: float) -> pd.DataFra
 def curves(runs: Sequence[Run], kinds: Kinds, metrics: Sequence[str]) -> list[tuple[str, bytes]]:
     """Each metric over the rate, one plot per kind and metric."""
     intervals, drawn = all_conditions(runs, "intervals"), []
-    lines = {m: (plots.method_name(m), plots.method_colour(m), False) for m in METHODS}
     for kind, unmodified in kinds.items():
         rows = of_kind(intervals, kind, unmodified)
         rates = sorted(rows["rate"].unique(), reverse=unmodified > 0)
         for metric in metrics if rates else ():
             scores = rows[rows["metric"] == metric]
-            title = f"{plots.METRICS[metric]}, {kind}"
-            present = {m: line for m, line in lines.items() if m in set(scores["method"])}
-            png = plots.lines(scores, "rate", rates, present, title=title, xlabel=_XLABELS[unmodified])
+            lines = plots.method_lines(scores, "rate", [m for m in METHODS if m in set(scores["method"])])
+            png = plots.line_plot(lines, f"{plots.METRICS[metric]}, {kind}", _XLABELS[unmodified], ticks=rates)
             drawn.append((f"{plots.METRICS[metric]} under {kind}", png))
     return drawn
 

@@ -16,10 +16,8 @@ def section(runs: Sequence[Run]) -> Section:
         "noise",
         "Wrong labels in the bank",
         "A share of the bank's labels is wrong: any other class (noise), the next class (asymmetric), or the class "
-        "that the row resembles, rows near class borders first (instance). Encoder, queries and the fit and val "
-        "rows stay clean; heads are refitted and baselines retuned.",
+        "that the row resembles (instance). Heads are refitted and baselines retuned on clean rows.",
         by_dataset(runs, lambda group: part(group, KINDS, ("nll", "accuracy"), ("accuracy", "nll", "ece")), "noise"),
-        "Only the bank is modified; for encoders trained on wrong labels set noise.train_seeds=[42]. Asymmetric noise "
-        "stays below one half, where the wrong label would become the majority.",
+        "Only the bank is modified; for encoders trained on wrong labels set noise.train_seeds=[42].",
         "dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )

@@ -5,7 +5,7 @@ from functools import partial
 
 from attnknn.report import plots
 from attnknn.report.claims import FEWEST_ERRORS
-from attnknn.report.gains import MARGIN, Level, Pair, gained
+from attnknn.report.differences import MARGIN, Level, gained_over_all
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.sections import trained
@@ -16,7 +16,7 @@ TABLES = {
     "noise_trained_paired": ("rate", *trained.PAIRED),
     "cleaning": ("rate", "condition", "round", "quantity", "value"),
 }
-_LINES: dict[trained.Line, str] = {
+_LINES: dict[trained.Drawn, str] = {
     ("cross_entropy", "cnn", True): "Plain network, noisy labels",
     ("plain", "distance", True): "Distance-weighted kNN, noisy labels",
     ("plain", "attention", True): "Attention, noisy labels",
@@ -37,25 +37,14 @@ _XLABEL = "share of wrong labels"
 
 def cleaning_picture(runs: Sequence[Run]) -> bytes:
     """Share of wrong labels in the bank before cleaning and after each round, over the rate."""
-    rows = joined(runs, "cleaning")
-    before = (rows["quantity"] == "wrong_before") & (rows["round"] == 1)
-    rows = rows.assign(step=rows["round"].where(~before, 0))[before | (rows["quantity"] == "wrong_after")]
-    means = rows.groupby(["step", "rate"])["value"].mean().unstack("step")
-    figure = plots.new_figure(3.4, 2.5)
-    axes = figure.subplots()
-    colours = ["#7f7f7f", "#56b4e9", "#0072b2", "#009e73", "#222222"]
-    ends = []
-    for i, step in enumerate(means):
-        colour = colours[min(i, len(colours) - 1)]
-        axes.plot(range(len(means)), means[step], "o-", color=colour, ms=4.5, lw=1.5)
-        ends.append((float(means[step].iloc[-1]), "noisy" if step == 0 else f"round {step:g}", colour))
-    axes.set_xticks(range(len(means)), [f"{rate:g}" for rate in means.index])
-    axes.set_ylim(0, None)
-    axes.set_xlabel(_XLABEL)
-    plots.title(axes, "Wrong labels in the bank, cleaned")
-    plots.style_axes(axes)
-    plots.name_ends(axes, ends)
-    return plots.as_png(figure)
+    rows = joined(runs, "cleaning").assign(x=lambda table: table["rate"])
+    steps = {"noisy": rows[(rows["quantity"] == "wrong_before") & (rows["round"] == 1)]}
+    after = rows[rows["quantity"] == "wrong_after"].groupby("round")
+    steps |= {f"round {step:g}": group for step, group in after}  # type: ignore[str-format]
+    colours = ("#7f7f7f", "#56b4e9", "#0072b2", "#009e73", "#222222")
+    lines = [plots.Line(name, colours[min(i, 4)], group) for i, (name, group) in enumerate(steps.items())]
+    text = "Wrong labels in the bank, cleaned"
+    return plots.line_plot(lines, text, _XLABEL, ticks=sorted(rows["rate"].unique()), zero=True)
 
 
 def cleaning_table(runs: Sequence[Run]) -> Table:
@@ -75,13 +64,13 @@ def cleaning_table(runs: Sequence[Run]) -> Table:
     return Table("cleaning", "Label cleaning", ["condition", "round", *names.values()], rows, note)
 
 
-def _pair(
+def _test(
     runs: Sequence[Run], level: Level, condition: str, who: trained.Who, other: trained.Who, metric: str
-) -> Pair | None:
+) -> trained.Test:
     """Differences in accuracy uncorrected, in NLL forward-corrected."""
     suffix = "" if metric == "accuracy" else "_forward"
     who, other = ((variant, method + suffix) for variant, method in (who, other))
-    return trained.paired(runs, level, "noise_trained_paired", condition, who, other, metric)
+    return trained.test(runs, level, "noise_trained_paired", condition, who, other, metric)
 
 
 def pairs_table(runs: Sequence[Run], level: Level) -> Table:
@@ -95,8 +84,8 @@ def pairs_table(runs: Sequence[Run], level: Level) -> Table:
         for variant, method, baseline_variant, baseline in group[keys[1:]].to_numpy():
             who, other = (variant, method), (baseline_variant, baseline)
             names = [f"{plots.method_name(m)}, {LABELS[v]}" for v, m in (who, other)]
-            tests = [_pair(runs, level, str(condition), who, other, metric) for metric in ("accuracy", "nll")]
-            lines.append([*names, *(cell for pair in tests for cell in trained.pair_cells(pair, digits))])
+            tests = [_test(runs, level, str(condition), who, other, metric) for metric in ("accuracy", "nll")]
+            lines.append([*names, *(cell for test in tests for cell in trained.test_cells(test, digits))])
     head = ["method", "against", "accuracy", "p", "finding", "NLL, forward-corrected", "p", "finding"]
     return Table("paired", "Paired comparisons, p not adjusted", head, lines)
 
@@ -108,9 +97,8 @@ def verdicts_table(runs: Sequence[Run], level: Level) -> Table:
         verdicts = []
         for metric in ("accuracy", "nll"):
             attention = ("cleaned", "attention")
-            tests = [_pair(runs, level, condition, attention, ("cleaned", m), metric) for m in _RIVALS]
-            finding = gained([pair for pair in tests if pair is not None])
-            verdicts.append({"supported": "yes", "contradicted": "no"}.get(finding, finding))
+            tests = [_test(runs, level, condition, attention, ("cleaned", m), metric) for m in _RIVALS]
+            verdicts.append(gained_over_all([test["finding"] for test in tests if test is not None]))
         rows.append([str(condition), *verdicts])
     head = ["condition", "in accuracy", "in NLL, forward-corrected"]
     return Table("verdicts", "Does attention add to label cleaning?", head, rows, folded=False)
@@ -141,20 +129,12 @@ def section(runs: Sequence[Run], level: Level) -> Section:
     return Section(
         "noise_trained",
         "Trained on wrong labels",
-        "Labels of bank, fit and val are wrong in a share of the rows before anything is trained: encoders, heads, "
-        "baselines, calibration and every choice use these. Neighbours then clean the bank: each row takes the "
-        "majority label of its nearest other rows, an encoder is trained on the result, and the noisy labels are "
-        "cleaned again in its space. Plain networks are trained by cross-entropy alone, on the noisy and on the "
-        "cleaned labels.",
+        "Labels of bank, fit and val are wrong in a share of the rows before anything is trained. Neighbours then "
+        "clean the bank, and encoders and plain networks are trained on the noisy and on the cleaned labels.",
         by_dataset(runs, partial(_part, level=level), "noise_trained"),
-        "Test labels are clean. A model fitted on wrong labels predicts the noisy labels, and is underconfident of the "
-        "true one. Forward-corrected, its temperature is that under which its predictions, multiplied by the label "
-        "transitions that cleaning estimated, explain the noisy labels of val rows; accuracy does not change. Encoders "
-        "are trained for the share `noise.train_share` of the epochs of `train_embedder`, because later ones memorise "
-        "wrong labels; a plain network is trained for that share and for all of them, and the better by validation "
-        "accuracy is kept. Validation labels are wrong as often as others. Attention adds to cleaning where it is "
-        "better than distance weighting, the linear head and prototypes; not where it is worse than one of them or any "
-        f"gain over all is below {MARGIN['accuracy']:g} in accuracy, {MARGIN['nll']:g} in NLL. p values are not "
-        f"adjusted; better and worse need p below {level.alpha:g} and {FEWEST_ERRORS} errors.",
+        "Forward-corrected, the temperature is fitted to the noisy val labels through the estimated label transitions. "
+        f"Attention adds to cleaning where it is better than {len(_RIVALS)} rivals on the same labels (p < "
+        f"{level.alpha:g}, {FEWEST_ERRORS} errors), not where a gain is below {MARGIN['accuracy']:g} in accuracy, "
+        f"{MARGIN['nll']:g} in NLL.",
         "dvc exp run -S 'noise.train_seeds=[42]'",
     )

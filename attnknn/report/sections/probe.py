@@ -6,8 +6,7 @@ import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.claims import OURS
-from attnknn.report.differences import judged, over_runs
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level, judged, over_runs
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell
@@ -30,11 +29,11 @@ NAMES = {
     "encoder": "encoder trained with labels",
 }
 READOUTS = {
-    "uniform": ("kNN, uniform", "#7f7f7f", "s"),
-    "distance": ("kNN by distance", "#0072b2", "o"),
-    "attention": ("kNN, attention", "#d55e00", "D"),
-    "linear_probe": ("linear probe", "#9c755f", "^"),
-    "transformer": ("small transformer", "#117733", "v"),
+    "uniform": ("kNN, uniform", "#7f7f7f"),
+    "distance": ("kNN by distance", "#0072b2"),
+    "attention": ("kNN, attention", "#d55e00"),
+    "linear_probe": ("linear probe", "#9c755f"),
+    "transformer": ("small transformer", "#117733"),
 }
 MODES = {"full": "the whole image known", "sparse": "some points known"}
 NCE = (("full_nce", "full"), ("sparse_nce", "sparse"))
@@ -59,20 +58,16 @@ def picture(scores: pd.DataFrame, mode: str) -> bytes:
     Args:
         scores: rows of representation, readout, value, low, high: accuracies of one mode, seeds pooled.
     """
-    names = [name for name in NAMES if name in set(scores["representation"])]
-    figure = plots.new_figure(3.4, 0.9 + 0.42 * len(names))
-    axes = figure.subplots()
-    for i, (readout, (label, colour, marker)) in enumerate(READOUTS.items()):
-        rows = scores[scores["readout"] == readout]
-        y = [names.index(name) + (i - (len(READOUTS) - 1) / 2) * 0.15 for name in rows["representation"]]
-        axes.hlines(y, rows["low"], rows["high"], color=colour, lw=1.4, alpha=0.6)
-        axes.plot(rows["value"], y, marker, color=colour, ms=3.6, label=label)
-    for line in range(1, len(names)):
-        axes.axhline(line - 0.5, color=plots.SOFT, lw=0.5)
-    plots.name_rows(axes, [NAMES[name].replace(", ", ",\n").replace(" with", "\nwith") for name in names])
-    plots.figure_title(figure, f"Accuracy, {MODES[mode]}")
-    plots.legend_below(figure)
-    return plots.as_png(figure)
+    rows: list[tuple[str, list[plots.Estimate]]] = []
+    for name in [name for name in NAMES if name in set(scores["representation"])]:
+        own = {row["readout"]: row for row in scores[scores["representation"] == name].to_dict("records")}
+        rows.append((NAMES[name], []))
+        rows += [
+            (label, [plots.Estimate(own[readout], colour, "value")])
+            for readout, (label, colour) in READOUTS.items()
+            if readout in own
+        ]
+    return plots.forest_plot(rows, f"Accuracy, {MODES[mode]}", "accuracy", zero=None)
 
 
 def _scores_table(scores: pd.DataFrame, metric: str, digits: int, seeds: int, folded: bool) -> Table:
@@ -88,7 +83,7 @@ def _scores_table(scores: pd.DataFrame, metric: str, digits: int, seeds: int, fo
             line: list[str | Cell] = [cells.get((mode, name, readout), "") for readout in READOUTS]
             if any(line):
                 rows.append([shown, *line])
-    head = ["representation", *(label for label, _, _ in READOUTS.values())]
+    head = ["representation", *(label for label, _ in READOUTS.values())]
     return Table(f"probe_{metric}", f"{plots.METRICS[metric]} on test rows", head, rows, folded=folded)
 
 
@@ -139,18 +134,11 @@ def section(runs: Sequence[Run], level: Level) -> Section:
     return Section(
         "probe",
         "Representations of images",
-        "Neural fields represent images as functions of their coordinates, trained without labels. How well do their "
-        "latents predict the class, with the whole image or some of its points known, by kNN with the same bank and "
-        "heads as elsewhere, by a linear probe and by a small transformer?",
+        "How well do the latents of neural fields, trained without labels, predict the class, with the whole image or "
+        "some of its points known, by kNN, by a linear probe and by a small transformer?",
         by_dataset(runs, lambda group: _part(group, level), *TABLES),
-        "kNN and the linear probe use the mean latent, or the pixels. kNN uses them as they are, or standardised and "
-        "scaled to unit length, as val rows choose. The transformer uses all latents, or patches of the image, or the "
-        "known pixels, with their positions. Points are drawn once for each image, the same for all methods. For kNN, "
-        "the linear probe and the encoder, unknown pixels are filled from the nearest known point or the bank's mean "
-        "image, as val rows choose; the encoder was not trained on such images. Probes are trained on bank and fit "
-        "rows; the bank alone is searched by kNN, and fit rows fit attention; all are tuned on the same val rows. Some "
-        "points are `train_field.share` of the pixels, and at least `least` of the field's size. Each field and each "
-        "transformer was trained once per seed: intervals are over test rows and do not include the variation between "
-        f"trainings. Orders agree or contradict where the interval excludes 0 and the exact p is below {_ALPHA:g}.",
+        "kNN and the linear probe read the mean latent or the pixels, the transformer all latents or patches; unknown "
+        "pixels are filled in as val rows choose. Intervals do not include the variation between trainings; orders "
+        f"agree or contradict where the interval excludes 0 and the exact p is below {_ALPHA:g}.",
         "dvc exp run -S train_field.share=0.4",
     )

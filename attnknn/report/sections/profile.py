@@ -101,45 +101,28 @@ def pays_table(times: Measured, judged: Measured) -> Table:
     return Table("profile_pays", "Does an approximate index pay?", head, rows, folded=False)
 
 
-def speed_picture(times: Measured) -> bytes:
-    """Speed-up of each index over the fastest exact search, by use; a bar spans the rounds."""
-    figure = plots.new_figure(3.4, 2.5)
-    panels = figure.subplots(len(USES), 1, sharex=True)
-    names = [f"{name} ({fixed(times[index, 'recall_at_10']['value'], 4)})" for index, name in INDEXES.items()]
-    for axes, (use, (_, speedup)) in zip(panels, USES.items(), strict=True):
-        axes.axvline(1, color=INK, lw=0.8, zorder=1)
-        axes.axvline(WORTH, color=INK, lw=0.8, ls=":", zorder=1)
-        for y, index in enumerate(INDEXES):
-            plots.draw_estimate(axes, y, times[index, speedup], _COLOURS[index in APPROXIMATE], "value")
-        plots.name_rows(axes, names)
-        axes.set_title(use, loc="left", size=8.5, color=INK)
-    panels[-1].set_xscale("log")
-    left, right = panels[-1].get_xlim()
-    ticks = [t for d in range(-3, 4) for t in (1 * 10.0**d, 2 * 10.0**d, 5 * 10.0**d) if left <= t <= right]
-    panels[-1].set_xticks(ticks, [f"{t:g}" for t in ticks])
-    panels[-1].minorticks_off()
-    panels[-1].set_xlabel(f"speed-up over the fastest exact search\n(recall in brackets; dotted: {WORTH:g})")
-    return plots.as_png(figure)
+def speed_picture(times: Measured, use: str) -> bytes:
+    """Speed-up of each index over the fastest exact search in one use; a bar spans the rounds."""
+    rows = [
+        (
+            f"{name} ({fixed(times[index, 'recall_at_10']['value'], 4)})",
+            [plots.Estimate(times[index, USES[use][1]], _COLOURS[index in APPROXIMATE], "value")],
+        )
+        for index, name in INDEXES.items()
+    ]
+    label = "speed-up over the fastest exact search\n(recall in brackets)"
+    return plots.forest_plot(rows, use, label, zero=1.0)
 
 
 def lost_picture(judged: Measured) -> bytes:
     """Differences in accuracy from the same head with exact search, with intervals."""
-    indexes, methods = (list(dict.fromkeys(key[i] for key in judged)) for i in (0, 1))
-    figure = plots.new_figure(3.4, 1.1 + 0.5 * len(indexes))
-    axes = figure.subplots()
-    for (index, method), row in judged.items():
-        y = indexes.index(index) + 0.2 * (methods.index(method) - (len(methods) - 1) / 2)
-        plots.draw_estimate(axes, y, row, method_colour(method))
-    for method in methods:
-        axes.plot([], [], "o", color=method_colour(method), ms=4.5, label=method_name(method))
-    plots.name_rows(axes, [INDEXES[i] for i in indexes])
-    width = max(0.001, 1.1 * max(abs(row[end]) for row in judged.values() for end in ("low", "high")))
-    axes.set_xlim(-width, width)
-    axes.locator_params(axis="x", nbins=5)
-    plots.mark_zero(axes, "accuracy", "accuracy − that with exact search")
-    plots.title(axes, "Accuracy lost")
-    plots.legend_below(figure)
-    return plots.as_png(figure)
+    rows: list[tuple[str, list[plots.Estimate]]] = []
+    for index in dict.fromkeys(index for index, _ in judged):
+        rows.append((INDEXES[index], []))
+        rows += [
+            (method_name(m), [plots.Estimate(row, method_colour(m))]) for (i, m), row in judged.items() if i == index
+        ]
+    return plots.forest_plot(rows, "Accuracy lost", plots.better_side("accuracy", "accuracy − that with exact search"))
 
 
 def _tables(times: Measured, heads: Measured, judged: Measured, about: dict[str, str]) -> list[Table]:
@@ -184,7 +167,7 @@ def _part(runs: Sequence[Run]) -> Part:
     judged = _judged(joined(runs, "profile_paired"))
     about = dict(runs[0].tables["profile_about"].astype(str).to_numpy().tolist())
     drawn = [
-        ("speed-up of each index over exact search, in a batch and for single queries", speed_picture(times)),
+        *((f"speed-up of each index over exact search: {use.lower()}", speed_picture(times, use)) for use in USES),
         ("accuracy lost by index and method", lost_picture(judged)),
     ]
     return Part(runs[0].dataset, drawn, _tables(times, heads, judged, about))
@@ -194,15 +177,11 @@ def section(runs: Sequence[Run]) -> Section:
     return Section(
         "profile",
         "Costs of a query",
-        "The neighbours of each dataset's test rows in its bank are searched with two exact and two approximate "
-        "indexes, in a batch and one by one; and each head is timed on these neighbours.",
+        "Two exact and two approximate indexes search the neighbours of the test rows, in a batch and one by one; and "
+        "each head is timed on these neighbours.",
         by_dataset(runs, _part, *TABLES),
-        f"An approximate index pays with a recall of the 10 nearest of at least {ENOUGH}, a speed-up of {WORTH} over "
-        "the fastest exact one, faster in every round, and no significant loss of accuracy with any head. Speed-ups "
-        "are ratios within a round; ranges are the minimum and maximum over rounds. Each round begins with another "
-        "index, and the first is not counted. In a batch the index's own search is judged: the exact similarities "
-        "computed after it take the same time for every index. Single queries are judged by the median of whole "
-        "queries. Times are of one machine, and rough where its load, in the last table, is above 1.5 per core; no "
-        "score or claim depends on them.",
+        f"An approximate index pays with a recall of at least {ENOUGH}, a speed-up of {WORTH} over the fastest exact "
+        "one in every round, and no significant loss of accuracy. Times are of one machine, and rough where its load "
+        "is above 1.5 per core.",
         "dvc repro profile",
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, OURS, combined_p, holm, verdict
+from attnknn.report.claims import FEWEST_ERRORS, combined_p, holm, verdict
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell
@@ -70,49 +70,37 @@ def risk_picture(curves: pd.DataFrame) -> bytes:
     Args:
         curves: method, coverage, risk.
     """
-    figure = plots.new_figure(3.4, 3.3)
-    axes = figure.subplots()
-    for method, line in curves.groupby("method", sort=False):
-        base = _base(str(method))
-        style: dict[str, Any] = {"color": plots.method_colour(base), "label": plots.method_name(base)}
-        style |= {"lw": 2.2, "zorder": 4} if base == OURS else {"lw": 1.3, "zorder": 3}
-        axes.plot(100 * line["coverage"], 100 * line["risk"], **style)
-    axes.set(xlim=(0, 100), xlabel="rows answered, most confident first (%)", ylabel="errors among them (%)")
-    axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
-    plots.title(axes, "Risk over coverage")
-    plots.legend_below(figure)
-    plots.style_axes(axes)
-    return plots.as_png(figure)
+    rows = pd.DataFrame(
+        {"method": curves["method"].map(_base), "x": 100 * curves["coverage"], "value": 100 * curves["risk"]}
+    )
+    lines = plots.method_lines(rows, "x", list(dict.fromkeys(rows["method"])))
+    xlabel, ylabel = "rows answered, most confident first (%)", "errors among them (%)"
+    return plots.line_plot(lines, "Risk over coverage", xlabel, ylabel, zero=True)
 
 
-def sets_picture(sets: pd.DataFrame, alpha: float) -> bytes:
-    """Measured coverage and mean size of conformal sets at one level, split filled and class-conditional hollow.
+def sets_pictures(sets: pd.DataFrame, alpha: float) -> list[tuple[str, bytes]]:
+    """Measured coverage and mean size of split conformal sets (filled) and class-conditional ones (hollow).
 
     Args:
         sets: method, kind, alpha, coverage, low, high, size.
     """
-    rows = sets[sets["alpha"] == alpha]
-    methods = list(dict.fromkeys(rows["method"]))
-    figure = plots.new_figure(3.4, 1.1 + 0.34 * len(methods))
-    left, right = figure.subplots(1, 2, sharey=True)
-    left.axvline(100 * (1 - alpha), color=plots.INK, lw=0.8, ls=(0, (3, 2)), zorder=1)
-    for row in rows.to_dict("records"):
-        split, colour = row["kind"] == "split", plots.method_colour(_base(row["method"]))
-        y = methods.index(row["method"]) + (-0.19 if split else 0.19)
-        percent = {key: 100 * row[key] for key in ("low", "high", "coverage")}
-        plots.draw_estimate(left, y, percent, colour, "coverage", hollow=not split)
-        bar = right.barh(y, row["size"], 0.3, color=colour if split else "white", edgecolor=colour, lw=0.9)
-        right.bar_label(bar, fmt="%.2f", padding=2, size=6.5)
-    for axes, label in ((left, "holds the true\nclass (%)"), (right, "classes in it\n(mean)")):
-        plots.name_rows(axes, [plots.method_name(_base(m)) for m in methods], nbins=3)
-        axes.set_xlabel(label)
-        axes.set_axisbelow(True)
-    left.grid(axis="x", color="#eeeeee", lw=0.8)
-    right.set_xlim(0, 1.4 * rows["size"].max())
-    right.spines["bottom"].set_visible(False)
-    right.set_xticks([])
-    plots.figure_title(figure, f"Sets for {1 - alpha:.0%}: ● split, ○ class by class")
-    return plots.as_png(figure)
+    rows, level = sets[sets["alpha"] == alpha], f"sets for {1 - alpha:.0%}"
+    coverage = [
+        (
+            plots.method_name(_base(str(method))),
+            [
+                plots.Estimate(row, plots.method_colour(_base(row["method"])), "coverage", row["kind"] != "split")
+                for row in group.to_dict("records")
+            ],
+        )
+        for method, group in rows.groupby("method", sort=False)
+    ]
+    split = rows[rows["kind"] == "split"]
+    names = [plots.method_name(_base(m)) for m in split["method"]]
+    colours = [plots.method_colour(_base(m)) for m in split["method"]]
+    holds = plots.forest_plot(coverage, f"Coverage, {level}", "● split, ○ class by class", zero=1 - alpha)
+    size = plots.bar_plot(names, split["size"].tolist(), colours, f"Size, split {level}", "classes in it (mean)")
+    return [("coverage of conformal sets, by method", holds), ("size of conformal sets, by method", size)]
 
 
 def _scores_table(scores: pd.DataFrame, seeds: int, digits: int) -> Table:
@@ -163,7 +151,7 @@ def _part(runs: Sequence[Run]) -> Part:
     sets = _means(joined_forms(runs, "conformal"), ["method", "kind", "alpha"])
     curves = _means(joined_forms(runs, "risk_coverage"), ["method", "coverage"])
     digits = digits_of(runs)
-    pictures = [("coverage and size of conformal sets, by method", sets_picture(sets, sets["alpha"].min()))]
+    pictures = sets_pictures(sets, sets["alpha"].min())
     if curves["risk"].max() > 0:
         pictures.insert(0, ("errors among the answered rows over the share answered", risk_picture(curves)))
     tests = _tests_table(joined_forms(runs, "selective_paired"), digits)
@@ -174,14 +162,10 @@ def section(runs: Sequence[Run]) -> Section:
     return Section(
         name="selective",
         title="Abstention and conformal sets",
-        question="Do confident answers have fewer errors, and do conformal sets have the coverage of their level? Rows "
-        "below a top probability are not answered (risk–coverage; AURC is the mean risk over all coverages, lower is "
-        "better), and conformal sets are calibrated on val rows, split and class by class. Each method has the "
-        "calibration, or none, of its lowest NLL on val; pictures leave its name out.",
+        question="Do confident answers have fewer errors, and do conformal sets have the coverage of their level? Each "
+        "method has the calibration, or none, of its lowest NLL on val; pictures leave its name out.",
         parts=by_dataset(runs, _part, *TABLES),
-        note="AURC falls with fewer errors and with less confident errors; E-AURC removes the first effect. Verdicts "
-        f"need p < {ALPHA:g} after Holm's adjustment for the number of methods, and {FEWEST_ERRORS} errors. Val rows "
-        "also tuned the methods, and cross-fitted ones come from other encoders, so conformal coverage is not "
-        "guaranteed: use the measured one, with Wilson's interval.",
+        note="AURC is the mean risk over all coverages, lower is better; E-AURC removes the effect of accuracy. "
+        f"Verdicts need p < {ALPHA:g} (Holm) and {FEWEST_ERRORS} errors; use the measured coverage.",
         command="dvc repro selective",
     )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.report.differences import judged, of_sources, over_runs
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level, judged, of_sources, over_runs
 from attnknn.report.plots import METRICS
 from attnknn.report.section import Row, Table
 from attnknn.report.tables import difference_cell, fixed, method_cell, p_value

@@ -26,16 +26,16 @@ def judged(paired: pd.DataFrame, alpha: float) -> pd.DataFrame:
 def picture(scores: pd.DataFrame, metric: str) -> bytes:
     """Mean of every method over the splits, ± one standard deviation."""
     rows = scores[scores["metric"] == metric]
-    figure = plots.new_figure(3.4, 0.8 + 0.19 * len(rows))
-    axes = figure.subplots()
-    for y, row in enumerate(rows.to_dict("records")):
-        row |= {"low": max(0.0, row["value"] - row["sd"]), "high": row["value"] + row["sd"]}
-        if metric == "accuracy":
-            row["high"] = min(1.0, row["high"])
-        plots.draw_estimate(axes, y, row, plots.method_colour(row["method"]), "value")
-    plots.name_rows(axes, [plots.method_name(name) for name in rows["method"]], nbins=3)
-    plots.figure_title(figure, f"{plots.METRICS[metric]}: mean ± sd over splits")
-    return plots.as_png(figure)
+    rows = rows.assign(low=(rows["value"] - rows["sd"]).clip(lower=0), high=rows["value"] + rows["sd"])
+    if metric == "accuracy":
+        rows["high"] = rows["high"].clip(upper=1)
+    estimates = [
+        (plots.method_name(m), [plots.Estimate(row, plots.method_colour(m), "value")])
+        for row in rows.to_dict("records")
+        for m in [row["method"]]
+    ]
+    name = plots.METRICS[metric]
+    return plots.forest_plot(estimates, f"{name}: mean ± sd over splits", name, zero=None)
 
 
 def _means(scores: pd.DataFrame) -> Table:
@@ -75,13 +75,10 @@ def section(runs: Sequence[Run], alpha: float) -> Section:
     return Section(
         "splits",
         "Repeated splits",
-        "How much do results vary over splits? Each split draws all parts again, retrains encoders, heads and peers, "
-        "tunes on its own validation rows, and is evaluated once on its own test rows.",
+        "Each split draws all parts again, retrains encoders, heads and peers, and is evaluated once on its own test "
+        "rows.",
         by_dataset(runs, lambda group: _part(group, alpha), OF_SPLITS),
-        "Splits share most of their rows, so intervals and p values are those of the corrected resampled t-test "
-        "(Nadeau & Bengio 2003), p adjusted by Holm's method over all rows of a dataset. The mean over folds averages "
-        "the encoders of the cross-fit and the main one, each with its own bank. With splits.refit fit and val rows "
-        "join the banks after tuning, and encoders of another cross-fit of all these rows and classifiers on the "
-        "columns are retrained; the main encoder is not.",
+        "Intervals and p (Holm) are those of the corrected resampled t-test (Nadeau & Bengio 2003), because splits "
+        "share most of their rows. The mean over folds averages the encoders of the cross-fit and the main one.",
         "dvc exp run -S splits.count=20",
     )

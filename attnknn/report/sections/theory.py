@@ -1,15 +1,14 @@
 """Predictions of theory tested on measurements; every verdict can be supported, contradicted or undecided."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.claims import FEWEST_ERRORS
-from attnknn.report.gains import FITS, RATE, rate_verdict
-from attnknn.report.plots import INK, method_colour, method_name
+from attnknn.report.plots import method_colour, method_name
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, fixed, interval, method_cell, score_cell
@@ -21,18 +20,13 @@ TABLES: dict[str, tuple[str, ...]] = {
     ENTROPY: ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
 }
 KNN = ("uniform", "distance", "attention")
+RATE = (0.5, 2.0)  # an exponent's interval beyond these does not distinguish 1/k from 1/√k or 1/k²
+FITS = 0.9  # smallest R² of a fitted curve
 TOLERANCE = 1e-3  # deviation of a norm from 1 that counts as unit length
 Verdict = Literal["supported", "contradicted", "undecided"]
 NOTE = (
-    "The historic study listed these as verified without a test. The error is fitted by a + b·k^(−c) over the swept "
-    "k; the claim O(1/k) needs b > 0 and c = 1. It is supported where the interval of b lies above 0, that of c "
-    f"contains 1 and lies within {RATE[0]:g} … {RATE[1]:g}, and the curve fits (R² ≥ {FITS:g}); contradicted where b "
-    "lies below 0 or c's interval excludes 1 while b is above 0; undecided otherwise. c above 1 is faster than 1/k, "
-    "which an upper bound allows and a rate does not. √n is the best k where val chooses it and its NLL on test is "
-    "lower than that of the best other k on val, with an interval below 0; contradicted where it is higher, with one "
-    "above 0; undecided where val chooses the largest k swept, beyond which a better one may lie. Several seeds show "
-    "means, and the outer ends of their intervals. Entropy is that of the neighbours' weights without the null "
-    f"neighbours. With fewer than {FEWEST_ERRORS} errors claims about errors are undecided."
+    f"O(1/k) needs b > 0 and c = 1 in a + b·k^(−c): an interval of c within {RATE[0]:g} … {RATE[1]:g} that contains 1, "
+    f"and R² ≥ {FITS:g}. √n is the best k where val chooses it and it beats the best other k on test."
 )
 
 
@@ -50,6 +44,22 @@ def root_verdict(best: set[int], root: int, ends: set[int], low: float, high: fl
     if low > 0:
         return "contradicted"
     return "supported" if best == {root} and high < 0 else "undecided"
+
+
+def rate_verdict(b: tuple[float, float], c: tuple[float, float], r2: float, errors: int) -> Verdict:
+    """Whether the error falls as b/k towards its limit.
+
+    Args:
+        b, c: intervals of a + b·k^(−c).
+        r2: coefficient of determination of the fit.
+        errors: wrong test rows at the k that has most.
+    """
+    if errors < FEWEST_ERRORS:
+        return "undecided"
+    if b[1] < 0 or (b[0] > 0 and not c[0] <= 1 <= c[1]):
+        return "contradicted"
+    narrow = RATE[0] <= c[0] <= 1 <= c[1] <= RATE[1]
+    return "supported" if b[0] > 0 and narrow and r2 >= FITS else "undecided"
 
 
 def auc_verdict(low: float, high: float, errors: int) -> Verdict:
@@ -71,12 +81,6 @@ class _Quantities:
         keys = ((str(quantity), str(item)) for quantity, item in means.index)
         self.rows = dict(zip(keys, means.to_dict("records"), strict=True))
         self.per_seed = quantities
-
-    def curve(self, item: str, ks: np.ndarray) -> np.ndarray:
-        """a + b·k^(−c) of a method, the mean over seeds."""
-        table = self.per_seed[self.per_seed["item"] == item].pivot(index="seed", columns="quantity", values="value")
-        a, b, c = (table[name].to_numpy()[:, None] for name in ("fit_a", "fit_b", "fit_c"))
-        return (a + b * ks**-c).mean(0)
 
     def items(self, quantity: str) -> list[str]:
         return [item for q, item in self.rows if q == quantity]
@@ -148,44 +152,32 @@ def claims_table(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.Data
     return Table("claims", "Claims of the theory", ["claim", "method", "verdict", "numbers"], rows, folded=False)
 
 
-def picture(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame) -> bytes:
+def pictures(curve: pd.DataFrame, deciles: pd.DataFrame) -> list[tuple[str, bytes]]:
     """The error over k with fitted curves, if any, and the error by decile of entropy.
 
     Args:
-        quantities: rows of seed, quantity, item, value, low, high.
-        curve: rows of method, k, error, low, high, of all seeds; empty where nothing was fitted.
+        curve: rows of method, k, error, fitted, low, high, of all seeds; empty where nothing was fitted.
         deciles: rows of decile, entropy, error, low, high, of all seeds.
     """
-    panels = 1 + (not curve.empty)
-    figure = plots.new_figure(3.4, 2.4 * panels + 0.3)
-    axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
-    for one in axes:
-        plots.style_axes(one)
+    drawn = []
     if not curve.empty:
-        top = axes[0]
-        means = mean_over_runs(curve.rename(columns={"error": "value"}), ["method", "k"])
-        ks = sorted(curve["k"].unique())
-        fine = np.geomspace(ks[0], ks[-1], 200)
-        for i, m in enumerate(m for m in KNN if m in set(curve["method"])):
-            points = means.loc[m]
-            x = points.index.to_numpy() * 1.045 ** (i - 1)
-            top.vlines(x, points["low"], points["high"], color=method_colour(m), lw=1.1, alpha=0.45)
-            top.plot(x, points["value"], "o", ms=4, color=method_colour(m), label=method_name(m))
-            top.plot(fine, _Quantities(quantities).curve(m, fine), lw=1.4, color=method_colour(m))
-        top.set_xscale("log")
-        plots.k_ticks(top, ks)
-        top.set(xlabel="neighbours k", ylabel="error")
-        plots.title(top, "Error and a + b·k⁻ᶜ", 9.5)
-        top.legend(fontsize=7, frameon=False)
-    below, colour = axes[-1], method_colour("attention")
-    means = mean_over_runs(deciles.rename(columns={"error": "value"}), ["decile"])
-    below.bar(means.index, means["value"], color=colour, alpha=0.75, width=0.8)
-    below.vlines(means.index, means["low"], means["high"], color=INK, lw=1)
-    below.set_xticks(means.index)
-    below.set(xlabel="decile of entropy (10: highest)", ylabel="error")
-    plots.title(below, "Attention: error by entropy", 9.5)
-    below.set_ylim(bottom=0)
-    return plots.as_png(figure)
+        present = [m for m in KNN if m in set(curve["method"])]
+        measured = curve.rename(columns={"error": "value"})
+        fitted = curve[["method", "k", "fitted"]].rename(columns={"fitted": "value"})
+        lines = plots.method_lines(measured, "k", present)
+        for line in plots.method_lines(fitted, "k", present):
+            lines.append(replace(line, name="", dashed=True, thin=True))
+        text, label = "Error, and a + b·k⁻ᶜ dashed", "neighbours k"
+        drawn.append(
+            ("error over k with fitted curves", plots.line_plot(lines, text, label, ticks=sorted(set(curve["k"]))))
+        )
+    means = mean_over_runs(deciles.rename(columns={"error": "value"}), ["decile"]).reset_index()
+    rows = [
+        (f"{row['decile']:g}", [plots.Estimate(row, method_colour("attention"), "value")])
+        for row in means.to_dict("records")
+    ]
+    png = plots.forest_plot(rows, "Attention: error by entropy", "error, by decile of entropy (10: highest)", zero=None)
+    return [*drawn, ("error by entropy of the attention weights", png)]
 
 
 def _tables(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame) -> list[Table]:
@@ -216,17 +208,15 @@ def _tables(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame
 def _part(runs: Sequence[Run]) -> Part:
     measured = joined(runs, QUANTITIES), joined(runs, CURVE), joined(runs, ENTROPY)
     table = claims_table(*measured, min(r.json["prepare"]["test"] for r in runs))
-    text = f"{runs[0].dataset}: error over k with fitted curves, and error by entropy of the attention weights"
-    return Part(runs[0].dataset, [(text, picture(*measured))], [table, *_tables(*measured)])
+    return Part(runs[0].dataset, pictures(*measured[1:]), [table, *_tables(*measured)])
 
 
 def section(runs: Sequence[Run]) -> Section:
     return Section(
         "theory",
         "Theory",
-        "Theory of attention over nearest neighbours assumes bounded norms, treats distance and inner product as "
-        "equivalent, recommends k = √n and predicts an error that falls as 1/k. Each is tested on the dataset's own "
-        "embeddings and predictions, and so is whether the weights' entropy predicts errors.",
+        "Bounded norms, distance and inner product as equivalents, k = √n, an error that falls as 1/k, and entropy "
+        "that predicts errors: each is tested on the dataset's own embeddings and predictions.",
         by_dataset(runs, _part, QUANTITIES, ENTROPY),
         NOTE,
         "dvc repro theory",

@@ -1,11 +1,12 @@
 """Plots and tables that the sections on encoders trained on modified labels or classes share."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.gains import Level, Pair, read_pair
+from attnknn.report.differences import Level, judge_one
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Row, Table
 from attnknn.report.tables import difference_cell, digits_of, p_value, score_cell
@@ -14,40 +15,39 @@ SCORES = ("condition", "variant", "method", "metric", "value", "low", "high")
 _WHO = ("variant", "method", "baseline_variant", "baseline")
 PAIRED = ("condition", *_WHO, "metric", "difference", "low", "high", "errors", "p")
 Who = tuple[str, str]  # variant, method
-Line = tuple[str, str, bool]  # variant, method, whether dashed
+Drawn = tuple[str, str, bool]  # variant, method, whether dashed
+Test = dict[str, Any] | None
 
 
-def against(rows: pd.DataFrame, x: str, ticks: Sequence, lines: Mapping[Line, str], title: str, xlabel: str) -> bytes:
-    """One metric of several variants and methods; see `plots.lines`.
+def against(rows: pd.DataFrame, x: str, ticks: Sequence, lines: Mapping[Drawn, str], title: str, xlabel: str) -> bytes:
+    """One metric of several variants and methods.
 
     Args:
         rows: variant, method, x, value, low, high.
         lines: what is drawn, with the name in the legend.
     """
-    rows = rows.assign(method=rows["variant"] + ":" + rows["method"])
-    named = {f"{variant}:{m}": (name, plots.method_colour(m), dashed) for (variant, m, dashed), name in lines.items()}
-    return plots.lines(rows, x, ticks, named, title=title, xlabel=xlabel)
+    rows = rows.assign(x=rows[x])
+    series = [
+        plots.Line(
+            *(name, plots.method_colour(method), rows[(rows["variant"] == variant) & (rows["method"] == method)]),
+            dashed=dashed,
+        )
+        for (variant, method, dashed), name in lines.items()
+    ]
+    return plots.line_plot(series, title, xlabel, ticks=ticks)
 
 
-def paired(
-    runs: Sequence[Run], level: Level, table: str, condition: str, who: Who, other: Who, metric: str
-) -> Pair | None:
+def test(runs: Sequence[Run], level: Level, table: str, condition: str, who: Who, other: Who, metric: str) -> Test:
     """The difference of the first from the other in a paired table; None without rows."""
-    return read_pair(runs, table, metric, level, condition=condition, **dict(zip(_WHO, (*who, *other), strict=True)))
+    rows = joined(runs, table)
+    for column, value in zip(("condition", "metric", *_WHO), (condition, metric, *who, *other), strict=True):
+        rows = rows[rows[column] == value]
+    return None if rows.empty else judge_one(rows, level)
 
 
-def word(pair: Pair) -> str:
-    """`better`, `worse`, `no gain that matters`, `undecided` or `underpowered`."""
-    if pair.open:
-        return "underpowered" if pair.unreachable else "undecided"
-    return {"yes": "better", "no": "worse"}.get(pair.better, "no gain that matters")
-
-
-def pair_cells(pair: Pair | None, digits: int) -> list[str | Cell]:
-    """Difference, p and finding; empty cells without a pair."""
-    if pair is None:
-        return ["", "", ""]
-    return [difference_cell(vars(pair), digits), "–" if pair.p is None else p_value(pair.p), word(pair)]
+def test_cells(test: Test, digits: int) -> list[str | Cell]:
+    """Difference, p and finding; empty cells without a test."""
+    return ["", "", ""] if test is None else [difference_cell(test, digits), p_value(test["p"]), test["finding"]]
 
 
 def scores_table(

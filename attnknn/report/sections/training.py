@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnknn.report import plots
-from attnknn.report.results import Run
+from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section, Table
 from attnknn.report.tables import by_dataset
 
@@ -34,21 +34,24 @@ def _sizes(runs: Sequence[Run]) -> Table:
 
 
 def curves(runs: Sequence[Run]) -> list[tuple[str, bytes]]:
-    """Training curves of the encoder and the head."""
-    training, attention = [r.tables["training"] for r in runs], [r.tables["attention"] for r in runs]
-    encoders = [r.json["train_embedder"] for r in runs]
-    epoch = [{"epoch": e["best_epoch"]} for e in encoders]
-    kept = [{"epoch": e["best_epoch"], "val_accuracy": e["val_accuracy"]} for e in encoders]
-    best = [t.nsmallest(1, "val_nll").iloc[0] for t in attention]
-    best = [{"epoch": b["epoch"], "val_nll": b["val_nll"]} for b in best]
-    colour = plots.method_colour
-    loss, accuracy = {"loss": colour("distance")}, {"val_accuracy": colour("distance_vector")}
-    nll = {"fit_loss": colour("distance"), "val_nll": colour("attention")}
-    on_val = plots.curves(training, accuracy, kept, title="Encoder: kNN on val", ylabel="accuracy")
+    """Training curves of the encoder and the head, means over seeds; dots mark the epochs that were kept."""
+    kept = {
+        "training": {run.json["train_embedder"]["best_epoch"] for run in runs},
+        "attention": {run.tables["attention"].nsmallest(1, "val_nll")["epoch"].item() for run in runs},
+    }
+
+    def draw(text: str, table: str, columns: Sequence[str], ylabel: str) -> bytes:
+        rows, colours = joined(runs, table), (plots.method_colour(m) for m in ("distance", "attention"))
+        lines = [
+            plots.Line(c.replace("_", " "), colour, rows.assign(x=rows["epoch"], value=rows[c]), kept[table])
+            for c, colour in zip(columns, colours, strict=False)
+        ]
+        return plots.line_plot(lines, text, "epoch", ylabel)
+
     return [
-        ("encoder loss", plots.curves(training, loss, epoch, title="Encoder: training loss", ylabel="loss")),
-        ("encoder validation accuracy", on_val),
-        ("attention NLL", plots.curves(attention, nll, best, title="Attention head", ylabel="loss")),
+        ("encoder loss", draw("Encoder: training loss", "training", ["loss"], "loss")),
+        ("encoder validation accuracy", draw("Encoder: kNN on val", "training", ["val_accuracy"], "accuracy")),
+        ("attention NLL", draw("Attention head", "attention", ["fit_loss", "val_nll"], "loss")),
     ]
 
 

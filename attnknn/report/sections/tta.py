@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.differences import judged, over_runs
-from attnknn.report.gains import Level
+from attnknn.report.differences import Level, judged, over_runs
 from attnknn.report.plots import METHODS, METRICS, method_colour, method_name
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
@@ -33,28 +32,21 @@ def _curves(rows: pd.DataFrame, metric: str) -> bytes:
         rows: views, method, metric, value, low, high.
     """
     rows = rows[rows["metric"] == metric]
-    methods = {m: (method_name(m), method_colour(m), False) for m in METHODS if m in set(rows["method"])}
-    views = sorted(rows["views"].unique())
-    return plots.lines(rows, "views", views, methods, title=METRICS[metric], xlabel="views averaged")
+    lines = plots.method_lines(rows, "views", [m for m in METHODS if m in set(rows["method"])])
+    return plots.line_plot(lines, METRICS[metric], "views averaged", ticks=sorted(rows["views"].unique()))
 
 
-def _gains(rows: pd.DataFrame, views: int) -> bytes:
-    """Change of every method's NLL and ECE with all views, with intervals, side by side.
+def _gains(rows: pd.DataFrame, metric: str, views: int) -> bytes:
+    """Change of every method's metric with all views, with intervals.
 
     Args:
         rows: method, metric, difference, low, high: all views against one.
     """
-    methods = [m for m in METHODS if m in set(rows["method"])]
-    figure = plots.new_figure(3.4, 1.1 + 0.27 * len(methods))
-    panels = figure.subplots(1, len(SHOWN), sharey=True)
-    for axes, metric in zip(panels, SHOWN, strict=True):
-        for row in rows[rows["metric"] == metric].to_dict("records"):
-            plots.draw_estimate(axes, methods.index(row["method"]), row, method_colour(row["method"]))
-        plots.name_rows(axes, [method_name(m).replace(" + ", "\n+ ") for m in methods], nbins=2)
-        plots.title(axes, METRICS[metric])
-        plots.mark_zero(axes, metric, f"{views} views − 1")
-        axes.xaxis.set_major_formatter("{x:g}")
-    return plots.as_png(figure)
+    estimates = [
+        (method_name(row["method"]), [plots.Estimate(row, method_colour(row["method"]))])
+        for row in rows[rows["metric"] == metric].to_dict("records")
+    ]
+    return plots.forest_plot(estimates, METRICS[metric], plots.better_side(metric, f"{views} views − 1"))
 
 
 def _changes(rows: pd.DataFrame, gains: pd.DataFrame, views: int, digits: int) -> Table:
@@ -129,7 +121,7 @@ def _part(runs: Sequence[Run], level: Level) -> Part:
     against = paired[~itself & paired["metric"].isin(SHOWN)].assign(finding=tests["finding"]).fillna({"finding": ""})
     pictures = [
         *((f"{METRICS[m]} over the number of views averaged", _curves(rows, m)) for m in SHOWN),
-        ("change of NLL and ECE of every method with all views", _gains(gains, views)),
+        *((f"change of {METRICS[m]} of every method with all views", _gains(gains, m, views)) for m in SHOWN),
     ]
     all_views = scores[scores["views"] == views].set_index(["method", "metric"])["value"].to_dict()
     tables = [
@@ -145,15 +137,9 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         name="tta",
         title="Test-time augmentation",
         question="Does the mean over several views of an image (itself, mirrored, shifted) improve probabilities, and "
-        "more so for attention? Every method uses the same views, as it was tuned or fitted on the images alone; "
-        "calibrations are refitted on the mean.",
+        "more so for attention? Every method uses the same views; calibrations are refitted on the mean.",
         parts=by_dataset(runs, lambda group: _part(group, level), *TABLES),
-        note="The historic study used views for attention only, and attributed the fall of its NLL from 2.05 to .97 "
-        "and of its ECE from .130 to .028 to attention. p values are adjusted by Holm's method within a dataset. "
-        "Views have a fixed order, on which the curve depends; the contribution of each is in the table. A mean of "
-        "views is less confident than one view: uncalibrated, that lowers the ECE of an overconfident method and "
-        "raises that of others. Views help as far as the encoder was trained with such augmentation "
-        "(train_embedder.augment). The plain network is not included: its weights are not stored. Tables of numbers "
-        "have no views.",
+        note="A mean of views is less confident than one view: uncalibrated, that lowers the ECE of an overconfident "
+        "method and raises that of others. p is adjusted by Holm's method within a dataset.",
         command="dvc repro tta",
     )
