@@ -205,7 +205,7 @@ def test_the_section_says_what_the_numbers_say() -> None:
     sizes = [r[-1] for r in found.parts[0].tables[1].rows if str(r[0]).startswith("set size")]
     assert "no" in sizes
     for part in found.parts:
-        assert len(part.pictures) == 2
+        assert len(part.pictures) == 3
         assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
         assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
         assert all(set(page.TABLES[t]) <= set(runs[0].tables[t].columns) for t in TABLES)
@@ -216,7 +216,7 @@ def test_several_seeds_are_one_part_and_no_error_is_no_finding() -> None:
     assert all("±" in str(cell) for cell in part.tables[0].rows[0][1:3])
     easy = page.section([run(dict.fromkeys(TIE, (40.0, 2.0)), 60)]).parts[0]
     assert {row[-1] for row in easy.tables[1].rows} == {"undecided"}
-    assert len(easy.pictures) == 1, "there is no risk to draw"
+    assert len(easy.pictures) == 2, "there is no risk to draw"
 
 
 def test_a_method_is_one_row_where_seeds_choose_other_calibrations() -> None:

@@ -259,7 +259,7 @@ def test_the_section_has_pictures_tables_and_several_seeds_and_skips_who_has_non
     assert part.dataset == "mine"
     assert str(part.tables[0].rows[1][1]) == "8.00 (5.70 … 10.5)"
     assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
-    assert len(part.pictures) == 2
+    assert len(part.pictures) == 3
     for table in part.tables:
         assert {len(row) for row in table.rows} <= {1, len(table.head)}
     assert report.section([bare]).parts == []

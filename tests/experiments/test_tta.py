@@ -280,7 +280,7 @@ def test_the_gains_of_every_method_are_shown() -> None:
     against = {(str(row[0]), str(row[2])): str(row[4]) for row in part.tables[1].rows if row[3] == "NLL"}
     assert against["Attention", "3"].startswith("−0.030 (")
     assert against["Attention + vector scaling", "3"].startswith("−0.020 (")
-    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 3
+    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 4
     assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
     assert "uniform" not in "".join(str(row[1]) for row in part.tables[0].rows), "display names"
 

@@ -52,18 +52,24 @@ def test_a_method_has_its_own_colour(method: str) -> None:
 
 
 def test_only_a_line_with_values_is_drawn() -> None:
-    line = {"val_accuracy": "#ff0000"}
-    assert ink(plots.curves([CURVE], line, [{"epoch": 3, "val_accuracy": 0.9}]), "#ff0000") > 20
-    nothing = CURVE.assign(val_accuracy=np.nan)
-    assert ink(plots.curves([nothing], line, [{"epoch": 3}]), "#ff0000") == 0
+    def draw(table: pd.DataFrame) -> bytes:
+        points = table.assign(x=table["epoch"], value=table["val_accuracy"])
+        return plots.line_plot([plots.Line("", "#ff0000", points, {3})], "", "epoch")
+
+    assert ink(draw(CURVE), "#ff0000") > 20
+    assert ink(draw(CURVE.assign(val_accuracy=np.nan)), "#ff0000") == 0
 
 
-def test_differences_grow_by_baseline_and_not_by_seed() -> None:
-    row = {"difference": -0.1, "low": -0.2, "high": 0.0}
-    one = pd.DataFrame([{"baseline": "uniform", **row}])
-    two = pd.DataFrame([{"baseline": b, **row} for b in ("uniform", "distance")])
-    heights = [len(picture(plots.differences(t, "nll"))) for t in (one, pd.concat([one, one]), two)]
-    assert heights[0] == heights[1] < heights[2]
+def test_lines_of_runs_are_averaged_and_their_band_spans_the_outer_ends() -> None:
+    runs = pd.DataFrame({"x": [1, 1, 2, 2], "value": [0.1, 0.3, 0.4, 0.6], "low": 0.0, "high": [0.5, 0.9, 0.8, 0.9]})
+    pooled = pd.DataFrame({"x": [1, 2], "value": [0.2, 0.5], "low": 0.0, "high": [0.9, 0.9]})
+    pngs = [plots.line_plot([plots.Line("", "#ff0000", rows)], "", "", ticks=[1, 2]) for rows in (runs, pooled)]
+    assert pngs[0] == pngs[1]
+
+
+def test_bars_have_their_colours() -> None:
+    png = plots.bar_plot(["a", "b"], [1.0, 2.0], ["#ff0000", "#0000ff"], "", "")
+    assert ink(png, "#0000ff") > 1.5 * ink(png, "#ff0000") > 100
 
 
 def test_a_calibration_is_named_and_coloured_after_what_it_is_added_to() -> None:
@@ -73,28 +79,9 @@ def test_a_calibration_is_named_and_coloured_after_what_it_is_added_to() -> None
     assert plots.method_name("some_thing") == "some thing"
 
 
-@pytest.mark.parametrize(("kind", "rates"), [("noise", [0.0, 0.3]), ("long tail", [1.0, 0.01])])
-def test_only_methods_with_values_are_drawn_against_a_rate(kind: str, rates: list[float]) -> None:
-    rows = [
-        {"method": m, "rate": r, "value": 0.3 + r, "low": 0.2 + r, "high": 0.4 + r}
-        for m in ("attention", "distance")
-        for r in rates
-    ]
-    lines = {m: (plots.method_name(m), plots.method_colour(m), False) for m in ("attention", "distance")}
-    png = plots.lines(pd.DataFrame(rows), "rate", rates, lines, title=kind)
-    drawn = {m for m in plots.METHODS if ink(png, plots.method_colour(m)) > 100}
-    assert drawn == {"attention", "distance"}
-
-
-def test_a_forest_has_a_line_for_each_group_and_variant() -> None:
-    row = {"reference": "full", "difference": 0.1, "low": 0.0, "high": 0.2}
-    one = pd.DataFrame([{"group": "without", "variant": "null", **row}])
-    two = pd.DataFrame([*one.to_dict("records"), {"group": "without", "variant": "dropout", **row}])
-    three = pd.DataFrame([*one.to_dict("records"), {"group": "alone", "variant": "null", **row}])
-    heights = [len(picture(plots.forest(table, "nll"))) for table in (one, two, three)]
-    assert heights[1] - heights[0] == pytest.approx((heights[2] - heights[0]) / 2, abs=1)
-    assert [ink(plots.forest(three, "nll"), plots.GROUPS[g][1]) > 100 for g in ("without", "alone", "full")] == [
-        True,
-        True,
-        False,
-    ]
+def test_a_forest_has_a_line_for_each_row_and_heading() -> None:
+    estimate = plots.Estimate({"difference": 0.1, "low": 0.0, "high": 0.2}, "#ff0000")
+    heights = [len(picture(plots.forest_plot([("g", []), *[("a", [estimate])] * n], "", ""))) for n in (1, 2, 3)]
+    assert heights[2] - heights[1] == pytest.approx(heights[1] - heights[0], abs=1)
+    assert heights[1] > heights[0]
+    assert ink(plots.forest_plot([("a", [estimate])], "", ""), "#ff0000") > 50

@@ -97,7 +97,7 @@ def _read(name: str) -> pd.DataFrame:
 def numbers(dataset: str) -> pd.DataFrame:
     """The study's numbers that are comparable with a dataset; empty for most."""
     rows = _read("historic.csv")
-    return rows[rows["dataset"] == ("cifar10" if dataset.startswith("cifar10") else dataset)]
+    return rows[rows["dataset"] == ("cifar10" if dataset.startswith("cifar10_") else dataset)]
 
 
 def ours(runs: Sequence[Run], table: str) -> pd.DataFrame:
