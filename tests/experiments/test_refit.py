@@ -12,18 +12,17 @@ from attnknn.core.artifacts import TEST, VAL
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Compared
 from attnknn.evaluation.metrics import METRICS
-from attnknn.evaluation.paired_tests import TESTED, UNDER_CONDITIONS, pairs, scores
+from attnknn.evaluation.paired_tests import BASE, TESTED, UNDER_CONDITIONS, pairs, scores
 from attnknn.experiments import refit
 from attnknn.experiments.corruption import with_imbalance, with_noise
-from attnknn.experiments.refit import fit_and_compare, under_conditions
+from attnknn.experiments.refit import fit_and_compare, refit_and_score
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import blobs, embedded, fold_parts
 
 SETTINGS: dict[str, Any] = {
-    "k_train": 12,
-    "k_eval": 15,
+    "k": 12,
     "fitting": {
         "kind": "attention",
         "parts": {"features": ["gap", "agreement"], "prototypes": True},
@@ -60,16 +59,16 @@ def run(spaces: Sequence[EmbeddingSpace], repeats: int = 2, seed: int = 3) -> An
         "noise 0.3": partial(with_noise, spaces, 0.3),
         "long tail 0.01": partial(with_imbalance, spaces, 0.01),
     }
-    return under_conditions(conditions, repeats, SCORING, seed, **SETTINGS)
+    return refit_and_score(conditions, repeats, SCORING, seed, **SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def found(spaces: list[EmbeddingSpace]) -> Any:
+def result(spaces: list[EmbeddingSpace]) -> Any:
     return run(spaces)
 
 
-def test_columns(found: Any) -> None:
-    means, tables = found
+def test_columns(result: Any) -> None:
+    means, tables = result
     assert list(means) == ["noise 0.3", "long tail 0.01"]
     where = ["condition", "repeat", "method"]
     assert {name: list(rows[0]) for name, rows in tables.items()} == {
@@ -77,78 +76,78 @@ def test_columns(found: Any) -> None:
         "paired": [*where, "baseline", "metric", "difference", "low", "high", "errors", "p", "test"],
         "validation": [*where, "metric", "value"],
     }
-    for of in means.values():
-        assert set(of) == set(METHODS)
-        assert all(list(metrics) == [*METRICS, *SHOTS] for metrics in of.values())
+    for methods in means.values():
+        assert set(methods) == set(METHODS) & set(BASE)
+        assert all(list(metrics) == [*METRICS, *SHOTS] for metrics in methods.values())
 
 
-def test_each_condition_repeat_method_and_metric_has_one_row(found: Any) -> None:
-    _, tables = found
-    for name, of in (("intervals", (*UNDER_CONDITIONS, *SHOTS)), ("validation", TESTED)):
+def test_each_condition_repeat_method_and_metric_has_one_row(result: Any) -> None:
+    _, tables = result
+    for name, metrics in (("intervals", (*UNDER_CONDITIONS, *SHOTS)), ("validation", TESTED)):
         keys = [(r["condition"], r["repeat"], r["method"], r["metric"]) for r in tables[name]]
-        expected = {(c, r, m, t) for c in found[0] for r in (0, 1) for m in METHODS for t in of}
+        expected = {(c, r, m, t) for c in result[0] for r in (0, 1) for m in METHODS for t in metrics}
         assert len(keys) == len(expected)
         assert set(keys) == expected
     keys = [(r["condition"], r["repeat"], r["method"], r["baseline"], r["metric"]) for r in tables["paired"]]
-    expected = {(c, r, *pair, t) for c in found[0] for r in (0, 1) for pair in pairs(METHODS) for t in TESTED}
+    expected = {(c, r, *pair, t) for c in result[0] for r in (0, 1) for pair in pairs(METHODS) for t in TESTED}
     assert len(keys) == len(expected)
     assert set(keys) == expected
 
 
-def test_means_are_those_of_the_values_of_the_intervals(found: Any) -> None:
-    means, tables = found
-    for condition, of in means.items():
-        for method in of:
+def test_means_are_those_of_the_values_of_the_intervals(result: Any) -> None:
+    means, tables = result
+    for condition, methods in means.items():
+        for method in methods:
             for metric in TESTED:
-                at = {"condition": condition, "method": method, "metric": metric}
-                values = [row["value"] for row in tables["intervals"] if at.items() <= row.items()]
+                cell = {"condition": condition, "method": method, "metric": metric}
+                values = [row["value"] for row in tables["intervals"] if cell.items() <= row.items()]
                 assert len(values) == 2
-                assert of[method][metric] == pytest.approx(sum(values) / 2)
+                assert methods[method][metric] == pytest.approx(sum(values) / 2)
 
 
-def test_differences_are_those_of_the_values_and_intervals_hold_them(found: Any) -> None:
-    _, tables = found
+def test_differences_are_those_of_the_values_and_intervals_hold_them(result: Any) -> None:
+    _, tables = result
     value = {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in tables["intervals"]}
     with_ends = [row for row in tables["intervals"] if row["metric"] not in SHOTS]
     assert all(row["low"] - 1e-9 <= row["value"] <= row["high"] + 1e-9 for row in with_ends)
     for row in tables["paired"]:
-        at = row["condition"], row["repeat"]
-        expected = value[*at, row["method"], row["metric"]] - value[*at, row["baseline"], row["metric"]]
+        cell = row["condition"], row["repeat"]
+        expected = value[*cell, row["method"], row["metric"]] - value[*cell, row["baseline"], row["metric"]]
         assert row["difference"] == pytest.approx(expected)
         assert 0 < row["p"] <= 1
 
 
-def test_repeats_have_another_memory_each(found: Any) -> None:
+def test_repeats_have_another_memory_each(result: Any) -> None:
     """Also the baselines differ, which have no weights to start from, so the memory does."""
-    value = {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in found[1]["intervals"]}
-    for condition in found[0]:
+    value = {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in result[1]["intervals"]}
+    for condition in result[0]:
         for method in ("distance", "attention"):
             assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
 
 
 def test_repeats_have_another_head_each(spaces: list[EmbeddingSpace]) -> None:
     """Under a memory that stays the same, attention differs from repeat to repeat, and the baselines do not."""
-    _, tables = under_conditions({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)
+    _, tables = refit_and_score({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)
     value = {(r["repeat"], r["method"]): r["value"] for r in tables["intervals"] if r["metric"] == "nll"}
     assert value[0, "attention"] != value[1, "attention"]
     for method in ("uniform", "distance", "distance_vector", "linear_temperature"):
         assert value[0, method] == value[1, method]
 
 
-def test_the_seed_decides(spaces: list[EmbeddingSpace], found: Any) -> None:
+def test_the_seed_decides(spaces: list[EmbeddingSpace], result: Any) -> None:
     """The first of one repeat is the first of two, to the last digit."""
     for name, rows in run(spaces, repeats=1)[1].items():
-        assert rows == [row for row in found[1][name] if row["repeat"] == 0]
+        assert rows == [row for row in result[1][name] if row["repeat"] == 0]
     other = {(r["method"], r["metric"]): r["value"] for r in run(spaces, 1, seed=4)[1]["intervals"]}
-    first = {(r["method"], r["metric"]): r["value"] for r in found[1]["intervals"] if r["repeat"] == 0}
+    first = {(r["method"], r["metric"]): r["value"] for r in result[1]["intervals"] if r["repeat"] == 0}
     assert other["attention", "nll"] != first["attention", "nll"]
     assert other["uniform", "nll"] != first["uniform", "nll"]
 
 
-def test_progress_is_told_of_every_head(spaces: list[EmbeddingSpace]) -> None:
-    told: list[str] = []
-    under_conditions({"a": lambda _: spaces[:1], "b": lambda _: spaces[:1]}, 2, SCORING, 3, told.append, **SETTINGS)
-    assert told == ["a", "a", "b", "b"]
+def test_progress_is_called_for_every_head(spaces: list[EmbeddingSpace]) -> None:
+    names: list[str] = []
+    refit_and_score({"a": lambda _: spaces[:1], "b": lambda _: spaces[:1]}, 2, SCORING, 3, names.append, **SETTINGS)
+    assert names == ["a", "a", "b", "b"]
 
 
 def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(spaces: list[EmbeddingSpace]) -> None:
@@ -160,7 +159,7 @@ def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(sp
     rows = spaces[0].embeddings.rows(TEST)
     others = [relabelled(one, rows) for one in spaces]
     for make in (partial(with_noise, rate=0.3), partial(with_imbalance, ratio=0.1)):
-        a, b = (fit_and_compare(make(of, rng=np.random.default_rng(0)), seed=3, **SETTINGS) for of in (spaces, others))
+        a, b = (fit_and_compare(make(x, rng=np.random.default_rng(0)), seed=3, **SETTINGS) for x in (spaces, others))
         np.testing.assert_array_equal(a.test.probs, b.test.probs)
         np.testing.assert_array_equal(a.val.probs, b.val.probs)
         assert a.tuned == b.tuned
@@ -170,54 +169,54 @@ def test_fault_4_test_labels_change_no_probability_no_choice_and_no_condition(sp
 def test_queries_keep_their_labels_under_noise(spaces: list[EmbeddingSpace]) -> None:
     """Fault 10: what is scored is the true class, of all test rows, whatever the memory says."""
     main = spaces[0].embeddings
-    made = fit_and_compare(with_noise(spaces, 0.6, np.random.default_rng(0)), seed=3, **SETTINGS)
-    np.testing.assert_array_equal(made.test.y, main.y[main.rows(TEST)])
-    np.testing.assert_array_equal(made.test.rows, main.rows(TEST))
-    assert len(made.val.y) == sum(len(one.embeddings.rows(VAL)) for one in spaces)
+    result = fit_and_compare(with_noise(spaces, 0.6, np.random.default_rng(0)), seed=3, **SETTINGS)
+    np.testing.assert_array_equal(result.test.y, main.y[main.rows(TEST)])
+    np.testing.assert_array_equal(result.test.rows, main.rows(TEST))
+    assert len(result.val.y) == sum(len(one.embeddings.rows(VAL)) for one in spaces)
 
 
 def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer rows left than k_train and k_eval, every method gets by with what the smallest bank has stored."""
-    made = with_imbalance(spaces, 0.01, np.random.default_rng(0))
-    stored = min(one.neighbours.ids.shape[1] for one in made)
+    """With fewer rows left than k, every method gets by with what the smallest bank has stored."""
+    rare = with_imbalance(spaces, 0.01, np.random.default_rng(0))
+    stored = min(one.neighbours.ids.shape[1] for one in rare)
     assert stored < 30
-    asked: dict[str, Any] = {}
+    passed: dict[str, Any] = {}
 
     def seen(*args: Any, **settings: Any) -> Any:
-        asked.update({"k_train": settings["k_train"]})
+        passed.update({"k_train": settings["k_train"]})
         return fit_head(*args, **settings)
 
-    def compared(of: Any, heads: Any, k_eval: int, **settings: Any) -> Compared:
-        asked.update({"k_eval": k_eval, "heads": heads})
-        return compare(of, heads, k_eval, **settings)
+    def compared(spaces: Any, heads: Any, k: int, **settings: Any) -> Compared:
+        passed.update({"k": k, "heads": heads})
+        return compare(spaces, heads, k, **settings)
 
     fit_head, compare = refit.fit_head, refit.compare
     monkeypatch.setattr(refit, "fit_head", seen)
     monkeypatch.setattr(refit, "compare", compared)
-    fit_and_compare(made, seed=0, **{**SETTINGS, "k_train": 30, "k_eval": 64})
-    assert (asked["k_train"], asked["k_eval"]) == (stored, stored)
-    assert set(asked["heads"]) == {"attention", "prototypes"}
-    alone = asked["heads"]["prototypes"]
+    fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 30})
+    assert (passed["k_train"], passed["k"]) == (stored, stored)
+    assert set(passed["heads"]) == {"attention", "prototypes"}
+    alone = passed["heads"]["prototypes"]
     assert isinstance(alone, Attention)
     assert not alone.neighbours
-    fit_and_compare(made, seed=0, **{**SETTINGS, "k_train": 4, "k_eval": 5})
-    assert (asked["k_train"], asked["k_eval"]) == (4, 5)
+    fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 4})
+    assert (passed["k_train"], passed["k"]) == (4, 4)
 
 
 def test_validation_values_are_those_of_the_val_rows(spaces: list[EmbeddingSpace]) -> None:
-    _, tables = under_conditions({"clean": lambda _: spaces[:1]}, 1, SCORING, 3, **SETTINGS)
-    made = fit_and_compare(spaces[:1], seed=301, **SETTINGS)
-    expected = scores(made.val, SCORING["bins"])
+    _, tables = refit_and_score({"clean": lambda _: spaces[:1]}, 1, SCORING, 3, **SETTINGS)
+    result = fit_and_compare(spaces[:1], seed=301, **SETTINGS)
+    expected = scores(result.val, SCORING["bins"])
     for row in tables["validation"]:
         assert row["value"] == expected[row["method"]][row["metric"]]
-    assert expected != scores(made.test, SCORING["bins"])
+    assert expected != scores(result.test, SCORING["bins"])
 
 
 def test_without_a_linear_head(spaces: list[EmbeddingSpace]) -> None:
     bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
-    means, tables = under_conditions({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
+    means, tables = refit_and_score({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
     expected = {name for name in METHODS if not name.startswith("linear")}
-    assert set(means["clean"]) == expected
+    assert set(means["clean"]) == expected & set(BASE)
     assert {row["baseline"] for row in tables["paired"]} == expected - {"attention"}
 
 
@@ -227,14 +226,14 @@ def test_noise_costs_what_it_must(spaces: list[EmbeddingSpace]) -> None:
     two = dataclasses.replace(one.embeddings, y=one.embeddings.y % 2, classes=("a", "b"), logits=None)
     space = [retrieve(two, 20, (3, 20))]
     conditions = {f"noise {rate}": partial(with_noise, space, rate) for rate in (0.0, 1.0)}
-    means, _ = under_conditions(conditions, 1, SCORING, 3, **SETTINGS)
+    means, _ = refit_and_score(conditions, 1, SCORING, 3, **SETTINGS)
     assert means["noise 1.0"]["uniform"]["nll"] > means["noise 0.0"]["uniform"]["nll"]
 
 
 def test_processes_change_nothing_but_the_order_of_sums(spaces: list[EmbeddingSpace]) -> None:
     """Every cell is made from its own seeds, so it does not matter where, nor which was made before."""
     conditions = {"noise 0.3": partial(with_noise, spaces, 0.3), "noise 0.1": partial(with_noise, spaces, 0.1)}
-    one, two = (under_conditions(conditions, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
+    one, two = (refit_and_score(conditions, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
     for name in one:
         assert [list(row)[:4] for row in one[name]] == [list(row)[:4] for row in two[name]]
         close = [

@@ -2,25 +2,25 @@
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from stages.params import read_params
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
 from attnknn.core.files import read_json
+from attnknn.encoder import fit
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.evaluation.metrics import shot_accuracy
-from attnknn.experiments.corruption import NOISES, with_noise, with_rare_classes, with_wrong_labels
-from attnknn.experiments.trained_on_corruption import NETWORKS, as_scores, noise_pairs, under_imbalance, under_noise
+from attnknn.experiments import train_corrupted
+from attnknn.experiments.corruption import NETWORKS, NOISES, with_noise, with_rare_classes, with_wrong_labels
+from attnknn.experiments.trained_on_corruption import as_scores, noise_pairs, under_imbalance, under_noise
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import as_frame
 from attnknn.report.sections import imbalance_trained, noise_trained
-from stages import train_cnn, train_noise
 from synthetic import blobs, embedded, pictures, retrieved
 
 PARTS = {
@@ -33,7 +33,7 @@ FITTING = {
     "label_smoothing": 0.0, "hard_weight": 1.0, "entropy_weight": 0.0, "calibration_weight": 0.0, "parts": PARTS,
 }  # fmt: skip
 GRIDS = {"ks": [5, 20], "temperatures": [0.1, 1.0], "priors": [0.01, 0.3], "ridges": [0.01, 10.0]}
-SETTINGS: dict[str, Any] = {"k_train": 20, "k_eval": 20, "fitting": FITTING, "grids": GRIDS, "device": "cpu"}
+SETTINGS: dict[str, Any] = {"k": 20, "fitting": FITTING, "grids": GRIDS, "device": "cpu"}
 SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
 
 
@@ -58,7 +58,7 @@ def test_rare_classes_fall_off_in_each_part_that_is_learned_from_and_not_in_test
     split = blobs(600)
     rare = with_rare_classes(split, 0.1, "long_tail", rng())
     for part in (BANK, FIT, VAL):
-        before, after = (np.bincount(of.y[of.rows(part)]) for of in (split, rare))
+        before, after = (np.bincount(s.y[s.rows(part)]) for s in (split, rare))
         wanted = np.round(before.max() * 0.1 ** np.array([0, 0.5, 1])).astype(int)
         np.testing.assert_array_equal(after, np.minimum(before, wanted))
     np.testing.assert_array_equal(rare.x[rare.rows(TEST)], split.x[split.rows(TEST)])
@@ -68,9 +68,9 @@ def test_rare_classes_fall_off_in_each_part_that_is_learned_from_and_not_in_test
 def test_shot_accuracy_by_hand() -> None:
     """Counts 5, 90, 20, 40: many is class 1, few is class 0, medium the mean of 3 (one half) and 2 (all)."""
     y = np.array([0, 0, 1, 1, 1, 2, 3, 3])
-    said = np.array([0, 1, 1, 1, 0, 2, 3, 0])
-    found = shot_accuracy(np.eye(4)[said], y, np.array([5, 90, 20, 40]))
-    assert found == {"many": pytest.approx(2 / 3), "medium": pytest.approx(3 / 4), "few": pytest.approx(1 / 2)}
+    predicted = np.array([0, 1, 1, 1, 0, 2, 3, 0])
+    result = shot_accuracy(np.eye(4)[predicted], y, np.array([5, 90, 20, 40]))
+    assert result == {"many": pytest.approx(2 / 3), "medium": pytest.approx(3 / 4), "few": pytest.approx(1 / 2)}
     assert shot_accuracy(np.eye(2)[[0, 1]], np.array([0, 0]), np.array([3, 9])) == {"few": 0.5}
 
 
@@ -129,47 +129,43 @@ def test_under_imbalance_every_method_is_corrected_alike() -> None:
     assert ("attention_prior", "attention") in {(r["method"], r["baseline"]) for r in paired}
 
 
-def test_fault_10_encoders_of_train_noise_never_see_a_clean_label(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_fault_10_training_on_noise_never_see_a_clean_label(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What is handed to training has wrong labels in bank, fit and val, and after cleaning still in fit and val."""
     split = blobs(300, noise=0.3)
-    split.save(tmp_path / "split")
     seen: list[Split] = []
     epochs: list[int] = []
 
-    def trained(data: Split, t: Any, *_: Any, **__: Any) -> tuple[Embeddings, list]:
+    def fit_and_embed(data: Split, settings: Any, *_: Any, **__: Any) -> tuple[Embeddings, list]:
         seen.append(data)
-        epochs.append(t.epochs)
-        made = dataclasses.replace(embedded(data), z=np.full((len(data.y), 2), t.epochs, np.float32))
+        epochs.append(settings.epochs)
+        network = dataclasses.replace(embedded(data), z=np.full((len(data.y), 2), settings.epochs, np.float32))
         # Plain networks: on labels as given the short one is better on val, on cleaned ones the long one.
-        better = t.epochs if len(seen) > 5 else -t.epochs
+        better = settings.epochs if len(seen) > 5 else -settings.epochs
         row = {"epoch": 1.0, "loss": 1.0, "val_accuracy": 0.5 + better / 1000, "val_nll": 1.0}
-        return (made if len(seen) > 3 else embedded(data)), [row]
+        return (network if len(seen) > 3 else embedded(data)), [row]
 
-    for module in (train_cnn, train_noise):
-        monkeypatch.setattr(module, "trained", trained)
-    p = read_params("iris", "train_embedder", "build_index", "evidence", "device", "threads")
-    p.noise, p.k_max, p.device = SimpleNamespace(train_kind="symmetric", train_rounds=2, train_share=0.5), 20, "cpu"
-    (tmp_path / "out").mkdir()
-    train_noise.train_all(3, 0.4, tmp_path / "split", p, "", tmp_path / "out")
+    for module in (fit, train_corrupted):
+        monkeypatch.setattr(module, "fit_and_embed", fit_and_embed)
+    settings = TrainEmbedder(encoder="mlp", epochs=40)
+    search = {"k_max": 20, "sizes": (3, 20), "device": "cpu"}
+    train_corrupted.train_on_noise(split, "symmetric", 0.4, settings, 2, 0.5, search, 3, "", tmp_path)
     bank, held = split.rows(BANK), np.concatenate([split.rows(FIT), split.rows(VAL)])
-    wrong = [(of.y != split.y) for of in seen]
+    wrong = [(data.y != split.y) for data in seen]
     assert [w[held].mean() for w in wrong] == [pytest.approx(0.4, abs=0.01)] * 7
     plain, first, second, *alone = (w[bank].mean() for w in wrong)
     assert plain == alone[0] == alone[1] == pytest.approx(0.4, abs=0.01)
     assert alone[2] == alone[3] == second
-    full = p.train_embedder.epochs
+    full = settings.epochs
     assert epochs == [full // 2] * 3 + [full // 2, full] * 2, "plain networks are tried at both lengths"
     assert max(first, second) < 0.1
     assert not any(w[split.rows(TEST)].any() for w in wrong)
-    found = read_json(tmp_path / "out" / "cleaning.json")["rounds"]
-    assert [of["wrong_after"] for of in found] == [pytest.approx(first), pytest.approx(second)]
-    for variant, given in (("plain", seen[0]), ("cleaned", seen[2])):
-        np.testing.assert_array_equal(EmbeddingSpace.load_whole(tmp_path / "out" / variant).embeddings.y, given.y)
-    for variant, given, kept in zip(NETWORKS, (seen[3], seen[5]), (full // 2, full), strict=True):
-        network = Embeddings.load(tmp_path / "out" / variant)
-        np.testing.assert_array_equal(network.y, given.y)
+    rounds = read_json(tmp_path / "cleaning.json")["rounds"]
+    assert [row["wrong_after"] for row in rounds] == [pytest.approx(first), pytest.approx(second)]
+    for variant, trained_on in (("plain", seen[0]), ("cleaned", seen[2])):
+        np.testing.assert_array_equal(EmbeddingSpace.load_whole(tmp_path / variant).embeddings.y, trained_on.y)
+    for variant, trained_on, kept in zip(NETWORKS, (seen[3], seen[5]), (full // 2, full), strict=True):
+        network = Embeddings.load(tmp_path / variant)
+        np.testing.assert_array_equal(network.y, trained_on.y)
         assert network.z[0, 0] == kept, "by validation"
 
 
@@ -187,11 +183,11 @@ def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors
     scores, paired, rounds = [], [], []
     value = {(v, m): 0.7 + 0.03 * ("cross" not in v) for v, methods in METHODS_OF.items() for m in methods}
     value = {
-        (v, m): of + cleaning * v.endswith("cleaned") + attention * (m == "attention") for (v, m), of in value.items()
+        (v, m): a + cleaning * v.endswith("cleaned") + attention * (m == "attention") for (v, m), a in value.items()
     }
     pairs = noise_pairs([f"{v}:{m}{suffix}" for v, m in value for suffix in ("", "_forward")])
     for rate in (0.2, 0.4):
-        at = {"condition": f"noise {rate}", "rate": rate}
+        condition = {"condition": f"noise {rate}", "rate": rate}
         for variant, method in value:
             for suffix in ("", "_forward"):
                 for metric, v in (
@@ -200,7 +196,7 @@ def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors
                     ("ece", 0.1),
                 ):
                     row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
-                    scores.append({**at, **row, "low": v - 0.02, "high": v + 0.02})
+                    scores.append({**condition, **row, "low": v - 0.02, "high": v + 0.02})
         for pair in pairs:
             (variant, method), (other, baseline) = (tuple(name.split(":")) for name in pair)
             move = value[variant, method.removesuffix("_forward")] - value[other, baseline.removesuffix("_forward")]
@@ -208,10 +204,10 @@ def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors
             for metric, d in (("accuracy", move), ("nll", -move)):
                 # What does not move at all is as far from a finding as can be, and its interval is narrow.
                 ends = {"low": d - 0.002, "high": d + 0.002, "errors": errors, "p": p if abs(d) > 1e-9 else 1.0}
-                paired.append({**at, **who, "metric": metric, "difference": d, **ends})
+                paired.append({**condition, **who, "metric": metric, "difference": d, **ends})
         for i, left in enumerate((0.3, 0.15), 1):
-            found = {"wrong_before": rate, "wrong_after": left * rate, "mended": 1 - left, "spoiled": 0.02}
-            rounds += [{**at, "round": i, "quantity": name, "value": v} for name, v in found.items()]
+            shares = {"wrong_before": rate, "wrong_after": left * rate, "mended": 1 - left, "spoiled": 0.02}
+            rounds += [{**condition, "round": i, "quantity": name, "value": v} for name, v in shares.items()]
     tables = {"noise_trained": scores, "noise_trained_paired": paired, "cleaning": rounds}
     return run({name: pd.DataFrame(rows) for name, rows in tables.items()}, seed)
 
@@ -301,7 +297,7 @@ def imbalance_run(p: float) -> Run:
     """Made-up results in which the correction helps rare classes."""
     scores, paired = [], []
     for ratio in (0.1, 0.01):
-        at = {"condition": f"long tail {ratio}", "ratio": ratio}
+        condition = {"condition": f"long tail {ratio}", "ratio": ratio}
         for i, (variant, method) in enumerate(
             (("cross_entropy", "cnn"), ("plain", "distance"), ("plain", "attention"))
         ):
@@ -311,10 +307,10 @@ def imbalance_run(p: float) -> Run:
                 for metric, v in values.items():
                     ends = (None, None) if metric in ("many", "medium", "few") else (v - 0.02, v + 0.02)
                     row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
-                    scores.append({**at, **row, "low": ends[0], "high": ends[1]})
+                    scores.append({**condition, **row, "low": ends[0], "high": ends[1]})
         who = {"variant": "plain", "method": "attention_prior", "baseline_variant": "cross_entropy"}
         who |= {"baseline": "cnn_prior", "metric": "accuracy"}
-        paired.append({**at, **who, "difference": 0.02, "low": 0.01, "high": 0.03, "errors": 90, "p": p})
+        paired.append({**condition, **who, "difference": 0.02, "low": 0.01, "high": 0.03, "errors": 90, "p": p})
     return run({"imbalance_trained": pd.DataFrame(scores), "imbalance_trained_paired": pd.DataFrame(paired)})
 
 
