@@ -14,6 +14,7 @@ from attnknn.evaluation.method import Method
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # method: (display name, colour). The hues are distinct for colour-blind readers (Okabe & Ito, 2008).
 METHODS = {
@@ -102,16 +103,6 @@ class Line:
     thin: bool = False
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A point of `forest_plot` with its interval: `row[key]`, `row["low"]` and `row["high"]`."""
-
-    row: Mapping[Any, Any]
-    colour: str
-    key: str = "difference"
-    hollow: bool = False
-
-
 def title(axes: "Axes", text: str, size: float = 10) -> None:
     axes.set_title(text, loc="left", size=size, weight="bold", color=INK)
 
@@ -160,60 +151,58 @@ def line_plot(
 
 
 def forest_plot(
-    rows: Sequence[tuple[str, Sequence[Estimate]]], text: str, xlabel: str, zero: float | None = 0.0
+    rows: "pd.DataFrame", text: str, xlabel: str, zero: float | None = 0.0, key: str = "difference"
 ) -> bytes:
-    """Estimates with intervals, a line per row.
+    """Estimates with intervals, a line per label.
 
     Args:
-        rows: name and estimates from the top down; a name without estimates is the heading of a group.
+        rows: label, colour, `key`, low, high, from the top down; rows of one label share a line. With a column
+            `group` each group has a heading, and points are hollow where a column `hollow` is true.
         zero: where a vertical line stands; None for none.
     """
-    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(estimates) - 1) for _, estimates in rows))
+    lines: list[tuple[str, list[Any]]] = []
+    rows = rows.assign(group=rows.get("group", ""), hollow=rows.get("hollow", False))
+    for group, members in rows.groupby("group", sort=False):
+        lines += [(str(group), [])] if group else []
+        lines += [(str(name), own.to_dict("records")) for name, own in members.groupby("label", sort=False)]
+    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(own) - 1) for _, own in lines))
     axes = figure.subplots()
-    for y, (name, estimates) in enumerate(rows):
-        for i, e in enumerate(estimates):
-            height = y + (0.7 / len(estimates)) * (i - (len(estimates) - 1) / 2)
-            axes.plot([e.row["low"], e.row["high"]], [height, height], color=e.colour, lw=2, solid_capstyle="butt")
-            face = "white" if e.hollow else e.colour
-            axes.plot(e.row[e.key], height, "o", color=e.colour, mfc=face, ms=4.5, zorder=3)
-        if not estimates:
+    for y, (name, own) in enumerate(lines):
+        for i, row in enumerate(own):
+            height, colour = y + (0.7 / len(own)) * (i - (len(own) - 1) / 2), row["colour"]
+            axes.plot([row["low"], row["high"]], [height, height], color=colour, lw=2, solid_capstyle="butt")
+            axes.plot(row[key], height, "o", color=colour, mfc="white" if row["hollow"] else colour, ms=4.5, zorder=3)
+        if not own:
             axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
             heading = {"xycoords": ("axes fraction", "data"), "size": 7, "va": "center", "weight": "bold", "zorder": 3}
             axes.annotate(name, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
     if zero is not None:
         axes.axvline(zero, color=INK, lw=0.8, zorder=1)
-    axes.set_xlabel(xlabel)
-    _name_rows(axes, [name if estimates else "" for name, estimates in rows])
-    title(axes, text)
-    return as_png(figure)
+    return _finish_rows(figure, axes, [name if own else "" for name, own in lines], text, xlabel)
 
 
 def bar_plot(
-    names: Sequence[str],
-    values: Sequence[float],
-    colours: str | Sequence[str],
-    text: str,
-    xlabel: str,
-    fmt: str = "%.2f",
+    names: Sequence[str], values: Sequence[float], colours: Any, text: str, xlabel: str, fmt: str = "%.2f"
 ) -> bytes:
     """Horizontal bars with their values, from the top down."""
     figure = new_figure(3.4, 0.75 + 0.2 * len(names))
     axes = figure.subplots()
     axes.bar_label(axes.barh(range(len(names)), values, 0.65, color=colours), fmt=fmt, padding=3, size=7.5)
-    _name_rows(axes, names)
     axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
-    axes.set_xlabel(xlabel)
-    title(axes, text)
-    return as_png(figure)
+    return _finish_rows(figure, axes, names, text, xlabel)
 
 
-def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
+def _finish_rows(figure: "Figure", axes: "Axes", names: Sequence[str], text: str, xlabel: str) -> bytes:
+    """Label heights 0, 1, … from the top down, and render."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
+    axes.set_xlabel(xlabel)
     style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
+    figure.suptitle(text, x=0.01, ha="left", size=10, weight="bold", color=INK)
+    return as_png(figure)
 
 
 def better_side(metric: str, label: str) -> str:
@@ -229,6 +218,11 @@ def method_lines(
         Line(method_name(m), method_colour(m), rows[rows["method"] == m].assign(x=rows[x]), (marks or {}).get(m, ()))
         for m in methods
     ]
+
+
+def by_method(rows: "pd.DataFrame", column: str = "method") -> "pd.DataFrame":
+    """The rows with the label and the colour of the method in a column."""
+    return rows.assign(label=rows[column].map(method_name), colour=rows[column].map(method_colour))
 
 
 def reliability(bins: "pd.DataFrame", method: str) -> bytes:

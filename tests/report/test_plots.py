@@ -79,9 +79,13 @@ def test_a_calibration_is_named_and_coloured_after_what_it_is_added_to() -> None
     assert plots.method_name("some_thing") == "some thing"
 
 
-def test_a_forest_has_a_line_for_each_row_and_heading() -> None:
-    estimate = plots.Estimate({"difference": 0.1, "low": 0.0, "high": 0.2}, "#ff0000")
-    heights = [len(picture(plots.forest_plot([("g", []), *[("a", [estimate])] * n], "", ""))) for n in (1, 2, 3)]
-    assert heights[2] - heights[1] == pytest.approx(heights[1] - heights[0], abs=1)
+def test_a_forest_has_a_line_for_each_label_and_heading() -> None:
+    row = {"difference": 0.1, "low": 0.0, "high": 0.2, "colour": "#ff0000"}
+    tables = [
+        pd.DataFrame([{**row, "label": label, "group": group} for group, label in names])
+        for names in (["xa"], ["xa", "xb"], ["xa", "ya"])
+    ]
+    heights = [len(picture(plots.forest_plot(table, "", ""))) for table in tables]
+    assert heights[1] - heights[0] == pytest.approx((heights[2] - heights[0]) / 2, abs=1)
     assert heights[1] > heights[0]
-    assert ink(plots.forest_plot([("a", [estimate])], "", ""), "#ff0000") > 50
+    assert ink(plots.forest_plot(tables[0], "", ""), "#ff0000") > 50

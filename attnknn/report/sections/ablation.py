@@ -71,14 +71,15 @@ def picture(rows: pd.DataFrame, metric: str) -> bytes:
     Args:
         rows: see `ablated`.
     """
-    lines: list[tuple[str, list[plots.Estimate]]] = []
-    for group, members in rows[(rows["group"] != "full") & (rows["metric"] == metric)].groupby("group", sort=False):
-        name, colour = plots.GROUPS[str(group)]
-        references = list(dict.fromkeys(str(r).replace("_", " ") for r in members["reference"]))
-        lines.append((f"{name} − {references[0] if len(references) == 1 else 'see table'}", []))
-        records = members.to_dict("records")
-        lines += [(row["variant"].replace("_", " "), [plots.Estimate(row, colour)]) for row in records]
-    return plots.forest_plot(lines, plots.METRICS[metric], plots.better_side(metric, "difference"))
+    rows = rows[(rows["group"] != "full") & (rows["metric"] == metric)]
+    rows = rows.assign(
+        label=rows["variant"].str.replace("_", " "),
+        colour=[plots.GROUPS[group][1] for group in rows["group"]],
+        group=[plots.GROUPS[group][0] for group in rows["group"]],
+    )
+    return plots.forest_plot(
+        rows, f"{plots.METRICS[metric]} − that of the reference", plots.better_side(metric, "difference")
+    )
 
 
 def _part(runs: Sequence[Run]) -> Part:

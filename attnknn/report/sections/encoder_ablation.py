@@ -21,18 +21,8 @@ METRICS = ("accuracy", "nll")
 
 def picture(tests: pd.DataFrame, metric: str) -> bytes:
     """Configured encoder − each variant in one metric, for attention and distance weighting."""
-    tests = tests[tests["metric"] == metric]
-    rows = [
-        (
-            str(name),
-            [
-                plots.Estimate(row, plots.method_colour(m))
-                for m in (OURS, "distance")
-                for row in group[group["method"] == m].to_dict("records")
-            ],
-        )
-        for name, group in tests.groupby("source", sort=False)
-    ]
+    rows = tests[(tests["metric"] == metric) & tests["method"].isin((OURS, "distance"))]
+    rows = plots.by_method(rows).assign(label=rows["source"])
     label = plots.better_side(metric, "red: attention, blue: distance")
     return plots.forest_plot(rows, f"{plots.METRICS[metric]}: configured − variant", label)
 

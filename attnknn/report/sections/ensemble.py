@@ -6,7 +6,7 @@ import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.differences import Level, judged, over_runs
-from attnknn.report.plots import METRICS, method_colour, method_name
+from attnknn.report.plots import METRICS
 from attnknn.report.results import OF_SEEDS, Run, joined, mean_over_runs
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, method_cell, p_value, score_cell
@@ -49,14 +49,8 @@ def picture(tests: pd.DataFrame, metric: str) -> bytes:
     Args:
         tests: see `moves`.
     """
-    rows: list[tuple[str, list[plots.Estimate]]] = []
-    for variant, group in tests[tests["metric"] == metric].groupby("variant", sort=False):
-        rows.append((VARIANTS[str(variant)], []))
-        rows += [
-            (method_name(m), [plots.Estimate(row, method_colour(m), hollow=row["verdict"] == "undecided")])
-            for row in group.to_dict("records")
-            for m in [row["method"]]
-        ]
+    rows = plots.by_method(tests[tests["metric"] == metric])
+    rows = rows.assign(group=rows["variant"].map(VARIANTS), hollow=rows["verdict"] == "undecided")
     return plots.forest_plot(rows, f"{METRICS[metric]} − that of the single k", plots.better_side(metric, "difference"))
 
 

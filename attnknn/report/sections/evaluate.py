@@ -29,17 +29,15 @@ def sizes(runs: Sequence[Run]) -> Table:
 def differences(runs: Sequence[Run], methods: Sequence[str]) -> list[tuple[str, bytes]]:
     """Attention minus each base method, an estimate per seed."""
     paired = joined(runs, "paired")
-    paired = paired[(paired["method"] == OURS) & paired["baseline"].isin(methods)]
-    drawn = []
-    for metric in CLAIMED:
-        groups = paired[paired["metric"] == metric].groupby("baseline", sort=False)
-        rows = [
-            (plots.method_name(m), [plots.Estimate(r, plots.method_colour(m)) for r in group.to_dict("records")])
-            for m, group in ((str(m), group) for m, group in groups)
-        ]
-        png = plots.forest_plot(rows, plots.METRICS[metric], plots.better_side(metric, "attention − baseline"))
-        drawn.append((f"differences in {plots.METRICS[metric]}", png))
-    return drawn
+    paired = plots.by_method(paired[(paired["method"] == OURS) & paired["baseline"].isin(methods)], "baseline")
+    label = "attention − baseline"
+    return [
+        (
+            f"differences in {plots.METRICS[m]}",
+            plots.forest_plot(paired[paired["metric"] == m], plots.METRICS[m], plots.better_side(m, label)),
+        )
+        for m in CLAIMED
+    ]
 
 
 def _part(claims: Sequence[Claim], runs: Sequence[Run]) -> Part:

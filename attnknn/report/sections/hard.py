@@ -42,10 +42,6 @@ def _name(method: str) -> str:
     return _NAMES.get(method, plots.method_name(method))
 
 
-def _colour(method: str) -> str:
-    return plots.method_colour("attention" if method.startswith("attention") else method.replace("_weighted", ""))
-
-
 def _order(methods: Sequence[str]) -> list[str]:
     """The order of `plots.METHODS`, each weighted variant after its base."""
     known = [m for m in plots.METHODS if m in methods]
@@ -78,27 +74,28 @@ def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
     Args:
         scores: subset, method, value, low, high: one row per subset and method.
     """
-    rows: list[tuple[str, list[plots.Estimate]]] = []
-    for subset, group in scores.groupby("subset", sort=False):
-        by_method = {row["method"]: row for row in group.to_dict("records")}
-        if subset != "all" or scores["subset"].nunique() == 1:
-            rows.append((f"{subset} rows", []))
-            rows += [
-                (_name(m), [plots.Estimate(by_method[m], _colour(m), "value", m not in plots.METHODS)])
-                for m in _order(list(by_method))
-            ]
-    return plots.forest_plot(rows, plots.METRICS[metric], plots.METRICS[metric], zero=None)
+    rows = scores[(scores["subset"] != "all") | (scores["subset"].nunique() == 1)]
+    rows = rows.sort_values("method", key=lambda names: names.map(_order(list(set(names))).index), kind="stable")
+    base = rows["method"].str.replace("_weighted|_configured", "", regex=True)
+    rows = rows.assign(
+        label=rows["method"].map(_name),
+        colour=base.map(plots.method_colour),
+        group=rows["subset"] + " rows",
+        hollow=~rows["method"].isin(list(plots.METHODS)),
+    )
+    return plots.forest_plot(rows, plots.METRICS[metric], plots.METRICS[metric], zero=None, key="value")
 
 
 def moves_picture(moves: dict[str, Moves], metric: str) -> bytes:
     """The effect of weight on hard queries in one metric, by subset: attention and distance weighting."""
     rows = [
-        (f"{subset} rows, {method}", [plots.Estimate(moves[name][subset, metric], plots.method_colour(method))])
+        {**moves[name][subset, metric], "label": name, "colour": plots.method_colour(method), "group": f"{subset} rows"}
         for subset in SUBSETS
         for name, (_, method) in list(_WEIGHTED.items())[:2]
         if (subset, metric) in moves[name]
     ]
-    return plots.forest_plot(rows, f"{plots.METRICS[metric]}: weighted − not", plots.better_side(metric, "difference"))
+    text = f"{plots.METRICS[metric]}: weighted − not"
+    return plots.forest_plot(pd.DataFrame(rows), text, plots.better_side(metric, "difference"))
 
 
 def classes_picture(shares: pd.DataFrame) -> bytes:

@@ -10,6 +10,7 @@ where sign · difference lies above `least`, and contradicted where it lies belo
 
 from collections.abc import Sequence
 from importlib import resources
+from typing import Any
 
 import pandas as pd
 
@@ -136,7 +137,7 @@ def _compared(table: str, theirs: pd.DataFrame, own: pd.DataFrame, shown: Sequen
     shown = [name for name in shown if name in set(theirs["experiment"])]
     rows: list[Row] = []
     for key, group in theirs.groupby(keys, sort=False):
-        x, method, metric = key  # type: ignore[misc]
+        x, method, metric = float(key[0]), str(key[1]), str(key[2])  # type: ignore[index]
         texts = {
             r["experiment"]: fixed(r["value"], 4) + (f" / {fixed(float(r['other']), 4)}" if r["other"] else "")
             for r in group.to_dict("records")
@@ -155,7 +156,7 @@ def _compared(table: str, theirs: pd.DataFrame, own: pd.DataFrame, shown: Sequen
 def _others(runs: Sequence[Run], theirs: pd.DataFrame, own: pd.DataFrame) -> list[Table]:
     """Times of the indexes, and the study's other numbers, beside ours where these are known."""
     bank, profile, theory = runs[0].json["prepare"].get("bank"), joined(runs, "profile"), joined(runs, "theory")
-    known: dict[tuple[str, str], float] = {}
+    known: dict[Any, Any] = {}
     if bank:
         known = {("", "bank rows n"): bank, ("", "√n"): round(bank**0.5)}
     if len(profile):

@@ -58,16 +58,15 @@ def picture(scores: pd.DataFrame, mode: str) -> bytes:
     Args:
         scores: rows of representation, readout, value, low, high: accuracies of one mode, seeds pooled.
     """
-    rows: list[tuple[str, list[plots.Estimate]]] = []
-    for name in [name for name in NAMES if name in set(scores["representation"])]:
-        own = {row["readout"]: row for row in scores[scores["representation"] == name].to_dict("records")}
-        rows.append((NAMES[name], []))
-        rows += [
-            (label, [plots.Estimate(own[readout], colour, "value")])
-            for readout, (label, colour) in READOUTS.items()
-            if readout in own
-        ]
-    return plots.forest_plot(rows, f"Accuracy, {MODES[mode]}", "accuracy", zero=None)
+    names, colours = ({readout: values[i] for readout, values in READOUTS.items()} for i in (0, 1))
+    order = {name: i for i, name in enumerate(NAMES)}
+    rows = scores.sort_values("representation", key=lambda column: column.map(order), kind="stable")
+    rows = rows.assign(
+        label=rows["readout"].map(names),
+        colour=rows["readout"].map(colours),
+        group=rows["representation"].map(NAMES),
+    )
+    return plots.forest_plot(rows, f"Accuracy, {MODES[mode]}", "accuracy", zero=None, key="value")
 
 
 def _scores_table(scores: pd.DataFrame, metric: str, digits: int, seeds: int, folded: bool) -> Table:

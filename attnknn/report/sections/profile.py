@@ -9,7 +9,7 @@ import pandas as pd
 from attnknn.report import plots
 from attnknn.report.claims import holm
 from attnknn.report.differences import over_runs
-from attnknn.report.plots import INK, method_colour, method_name
+from attnknn.report.plots import INK, method_name
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, fixed, method_cell, p_value
@@ -104,25 +104,20 @@ def pays_table(times: Measured, judged: Measured) -> Table:
 def speed_picture(times: Measured, use: str) -> bytes:
     """Speed-up of each index over the fastest exact search in one use; a bar spans the rounds."""
     rows = [
-        (
-            f"{name} ({fixed(times[index, 'recall_at_10']['value'], 4)})",
-            [plots.Estimate(times[index, USES[use][1]], _COLOURS[index in APPROXIMATE], "value")],
-        )
+        {**times[index, USES[use][1]], "colour": _COLOURS[index in APPROXIMATE]}
+        | {"label": f"{name} ({fixed(times[index, 'recall_at_10']['value'], 4)})"}
         for index, name in INDEXES.items()
     ]
     label = "speed-up over the fastest exact search\n(recall in brackets)"
-    return plots.forest_plot(rows, use, label, zero=1.0)
+    return plots.forest_plot(pd.DataFrame(rows), use, label, zero=1.0, key="value")
 
 
 def lost_picture(judged: Measured) -> bytes:
     """Differences in accuracy from the same head with exact search, with intervals."""
-    rows: list[tuple[str, list[plots.Estimate]]] = []
-    for index in dict.fromkeys(index for index, _ in judged):
-        rows.append((INDEXES[index], []))
-        rows += [
-            (method_name(m), [plots.Estimate(row, method_colour(m))]) for (i, m), row in judged.items() if i == index
-        ]
-    return plots.forest_plot(rows, "Accuracy lost", plots.better_side("accuracy", "accuracy − that with exact search"))
+    rows = plots.by_method(pd.DataFrame(list(judged.values())))
+    rows = rows.assign(group=rows["index"].map(INDEXES))
+    label = plots.better_side("accuracy", "accuracy − that with exact search")
+    return plots.forest_plot(rows, "Accuracy lost", label)
 
 
 def _tables(times: Measured, heads: Measured, judged: Measured, about: dict[str, str]) -> list[Table]:

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, combined_p, holm, verdict
+from attnknn.report.claims import FEWEST_ERRORS, holm, verdict
+from attnknn.report.differences import over_runs
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell
@@ -53,15 +54,11 @@ def _means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def tested(paired: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     """Attention against each baseline over seeds: baseline, difference, low, high, p, adjusted (Holm), verdict."""
-    tests = []
-    for baseline, rows in paired[paired["metric"] == metric].groupby("baseline", sort=False):
-        ends = {"difference": rows["difference"].mean(), "low": rows["low"].min(), "high": rows["high"].max()}
-        tests.append({"baseline": str(baseline), **ends, "p": combined_p(rows["p"].tolist()), "rows": rows})
-    for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
-        rows = test.pop("rows")
-        word = verdict(rows["difference"].tolist(), p, int(rows["errors"].min()), metric, ALPHA)
-        test |= {"adjusted": p, "verdict": word}
-    return tests
+    rows = over_runs(paired[paired["metric"] == metric], ["baseline"])
+    return [
+        {**row, "adjusted": p, "verdict": verdict(row["per_run"], p, row["errors"], metric, ALPHA)}
+        for row, p in zip(rows.to_dict("records"), holm(rows["p"].tolist()), strict=True)
+    ]
 
 
 def risk_picture(curves: pd.DataFrame) -> bytes:
@@ -85,20 +82,13 @@ def sets_pictures(sets: pd.DataFrame, alpha: float) -> list[tuple[str, bytes]]:
         sets: method, kind, alpha, coverage, low, high, size.
     """
     rows, level = sets[sets["alpha"] == alpha], f"sets for {1 - alpha:.0%}"
-    coverage = [
-        (
-            plots.method_name(_base(str(method))),
-            [
-                plots.Estimate(row, plots.method_colour(_base(row["method"])), "coverage", row["kind"] != "split")
-                for row in group.to_dict("records")
-            ],
-        )
-        for method, group in rows.groupby("method", sort=False)
-    ]
+    coverage = plots.by_method(rows.assign(method=rows["method"].map(_base)))
+    coverage = coverage.assign(hollow=coverage["kind"] != "split")
     split = rows[rows["kind"] == "split"]
     names = [plots.method_name(_base(m)) for m in split["method"]]
     colours = [plots.method_colour(_base(m)) for m in split["method"]]
-    holds = plots.forest_plot(coverage, f"Coverage, {level}", "● split, ○ class by class", zero=1 - alpha)
+    text, label = f"Coverage, {level}", "● split, ○ class by class"
+    holds = plots.forest_plot(coverage, text, label, zero=1 - alpha, key="coverage")
     size = plots.bar_plot(names, split["size"].tolist(), colours, f"Size, split {level}", "classes in it (mean)")
     return [("coverage of conformal sets, by method", holds), ("size of conformal sets, by method", size)]
 

@@ -25,17 +25,12 @@ def judged(paired: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 def picture(scores: pd.DataFrame, metric: str) -> bytes:
     """Mean of every method over the splits, ± one standard deviation."""
-    rows = scores[scores["metric"] == metric]
+    rows = plots.by_method(scores[scores["metric"] == metric])
     rows = rows.assign(low=(rows["value"] - rows["sd"]).clip(lower=0), high=rows["value"] + rows["sd"])
     if metric == "accuracy":
         rows["high"] = rows["high"].clip(upper=1)
-    estimates = [
-        (plots.method_name(m), [plots.Estimate(row, plots.method_colour(m), "value")])
-        for row in rows.to_dict("records")
-        for m in [row["method"]]
-    ]
     name = plots.METRICS[metric]
-    return plots.forest_plot(estimates, f"{name}: mean ± sd over splits", name, zero=None)
+    return plots.forest_plot(rows, f"{name}: mean ± sd over splits", name, zero=None, key="value")
 
 
 def _means(scores: pd.DataFrame) -> Table:

@@ -172,11 +172,9 @@ def pictures(curve: pd.DataFrame, deciles: pd.DataFrame) -> list[tuple[str, byte
             ("error over k with fitted curves", plots.line_plot(lines, text, label, ticks=sorted(set(curve["k"]))))
         )
     means = mean_over_runs(deciles.rename(columns={"error": "value"}), ["decile"]).reset_index()
-    rows = [
-        (f"{row['decile']:g}", [plots.Estimate(row, method_colour("attention"), "value")])
-        for row in means.to_dict("records")
-    ]
-    png = plots.forest_plot(rows, "Attention: error by entropy", "error, by decile of entropy (10: highest)", zero=None)
+    rows = means.assign(label=means["decile"].map("{:g}".format), colour=method_colour("attention"))
+    label = "error, by decile of entropy (10: highest)"
+    png = plots.forest_plot(rows, "Attention: error by entropy", label, zero=None, key="value")
     return [*drawn, ("error by entropy of the attention weights", png)]
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnknn.report import plots
 from attnknn.report.differences import Level, judged, over_runs
-from attnknn.report.plots import METHODS, METRICS, method_colour, method_name
+from attnknn.report.plots import METHODS, METRICS
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, method_cell, p_value
@@ -37,16 +37,9 @@ def _curves(rows: pd.DataFrame, metric: str) -> bytes:
 
 
 def _gains(rows: pd.DataFrame, metric: str, views: int) -> bytes:
-    """Change of every method's metric with all views, with intervals.
-
-    Args:
-        rows: method, metric, difference, low, high: all views against one.
-    """
-    estimates = [
-        (method_name(row["method"]), [plots.Estimate(row, method_colour(row["method"]))])
-        for row in rows[rows["metric"] == metric].to_dict("records")
-    ]
-    return plots.forest_plot(estimates, METRICS[metric], plots.better_side(metric, f"{views} views − 1"))
+    """Change of every method's metric with all views, with intervals."""
+    rows = plots.by_method(rows[rows["metric"] == metric])
+    return plots.forest_plot(rows, METRICS[metric], plots.better_side(metric, f"{views} views − 1"))
 
 
 def _changes(rows: pd.DataFrame, gains: pd.DataFrame, views: int, digits: int) -> Table:
