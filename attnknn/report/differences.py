@@ -43,12 +43,6 @@ def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return groups.reset_index()
 
 
-def of_sources(rows: pd.DataFrame) -> pd.DataFrame:
-    """The paired differences in a table of `side_by_side`, as columns difference, low, high."""
-    rows = rows.drop(columns=["low", "high"])
-    return rows.rename(columns={"difference_low": "low", "difference_high": "high"})
-
-
 def attainable(p: Sequence[float], smallest: Sequence[float], alpha: float) -> list[bool]:
     """Whether each p, at the smallest value that its test can give, would be below alpha after Holm's adjustment."""
     return [holm([*p[:i], least, *p[i + 1 :]])[i] < alpha for i, least in enumerate(smallest)]

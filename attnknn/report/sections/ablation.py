@@ -43,11 +43,7 @@ def ablated(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts_table(ablated: pd.DataFrame, digits: int) -> Table:
-    """All variants with their differences, in groups.
-
-    Args:
-        ablated: see `ablated`.
-    """
+    """All variants with their differences, in groups."""
     rows: list[Row] = []
     for group, members in ablated.groupby("group", sort=False):
         rows.append([plots.GROUPS[str(group)][0]])
@@ -66,11 +62,7 @@ def parts_table(ablated: pd.DataFrame, digits: int) -> Table:
 
 
 def picture(rows: pd.DataFrame, metric: str) -> bytes:
-    """Differences of the variants from their references in one metric, in groups.
-
-    Args:
-        rows: see `ablated`.
-    """
+    """Differences of the variants from their references in one metric, in groups."""
     rows = rows[(rows["group"] != "full") & (rows["metric"] == metric)]
     rows = rows.assign(
         label=rows["variant"].str.replace("_", " "),

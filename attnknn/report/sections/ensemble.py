@@ -32,23 +32,12 @@ NOTE = (
 
 
 def moves(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
-    """Differences of each variant from the single k, by method and metric, over seeds, judged together.
-
-    Args:
-        paired: rows of variant, method, metric, difference, low, high, errors, p: one per seed.
-
-    Returns:
-        variant, method, metric, and the columns of `differences.over_runs` and `differences.judged`.
-    """
+    """Differences of each variant from the single k, by method and metric, over seeds, judged together."""
     return judged(over_runs(paired[paired["method"].isin(SHOWN)], ("variant", "method", "metric")), level)
 
 
 def picture(tests: pd.DataFrame, metric: str) -> bytes:
-    """Differences of each variant from the single k in one metric, by method.
-
-    Args:
-        tests: see `moves`.
-    """
+    """Differences of each variant from the single k in one metric, by method."""
     rows = plots.by_method(tests[tests["metric"] == metric])
     rows = rows.assign(group=rows["variant"].map(VARIANTS), hollow=rows["verdict"] == "undecided")
     return plots.forest_plot(rows, f"{METRICS[metric]} − that of the single k", plots.better_side(metric, "difference"))

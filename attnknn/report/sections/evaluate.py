@@ -52,11 +52,7 @@ def _part(claims: Sequence[Claim], runs: Sequence[Run]) -> Part:
 
 
 def section(runs: Sequence[Run], claims: Sequence[Claim]) -> Section:
-    """The main comparison.
-
-    Args:
-        claims: about all of the runs.
-    """
+    """The main comparison."""
     return Section(
         "evaluate",
         "All methods",

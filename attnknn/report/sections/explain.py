@@ -66,11 +66,7 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
 
 
 def tsne_picture(points: pd.DataFrame) -> bytes:
-    """Embeddings in the plane by class, labelled at the class medians; errors are crosses.
-
-    Args:
-        points: x, y, actual, wrong.
-    """
+    """Embeddings in the plane by class, labelled at the class medians; errors are crosses."""
     points = points.assign(actual=points["actual"].astype(str))
     classes = sorted(dict.fromkeys(points["actual"]))
     colours = {name: HUES[i % len(HUES)] for i, name in enumerate(classes)}
@@ -101,11 +97,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
 
 
 def mistakes_table(paired: pd.DataFrame) -> Table:
-    """The most frequent confusions of attention and of the baseline, p adjusted by Holm's method.
-
-    Args:
-        paired: rows of the table `confusion_paired`, of one seed.
-    """
+    """The most frequent confusions of attention and of the baseline, p adjusted by Holm's method."""
     tests = paired.assign(adjusted=holm(paired["p"].tolist()))
     rows = [
         [

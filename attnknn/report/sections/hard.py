@@ -69,11 +69,7 @@ def moves_of(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> 
 
 
 def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
-    """One metric of every method on the hard and on the easy rows.
-
-    Args:
-        scores: subset, method, value, low, high: one row per subset and method.
-    """
+    """One metric of every method on the hard and on the easy rows."""
     rows = scores[(scores["subset"] != "all") | (scores["subset"].nunique() == 1)]
     rows = rows.sort_values("method", key=lambda names: names.map(_order(list(set(names))).index), kind="stable")
     base = rows["method"].str.replace("_weighted|_configured", "", regex=True)
@@ -99,11 +95,7 @@ def moves_picture(moves: dict[str, Moves], metric: str) -> bytes:
 
 
 def classes_picture(shares: pd.DataFrame) -> bytes:
-    """The share of each class's test rows that is hard, the largest first.
-
-    Args:
-        shares: class, rows, hard.
-    """
+    """The share of each class's test rows that is hard, the largest first."""
     rows = shares.assign(share=100 * shares["hard"] / shares["rows"].clip(lower=1))
     rows = rows.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES)
     names, colour = [str(name)[:18] for name in rows["class"]], plots.method_colour("distance")

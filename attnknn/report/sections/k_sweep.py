@@ -39,11 +39,7 @@ NOTE = (
 
 
 def best_rows(swept: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each seed and method at the k of its lowest NLL on val, the lowest k on a tie.
-
-    Args:
-        swept: rows of seed, k, method, metric, validation and more.
-    """
+    """The rows of each seed and method at the k of its lowest NLL on val, the lowest k on a tie."""
     nll = swept[swept["metric"] == "nll"].sort_values(["validation", "k"], kind="stable")
     chosen = nll.groupby(["seed", "method"], sort=False).head(1)[["seed", "method", "k"]]
     return swept.merge(chosen, on=["seed", "method", "k"])
@@ -62,12 +58,7 @@ def _compared(rows: pd.DataFrame, side: str) -> str:
 
 
 def verdict_table(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tuple[Table, str]:
-    """Attention at its best k against the best baseline on val at its best k, in NLL; table and verdict.
-
-    Args:
-        swept: rows of seed, k, method, metric, validation.
-        paired: rows of seed, method, k, baseline, baseline_k, metric, difference, low, high, errors, p.
-    """
+    """Attention at its best k against the best baseline on val at its best k, in NLL; table and verdict."""
     best = best_rows(swept)
     tests = paired[paired["metric"] == "nll"].assign(base=paired["baseline"].str.partition("_")[0])
     on_val = best.loc[best["metric"] == "nll", ["seed", "method", "validation"]].rename(columns={"method": "baseline"})
@@ -89,11 +80,7 @@ def _without_neighbours(swept: pd.DataFrame) -> list[str]:
 
 
 def picture(swept: pd.DataFrame, metric: str) -> bytes:
-    """One metric over k; large dots are the best k, dashed lines are methods without neighbours.
-
-    Args:
-        swept: rows of seed, k, method, metric, validation, value, low, high.
-    """
+    """One metric over k; large dots are the best k, dashed lines are methods without neighbours."""
     best, constant = best_rows(swept), _without_neighbours(swept)
     rows = swept[swept["metric"] == metric]
     chosen = {m: set(best.loc[best["method"] == m, "k"]) for m in KNN}

@@ -15,11 +15,7 @@ _XLABELS = {0.0: "share of wrong labels in the bank", 1.0: "rarest class / large
 
 
 def of_kind(intervals: pd.DataFrame, kind: str, unmodified: float) -> pd.DataFrame:
-    """Scores under all conditions of one kind, with their `rate`, including clean; empty if there are none.
-
-    Args:
-        intervals: of all conditions.
-    """
+    """Scores under all conditions of one kind, with their `rate`, including clean; empty if there are none."""
     words = intervals["condition"].str.rpartition(" ")  # columns: kind, the space, rate
     rows = intervals[words[0] == kind]
     if rows.empty:

@@ -53,11 +53,7 @@ def _judged_of(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
 
 
 def picture(scores: pd.DataFrame, mode: str) -> bytes:
-    """Accuracy of every readout by representation, with intervals.
-
-    Args:
-        scores: rows of representation, readout, value, low, high: accuracies of one mode, seeds pooled.
-    """
+    """Accuracy of every readout by representation, with intervals."""
     names, colours = ({readout: values[i] for readout, values in READOUTS.items()} for i in (0, 1))
     order = {name: i for i, name in enumerate(NAMES)}
     rows = scores.sort_values("representation", key=lambda column: column.map(order), kind="stable")

@@ -82,17 +82,13 @@ def pays_table(times: Measured, judged: Measured) -> Table:
         for index in APPROXIMATE:
             ratio, recall = times[index, speedup], times[index, "recall_at_10"]["value"]
             lost = [method_name(method) for (name, method), row in judged.items() if name == index and row["lost"]]
-            reason = (
-                f"recall below {ENOUGH}"
-                if recall < ENOUGH
-                else f"loses accuracy: {', '.join(lost)}"
-                if lost
-                else "not faster in every round"
-                if ratio["low"] <= 1
-                else f"speed-up below {WORTH:g}"
-                if ratio["value"] < WORTH
-                else ""
-            )
+            reasons = {
+                f"recall below {ENOUGH}": recall < ENOUGH,
+                f"loses accuracy: {', '.join(lost)}": lost,
+                "not faster in every round": ratio["low"] <= 1,
+                f"speed-up below {WORTH:g}": ratio["value"] < WORTH,
+            }
+            reason = next((text for text, holds in reasons.items() if holds), "")
             build, base = (times[i, "build_s"]["value"] for i in (index, best))
             saved = times[best, quantity]["value"] - times[index, quantity]["value"]
             queries = f"{math.ceil(1e3 * max(0, build - base) / saved):,}" if not reason else ""

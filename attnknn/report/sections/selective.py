@@ -55,18 +55,14 @@ def _means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def tested(paired: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     """Attention against each baseline over seeds: baseline, difference, low, high, p, adjusted (Holm), verdict."""
     rows = over_runs(paired[paired["metric"] == metric], ["baseline"])
-    return [
+    return [  # type: ignore[return-value]
         {**row, "adjusted": p, "verdict": verdict(row["per_run"], p, row["errors"], metric, ALPHA)}
         for row, p in zip(rows.to_dict("records"), holm(rows["p"].tolist()), strict=True)
     ]
 
 
 def risk_picture(curves: pd.DataFrame) -> bytes:
-    """Risk over coverage, one line per method.
-
-    Args:
-        curves: method, coverage, risk.
-    """
+    """Risk over coverage, one line per method."""
     rows = pd.DataFrame(
         {"method": curves["method"].map(_base), "x": 100 * curves["coverage"], "value": 100 * curves["risk"]}
     )
@@ -76,11 +72,7 @@ def risk_picture(curves: pd.DataFrame) -> bytes:
 
 
 def sets_pictures(sets: pd.DataFrame, alpha: float) -> list[tuple[str, bytes]]:
-    """Measured coverage and mean size of split conformal sets (filled) and class-conditional ones (hollow).
-
-    Args:
-        sets: method, kind, alpha, coverage, low, high, size.
-    """
+    """Measured coverage and mean size of split conformal sets (filled) and class-conditional ones (hollow)."""
     rows, level = sets[sets["alpha"] == alpha], f"sets for {1 - alpha:.0%}"
     coverage = plots.by_method(rows.assign(method=rows["method"].map(_base)))
     coverage = coverage.assign(hollow=coverage["kind"] != "split")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.report.differences import Level, judged, of_sources, over_runs
+from attnknn.report.differences import Level, judged, over_runs
 from attnknn.report.plots import METRICS
 from attnknn.report.section import Row, Table
 from attnknn.report.tables import difference_cell, fixed, method_cell, p_value
@@ -13,19 +13,15 @@ from attnknn.report.tables import difference_cell, fixed, method_cell, p_value
 
 def compared(rows: pd.DataFrame, reference: str, metrics: Sequence[str], level: Level) -> pd.DataFrame:
     """The differences reference − alternative of each alternative, method and metric; see `differences.judged`."""
-    alternatives = rows[(rows["source"] != reference) & rows["metric"].isin(metrics)]
-    return judged(over_runs(of_sources(alternatives), ("source", "method", "metric")), level)
+    rows = rows[(rows["source"] != reference) & rows["metric"].isin(metrics)].drop(columns=["low", "high"])
+    rows = rows.rename(columns={"difference_low": "low", "difference_high": "high"})
+    return judged(over_runs(rows, ("source", "method", "metric")), level)
 
 
 def sources_table(
     rows: pd.DataFrame, tests: pd.DataFrame, reference: str, names: dict[str, str], digits: int, caption: str
 ) -> Table:
-    """Scores of the reference and each alternative, and their difference, grouped by method.
-
-    Args:
-        rows: source, method, metric, value. tests: see `compared`.
-        names: display names of sources that differ from their own.
-    """
+    """Scores of the reference and each alternative, and their difference, grouped by method."""
     value = rows.groupby(["source", "method", "metric"], sort=False)["value"].mean()
     lines: list[Row] = []
     for method, group in tests.groupby("method", sort=False):

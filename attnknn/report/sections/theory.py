@@ -95,14 +95,7 @@ class _Quantities:
 
 
 def claims_table(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.DataFrame, test_rows: int) -> Table:
-    """The verdict on each claim, and its numbers.
-
-    Args:
-        quantities: rows of quantity, item, value, low, high, of all seeds.
-        curve: rows of method, k, error; may be empty.
-        deciles: rows of seed, rows, error.
-        test_rows: how many there are.
-    """
+    """The verdict on each claim, and its numbers."""
     q = _Quantities(quantities)
     shortest, longest = q("norm", "min")["value"], q("norm", "max")["value"]
     unit = max(abs(shortest - 1), abs(longest - 1)) <= TOLERANCE
@@ -153,12 +146,7 @@ def claims_table(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.Data
 
 
 def pictures(curve: pd.DataFrame, deciles: pd.DataFrame) -> list[tuple[str, bytes]]:
-    """The error over k with fitted curves, if any, and the error by decile of entropy.
-
-    Args:
-        curve: rows of method, k, error, fitted, low, high, of all seeds; empty where nothing was fitted.
-        deciles: rows of decile, entropy, error, low, high, of all seeds.
-    """
+    """The error over k with fitted curves, if any, and the error by decile of entropy."""
     drawn = []
     if not curve.empty:
         present = [m for m in KNN if m in set(curve["method"])]

@@ -20,12 +20,7 @@ Test = dict[str, Any] | None
 
 
 def against(rows: pd.DataFrame, x: str, ticks: Sequence, lines: Mapping[Drawn, str], title: str, xlabel: str) -> bytes:
-    """One metric of several variants and methods.
-
-    Args:
-        rows: variant, method, x, value, low, high.
-        lines: what is drawn, with the name in the legend.
-    """
+    """One metric of several variants and methods."""
     rows = rows.assign(x=rows[x])
     series = [
         plots.Line(

@@ -26,11 +26,7 @@ _PAIR = ["method", "baseline", "views", "baseline_views", "metric"]
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> bytes:
-    """One metric of every method over the number of averaged views.
-
-    Args:
-        rows: views, method, metric, value, low, high.
-    """
+    """One metric of every method over the number of averaged views."""
     rows = rows[rows["metric"] == metric]
     lines = plots.method_lines(rows, "views", [m for m in METHODS if m in set(rows["method"])])
     return plots.line_plot(lines, METRICS[metric], "views averaged", ticks=sorted(rows["views"].unique()))
@@ -43,12 +39,7 @@ def _gains(rows: pd.DataFrame, metric: str, views: int) -> bytes:
 
 
 def _changes(rows: pd.DataFrame, gains: pd.DataFrame, views: int, digits: int) -> Table:
-    """Every method with one view and with all.
-
-    Args:
-        rows: views, method, metric, value; the mean over seeds.
-        gains: all views against one, judged.
-    """
+    """Every method with one view and with all."""
     value = rows.set_index(["views", "method", "metric"])["value"]
     lines: list[Row] = []
     for row in gains.to_dict("records"):
@@ -63,11 +54,7 @@ def _changes(rows: pd.DataFrame, gains: pd.DataFrame, views: int, digits: int) -
 
 
 def _against(rows: pd.DataFrame, digits: int) -> Table:
-    """Attention minus distance weighting, with the same calibration and views.
-
-    Args:
-        rows: method, baseline, views, metric, difference, low, high, p, finding (empty where it was not judged).
-    """
+    """Attention minus distance weighting, with the same calibration and views."""
     lines: list[Row] = []
     for row in rows.to_dict("records"):
         names = method_cell(row["method"]), method_cell(row["baseline"]), str(row["views"]), METRICS[row["metric"]]
@@ -79,12 +66,7 @@ def _against(rows: pd.DataFrame, digits: int) -> Table:
 
 
 def _alone(rows: pd.DataFrame, all_views: dict[Any, float], digits: int) -> Table:
-    """Scores of each view alone, and its contribution to the mean over all views.
-
-    Args:
-        rows: view, method, metric, value, without; the mean over seeds.
-        all_views: value with all views, by method and metric.
-    """
+    """Scores of each view alone, and its contribution to the mean over all views."""
     lines: list[Row] = []
     for (view, method), group in rows.groupby(["view", "method"], sort=False):
         scores = group.set_index("metric")[["value", "without"]].to_dict("index")
