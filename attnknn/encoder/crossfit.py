@@ -33,14 +33,14 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
         2 <= folds <= fewest,
         f"train_embedder.folds: {folds}; the rarest class has {fewest} bank rows; give 2 … {fewest}, or 0 for none",
     )
-    made = []
+    splits = []
     for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
         rows = bank[held]
         rows = rows[np.argsort(y[rows], kind="stable")]  # every second of them is stratified too
-        of_fold = np.where(part == BANK, BANK, TEST).astype(part.dtype)
-        of_fold[rows[::2]], of_fold[rows[1::2]] = FIT, VAL
-        made.append(dataclasses.replace(split, part=of_fold))
-    return made
+        fold_part = np.where(part == BANK, BANK, TEST).astype(part.dtype)
+        fold_part[rows[::2]], fold_part[rows[1::2]] = FIT, VAL
+        splits.append(dataclasses.replace(split, part=fold_part))
+    return splits
 
 
 def fold_embeddings(

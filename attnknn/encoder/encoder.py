@@ -153,8 +153,8 @@ class Encoder(nn.Module):
             self.mean.copy_(torch.from_numpy(mean)[:, None, None])
             self.std.copy_(torch.from_numpy(std)[:, None, None])
             if isinstance(self.backbone, ConvNet):
-                some = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
-                self.backbone.whiten((some.float() - self.mean) / self.std)
+                sample = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
+                self.backbone.whiten((sample.float() - self.mean) / self.std)
 
     def _embed(self, x: Num[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         x = (x.float() - self.mean) / self.std

@@ -97,8 +97,8 @@ class NeighbourLoss(nn.Module):
     @torch.no_grad()
     def search(self, z: Float[Tensor, "B D"], excluded: Int[Tensor, "B E"]) -> Int[Tensor, "B K"]:
         """Ids of the k nearest rows in the memory, nearest first, without those excluded."""
-        near = z @ self.memory.T  # (B, N); of unit vectors, the nearest are those of largest inner product
-        return near.scatter_(1, excluded, -torch.inf).topk(self.k).indices
+        sims = z @ self.memory.T  # (B, N); of unit vectors, the nearest are those of largest inner product
+        return sims.scatter_(1, excluded, -torch.inf).topk(self.k).indices
 
     def draw(self, rows: Int[Tensor, " B"], generator: torch.Generator) -> Int[Tensor, " M"] | None:
         """Ids of the candidates for a batch, none of them in it; None where the memory is taken."""

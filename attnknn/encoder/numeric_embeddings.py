@@ -33,12 +33,12 @@ def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: flo
     columns = [] if kind == "none" else numeric_columns(x)
     if not columns:
         return {}
-    made: dict[str, Any] = {"kind": kind, "columns": columns, "dim": dim}
+    settings: dict[str, Any] = {"kind": kind, "columns": columns, "dim": dim}
     if kind == "periodic":
-        made |= {"frequencies": frequencies, "scale": scale}
+        settings |= {"frequencies": frequencies, "scale": scale}
     if kind == "piecewise":
-        made["edges"] = [_edges(x[:, column], bins).tolist() for column in columns]
-    return made
+        settings["edges"] = [_edges(x[:, column], bins).tolist() for column in columns]
+    return settings
 
 
 def _edges(values: np.ndarray, bins: int) -> np.ndarray:
@@ -91,7 +91,7 @@ class NumericEmbedding(nn.Module):
             with warnings.catch_warnings():  # a column of one bin is as good as linear, and says so
                 warnings.simplefilter("ignore")
                 self.embed = rtdl.PiecewiseLinearEmbeddings(
-                    [torch.tensor(of) for of in edges], dim, activation=False, version="B"
+                    [torch.tensor(e) for e in edges], dim, activation=False, version="B"
                 )
         others = sorted(set(range(features)) - set(columns))
         self.columns: Tensor

@@ -43,10 +43,10 @@ def optimisers(
     ]
     if neighbours is not None:
         groups.append(group("knn", neighbours.parameters(), weight_decay=0.0))
-    found: list[Optimiser | torch.optim.Optimizer] = [
+    optimisers: list[Optimiser | torch.optim.Optimizer] = [
         AdamW([g for g in groups if g["params"]], weight_decay=weight_decay)
     ]
     if matrices:
         only = {"params": matrices, "peak": muon["lr"]}
-        found.append(FilterMuon([only], momentum=muon["momentum"], weight_decay=0.0, ns_steps=3))
-    return found
+        optimisers.append(FilterMuon([only], momentum=muon["momentum"], weight_decay=0.0, ns_steps=3))
+    return optimisers

@@ -63,13 +63,13 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
     """T > 0 that minimises the NLL of softmax(logits/T) on rows (B, C), y (B,) (Guo et al. 2017)."""
     from scipy.optimize import minimize_scalar  # takes a quarter of a second
 
-    at = np.arange(len(y))
+    rows = np.arange(len(y))
 
     def nll(log_t: float) -> float:
-        return -float(log_softmax(logits / np.exp(log_t), axis=1)[at, y].mean())
+        return -float(log_softmax(logits / np.exp(log_t), axis=1)[rows, y].mean())
 
-    found: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
-    return float(np.exp(found.x))
+    result: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
+    return float(np.exp(result.x))
 
 
 def vector_scale(log_probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -96,22 +96,22 @@ def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tu
         return float(nll) + ridge * float(pull @ pull) / c, odds / total
 
     # Newton's method: a few steps where quasi-Newton takes dozens, for 2C parameters are few.
-    flat, at, (loss, q) = unchanged, np.arange(c), value(unchanged)
+    flat, diagonal, (loss, q) = unchanged, np.arange(c), value(unchanged)
     for _ in range(_STEPS):
         residual = (q - onehot) / n
         gradient = np.concatenate([(residual * x).sum(0), residual.sum(0)]) + 2 * ridge * (flat - unchanged) / c
         slopes = np.hstack([q * x, q])  # (B, 2C)
         curvature = -(slopes.T @ slopes) / n + 2 * ridge / c * np.eye(2 * c)
         scales, mixed, biases = (q * x * x).mean(0), (q * x).mean(0), q.mean(0)  # second derivatives within a class
-        for i, j, of in ((0, 0, scales), (0, c, mixed), (c, 0, mixed), (c, c, biases)):
-            curvature[at + i, at + j] += of
+        for i, j, block in ((0, 0, scales), (0, c, mixed), (c, 0, mixed), (c, c, biases)):
+            curvature[diagonal + i, diagonal + j] += block
         step = np.linalg.solve(curvature, gradient)
         gain, size = float(gradient @ step), 1.0
         if gain < _CONVERGED:
             break
-        while (found := value(flat - size * step))[0] > loss - 1e-4 * size * gain and size > _CONVERGED:
+        while (trial := value(flat - size * step))[0] > loss - 1e-4 * size * gain and size > _CONVERGED:
             size /= 2
-        flat, (loss, q) = flat - size * step, found
+        flat, (loss, q) = flat - size * step, trial
     return flat[:c], flat[c:]
 
 
@@ -119,12 +119,12 @@ def _remembered(transform: Transform) -> Transform:
     """The same, which does not transform the same array twice in a row: every mix asks for it."""
     last: list[np.ndarray] = []
 
-    def found(probs: np.ndarray) -> np.ndarray:
+    def cached(probs: np.ndarray) -> np.ndarray:
         if not last or last[0] is not probs:
             last[:] = [probs, transform(probs)]
         return last[1]
 
-    return found
+    return cached
 
 
 def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
@@ -141,9 +141,9 @@ def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
 
     def transform(probs: np.ndarray) -> np.ndarray:
         probs = probs.astype(np.float64)
-        found = np.stack([step.predict(column) for step, column in zip(steps, probs.T, strict=True)], 1)
-        total = found.sum(1, keepdims=True)
-        return np.divide(found, total, out=probs.copy(), where=total > 0)
+        steps_probs = np.stack([step.predict(column) for step, column in zip(steps, probs.T, strict=True)], 1)
+        total = steps_probs.sum(1, keepdims=True)
+        return np.divide(steps_probs, total, out=probs.copy(), where=total > 0)
 
     return transform
 
@@ -170,10 +170,10 @@ def _fit_dirichlet(fit: np.ndarray, y: np.ndarray, ridges: Sequence[float]) -> l
     model = LogisticRegression(solver=solver, max_iter=300, warm_start=True)
 
     def transform(probs: np.ndarray, model: LogisticRegression) -> np.ndarray:
-        found = probs.astype(np.float64)
-        share = found[:, present].sum(1, keepdims=True)
-        found[:, present] = share * model.predict_proba(np.log(probs) - centre)
-        return found
+        calibrated_probs = probs.astype(np.float64)
+        share = calibrated_probs[:, present].sum(1, keepdims=True)
+        calibrated_probs[:, present] = share * model.predict_proba(np.log(probs) - centre)
+        return calibrated_probs
 
     fitted: dict[float, Transform] = {}
     for ridge in sorted(ridges, reverse=True):  # each starts from the one that is held back more
@@ -195,7 +195,10 @@ def _fits(
         return [({"eta": eta}, partial(correct_prior, shares=shares, eta=eta)) for eta in _ETAS]
     if kind == "vector":
         fitted = [(r, fit_vector_scaling(np.log(fit), y, r)) for r in ridges]
-        return [({"ridge": r}, lambda p, at=at: vector_scale(np.log(p), *at)) for r, at in fitted]
+        return [
+            ({"ridge": r}, lambda p, parameters=parameters: vector_scale(np.log(p), *parameters))
+            for r, parameters in fitted
+        ]
     if kind == "isotonic":
         step = _remembered(_fit_isotonic(fit, y))
         return [({"mix": m}, lambda p, m=m: (1 - m) * step(p) + m * p) for m in _MIXES]
@@ -267,5 +270,5 @@ def fitted_scaling(
         choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit)), np.zeros(classes)))
     if kind == "vector":
         choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
-    at = np.arange(len(y_val))
-    return min(choices, key=lambda of: -float(np.log(scaled(val, *of)[at, y_val]).mean()))
+    rows = np.arange(len(y_val))
+    return min(choices, key=lambda choice: -float(np.log(scaled(val, *choice)[rows, y_val]).mean()))

@@ -25,8 +25,8 @@ def p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     # crepes takes scores one at a time. p only changes at a calibration score, so those alone are asked for.
     steps = np.append(np.unique(calibration), np.inf)
-    found = ConformalClassifier().fit(calibration).predict_p(steps, smoothing=False)
-    return found[np.searchsorted(steps, scores)]
+    p_values = ConformalClassifier().fit(calibration).predict_p(steps, smoothing=False)
+    return p_values[np.searchsorted(steps, scores)]
 
 
 def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str) -> np.ndarray:
@@ -95,7 +95,7 @@ def conformal(
     sizes: dict[str, np.ndarray] = {}
     forms = strongest(test, val)
     for method in forms.values():
-        on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
+        on_val, on_test = (predictions.probs[predictions.methods.index(method)] for predictions in (val, test))
         for kind in KINDS:
             p = conformal_p(on_val, y_val, on_test, kind)
             rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class

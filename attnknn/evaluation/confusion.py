@@ -45,8 +45,10 @@ def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Tab
     y, names = np.asarray(predictions.y), predictions.classes
     a, b = answers(predictions, method), answers(predictions, baseline)
     table = []
-    for actual, predicted in {(int(t), int(p)) for of in (a, b) for t, p in zip(y, of, strict=True) if t != p}:
-        ours, theirs = ((y == actual) & (of == predicted) for of in (a, b))
+    for actual, predicted in {
+        (int(t), int(p)) for classes in (a, b) for t, p in zip(y, classes, strict=True) if t != p
+    }:
+        ours, theirs = ((y == actual) & (classes == predicted) for classes in (a, b))
         table.append(
             {
                 "actual": names[actual],
@@ -63,11 +65,13 @@ def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Tab
     return sorted(table, key=lambda row: (-row["count"], -row["baseline_count"], row["actual"], row["predicted"]))
 
 
-def shared_errors(predictions: Predictions, methods: Sequence[str], of: str = "attention") -> dict[str, dict[str, int]]:
-    """Wrong answers of each method, and how many of them `of` gives for the same rows, the same wrong class."""
-    y, ours = np.asarray(predictions.y), answers(predictions, of)
-    found = {name: answers(predictions, name) for name in methods}
+def shared_errors(
+    predictions: Predictions, methods: Sequence[str], reference: str = "attention"
+) -> dict[str, dict[str, int]]:
+    """Wrong answers of each method, and how many of them `reference` gives for the same rows, the same wrong class."""
+    y, ours = np.asarray(predictions.y), answers(predictions, reference)
+    predicted = {name: answers(predictions, name) for name in methods}
     return {
-        name: {"errors": int((at != y).sum()), "shared": int(((at != y) & (at == ours)).sum())}
-        for name, at in found.items()
+        name: {"errors": int((classes != y).sum()), "shared": int(((classes != y) & (classes == ours)).sum())}
+        for name, classes in predicted.items()
     }

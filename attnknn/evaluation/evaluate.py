@@ -67,13 +67,13 @@ def answers(
 
     Fit and val rows are those of all spaces, test rows of the first alone, or of `memory`.
     """
-    asked = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
+    parts = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
     probs: Answers = {}
     for name, head in heads.items():
-        fit, val, test = (classify_part(head, of, part, k, device) for of, part in asked)
+        fit, val, test = (classify_part(head, part_spaces, part, k, device) for part_spaces, part in parts)
         probs[name] = fit, val, test
     if spaces[0].embeddings.logits is not None:
-        fit, val, test = (linear_probs(of, part) for of, part in asked)
+        fit, val, test = (linear_probs(part_spaces, part) for part_spaces, part in parts)
         probs["linear"] = fit, val, test
     return probs
 
@@ -97,13 +97,13 @@ def calibrated(
         Predictions of the test rows and of the val rows, and what was fitted.
     """
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
-    on_val, on_test = ({name: of[i] for name, of in probs.items()} for i in (1, 2))
+    on_val, on_test = ({name: by_part[i] for name, by_part in probs.items()} for i in (1, 2))
     tuned: dict[str, Tuned] = {}
     for name, (fit, val, test) in probs.items():
         for kind in calibrations:
-            made = calibrate(kind, fit, y_fit, val, y_val, test, ridges, spaces[0].shares.numpy())
+            result = calibrate(kind, fit, y_fit, val, y_val, test, ridges, spaces[0].shares.numpy())
             method = str(Method(name, kind))
-            on_val[method], on_test[method], tuned[method] = made.val, made.test, made.settings
+            on_val[method], on_test[method], tuned[method] = result.val, result.test, result.settings
 
     return as_predictions(spaces[:1], TEST, on_test), as_predictions(spaces, VAL, on_val), tuned
 
@@ -146,12 +146,15 @@ def compare(
     probs = answers(spaces, {**baselines, **heads}, k_eval, device, memory)
     of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
     if members:
-        asked = {f"{name}-folds": head for name, head in {**baselines, **heads}.items() if f"{name}-folds" in FOLDS}
+        fold_heads = {
+            f"{name}-folds": head for name, head in {**baselines, **heads}.items() if f"{name}-folds" in FOLDS
+        }
         each = [memory or spaces[0], *members]
         means = [
-            np.mean([classify_part(head, [one], TEST, k_eval, device) for one in each], 0) for head in asked.values()
+            np.mean([classify_part(head, [one], TEST, k_eval, device) for one in each], 0)
+            for head in fold_heads.values()
         ]
-        mean = dataclasses.replace(of_test, probs=np.stack(means), methods=tuple(asked))
+        mean = dataclasses.replace(of_test, probs=np.stack(means), methods=tuple(fold_heads))
         of_test = together(of_test, mean)
     return Compared(of_test, of_val, tuned | fitted)
 
@@ -177,13 +180,13 @@ def together(first: Predictions, *others: Predictions) -> Predictions:
     for other in others:
         same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
         require(same, "predictions: of other rows; run `dvc repro`")
-    probs = np.concatenate([made.probs for made in (first, *others)])
-    methods = tuple(name for made in (first, *others) for name in made.methods)
+    probs = np.concatenate([predictions.probs for predictions in (first, *others)])
+    methods = tuple(name for predictions in (first, *others) for name in predictions.methods)
     return dataclasses.replace(first, probs=probs, methods=methods)
 
 
 def headroom(space: EmbeddingSpace, k: int) -> dict[str, float]:
     """Share of test rows whose class is among their nearest 1, 5 and k, which no votes of these exceed; and k."""
     labels, y = voters([space], TEST, k)[1], classes_of([space], TEST)
-    at = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}
-    return {name: oracle(labels, y, nearest) for name, nearest in at.items()} | {"k": k}
+    sizes = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}
+    return {name: oracle(labels, y, nearest) for name, nearest in sizes.items()} | {"k": k}

@@ -58,23 +58,23 @@ def _row_terms(probs: np.ndarray, y: np.ndarray, bins: int) -> np.ndarray:
       + C·bins [classwise gap].
     """
     n, c = probs.shape
-    at = np.arange(n)
+    rows = np.arange(n)
     predicted, confidence = probs.argmax(1), probs.max(1)
     hit = (predicted == y).astype(np.float64)
     onehot = np.eye(c)[y]
     terms = np.zeros((n, 3 + 3 * c + 2 * bins + c * bins))
     terms[:, 0] = hit
-    terms[:, 1] = -np.log(probs[at, y])
+    terms[:, 1] = -np.log(probs[rows, y])
     terms[:, 2] = ((probs - onehot) ** 2).sum(1)
-    terms[at, 3 + y] = 1
-    terms[at, 3 + c + predicted] = 1
-    terms[at, 3 + 2 * c + predicted] = hit
+    terms[rows, 3 + y] = 1
+    terms[rows, 3 + c + predicted] = 1
+    terms[rows, 3 + 2 * c + predicted] = hit
     gaps = 3 + 3 * c
-    terms[at, gaps + _bins(confidence, bins)] = confidence - hit
-    terms[at, gaps + bins + _mass_bins(confidence, bins)] = confidence - hit
+    terms[rows, gaps + _bins(confidence, bins)] = confidence - hit
+    terms[rows, gaps + bins + _mass_bins(confidence, bins)] = confidence - hit
     classwise = gaps + 2 * bins
     for k in range(c):
-        terms[at, classwise + k * bins + _bins(probs[:, k], bins)] = probs[:, k] - onehot[:, k]
+        terms[rows, classwise + k * bins + _bins(probs[:, k], bins)] = probs[:, k] - onehot[:, k]
     return terms
 
 
@@ -137,7 +137,7 @@ def _resamples(n: int, resamples: int, seed: int, chunk: int = 100) -> Iterator[
 def _columns(c: int, bins: int, wanted: Sequence[str]) -> np.ndarray:
     """Which of the row terms some scores need: bool (T,)."""
     gaps = 3 + 3 * c
-    of = {
+    columns = {
         "accuracy": slice(0, 1),
         "nll": slice(1, 2),
         "brier": slice(2, 3),
@@ -149,7 +149,7 @@ def _columns(c: int, bins: int, wanted: Sequence[str]) -> np.ndarray:
     }
     needed = np.zeros(gaps + 2 * bins + c * bins, dtype=bool)
     for metric in wanted:
-        needed[of[metric]] = True
+        needed[columns[metric]] = True
     return needed
 
 
@@ -177,10 +177,10 @@ def bootstrap(
         terms = np.hstack([_row_terms(*_check(p, y), bins)[:, needed] for p in probs[first : first + size]])
         done = 0
         for counts in _resamples(n, resamples, seed):
-            found = (counts @ terms).reshape(len(counts), -1, int(needed.sum()))
+            terms_sums = (counts @ terms).reshape(len(counts), -1, int(needed.sum()))
             sums = np.ones((len(counts), len(needed)))  # what is not needed may be anything but a division by 0
-            for m in range(found.shape[1]):
-                sums[:, needed] = found[:, m]
+            for m in range(terms_sums.shape[1]):
+                sums[:, needed] = terms_sums[:, m]
                 out[first + m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, places]
             done += len(counts)
     return out
@@ -196,8 +196,8 @@ def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
     """Wilson's interval of an accuracy (N,) bool; unlike the bootstrap's, it has a width when every row is right."""
     from scipy.stats import binomtest
 
-    found = binomtest(int(hits.sum()), len(hits)).proportion_ci(confidence, method="wilson")
-    return float(found.low), float(found.high)
+    interval = binomtest(int(hits.sum()), len(hits)).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def paired_p(differences: np.ndarray, errors: int) -> float:
@@ -265,7 +265,7 @@ def shot_accuracy(probs: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[
         y: (N,) true classes.
         counts: (C,) bank rows of each class.
     """
-    hits, sizes = (np.bincount(of, minlength=len(counts)) for of in (y[probs.argmax(1) == y], y))
+    hits, sizes = (np.bincount(labels, minlength=len(counts)) for labels in (y[probs.argmax(1) == y], y))
     order = np.argsort(-np.asarray(counts), kind="stable")
     third = max(1, len(order) // 3)
     groups = {"many": order[:third], "medium": order[third:-third], "few": order[-third:]}

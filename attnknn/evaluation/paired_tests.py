@@ -47,7 +47,7 @@ def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
 def values(predictions: Predictions, bins: int) -> Table:
     """Rows of method, metric, value in the metrics that are tested."""
     table = scores(predictions, bins)
-    return [{"method": name, "metric": m, "value": found[m]} for name, found in table.items() for m in TESTED]
+    return [{"method": name, "metric": m, "value": row[m]} for name, row in table.items() for m in TESTED]
 
 
 def pairs(methods: Sequence[str]) -> list[Pair]:
@@ -56,12 +56,12 @@ def pairs(methods: Sequence[str]) -> list[Pair]:
     `attention` against every other method; and with each calibration, `attention_<kind>` against the kNN baselines
     with the same one, so that the head's own gain is seen apart from calibration's.
     """
-    found = [("attention", name) for name in methods if name != "attention"]
+    pairs = [("attention", name) for name in methods if name != "attention"]
     for method in map(Method.parse, methods):
         if method.base == "attention" and method.calibration:
             others = [str(replace(method, base=base)) for base in ("distance", "uniform")]
-            found += [(str(method), other) for other in others if other in methods]
-    return found
+            pairs += [(str(method), other) for other in others if other in methods]
+    return pairs
 
 
 def intervals_and_tests(
@@ -134,11 +134,13 @@ def intervals_and_tests(
     return intervals, paired
 
 
-def side_by_side(of: Mapping[str, Predictions], methods: Sequence[str], scoring: Mapping[str, Any], seed: int) -> Table:
+def side_by_side(
+    sources: Mapping[str, Predictions], methods: Sequence[str], scoring: Mapping[str, Any], seed: int
+) -> Table:
     """Several sources of predictions of the same rows beside each other, and the first less each other one.
 
     Args:
-        of: predictions by source, of the same rows, classes and methods.
+        sources: predictions by source, of the same rows, classes and methods.
         methods: those of them that are there.
         scoring: bins, resamples, confidence.
 
@@ -148,15 +150,17 @@ def side_by_side(of: Mapping[str, Predictions], methods: Sequence[str], scoring:
     Raises:
         InputError: the rows differ.
     """
-    first, *others = of.values()
+    first, *others = sources.values()
     for other in others:
         same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
         require(same and first.classes == other.classes, "predictions: of other rows or classes; run `dvc repro`")
-    names = [name for name in methods if all(name in made.methods for made in of.values())]
-    probs = np.concatenate([made.probs[[made.methods.index(name) for name in names]] for made in of.values()])
-    keys = tuple(f"{source}:{name}" for source in of for name in names)
+    names = [name for name in methods if all(name in predictions.methods for predictions in sources.values())]
+    probs = np.concatenate(
+        [predictions.probs[[predictions.methods.index(name) for name in names]] for predictions in sources.values()]
+    )
+    keys = tuple(f"{source}:{name}" for source in sources for name in names)
     stacked = Predictions(first.rows, first.y, probs, keys, first.classes)
-    main, *rest = of
+    main, *rest = sources
     against = [(f"{main}:{name}", f"{source}:{name}") for source in rest for name in names]
     intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, wanted=TESTED)
     moved = {(row["baseline"], row["metric"]): row for row in paired}

@@ -31,12 +31,12 @@ def doubt(probs: np.ndarray) -> np.ndarray:
     probabilities hold what the large one has lost, so 1 − max p is their sum; what differs by less than 1e-5 of it is
     equal.
     """
-    probs, at = np.asarray(probs, dtype=np.float64), np.arange(len(probs))
-    top, found = probs.argmax(1), 1 - probs
+    probs, rows = np.asarray(probs, dtype=np.float64), np.arange(len(probs))
+    top, rest = probs.argmax(1), 1 - probs
     others = probs.copy()
-    others[at, top] = 0
-    found[at, top] = others.sum(1)
-    return np.round(np.log(np.maximum(found, np.finfo(np.float32).tiny)), 5)
+    others[rows, top] = 0
+    rest[rows, top] = others.sum(1)
+    return np.round(np.log(np.maximum(rest, np.finfo(np.float32).tiny)), 5)
 
 
 def _ties(confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -119,16 +119,16 @@ def strongest(test: Predictions, val: Predictions) -> dict[str, str]:
     Raises:
         InputError: attention does not answer both the test and the val rows.
     """
-    found: dict[str, tuple[float, str]] = {}
+    best: dict[str, tuple[float, str]] = {}
     for name, probs in zip(val.methods, val.probs, strict=True):
         base = Method.parse(name).base
         if name in test.methods and base in BASE:
             # A calibration that changes nothing but the last bits is a tie, and the first form is the bare one.
             nll = round(metrics.scores(probs, val.y)["nll"], 6)
-            if base not in found or nll < found[base][0]:
-                found[base] = nll, name
-    require(OURS in found, f"attention: not among the methods on test and val, which are {', '.join(found)}")
-    return {base: found[base][1] for base in BASE if base in found}
+            if base not in best or nll < best[base][0]:
+                best[base] = nll, name
+    require(OURS in best, f"attention: not among the methods on test and val, which are {', '.join(best)}")
+    return {base: best[base][1] for base in BASE if base in best}
 
 
 def _rows(predictions: Predictions, method: str) -> tuple[np.ndarray, np.ndarray]:
@@ -138,13 +138,13 @@ def _rows(predictions: Predictions, method: str) -> tuple[np.ndarray, np.ndarray
 
 
 def resampled(
-    of: Mapping[str, Callable[[np.ndarray], np.ndarray]], rows: int, resamples: int, seed: int
+    functions: Mapping[str, Callable[[np.ndarray], np.ndarray]], rows: int, resamples: int, seed: int
 ) -> dict[str, np.ndarray]:
     """What functions of counts (N, R) give for the same bootstrap resamples, (R, W) each."""
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in of}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in functions}
     for counts in metrics._resamples(rows, resamples, seed):
         by_row = np.ascontiguousarray(counts.T, dtype=np.int32)  # rows are taken in many orders
-        for name, function in of.items():
+        for name, function in functions.items():
             parts[name].append(function(by_row))
     return {name: np.concatenate(part) for name, part in parts.items()}
 
@@ -214,17 +214,17 @@ def abstention(
         drawn[name] += point[name] - drawn[name].mean(0)
         curve = zip(*risk_coverage(sure, wrong), strict=True)
         curves += [{"method": name, "coverage": float(c), "risk": float(r)} for c, r in curve]
-        found: dict[str, tuple[float, float, float]] = {}
+        values: dict[str, tuple[float, float, float]] = {}
         for i, metric in enumerate(AREAS):
             low, high = np.clip(metrics.interval(drawn[name][:, i], confidence), 0, 1)
-            found[metric] = float(point[name][i]), float(low), float(high)
+            values[metric] = float(point[name][i]), float(low), float(high)
         for risk in risks:
             answered = sure >= threshold(*_rows(val, name), risk)
-            found[f"coverage_at_{percent(risk)}"] = float(answered.mean()), *metrics.wilson(answered, confidence)
+            values[f"coverage_at_{percent(risk)}"] = float(answered.mean()), *metrics.wilson(answered, confidence)
             if answered.any():
                 errors = wrong[answered]
-                found[f"risk_at_{percent(risk)}"] = float(errors.mean()), *metrics.wilson(errors, confidence)
-        for metric, (value, low, high) in found.items():
+                values[f"risk_at_{percent(risk)}"] = float(errors.mean()), *metrics.wilson(errors, confidence)
+        for metric, (value, low, high) in values.items():
             scores.append({"method": name, "metric": metric, "value": value, "low": low, "high": high})
     telling = {name: wrong for name, (_, wrong) in on_test.items()}
     return curves, scores, paired_tests(AREAS, forms[OURS], point, drawn, telling, confidence)
@@ -232,10 +232,10 @@ def abstention(
 
 def summary(scores: Table, sets: Table) -> dict[str, dict[str, float]]:
     """The values of `abstention` and `conformal` by method: the scores, and coverage and size of each kind of set."""
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for row in scores:
-        found.setdefault(row["method"], {})[row["metric"]] = row["value"]
+        values.setdefault(row["method"], {})[row["metric"]] = row["value"]
     for row in sets:
         for key in ("coverage", "size"):
-            found[row["method"]][f"{row['kind']}_{key}_at_{percent(1 - row['alpha'])}"] = row[key]
-    return found
+            values[row["method"]][f"{row['kind']}_{key}_at_{percent(1 - row['alpha'])}"] = row[key]
+    return values

@@ -47,10 +47,10 @@ def instance_noise(y: np.ndarray, rate: float, scores: np.ndarray, rng: np.rando
     Args:
         scores: (N, C), how far each row resembles each class; see `resemblance`.
     """
-    at = np.arange(len(y))
+    rows = np.arange(len(y))
     others = np.array(scores, dtype=np.float64)
-    own = others[at, y]
-    others[at, y] = -np.inf
+    own = others[rows, y]
+    others[rows, y] = -np.inf
     margin = own - others.max(1)
     # The highest of log weight + Gumbel noise are a weighted draw without replacement (Efraimidis & Spirakis 2006).
     keys = rng.gumbel(size=len(y)) - margin / max(float(margin.std()), 1e-12)
@@ -124,14 +124,14 @@ def noise_conditions(kinds: Sequence[str], rates: Sequence[float]) -> dict[str, 
 
     Rate 0 is the same for all kinds, and there once. Asymmetric noise is there below 0.5 only.
     """
-    found: dict[str, tuple[str, float]] = {}
+    conditions: dict[str, tuple[str, float]] = {}
     for kind in kinds:
         for rate in rates:
             if kind == "asymmetric" and rate >= 0.5:
                 continue
             name = f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
-            found.setdefault(name, (kind, rate))
-    return found
+            conditions.setdefault(name, (kind, rate))
+    return conditions
 
 
 def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float]) -> dict[str, tuple[str, float]]:
@@ -140,38 +140,37 @@ def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float]) -> dict[
 
 
 def with_noise(
-    of: Sequence[EmbeddingSpace], rate: float, rng: np.random.Generator, kind: str = "symmetric"
+    spaces: Sequence[EmbeddingSpace], rate: float, rng: np.random.Generator, kind: str = "symmetric"
 ) -> list[EmbeddingSpace]:
-    """The same memories, round(rate·N) rows of the first one's bank labelled as another class.
+    """The same spaces, round(rate·N) rows of the first one's bank labelled as another class.
 
     Neighbours stay, since they know no labels; what their labels say of them is gathered again. Instance noise goes by
     the cosine of each row and the class means of the clean bank, in the first embeddings.
 
     Args:
-        of: several embeddings of the same rows, as of a cross-fit; the first has the largest bank.
-        kind: one of `corrupt.NOISES`.
+        spaces: several embeddings of the same rows, as of a cross-fit; the first has the largest bank.
+        kind: one of `NOISES`.
     """
-    first = of[0].embeddings
+    first = spaces[0].embeddings
     bank, y = first.rows(BANK), np.array(first.y)
-    scores = first.z[bank] @ of[0].statistics.prototypes.T if kind == "instance" else None
+    scores = first.z[bank] @ spaces[0].statistics.prototypes.T if kind == "instance" else None
     y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, scores, rng)
-    return relabelled(of, y)
+    return relabelled(spaces, y)
 
 
-def relabelled(of: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpace]:
-    """The same memories, their bank rows labelled y (N,); the labels of all other rows stay."""
-    made = []
-    for one in of:
-        e = one.embeddings
-        noisy = dataclasses.replace(e, y=np.where(e.part == BANK, y, e.y))
-        made.append(
-            EmbeddingSpace(noisy, one.neighbours, neighbour_statistics(noisy, one.neighbours, one.statistics.sizes))
-        )
-    return made
+def relabelled(spaces: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpace]:
+    """The same spaces, their bank rows labelled y (N,); the labels of all other rows stay."""
+    relabelled_spaces = []
+    for space in spaces:
+        e = space.embeddings
+        e = dataclasses.replace(e, y=np.where(e.part == BANK, y, e.y))
+        statistics = neighbour_statistics(e, space.neighbours, space.statistics.sizes)
+        relabelled_spaces.append(EmbeddingSpace(e, space.neighbours, statistics))
+    return relabelled_spaces
 
 
 def with_imbalance(
-    of: Sequence[EmbeddingSpace],
+    spaces: Sequence[EmbeddingSpace],
     ratio: float,
     rng: np.random.Generator,
     device: str = "cpu",
@@ -183,25 +182,25 @@ def with_imbalance(
     They are searched again, exactly. Row ids are those of the rows that are left.
 
     Args:
-        of: as for `with_noise`.
-        kind: one of `corrupt.IMBALANCES`.
+        spaces: as for `with_noise`.
+        kind: one of `IMBALANCES`.
         most: neighbours that are searched for, beside those that the evidence needs; None for as many as before.
     """
-    first = of[0].embeddings
+    first = spaces[0].embeddings
     bank = first.rows(BANK)
     lost = np.zeros(len(first.y), dtype=bool)
     lost[bank] = True
     lost[bank[imbalanced(np.asarray(first.y[bank]), ratio, kind, rng)]] = False
-    made = []
-    for one in of:
+    rare = []
+    for one in spaces:
         e = one.embeddings
         rows = np.flatnonzero(~(lost & (e.part == BANK)))
         logits = None if e.logits is None else e.logits[rows]
         left = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
         stored = one.neighbours.ids.shape[1]
         k = stored if most is None else min(stored, max(most, *one.statistics.sizes))
-        made.append(retrieve(left, k, one.statistics.sizes, one.neighbours.metric, device))
-    return made
+        rare.append(retrieve(left, k, one.statistics.sizes, one.neighbours.metric, device))
+    return rare
 
 
 _LEARNED_FROM = (BANK, FIT, VAL)
@@ -215,7 +214,7 @@ def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Gener
     Instance noise goes by how near each row as it is lies to the class means: no encoder has seen it yet.
 
     Args:
-        kind: one of `corrupt.NOISES`.
+        kind: one of `NOISES`.
     """
     y, c = np.array(split.y), len(split.classes)
     for part in _LEARNED_FROM:
@@ -231,7 +230,7 @@ def with_rare_classes(split: Split, ratio: float, kind: str, rng: np.random.Gene
     Row ids are those of the rows that are left.
 
     Args:
-        kind: one of `corrupt.IMBALANCES`.
+        kind: one of `IMBALANCES`.
     """
     kept = [split.rows(TEST)]
     for part in _LEARNED_FROM:

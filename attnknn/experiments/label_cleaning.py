@@ -27,8 +27,8 @@ def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) 
         k: at most what is stored is taken.
     """
     ids = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
-    c, at = len(space.embeddings.classes), np.arange(len(rows))[:, None]
-    votes = np.bincount((at * c + y[ids])[ids >= 0], minlength=len(rows) * c).reshape(len(rows), c)
+    c, rows_idx = len(space.embeddings.classes), np.arange(len(rows))[:, None]
+    votes = np.bincount((rows_idx * c + y[ids])[ids >= 0], minlength=len(rows) * c).reshape(len(rows), c)
     return votes / votes.sum(1, keepdims=True)
 
 
@@ -75,24 +75,24 @@ def clean_in_rounds(
     Returns:
         What the last round retrieved, and the labels (N,) after each round.
     """
-    space, found = plain, []
+    space, labels = plain, []
     for number in range(1, rounds + 1):
-        found.append(clean_labels(space, data.y, choose_k(space, data.y, ks)))
-        space = embed(dataclasses.replace(data, y=found[-1]), number)
-    return space, found
+        labels.append(clean_labels(space, data.y, choose_k(space, data.y, ks)))
+        space = embed(dataclasses.replace(data, y=labels[-1]), number)
+    return space, labels
 
 
-def transitions(given: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
+def transitions(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
     """T[c, g] = share of label g among the rows (N,) that were cleaned to class c: float64 (C, C), rows sum to 1.
 
     An estimate of P(given label | true class) (Patrini et al. 2017). A row that kept its label is added to each class.
     """
     counts = np.eye(n_classes)
-    np.add.at(counts, (cleaned, given), 1)
+    np.add.at(counts, (cleaned, labels), 1)
     return counts / counts.sum(1, keepdims=True)
 
 
-def forward_temperature(probs: np.ndarray, given: np.ndarray, transition: np.ndarray) -> float:
+def forward_temperature(probs: np.ndarray, labels: np.ndarray, transition: np.ndarray) -> float:
     """The temperature t under which p^(1/t), normalised, explains labels of which some are wrong.
 
         t = argmin −Σᵢ log Σ_c pᵢ(c; t)·T[c, gᵢ]     (the forward correction of Patrini et al. 2017, for one parameter)
@@ -102,17 +102,17 @@ def forward_temperature(probs: np.ndarray, given: np.ndarray, transition: np.nda
 
     Args:
         probs: (N, C), rows sum to 1, above 0.
-        given: (N,) labels, wrong ones among them, of rows that `probs` was not fitted on.
+        labels: (N,), wrong ones among them, of rows that `probs` was not fitted on.
         transition: T (C, C), see `transitions`.
     """
     log_p = np.log(np.maximum(probs.astype(np.float64), _TINY))
-    towards = transition[:, given].T  # (N, C)
+    towards = transition[:, labels].T  # (N, C)
 
     def loss(log_t: float) -> float:
         return -float(np.log((softmax(log_p / np.exp(log_t), axis=1) * towards).sum(1)).mean())
 
-    found: Any = minimize_scalar(loss, bounds=(-3, 3), method="bounded")
-    return float(np.exp(found.x)) if loss(found.x) < loss(0.0) else 1.0
+    result: Any = minimize_scalar(loss, bounds=(-3, 3), method="bounded")
+    return float(np.exp(result.x)) if loss(result.x) < loss(0.0) else 1.0
 
 
 def sharpened(probs: np.ndarray, temperature: float) -> np.ndarray:
@@ -122,13 +122,13 @@ def sharpened(probs: np.ndarray, temperature: float) -> np.ndarray:
     return (p / p.sum(1, keepdims=True)).astype(np.float32)
 
 
-def quality(true: np.ndarray, given: np.ndarray, cleaned: np.ndarray) -> dict[str, float]:
+def quality(true: np.ndarray, labels: np.ndarray, cleaned: np.ndarray) -> dict[str, float]:
     """How cleaning changed labels (N,): `wrong_before`, `wrong_after` (shares of all rows), `mended` and `spoiled`.
 
     mended: of the wrong labels, the share that is right now; spoiled: of the right ones, the share that is wrong now.
     Where there is none of a kind, the share is 0.
     """
-    before, after = given != true, cleaned != true
+    before, after = labels != true, cleaned != true
     return {
         "wrong_before": float(before.mean()),
         "wrong_after": float(after.mean()),

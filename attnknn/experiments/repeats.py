@@ -47,11 +47,11 @@ def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confid
     return Mean(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
 
 
-def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
+def over_splits(predictions: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
     """Every method's scores over the splits, and attention, of one encoder and of all, less each other method.
 
     Args:
-        of: predictions of the test rows, by split.
+        predictions: predictions of the test rows, by split.
         rows: of the dataset, those tested among them.
         bins: of the ECE.
 
@@ -61,21 +61,23 @@ def over_splits(of: Mapping[int, Predictions], rows: int, bins: int, confidence:
     Raises:
         InputError: fewer than two splits.
     """
-    require(len(of) > 1, f"splits: {len(of)}; give two or more, or 0 for none")
-    found = [scores(made, bins) for made in of.values()]
-    tests = float(np.mean([len(made.y) for made in of.values()]))
+    require(len(predictions) > 1, f"splits: {len(predictions)}; give two or more, or 0 for none")
+    split_scores = [scores(split, bins) for split in predictions.values()]
+    tests = float(np.mean([len(split.y) for split in predictions.values()]))
     settings = tests / (rows - tests), confidence
-    names = [name for name in _METHODS if all(name in one for one in found)]
-    each = {(name, metric): np.array([one[name][metric] for one in found]) for name in names for metric in TESTED}
+    names = [name for name in _METHODS if all(name in one for one in split_scores)]
+    each = {
+        (name, metric): np.array([one[name][metric] for one in split_scores]) for name in names for metric in TESTED
+    }
     table: Table = [
-        dict(zip(COLUMNS, (name, metric, len(of), *resampled(values, *settings)[:4]), strict=True))
+        dict(zip(COLUMNS, (name, metric, len(predictions), *resampled(values, *settings)[:4]), strict=True))
         for (name, metric), values in each.items()
     ]
     paired: Table = []
     for own, (name, metric), values in ((own, *one) for own in OURS if own in names for one in each.items()):
         if name != own:
             moved = resampled(each[own, metric] - values, *settings)
-            paired.append(dict(zip(PAIRED, (own, name, metric, len(of), *moved), strict=True)))
+            paired.append(dict(zip(PAIRED, (own, name, metric, len(predictions), *moved), strict=True)))
     return table, paired
 
 

@@ -11,11 +11,11 @@ from attnknn.core.errors import require
 from attnknn.evaluation.paired_tests import BASE, BESIDE, TESTED, Table, side_by_side
 
 
-def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:
+def why_no_seeds_ensemble(predictions: Mapping[int, Predictions]) -> str:
     """Why the predictions of these seeds cannot be averaged, in one line; empty where they can be."""
-    if len(of) < 2:
+    if len(predictions) < 2:
         return "there is one seed; name more under seeds"
-    first, *others = of.values()
+    first, *others = predictions.values()
     for other in others:
         if first.classes != other.classes or first.methods != other.methods:
             return "the seeds have different classes or methods; run `dvc repro` for all of them"
@@ -25,12 +25,12 @@ def why_no_seeds_ensemble(of: Mapping[int, Predictions]) -> str:
 
 
 def seeds_ensemble(
-    of: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
+    predictions: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
 ) -> tuple[dict[str, dict[str, dict[str, float]]], Table]:
     """The mean of the probabilities over seeds, beside and against each seed's own.
 
     Args:
-        of: predictions by seed, on the same test rows.
+        predictions: predictions by seed, on the same test rows.
         scoring: bins, resamples, confidence; the bootstrap takes the first seed.
         methods: those of them that are there.
 
@@ -41,21 +41,21 @@ def seeds_ensemble(
     Raises:
         InputError: the seeds have not the same test rows, classes and methods.
     """
-    reason = why_no_seeds_ensemble(of)
+    reason = why_no_seeds_ensemble(predictions)
     require(not reason, f"ensemble_seeds: {reason}")
-    first = next(iter(of.values()))
+    first = next(iter(predictions.values()))
     names = [name for name in first.methods if name in methods]
-    mean = dataclasses.replace(first, probs=np.mean([made.probs for made in of.values()], axis=0))
-    sources = {"ensemble": mean, **{f"seed {seed}": made for seed, made in of.items()}}
-    table = side_by_side(sources, names, scoring, next(iter(of)))
+    mean = dataclasses.replace(first, probs=np.mean([one.probs for one in predictions.values()], axis=0))
+    sources = {"ensemble": mean, **{f"seed {seed}": one for seed, one in predictions.items()}}
+    table = side_by_side(sources, names, scoring, next(iter(predictions)))
     means: dict[str, dict[str, dict[str, float]]] = {}
     for row in table:
         means.setdefault(row["source"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
     for name in names:
         for metric in TESTED:
             value = float(np.mean([means[source][name][metric] for source in sources if source != "ensemble"]))
-            means.setdefault("mean of seeds", {}).setdefault(name, {})[metric] = value
-            row = {"source": "mean of seeds", "method": name, "metric": metric, "value": value}
+            means.setdefault("mean predictions seeds", {}).setdefault(name, {})[metric] = value
+            row = {"source": "mean predictions seeds", "method": name, "metric": metric, "value": value}
             row["difference"] = means["ensemble"][name][metric] - value
             table.append({column: row.get(column) for column in BESIDE})
     return means, table

@@ -149,7 +149,7 @@ def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
     for start in range(0, len(rows), _BATCH):
         batch = space.around(rows[start : start + _BATCH], k, ("query", "keys"))
         present = torch.isfinite(batch.sims)
-        query, keys = batch.given("query").double(), batch.given("keys").double()
+        query, keys = batch.require("query").double(), batch.require("keys").double()
         l2 = -(query[:, None] - keys).square().sum(2)  # (B, K)
         ip = 2 * (keys @ query[:, :, None]).squeeze(2) - 2
         gap = max(gap, float((l2 - ip).abs()[present].max()))

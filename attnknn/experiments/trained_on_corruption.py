@@ -66,17 +66,19 @@ def answered(
     """
     kinds = ("temperature", "vector", *calibrations)
 
-    def of_variant(variant: str, made: Predictions) -> Predictions:
-        shown = [m for m, name in enumerate(made.methods) if name in BASE or name.rpartition("_")[2] in calibrations]
-        names = tuple(f"{variant}:{made.methods[m]}" for m in shown)
-        return dataclasses.replace(made, probs=made.probs[shown], methods=names)
+    def of_variant(variant: str, result: Predictions) -> Predictions:
+        shown = [m for m, name in enumerate(result.methods) if name in BASE or name.rpartition("_")[2] in calibrations]
+        names = tuple(f"{variant}:{result.methods[m]}" for m in shown)
+        return dataclasses.replace(result, probs=result.probs[shown], methods=names)
 
     first = next(iter(spaces.values()))
     ridges = settings["grids"]["ridges"]
-    found = {variant: classifier(network, first, ridges, kinds) for variant, network in networks.items()}
+    results = {variant: classifier(network, first, ridges, kinds) for variant, network in networks.items()}
     for variant, space in spaces.items():
-        found[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
-    test, val = ([of_variant(name, getattr(made, part)) for name, made in found.items()] for part in ("test", "val"))
+        results[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
+    test, val = (
+        [of_variant(name, getattr(result, part)) for name, result in results.items()] for part in ("test", "val")
+    )
     return reduce(together, test), reduce(together, val)
 
 
@@ -98,10 +100,10 @@ def noise_pairs(methods: Sequence[str]) -> list[Pair]:
     Cleaned labels against those given, for one method; neighbours against plain networks; attention against what reads
     the same space by the same labels.
     """
-    given, mended = (f"{network}:cnn" for network in NETWORKS)
-    tested = [(mended, given), *((f"cleaned:{name}", f"plain:{name}") for name in ("attention", *LIKE))]
-    tested += [(f"{space}:{name}", given) for name in ("attention", "distance") for space in ("plain", "cleaned")]
-    tested += [(f"cleaned:{name}", mended) for name in ("attention", "distance")]
+    plain, cleaned = (f"{network}:cnn" for network in NETWORKS)
+    tested = [(cleaned, plain), *((f"cleaned:{name}", f"plain:{name}") for name in ("attention", *LIKE))]
+    tested += [(f"{space}:{name}", plain) for name in ("attention", "distance") for space in ("plain", "cleaned")]
+    tested += [(f"cleaned:{name}", cleaned) for name in ("attention", "distance")]
     tested += [(f"{space}:attention", f"{space}:{name}") for space in ("plain", "cleaned") for name in LIKE]
     return _versus(methods, tested + [(f"{a}_forward", f"{b}_forward") for a, b in tested])
 
@@ -121,7 +123,11 @@ def _parted(name: str) -> dict[str, str]:
 
 
 def tables(
-    found: Predictions, pairs: Sequence[Pair], scoring: Mapping[str, Any], seed: int, counts: np.ndarray | None = None
+    predictions: Predictions,
+    pairs: Sequence[Pair],
+    scoring: Mapping[str, Any],
+    seed: int,
+    counts: np.ndarray | None = None,
 ) -> tuple[Table, Table]:
     """Scores with intervals, and paired tests, of what `answered` gave.
 
@@ -134,17 +140,17 @@ def tables(
         Rows of variant, method, metric, value, low, high; and of variant, method, baseline_variant, baseline, metric,
         difference, low, high, errors, p, test.
     """
-    intervals, paired = intervals_and_tests(found, pairs, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
+    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
     if counts is not None:
-        for name, probs in zip(found.methods, found.probs, strict=True):
-            shots = metrics.shot_accuracy(probs, found.y, counts).items()
+        for name, probs in zip(predictions.methods, predictions.probs, strict=True):
+            shots = metrics.shot_accuracy(probs, predictions.y, counts).items()
             intervals += [{"method": name, "metric": m, "value": v, "low": None, "high": None} for m, v in shots]
     intervals = [{**row, **_parted(row["method"])} for row in intervals]
     scored = [{"variant": row.pop("variant"), **row} for row in intervals]
     tested = []
     for row in paired:
-        of, against = _parted(row["method"]), _parted(row["baseline"])
-        who = {**of, "baseline_variant": against["variant"], "baseline": against["method"]}
+        method, baseline = _parted(row["method"]), _parted(row["baseline"])
+        who = {**method, "baseline_variant": baseline["variant"], "baseline": baseline["method"]}
         tested.append(who | {key: value for key, value in row.items() if key not in who})
     return scored, tested
 
@@ -172,8 +178,8 @@ def under_noise(
     """
     e, rows = plain.embeddings, plain.embeddings.rows(BANK)
     mixing = transitions(np.asarray(e.y[rows]), np.asarray(cleaned.embeddings.y[rows]), len(e.classes))
-    found = with_forward(*answered({"plain": plain, "cleaned": cleaned}, networks, (), seed, **settings), mixing)
-    return tables(found, noise_pairs(found.methods), scoring, seed)
+    predictions = with_forward(*answered({"plain": plain, "cleaned": cleaned}, networks, (), seed, **settings), mixing)
+    return tables(predictions, noise_pairs(predictions.methods), scoring, seed)
 
 
 def under_imbalance(
@@ -188,18 +194,18 @@ def under_imbalance(
         As `tables`, with `many`, `medium` and `few`.
     """
     e = plain.embeddings
-    found = answered({"plain": plain}, {NETWORK: network}, (PRIOR,), seed, **settings)[0]
+    predictions = answered({"plain": plain}, {NETWORK: network}, (PRIOR,), seed, **settings)[0]
     counts = np.bincount(e.y[e.rows(BANK)], minlength=len(e.classes))
-    return tables(found, imbalance_pairs(found.methods), scoring, seed, counts)
+    return tables(predictions, imbalance_pairs(predictions.methods), scoring, seed, counts)
 
 
 def as_scores(table: Table) -> dict[str, dict[str, dict[str, float]]]:
     """{variant: {method: {metric: value}}} of the methods of `scorecard.BASE`, of rows as `tables` makes them."""
-    made: dict[str, dict[str, dict[str, float]]] = {}
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for row in table:
         if row["method"] in BASE:
-            made.setdefault(row["variant"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
-    return made
+            scores.setdefault(row["variant"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
+    return scores
 
 
 def compare_trained(
@@ -221,22 +227,22 @@ def compare_trained(
         kind, rate = condition.split("-")
         plain = EmbeddingSpace.load_whole(folder / "plain")
         if kind in NOISE:
-            stage, at = "noise_trained", {"condition": _named(noise_conditions, kind, rate), "rate": float(rate)}
+            stage, columns = "noise_trained", {"condition": _named(noise_conditions, kind, rate), "rate": float(rate)}
             networks = {name: Embeddings.load(folder / name) for name in NETWORKS}
             cleaned = EmbeddingSpace.load_whole(folder / "cleaned")
             scored, paired = under_noise(plain, cleaned, networks, scoring, seed, **settings)
             for i, counts in enumerate(read_json(folder / "cleaning.json")["rounds"], 1):
                 rows = [{"round": i, "quantity": name, "value": value} for name, value in counts.items()]
-                results["cleaning"] += [at | row for row in rows]
+                results["cleaning"] += [columns | row for row in rows]
         else:
-            stage, at = (
+            stage, columns = (
                 "imbalance_trained",
                 {"condition": _named(imbalance_conditions, kind, rate), "ratio": float(rate)},
             )
             scored, paired = under_imbalance(plain, Embeddings.load(folder / NETWORK), scoring, seed, **settings)
-        scores[stage][at["condition"]] = as_scores(scored)
-        results[stage] += [at | row for row in scored]
-        results[f"{stage}_paired"] += [at | row for row in paired]
+        scores[stage][columns["condition"]] = as_scores(scored)
+        results[stage] += [columns | row for row in scored]
+        results[f"{stage}_paired"] += [columns | row for row in paired]
     return scores, results
 
 

@@ -143,18 +143,18 @@ class Attention(nn.Module):
             raise InputError("self_attention: needs features to attend to; name some, or switch it off")
         self.metric, self.sim_scale, self.similarity, self.features = metric, sim_scale, similarity, tuple(features)
         compares = similarity != "bank"
-        asked = {"query": compares or prototypes, "keys": compares}
-        asked |= {name: name in features for name in ("agreement", "density")}
-        self.needs = tuple(name for name, whether in asked.items() if whether)
+        needed = {"query": compares or prototypes, "keys": compares}
+        needed |= {name: name in features for name in ("agreement", "density")}
+        self.needs = tuple(name for name, whether in needed.items() if whether)
         self.neighbours = neighbours
         self.dropout = dropout
         self.start = math.log(temperature)
         self.bounds = tuple(math.log(bound) for bound in temperature_bounds)
-        at = 0.0  # log of τ over its start, or where that lies between the bounds, as a logit
+        offset = 0.0  # log of τ over its start, or where that lies between the bounds, as a logit
         if self.bounds:
             share = -self.bounds[0] / (self.bounds[1] - self.bounds[0])
-            at = math.log(share) - math.log1p(-share)
-        self.log_temperature_offset = nn.Parameter(torch.full((heads,), at))
+            offset = math.log(share) - math.log1p(-share)
+        self.log_temperature_offset = nn.Parameter(torch.full((heads,), offset))
         self.null_bias = nn.Parameter(torch.tensor(math.log(prior) - math.log1p(-prior)), requires_grad=learned_prior)
         self.null_slope = nn.Parameter(torch.tensor(0.0), requires_grad=learned_prior)
         if similarity == "l2":
@@ -202,7 +202,7 @@ class Attention(nn.Module):
         sims = n.sims.masked_fill(~torch.isfinite(n.sims), 0.0)[:, None]
         if self.similarity == "bank":
             return sims
-        query, keys = n.given("query"), n.given("keys")
+        query, keys = n.require("query"), n.require("keys")
         if self.similarity == "dot":
             q = torch.einsum("hed,bd->bhe", self.query_projection, query)
             # (A q)·(B k) = (Bᵀ A q)·k: the keys are met once, by a vector a head.
@@ -230,8 +230,8 @@ class Attention(nn.Module):
             "gap": lambda: sims - nearest / self.sim_scale,
             "rank": rank,
             "label_share": lambda: log_share,
-            "agreement": lambda: n.given("agreement"),
-            "density": lambda: n.given("density") / self.sim_scale,
+            "agreement": lambda: n.require("agreement"),
+            "density": lambda: n.require("density") / self.sim_scale,
             "class_prior": lambda: log_prior[n.labels.clamp(min=0)],
         }
         parts = [known[name]() for name in self.features]
@@ -268,7 +268,9 @@ class Attention(nn.Module):
         if self.prototype_gain is not None:
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             assert self.prototype_bias is not None, "made with the gain"
-            by_class = by_class + COSINE * self.prototype_gain * (n.given("query") @ prototypes.T) + self.prototype_bias
+            by_class = (
+                by_class + COSINE * self.prototype_gain * (n.require("query") @ prototypes.T) + self.prototype_bias
+            )
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)
         null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
         bias = by_class.expand(len(labels), -1).gather(1, labels)

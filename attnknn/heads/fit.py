@@ -70,7 +70,7 @@ def fit_head(
     )
     require(
         len(spaces) == 1 or not learns_space(kind, parts),
-        "train_attention.parts: what it learns of one embedding space means nothing in another; with crossfit.folds "
+        "train_attention.parts: what it learns of one embedding space means nothing in another; with train_embedder.folds "
         "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
     )
     fit_rows = [one.embeddings.rows(FIT) for one in spaces]
@@ -81,12 +81,12 @@ def fit_head(
     start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
     def batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
-        """Places of all fit rows in random order, in batches of one embedding space each."""
-        made = []
+        """Positions of all fit rows in random order, in batches of one embedding space each."""
+        batched = []
         for i, rows in enumerate(fit_rows):
-            at = rng.permutation(len(rows))
-            made += [(i, at[s : s + batch_size]) for s in range(0, len(at), batch_size)]
-        return [made[i] for i in rng.permutation(len(made))]
+            order = rng.permutation(len(rows))
+            batched += [(i, order[s : s + batch_size]) for s in range(0, len(order), batch_size)]
+        return [batched[i] for i in rng.permutation(len(batched))]
 
     # Gathered once where that is small: without the neighbours' embeddings.
     small = [name for name in NEEDS if name != "keys"]
@@ -97,12 +97,12 @@ def fit_head(
         for s in range(0, len(rows), VAL_BATCH)
     ]
 
-    def objective(head: LearnedHead, i: int, at: np.ndarray) -> Tensor:
-        rows = fit_rows[i][at]
+    def objective(head: LearnedHead, i: int, idx: np.ndarray) -> Tensor:
+        rows = fit_rows[i][idx]
         if "keys" in head.needs:
             near = spaces[i].around(rows, k_train, head.needs).to(device)
         else:
-            near = on_fit[i].take(torch.from_numpy(at).to(device))
+            near = on_fit[i].take(torch.from_numpy(idx).to(device))
         target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
         probs, weights = head(near)
         weight = hard_weights(hardness(near.labels, target), hard_weight) if hard_weight != 1 else None
@@ -138,7 +138,7 @@ def fit_head(
             sim_scale=spread(sims),
         ).to(device)
         if isinstance(head, Attention) and "keys" not in head.needs:
-            on_fit, on_val = ([head.prepared(near) for near in of] for of in (on_fit, on_val))
+            on_fit, on_val = ([head.prepared(near) for near in parts] for parts in (on_fit, on_val))
         learned = [p for p in head.parameters() if p.requires_grad]
         matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
         optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
@@ -147,14 +147,14 @@ def fit_head(
             training = epoch > 0  # epoch 0 only measures the start
             head.train(training)
             total = 0.0
-            for i, at in batches(rng):
+            for i, idx in batches(rng):
                 with torch.set_grad_enabled(training):
-                    loss = objective(head, i, at)
+                    loss = objective(head, i, idx)
                 if training:
                     optimiser.zero_grad()
                     loss.backward()
                     optimiser.step()
-                total += float(loss.detach()) * len(at)
+                total += float(loss.detach()) * len(idx)
             require(
                 math.isfinite(total),
                 f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",

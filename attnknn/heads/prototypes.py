@@ -14,9 +14,12 @@ from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
 
 def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, np.ndarray]:
     """q·P_c and log share_c, both (M, C), of the rows of a part; each space has its own prototypes and shares."""
-    found = pooled(spaces, part)
-    x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.statistics.prototypes.T for s, rows in found]
-    shares = [np.broadcast_to(s.shares.double().log().numpy(), of.shape) for (s, _), of in zip(found, x, strict=True)]
+    parts = pooled(spaces, part)
+    x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.statistics.prototypes.T for s, rows in parts]
+    shares = [
+        np.broadcast_to(s.shares.double().log().numpy(), cosines.shape)
+        for (s, _), cosines in zip(parts, x, strict=True)
+    ]
     return np.concatenate(x), np.concatenate(shares)
 
 

@@ -64,7 +64,7 @@ class TabR(nn.Module):
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
     def forward(self, n: NeighbourBatch) -> Answer:
-        query, keys = n.given("query"), n.given("keys")
+        query, keys = n.require("query"), n.require("keys")
         missing = ~torch.isfinite(n.sims)
         projected = query + query @ self.delta.T  # (B, D)
         keys = keys + keys @ self.delta.T

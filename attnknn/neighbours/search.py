@@ -41,8 +41,8 @@ def retrieve(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
 ) -> EmbeddingSpace:
     """Exact neighbours of every row (see `memory.search`), and the evidence."""
-    found = search(memory(embeddings, metric=metric), embeddings, k_max, device)
-    return EmbeddingSpace(embeddings, found, neighbour_statistics(embeddings, found, sizes))
+    neighbours = search(memory(embeddings, metric=metric), embeddings, k_max, device)
+    return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, sizes))
 
 
 def with_larger_bank(

@@ -50,7 +50,7 @@ class NeighbourBatch:
     log_share: Float[Tensor, "B K"] | None = None
     features: Float[Tensor, "B K F"] | None = None
 
-    def given(self, name: str) -> Tensor:
+    def require(self, name: str) -> Tensor:
         """What is here under that name; a head reads so what it asked for."""
         value = getattr(self, name)
         assert value is not None, f"{name} was not gathered; name it in the head's `needs`"
@@ -65,13 +65,13 @@ class NeighbourBatch:
 
         return NeighbourBatch(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
 
-    def take(self, at: Int[Tensor, " M"]) -> "NeighbourBatch":
+    def take(self, idx: Int[Tensor, " M"]) -> "NeighbourBatch":
         """The queries at some places, in that order."""
         of_bank = ("shares", "prototypes")
 
         def taken(name: str) -> Tensor | None:
             value = getattr(self, name)
-            return value if value is None or name in of_bank else value[at]
+            return value if value is None or name in of_bank else value[idx]
 
         return NeighbourBatch(**{f.name: taken(f.name) for f in fields(self)})  # type: ignore[arg-type]
 
@@ -179,8 +179,8 @@ class EmbeddingSpace:
 
 def pooled(spaces: Sequence[EmbeddingSpace], part: int) -> list[tuple[EmbeddingSpace, np.ndarray]]:
     """The rows of a part in each embedding space that has some: first the main one's, then those of the folds."""
-    found = [(space, space.embeddings.rows(part)) for space in spaces]
-    return [(space, rows) for space, rows in found if len(rows)]
+    parts = [(space, space.embeddings.rows(part)) for space in spaces]
+    return [(space, rows) for space, rows in parts if len(rows)]
 
 
 def classes_of(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:

@@ -38,8 +38,8 @@ class View(Artifact):
             if value is None:
                 continue
             right = value.dtype == np.float32 and value.ndim == 2 and len(value) == len(self.rows)
-            given = f"{name}: {value.dtype.name} of shape {value.shape}"
-            require(right, f"{given}; expected float32 and {len(self.rows)} rows")
+            label = f"{name}: {value.dtype.name} of shape {value.shape}"
+            require(right, f"{label}; expected float32 and {len(self.rows)} rows")
             require(finite(value), f"{name}: NaN or infinite values")
 
     @property

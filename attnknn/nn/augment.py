@@ -41,8 +41,8 @@ def cut_out(x: Num[Tensor, "B C H W"], size: int, generator: Generator) -> Num[T
     inside = []
     for side in (h, w):
         start = torch.randint(0, max(1, side - size + 1), (b, 1), generator=generator).to(x.device)
-        at = torch.arange(side, device=x.device)
-        inside.append((at >= start) & (at < start + size))  # (B, side)
+        position = torch.arange(side, device=x.device)
+        inside.append((position >= start) & (position < start + size))  # (B, side)
     square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
     return torch.where(square, x.float().mean(dim=(2, 3), keepdim=True).to(x.dtype), x)
 

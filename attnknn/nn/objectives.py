@@ -61,8 +61,8 @@ def hardness(labels: Int[Tensor, "B K"], y: Int[Tensor, " B"]) -> Float[Tensor, 
 
     Missing neighbours have label −1 and do not count; a row without neighbours has 0.
     """
-    there = labels >= 0
-    return (there & (labels != y[:, None])).sum(1) / there.sum(1).clamp(min=1)
+    valid = labels >= 0
+    return (valid & (labels != y[:, None])).sum(1) / valid.sum(1).clamp(min=1)
 
 
 def hard_weights(hardness: Float[Tensor, " B"], factor: float) -> Float[Tensor, " B"]:

@@ -48,8 +48,8 @@ class Optimiser:
         """Go on from a `state_dict` of parameters of the same shapes; its groups are not read."""
         params = self._params()
         self.state = {
-            params[i]: {name: t.clone() if name == "step" else t.to(params[i], copy=True) for name, t in of.items()}
-            for i, of in saved["state"].items()
+            params[i]: {name: t.clone() if name == "step" else t.to(params[i], copy=True) for name, t in state.items()}
+            for i, state in saved["state"].items()
         }
 
     def _params(self) -> list[Tensor]:
@@ -147,8 +147,8 @@ class StackedMuon(Optimiser):
                     assert grad is not None
                     mean.lerp_(grad, 1 - group["momentum"])
                     ahead.append(grad.lerp(mean, group["momentum"]))
-                made = orthogonalised(torch.stack(ahead), group["steps"])
-                for matrix, step in zip(matrices, made, strict=True):
+                steps = orthogonalised(torch.stack(ahead), group["steps"])
+                for matrix, step in zip(matrices, steps, strict=True):
                     matrix.sub_(step, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)
 
 

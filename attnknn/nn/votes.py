@@ -33,11 +33,11 @@ def uniform_weights(
     sims: Float[Tensor, "B K"], k: int, prior: float, log_weight: Float[Tensor, "B K"] | None = None
 ) -> Weights:
     """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour; with weights of their own, in proportion to them."""
-    near = torch.isfinite(sims) & (torch.arange(sims.shape[1], device=sims.device) < k)  # (B, K)
+    in_k = torch.isfinite(sims) & (torch.arange(sims.shape[1], device=sims.device) < k)  # (B, K)
     if log_weight is None:
-        weights = (1 - prior) * near.to(sims) / near.sum(1, keepdim=True)
+        weights = (1 - prior) * in_k.to(sims) / in_k.sum(1, keepdim=True)
     else:
-        weights = (1 - prior) * log_weight.masked_fill(~near, -torch.inf).softmax(1)
+        weights = (1 - prior) * log_weight.masked_fill(~in_k, -torch.inf).softmax(1)
     return weights, torch.full_like(sims[:, 0], prior)
 
 

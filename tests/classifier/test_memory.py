@@ -35,7 +35,7 @@ def assert_same(bank: Memory, anew: Memory, queries: np.ndarray) -> None:
     (ids, batch), (positions, expected) = (memory.retrieve(queries, k, needs) for memory in (bank, anew))
     np.testing.assert_array_equal(ids, bank.ids[positions])
     np.testing.assert_array_equal(batch.labels, expected.labels)
-    np.testing.assert_allclose(batch.given("agreement"), expected.given("agreement"), atol=1e-6)
+    np.testing.assert_allclose(batch.require("agreement"), expected.require("agreement"), atol=1e-6)
     if len(bank) > 4:
         rows = np.array([1, len(bank) - 1])
         for values, expected in zip(bank.classes(bank.ids[rows]), anew.classes(rows), strict=True):

@@ -86,5 +86,5 @@ def test_more_folds_than_rows_of_the_rarest_class() -> None:
     part = np.array([BANK] * 14 + [FIT, VAL, TEST, TEST], dtype=np.int8)
     assert len(fold_parts(y, part, 4, seed=0)) == 4
     for folds in (1, 5):
-        with pytest.raises(InputError, match=rf"folds: {folds}; the rarest class has 4 bank rows, so 2 … 4"):
+        with pytest.raises(InputError, match=rf"folds: {folds}; the rarest class has 4 bank rows; give 2 … 4"):
             fold_parts(y, part, folds, seed=0)

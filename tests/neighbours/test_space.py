@@ -36,29 +36,29 @@ def test_around_by_loops(space: EmbeddingSpace) -> None:
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
     near = space.around(rows, 6, NEEDS)
     for b, row in enumerate(rows):
-        np.testing.assert_array_equal(near.given("query")[b], e.z[row])
+        np.testing.assert_array_equal(near.require("query")[b], e.z[row])
         for i in range(6):
             j = int(space.neighbours.ids[row, i])
             assert e.part[j] == BANK
             assert j != row
-            np.testing.assert_array_equal(near.given("keys")[b, i], e.z[j])
+            np.testing.assert_array_equal(near.require("keys")[b, i], e.z[j])
             assert near.sims[b, i] == pytest.approx(-float(((e.z[row] - e.z[j]) ** 2).sum()), abs=1e-5)
             assert near.labels[b, i] == e.y[j]
-            np.testing.assert_array_equal(near.given("agreement")[b, i], evidence.agreement[j])
-            assert near.given("density")[b, i] == evidence.density[j]
+            np.testing.assert_array_equal(near.require("agreement")[b, i], evidence.agreement[j])
+            assert near.require("density")[b, i] == evidence.density[j]
     for needs in ((), ("density",), ("query", "keys")):
         some = space.around(rows, 6, needs)
         for name in NEEDS:
             if name in needs:
-                np.testing.assert_array_equal(some.given(name), near.given(name))
+                np.testing.assert_array_equal(some.require(name), near.require(name))
             else:
                 with pytest.raises(AssertionError, match=f"{name} was not gathered"):
-                    some.given(name)
+                    some.require(name)
 
 
 def test_the_keys_have_the_similarities_beside_them(space: EmbeddingSpace) -> None:
     near = space.around(np.arange(120), 20, ("query", "keys"))
-    again = -(near.given("query")[:, None] - near.given("keys")).square().sum(2)
+    again = -(near.require("query")[:, None] - near.require("keys")).square().sum(2)
     np.testing.assert_allclose(near.sims, again, atol=1e-5)
     assert (near.sims.diff(dim=1) <= 0).all()
 
