@@ -147,12 +147,16 @@ np.save("x.npy", X[:200]), np.save("y.npy", y[:200])
 for i in range(60):
     Path(f"images/{y[i]}").mkdir(parents=True, exist_ok=True)
     Image.fromarray((X[i].reshape(8, 8) * 15).astype("uint8")).save(f"images/{y[i]}/{i}.png")
+from attnknn.encoder.encoder import Encoder
+encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=3, depth=1)
+encoder.fit_normalisation(X[:60].reshape(-1, 1, 8, 8).astype("uint8"))
+encoder.eval().save(Path("encoder"))
 """
     _passed(core, tmp_path, "-c", code)
     commands = [
         "fit iris.csv --target target -o iris",
         "fit x.npy --rows y.npy -o digits",
-        "fit images -o images-model",
+        "fit images --encoder encoder -o images-model",
         "predict iris rows.csv",
         "explain iris rows.csv",
         "predict digits x.npy",
