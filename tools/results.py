@@ -105,7 +105,8 @@ def main() -> None:
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
-    first = as_markdown(summary(runs, tested))
+    table = summary(runs, tested)
+    first = f"{as_markdown(table)}\n{table.note}\n"
     results = [first, as_markdown(main_table(runs, tested))]
     if over_splits := {run.dataset: run.tables[OF_SPLITS] for run in runs if OF_SPLITS in run.tables}:
         splits = max(int(table["splits"].max()) for table in over_splits.values())

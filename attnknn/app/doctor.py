@@ -11,6 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
+_EXTRAS = {
+    "pipeline": "`dvc repro`, `attnknn explain -o`, `attnknn datasets` and encoders that are ResNets",
+    "serve": "the page of `attnknn serve`",
+    "tables": "parquet files, CatBoost",
+}
+
 
 class Check(NamedTuple):
     """The result of one check.
@@ -50,29 +56,38 @@ def _packages() -> list[Check]:
     required = [requirement for requirement in _requirements() if requirement.marker is None]
     if not required:
         return [_optional("attnknn", "not installed as a package", "pip install -e . gives it its command")]
-    versions, failed = [], []
+    versions = [f"{r.name} {installed}" for r in required if (installed := _installed(r))]
+    return [_optional("packages", ", ".join(versions), ""), *_unmet(required)]
+
+
+def _installed(requirement: Requirement) -> str | None:
+    try:
+        return version(requirement.name)
+    except PackageNotFoundError:
+        return None
+
+
+def _unmet(required: list[Requirement]) -> list[Check]:
+    """The requirements that are not installed, or in a version that does not fit."""
+    checks = []
     for requirement in required:
-        install = f"pip install '{requirement.name}{requirement.specifier}'"
-        try:
-            installed = version(requirement.name)
-        except PackageNotFoundError:
-            failed.append(Check(requirement.name, "not installed", "missing", install))
-            continue
-        if installed not in requirement.specifier:
-            failed.append(Check(requirement.name, installed, "missing", install))
-        versions.append(f"{requirement.name} {installed}")
-    return [_optional("packages", ", ".join(versions), ""), *failed]
+        installed = _installed(requirement)
+        if installed is None or installed not in requirement.specifier:
+            fix = f"pip install '{requirement.name}{requirement.specifier}'"
+            checks.append(Check(requirement.name, installed or "not installed", "missing", fix))
+    return checks
 
 
 def _extras() -> list[Check]:
-    """The packages of `attnknn[tables]` and `attnknn[serve]`."""
+    """The packages of the extras a user chooses from; one that is not installed is a note, a wrong version is not."""
     checks = []
-    for extra, use in (("tables", "parquet files, CatBoost"), ("serve", "the page of `attnknn serve`")):
-        names = [r.name for r in _requirements() if r.marker and r.marker.evaluate({"extra": extra})]
-        missing = [name for name in names if importlib.util.find_spec(name.replace("-", "_")) is None]
-        value = f"lacks {', '.join(missing)}" if missing else ", ".join(names)
+    for extra, use in _EXTRAS.items():
+        required = [r for r in _requirements() if r.marker and r.marker.evaluate({"extra": extra})]
+        missing = [r.name for r in required if _installed(r) is None]
+        value = f"lacks {', '.join(missing)}" if missing else ", ".join(r.name for r in required)
         fix = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
         checks.append(_optional(f"extra [{extra}]", value, fix))
+        checks += _unmet([r for r in required if r.name not in missing])
     return checks
 
 
@@ -91,6 +106,8 @@ def _torch() -> list[Check]:
         cuda = torch.version.cuda
         value = f"torch is built for CUDA {cuda} and sees none" if cuda else "none; this torch is a CPU build"
         checks.append(_optional("GPU", value, "none is needed; for one install torch's CUDA build (pytorch.org)"))
+    if importlib.util.find_spec("torchvision") is None:
+        return checks
     try:
         importlib.import_module("attnknn.core.torchvision_shim")
         checks.append(_optional("torchvision", version("torchvision"), ""))
@@ -125,15 +142,12 @@ def _processor() -> Check:
 
 
 def _pipeline() -> list[Check]:
-    """Tools, compiled parts, disk space and mirror of the pipeline."""
+    """Tools, disk space and mirror of the pipeline."""
     checks = []
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"
         checks.append(_optional(tool, path or "not on PATH", fix))
-    compiled = importlib.util.find_spec("_ruamel_yaml") is not None
-    fix = "" if compiled else "DVC reads its lock file six times as fast with it: pip install ruamel.yaml.clib"
-    checks.append(_optional("ruamel.yaml.clib", "compiled" if compiled else "not installed", fix))
     free = shutil.disk_usage(".").free / 1e9
     fix = "" if free > 5 else "the pipeline's cache needs some GB: free some"
     checks.append(_optional("disk", f"{free:.0f} GB free here", fix))

@@ -18,7 +18,7 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from attnknn.core.artifacts import Embeddings, Split
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import load_weights, save_weights
 from attnknn.encoder.convnet import HEAD_SCALE, WHITENED, ConvNet
 from attnknn.encoder.numeric_embeddings import NumericEmbedding
@@ -45,7 +45,8 @@ class MLP(nn.Sequential):
 
 def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
     """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, as fits 32×32; ImageNet weights past it."""
-    from attnknn.core.torchvision_shim import torchvision
+    with needs_extra("pipeline", kind):
+        from attnknn.core.torchvision_shim import torchvision
 
     models = torchvision.models
     net = getattr(models, kind)(weights=None)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnknn.core.errors import require
+from attnknn.core.errors import needs_extra, require
 
 KINDS = ("none", "linear", "periodic", "piecewise")
 
@@ -78,7 +78,8 @@ class NumericEmbedding(nn.Module):
         edges: Sequence[Sequence[float]] = (),
     ) -> None:
         super().__init__()
-        import rtdl_num_embeddings as rtdl
+        with needs_extra("pipeline", f"{kind} numeric embedding"):
+            import rtdl_num_embeddings as rtdl
 
         n = len(columns)
         if kind == "linear":

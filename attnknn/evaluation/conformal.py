@@ -15,18 +15,14 @@ KINDS = ("split", "class_conditional")
 
 
 def p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Conformal p values (#{calibration ≥ score} + 1)/(V + 1), not smoothed, by `crepes` (Boström 2022).
+    """Conformal p values (#{calibration ≥ score} + 1)/(V + 1), not smoothed (Vovk et al. 2005).
 
     Args:
         calibration: (V,) non-conformity of calibration rows to their own class; with V = 0 every p is 1.
         scores: any shape, non-conformity of new rows to a class.
     """
-    from crepes import ConformalClassifier
-
-    # crepes takes scores one at a time. p only changes at a calibration score, so those alone are asked for.
-    steps = np.append(np.unique(calibration), np.inf)
-    p_values = ConformalClassifier().fit(calibration).predict_p(steps, smoothing=False)
-    return p_values[np.searchsorted(steps, scores)]
+    below = np.searchsorted(np.sort(calibration), scores)  # calibration rows of a lower score
+    return (len(calibration) - below + 1) / (len(calibration) + 1)
 
 
 def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str) -> np.ndarray:
@@ -95,7 +91,7 @@ def conformal(
     sizes: dict[str, np.ndarray] = {}
     forms = strongest(test, val)
     for method in forms.values():
-        on_val, on_test = (predictions.probs[predictions.methods.index(method)] for predictions in (val, test))
+        on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
         for kind in KINDS:
             p = conformal_p(on_val, y_val, on_test, kind)
             rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class

@@ -54,8 +54,8 @@ def seeds_ensemble(
     for name in names:
         for metric in TESTED:
             value = float(np.mean([means[source][name][metric] for source in sources if source != "ensemble"]))
-            means.setdefault("mean predictions seeds", {}).setdefault(name, {})[metric] = value
-            row = {"source": "mean predictions seeds", "method": name, "metric": metric, "value": value}
+            means.setdefault("mean of seeds", {}).setdefault(name, {})[metric] = value
+            row = {"source": "mean of seeds", "method": name, "metric": metric, "value": value}
             row["difference"] = means["ensemble"][name][metric] - value
             table.append({column: row.get(column) for column in BESIDE})
     return means, table

@@ -70,8 +70,8 @@ def fit_head(
     )
     require(
         len(spaces) == 1 or not learns_space(kind, parts),
-        "train_attention.parts: what it learns of one embedding space means nothing in another; with train_embedder.folds "
-        "take kind: attention, similarity: bank and move_prototypes: false, or set crossfit.folds: 0",
+        "train_attention.parts: what it learns of one embedding space means nothing in another; with cross-fitting take "
+        "kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
     )
     fit_rows = [one.embeddings.rows(FIT) for one in spaces]
     n_queries = sum(map(len, fit_rows))

@@ -1,14 +1,18 @@
-"""A wheel works outside the checkout: all of the library is in it, and nothing else."""
+"""A wheel holds the library and nothing else, and works with the core dependencies alone."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from import_closure import ROOT
 
@@ -33,8 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", folder, source]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    (found,) = folder.glob("*.whl")
-    return found
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 def test_the_whole_library_is_in_it_and_nothing_else(wheel: Path) -> None:
@@ -46,37 +50,170 @@ def test_the_whole_library_is_in_it_and_nothing_else(wheel: Path) -> None:
 def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
-    assert set(re.findall(r"Provides-Extra: (\w+)", about)) == {"bench", "dev", "docs", "serve", "tables"}
+    assert set(re.findall(r"Provides-Extra: (\w+)", about)) == {
+        "bench",
+        "dev",
+        "docs",
+        "pipeline",
+        "serve",
+        "tables",
+    }
     assert re.search(r"License-Expression: MIT", about)
     (entry,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "attnknn = attnknn.app.cli:app" in entry
 
 
-def test_it_works_in_another_folder(wheel: Path, tmp_path: Path) -> None:
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    (tmp_path / "work").mkdir()
+def _with_dependencies(names: set[str]) -> set[str]:
+    """The distributions of these names and all they require, without extras."""
+    closure, queue = set(), list(names)
+    while queue:
+        name = canonicalize_name(queue.pop())
+        if name in closure:
+            continue
+        closure.add(name)
+        required = map(Requirement, distribution(name).requires or [])
+        queue += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return closure
+
+
+@pytest.fixture(scope="module")
+def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site-packages folder of `pip install attnknn`: the wheel, and links to its core dependencies."""
+    folder = tmp_path_factory.mktemp("core")
+    archive = zipfile.ZipFile(wheel)
+    archive.extractall(folder)
+    (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
+    required = [Requirement(text) for text in re.findall(r"Requires-Dist: (.+)", about)]
+    for name in _with_dependencies({r.name for r in required if r.marker is None}):
+        installed = distribution(name)
+        for entry in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
+            if not (folder / entry).exists():
+                (folder / entry).symlink_to(Path(str(installed.locate_file(entry))))
+    return folder
+
+
+def _passed(core: Path, folder: Path, *command: str, stdin: str = "") -> str:
+    """Run Python with this site-packages folder alone; return its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-S", *command],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(core), "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["crepes", "dvc", "matplotlib", "pooch", "torchvision", "yaml"])
+def test_the_core_is_without_the_packages_of_extras(core: Path, package: str) -> None:
+    assert not (core / package).exists()
+
+
+def test_python_lines_of_the_readme_run_with_the_core(core: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    check = f"import attnknn; assert attnknn.__file__.startswith({str(core)!r}), attnknn.__file__"
+    assert blocks
+    _passed(core, tmp_path, "-c", "\n".join([*blocks, check]))
+    assert (tmp_path / "digits-model").is_dir()
+
+
+COMMANDS = """
+import json, sys
+from typer.testing import CliRunner
+from attnknn.app.cli import app
+results = []
+for command in json.load(sys.stdin):
+    result = CliRunner().invoke(app, command)
+    results.append((result.exit_code, result.stdout, result.stderr))
+print(json.dumps(results))
+"""
+
+
+def test_the_command_line_works_with_the_core(core: Path, tmp_path: Path) -> None:
     code = """
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits, load_iris
+from pathlib import Path
+data = load_iris(as_frame=True).frame
+data["target"] = data["target"].map({0: "setosa", 1: "versicolor", 2: "virginica"})
+data.to_csv("iris.csv", index=False)
+data.drop(columns="target")[::50].to_csv("rows.csv", index=False)
+X, y = load_digits(return_X_y=True)
+np.save("x.npy", X[:200]), np.save("y.npy", y[:200])
+for i in range(60):
+    Path(f"images/{y[i]}").mkdir(parents=True, exist_ok=True)
+    Image.fromarray((X[i].reshape(8, 8) * 15).astype("uint8")).save(f"images/{y[i]}/{i}.png")
+from attnknn.encoder.encoder import Encoder
+encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=3, depth=1)
+encoder.fit_normalisation(X[:60].reshape(-1, 1, 8, 8).astype("uint8"))
+encoder.eval().save(Path("encoder"))
+"""
+    _passed(core, tmp_path, "-c", code)
+    commands = [
+        "fit iris.csv --target target -o iris",
+        "fit x.npy --rows y.npy -o digits",
+        "fit images --encoder encoder -o images-model",
+        "predict iris rows.csv",
+        "explain iris rows.csv",
+        "predict digits x.npy",
+        "predict images-model images/0",
+        "explain images-model images/0",
+        "add iris rows.csv --label setosa",
+        "forget iris 0 1",
+        "doctor",
+        "doctor --json",
+        "explain iris rows.csv -o why.png",
+        "datasets",
+        "serve iris",
+        "predict iris rows.csv -o answers.parquet",
+    ]
+    stdout = _passed(core, tmp_path, "-c", COMMANDS, stdin=json.dumps([command.split() for command in commands]))
+    results = dict(zip(commands, json.loads(stdout), strict=True))
+    for command in commands[:12]:
+        assert results[command][0] == 0, (command, results[command])
+    assert results["predict iris rows.csv"][1].splitlines()[1].startswith("rows.csv line 2,setosa,")
+    checks = {check["what"]: check for check in json.loads(results["doctor --json"][1])}
+    assert checks["extra [pipeline]"]["found"].startswith("lacks dvc, matplotlib, ")
+    assert checks["extra [pipeline]"]["mend"].endswith("pip install 'attnknn[pipeline]'")
+    for command, line in {
+        "explain iris rows.csv -o why.png": "--output needs matplotlib: pip install 'attnknn[pipeline]'",
+        "datasets": "datasets needs yaml: pip install 'attnknn[pipeline]'",
+        "serve iris": "serve needs uvicorn: pip install 'attnknn[serve]'",
+        "predict iris rows.csv -o answers.parquet": "--output: .parquet needs pyarrow: pip install 'attnknn[tables]'",
+    }.items():
+        assert results[command] == [2, "", f"error: {line}\n"]
+
+
+def test_encoders_that_need_an_extra_say_so(core: Path, tmp_path: Path) -> None:
+    code = """
+from attnknn.core.errors import InputError
+from attnknn.encoder.encoder import _resnet
+from attnknn.encoder.numeric_embeddings import NumericEmbedding
+for build in (lambda: _resnet("resnet18", 3, False), lambda: NumericEmbedding(3, "linear", [0], 2)):
+    try:
+        build()
+    except InputError as error:
+        print(error)
+"""
+    assert _passed(core, tmp_path, "-c", code).splitlines() == [
+        "resnet18 needs torchvision: pip install 'attnknn[pipeline]'",
+        "linear numeric embedding needs rtdl_num_embeddings: pip install 'attnknn[pipeline]'",
+    ]
+
+
+def test_importing_the_package_is_light_and_lists_the_public_names(core: Path, tmp_path: Path) -> None:
+    code = """
+import sys, time
+start = time.perf_counter()
 import attnknn
-from sklearn.datasets import load_iris
-from attnknn import AttnKNNClassifier
-assert attnknn.__file__.startswith({!r}), attnknn.__file__
-X, y = load_iris(return_X_y=True)
-AttnKNNClassifier(weights="distance", random_state=0).fit(X, y).save("iris-model")
-open("rows.csv", "w").write("a,b,c,d\\n5.1,3.5,1.4,0.2\\n")
-""".format(str(tmp_path / "installed"))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "OMP_NUM_THREADS": "1"}
-
-    def run(*command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path / "work",
-            env=environment,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("-c", code)
-    assert run("-m", "attnknn", "predict", "iris-model", "rows.csv").splitlines()[1].startswith("rows.csv line 2,0,")
+print(f"import attnknn: {time.perf_counter() - start:.3f} s", file=sys.stderr)
+print(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
+print(dir(attnknn), attnknn.AttnKNNClassifier.__name__)
+"""
+    modules, names = _passed(core, tmp_path, "-c", code).splitlines()
+    assert modules == "['__main__', 'attnknn']"
+    assert names == "['AttnKNNClassifier', '__version__'] AttnKNNClassifier"

@@ -8,6 +8,7 @@ import torch
 import yaml
 
 from attnknn.core.artifacts import BANK, VAL
+from attnknn.heads.config import Tune
 from attnknn.heads.baselines import choices_of_k, spread, tune_distance, tune_uniform
 from attnknn.nn.votes import class_shares, distance_weights, uniform_weights, vote
 from import_closure import ROOT
@@ -95,7 +96,7 @@ def test_choices_of_k() -> None:
 
 def test_fault_8_tuned_distance_weighting_is_never_worse_than_uniform() -> None:
     """Its widest temperatures are as good as uniform, also where a few distances are far beyond the usual one."""
-    grid = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["tune"]
+    grid = Tune().model_dump()
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=200)
     labels = np.where(rng.random((200, 20)) < 0.6, rng.integers(3, size=(200, 20)), y[:, None])

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
 from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
 from attnknn.app.commands.output import print_table
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, needs_extra, require
 
 _HOW_TO_ADD = """\
 To add one, describe it in {datasets}, after the example of one of the same kind:
@@ -31,6 +30,8 @@ Then run it: dvc exp run -S 'datasets=[birds]'
 
 
 def _load(path: Path) -> dict[str, Any]:
+    with needs_extra("pipeline", "datasets"):
+        import yaml
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError):

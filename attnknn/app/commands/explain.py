@@ -1,6 +1,7 @@
 """`attnknn explain`."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_stdin, load
 from attnknn.app.commands.output import print_table
 from attnknn.app.model.sentences import describe_answer, describe_counterfactual, describe_rest, percent
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import atomic_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def explain(
     require(output is None or output.suffix.lower() == ".png", f"--output: {output}; a picture is a .png file")
     require(output is None or not output.is_dir(), f"--output: {output} is a folder; name a file")
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
+    if output is not None:
+        with needs_extra("pipeline", "--output"):
+            import_module("matplotlib")  # before the search, which takes longer
     check_stdin(inputs)
     loaded = load(model)
     names, queries, vectors = _read_first(loaded, inputs, first)

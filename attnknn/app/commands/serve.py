@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from attnknn.app.commands.arguments import MODEL
-from attnknn.core.errors import InputError
+from attnknn.core.errors import needs_extra
 
 
 def serve(
@@ -16,9 +16,6 @@ def serve(
     allow_save: bool = typer.Option(False, help="Let the page write its changes to MODEL."),
 ) -> None:
     """Serve a local page to explore a model: query it, see neighbours, add and forget examples."""
-    try:
+    with needs_extra("serve", "serve"):
         from attnknn.app.server.serve import serve as run
-    except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        raise InputError(f"serve needs {missing}: pip install 'attnknn[serve]'") from None
     run(model, host, port, open_page, allow_save)

@@ -98,7 +98,7 @@ def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
         errors = min(c.errors for c in nll)
         best, without = (opponents[role] for role in ("best tuned", "without neighbours"))
         cells = [Cell(scores(c.baseline), plots.method_name(c.baseline)) for c in (best, without)]
-        word = f"no verdict: {errors} errors" if errors < FEWEST_ERRORS else verdicts[name, CLEAN]
+        word = f"no verdict: {errors} error{'s' * (errors != 1)}" if errors < FEWEST_ERRORS else verdicts[name, CLEAN]
         rows.append([name, word, scores(OURS), *cells, difference_cell(vars(without), digits + 1), without.verdict])
     head = ["dataset", "better than kNN", "attention", "best kNN", "best without neighbours", "NLL difference to it"]
     note = "Accuracy / NLL on test rows; opponents are chosen on validation rows; intervals are 95 % bootstrap."

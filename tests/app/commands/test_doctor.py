@@ -29,12 +29,19 @@ def test_the_doctor_names_what_is_missing_and_the_mend(monkeypatch: pytest.Monke
     real = doctor.version
 
     def version(name: str) -> str:
-        if name == "crepes":
+        if name in ("faiss-cpu", "dvc"):
             raise doctor.PackageNotFoundError(name)
         return "0.1" if name == "scipy" else real(name)
 
+    required = ["faiss-cpu>=1.11", "scipy>=1.11", 'dvc>=3.60; extra == "pipeline"']
     monkeypatch.setattr(doctor, "version", version)
+    monkeypatch.setattr(doctor, "requires", lambda name: required)
     done = attnknn("doctor")
     assert done.exit_code == 1
-    assert "crepes: pip install 'crepes>=0.9'" in done.stdout
+    assert "faiss-cpu: pip install 'faiss-cpu>=1.11'" in done.stdout
     assert "scipy: pip install 'scipy>=1.11'" in done.stdout
+    assert "pip install 'attnknn[pipeline]'" in done.stdout
+    assert "pip install 'dvc>=3.60'" not in done.stdout, "a note: the core works without it"
+    required.pop(0)
+    monkeypatch.setattr(doctor, "version", real)
+    assert attnknn("doctor").exit_code == 0
