@@ -3,24 +3,17 @@
 from attnknn.core.artifacts import Embeddings, Predictions
 from attnknn.core.files import atomic_folder, read_json
 from attnknn.evaluation.calibration import KINDS
-from attnknn.evaluation.conformal import conformal
+from attnknn.evaluation.conformal import selective_tables
 from attnknn.evaluation.evaluate import classifier, compare, headroom, together
 from attnknn.evaluation.paired_tests import BASE, intervals_and_tests, pairs, reliability, scores, values
-from attnknn.evaluation.selective import abstention, summary
 from pipeline.load import load_heads, load_spaces
 from pipeline.run import Run, main
 
 
 def evaluate(run: Run) -> None:
     p, spaces, peers, device = run.params, load_spaces(run), run.path("data/peers"), run.device
-    ours = compare(
-        spaces,
-        load_heads(run, "attention", "prototypes"),
-        p.k_eval,
-        **p.tune.model_dump(),
-        calibrations=KINDS,
-        device=device,
-    )
+    heads, grids = load_heads(run, "attention", "prototypes"), p.tune.model_dump()
+    ours = compare(spaces, heads, p.k_eval, **grids, calibrations=KINDS, device=device)
     cnn = classifier(Embeddings.load(run.path("data/cnn")), spaces[0], p.tune.ridges, KINDS)
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in ours.tuned.items() if settings.get("k") == p.k_eval < stored]:
@@ -42,10 +35,9 @@ def evaluate(run: Run) -> None:
         intervals=intervals, paired=paired, reliability=reliability(test, p.evaluate.bins), validation=validation
     )
     drawing = (p.evaluate.resamples, p.evaluate.confidence, run.seed)
-    curves, areas, area_tests = abstention(test, val, p.selective.risks, *drawing)
-    sets, size_tests = conformal(test, val, p.selective.alphas, *drawing)
-    run.write_metrics(summary(areas, sets), "selective")
-    run.write_plots(risk_coverage=curves, selective=areas, selective_paired=area_tests + size_tests, conformal=sets)
+    metrics, tables = selective_tables(test, val, p.selective.risks, p.selective.alphas, *drawing)
+    run.write_metrics(metrics, "selective")
+    run.write_plots(None, **tables)
 
 
 if __name__ == "__main__":

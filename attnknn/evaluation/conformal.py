@@ -9,7 +9,7 @@ from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import Table
-from attnknn.evaluation.selective import OURS, doubt, paired_tests, percent, resampled, strongest
+from attnknn.evaluation.selective import OURS, abstention, doubt, paired_tests, percent, resampled, strongest, summary
 
 KINDS = ("split", "class_conditional")
 
@@ -91,7 +91,7 @@ def conformal(
     sizes: dict[str, np.ndarray] = {}
     forms = strongest(test, val)
     for method in forms.values():
-        on_val, on_test = (of.probs[of.methods.index(method)] for of in (val, test))
+        on_val, on_test = (predictions.probs[predictions.methods.index(method)] for predictions in (val, test))
         for kind in KINDS:
             p = conformal_p(on_val, y_val, on_test, kind)
             rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class
@@ -105,3 +105,24 @@ def conformal(
     names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
     telling = {method: (size != 1).any(1) for method, size in sizes.items()}
     return table, paired_tests(names, forms[OURS], point, drawn, telling, confidence)
+
+
+def selective_tables(
+    test: Predictions,
+    val: Predictions,
+    risks: Sequence[float],
+    alphas: Sequence[float],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
+    """Abstention and conformal sets of every method: values by method, and the tables by name."""
+    curves, areas, area_tests = abstention(test, val, risks, resamples, confidence, seed)
+    sets, size_tests = conformal(test, val, alphas, resamples, confidence, seed)
+    tables = {
+        "risk_coverage": curves,
+        "selective": areas,
+        "selective_paired": area_tests + size_tests,
+        "conformal": sets,
+    }
+    return summary(areas, sets), tables

@@ -70,7 +70,7 @@ def fit_head(
     )
     require(
         len(spaces) == 1 or not learns_space(kind, parts),
-        "train_attention.parts: what it learns of one embedding space means nothing in another; with cross-fitting take "
+        "train_attention.parts: what it learns of one embedding space means nothing in another; with folds take "
         "kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
     )
     fit_rows = [one.embeddings.rows(FIT) for one in spaces]

@@ -5,13 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from attnknn.core.artifacts import BANK, VAL
-from attnknn.heads.config import Tune
 from attnknn.heads.baselines import choices_of_k, spread, tune_distance, tune_uniform
+from attnknn.heads.config import Tune
 from attnknn.nn.votes import class_shares, distance_weights, uniform_weights, vote
-from import_closure import ROOT
 from synthetic import blobs, embedded, searched
 
 KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
