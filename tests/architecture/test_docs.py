@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from stages.params import check, merge
 
 from attnknn import __version__
 from attnknn.app.cli import app
 from import_closure import BLOCK, ROOT
+from pipeline.settings import check
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -207,13 +207,17 @@ def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
 @every(WITH_README)
 def test_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
     blocks = [text for language, text in BLOCK.findall(page.read_text("utf-8")) if language == "yaml"]
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    files = {name: yaml.safe_load((ROOT / name).read_text("utf-8")) for name in ("params.yaml", "datasets.yaml")}
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     for block in blocks:
-        settings = yaml.safe_load(block)
-        whole = merge(params, {**settings, "datasets": list(settings["sources"])})
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(whole, sort_keys=False), "utf-8")
-        check(tmp_path / "params.yaml")
+        entries = yaml.safe_load(block)
+        whole = {
+            "params.yaml": files["params.yaml"] | {"datasets": list(entries)},
+            "datasets.yaml": files["datasets.yaml"] | entries,
+        }
+        for name, settings in whole.items():
+            (tmp_path / name).write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
+        check(tmp_path)
 
 
 @every(WITH_README)
