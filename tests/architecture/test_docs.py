@@ -20,7 +20,7 @@ import yaml
 from attnknn import __version__
 from attnknn.app.cli import app
 from import_closure import BLOCK, ROOT
-from pipeline.settings import check
+from pipeline.settings import block_class, check
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -197,11 +197,13 @@ def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
     for code in code_in(page.read_text("utf-8")):
         assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
-        for file, key in re.findall(r"-S '?(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
-            at = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
-            for part in key.split("."):
-                assert part in at, f"-S {key}: no such setting"
-                at = at[part]
+        for plus, file, key in re.findall(r"-S '?(\+?)(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
+            block, *rest = key.split(".")
+            settings = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
+            settings = {block: block_class(block)().model_dump()} if plus else settings
+            for part in (block, *rest):
+                assert part in settings, f"-S {plus}{key}: no such setting"
+                settings = settings[part]
 
 
 @every(WITH_README)
