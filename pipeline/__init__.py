@@ -2,6 +2,6 @@
 
 import os
 
-# Read by OpenMP when torch loads it: how long a thread spins while it waits. With libgomp's default, training takes many
-# times as long on a machine that is busy with something else; without any spinning, twice as long on an idle one.
+# How long OpenMP's threads spin while they wait; read when torch loads it. By libgomp's default training takes many times
+# as long beside other busy processes; without any spinning it takes twice as long on an idle machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
