@@ -23,7 +23,7 @@ def explain(run: Run) -> None:
     test = Predictions.load(run.path("data/predictions") / "test")
     attention, distance = load_heads(run, "attention")["attention"], Distance(**run.read_metrics("tuned")["distance"])
     cases, strips = gallery(split, space, attention, distance, test, p.k_eval, e.cases, e.neighbours, device=run.device)
-    with atomic_folder(run.path("plots/gallery")) as draft:
+    with atomic_folder(run.path("data/pictures/gallery")) as draft:
         write_json(draft / "gallery.json", cases)
         for name, strip in strips.items():
             Image.fromarray(strip).save(draft / name, optimize=True)

@@ -9,7 +9,7 @@ from pipeline.run import Run, main
 def field_report(run: Run) -> None:
     p, latents, fields = run.params, run.path("data/field_latents"), run.path("models/field")
     summary, rows, columns = read_json(latents / "latents.json"), {name: [] for name in REPORT_TABLES}, []
-    with atomic_folder(run.path("plots/field_pictures")) as draft:
+    with atomic_folder(run.path("data/pictures/field_pictures")) as draft:
         if variants := summary["variants"]:
             # These import torch, which tables do not need.
             from attnknn.encoder.encoder import Encoder

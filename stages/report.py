@@ -9,8 +9,8 @@ from pipeline.settings import report_settings
 def report(run: Run) -> None:
     p = run.params
     settings = report_settings()
-    metrics, plots, out = (run.path(name) for name in ("metrics", "plots", "report"))
-    write_report(metrics, plots, out, p.datasets, p.seeds, settings, revision(), workers=p.threads)
+    metrics, plots, pictures, out = map(run.path, ("metrics", "plots", "data/pictures", "report"))
+    write_report(metrics, plots, pictures, out, p.datasets, p.seeds, settings, revision(), workers=p.threads)
 
 
 if __name__ == "__main__":

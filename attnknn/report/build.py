@@ -147,6 +147,7 @@ def sections(
 def write_report(
     metrics: Path,
     plots: Path,
+    pictures_folder: Path,
     out: Path,
     datasets: Sequence[str],
     seeds: Sequence[int],
@@ -159,6 +160,7 @@ def write_report(
 
     Args:
         metrics, plots: the output folders of the stages; only the files of `datasets` and `seeds` are read.
+        pictures_folder: holds `gallery` and `field_pictures`.
         params: all settings, as a dict.
         revision: of the code, as printed.
         alpha: see `attnknn.report.claims.claims`.
@@ -172,7 +174,7 @@ def write_report(
     claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"), alpha)
     verdicts = claimed.answers(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
-    parts = sections(runs, claims, plots, params["preset"], resamples, alpha, workers)
+    parts = sections(runs, claims, pictures_folder, params["preset"], resamples, alpha, workers)
     every, summary = evaluate.claim_rows(claims, digits), evaluate.summary(runs, claims)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}

@@ -180,8 +180,8 @@ def test_psnr_pictures_and_t_sne_are_written(done: Path) -> None:
     assert set(own["source"]) == {"mean image", "nearest point", "nearest images", *VARIANTS}
     for baseline in ("nearest point", "nearest images"):
         assert set(psnr.loc[psnr["baseline"] == baseline, "mode"]) == {"sparse"}
-    columns = json.loads((done / "plots/field_pictures/digits-3/pictures.json").read_text())["columns"]
-    picture = Image.open(done / "plots/field_pictures/digits-3/reconstructions.png")
+    columns = json.loads((done / "data/pictures/field_pictures/digits-3/pictures.json").read_text())["columns"]
+    picture = Image.open(done / "data/pictures/field_pictures/digits-3/reconstructions.png")
     assert picture.size == (len(columns) * (7 + 2), 2 * (6 + 2))
     assert columns[:2] == ["full:image", "full:mean image"]
     planes = table(done, "field_tsne")

@@ -147,7 +147,7 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
     """Examples with their neighbours, confusions, and a map of the embeddings.
 
     Args:
-        folder: the plots folder; `gallery/<dataset>-<seed>` in it is read. None leaves the examples out.
+        folder: `gallery/<dataset>-<seed>` in it is read. None leaves the examples out.
 
     Raises:
         InputError: a gallery is missing or damaged.

@@ -137,7 +137,7 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
     """Reconstructions by fields, and maps of representations.
 
     Args:
-        folder: the plots folder; `field_pictures/<dataset>-<seed>` in it is read. None leaves the pictures out.
+        folder: `field_pictures/<dataset>-<seed>` in it is read. None leaves the pictures out.
 
     Raises:
         InputError: a picture is missing or damaged.
