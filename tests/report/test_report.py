@@ -34,7 +34,8 @@ def settings(**evaluate: int) -> dict:
 
 def report(root: Path, out: Path, datasets: tuple[str, ...] = DATASETS, seeds: tuple[int, ...] = (SEED,)) -> str:
     params = settings(resamples=100)
-    write_report(root / "metrics", root / "plots", root / "plots", out, datasets, seeds, params, "abc1234 of 2026-01-02")
+    folders = (root / "metrics", root / "plots", root / "plots", out)
+    write_report(*folders, datasets, seeds, params, "abc1234 of 2026-01-02")
     return (out / "index.html").read_text("utf-8")
 
 
