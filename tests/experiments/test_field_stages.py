@@ -220,7 +220,7 @@ def test_the_report_shows_readouts_and_reconstructions(done: Path) -> None:
     assert contrastive
     assert [t.name for t in part.tables] == ["probe_accuracy", "agreement", "probe_nll", "probe_pairs"]
     assert len(part.pictures) == 2
-    (part,) = pictures_of.section([result], done / "plots").parts
+    (part,) = pictures_of.section([result], done / "data/pictures").parts
     (psnr,) = part.tables
     row = next(row for row in psnr.rows if row[0] == "field, whole images")
     own = table(done, "field_psnr").query("mode == 'full' and source == 'full' and baseline.isna()").iloc[0]
