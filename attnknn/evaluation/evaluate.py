@@ -16,7 +16,7 @@ from attnknn.evaluation.paired_tests import FOLDS
 from attnknn.heads.attention import Distance, Head, Uniform
 from attnknn.heads.baselines import Tuned, choices_of_k, tune_distance, tune_uniform
 from attnknn.heads.classify import classify_part
-from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours, part_rows
 
 Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
 
@@ -41,7 +41,7 @@ def tuned_baselines(
     Raises:
         InputError: a k is above the neighbours stored.
     """
-    on_val = *voters(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares, ks
+    on_val = *part_neighbours(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares, ks
     tuned: dict[str, Tuned] = {
         "uniform": tune_uniform(*on_val, priors),
         "distance": tune_distance(*on_val, temperatures, priors),
@@ -51,8 +51,8 @@ def tuned_baselines(
 
 
 def linear_probs(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
-    """Probabilities float32 (M, C) of the encoder's linear head for the rows of a part, in the order of `pooled`."""
-    logits = np.concatenate([space.embeddings.logits[rows] for space, rows in pooled(spaces, part)])  # type: ignore[index]
+    """Probabilities float32 (M, C) of the encoder's linear head for the rows of a part, in the order of `part_rows`."""
+    logits = np.concatenate([space.embeddings.logits[rows] for space, rows in part_rows(spaces, part)])  # type: ignore[index]
     return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
 
 
@@ -80,7 +80,7 @@ def answers(
 
 def as_predictions(spaces: Sequence[EmbeddingSpace], part: int, probs: Mapping[str, np.ndarray]) -> Predictions:
     """Predictions of the rows of a part of all spaces, from the probabilities (M, C) of each method."""
-    rows = np.concatenate([rows for _, rows in pooled(spaces, part)]).astype(np.int32)
+    rows = np.concatenate([rows for _, rows in part_rows(spaces, part)]).astype(np.int32)
     classes = tuple(spaces[0].embeddings.classes)
     return Predictions(rows, classes_of(spaces, part), np.stack(list(probs.values())), tuple(probs), classes)
 
@@ -187,6 +187,6 @@ def together(first: Predictions, *others: Predictions) -> Predictions:
 
 def headroom(space: EmbeddingSpace, k: int) -> dict[str, float]:
     """Share of test rows whose class is among their nearest 1, 5 and k, which no votes of these exceed; and k."""
-    labels, y = voters([space], TEST, k)[1], classes_of([space], TEST)
+    labels, y = part_neighbours([space], TEST, k)[1], classes_of([space], TEST)
     sizes = {"oracle_at_1": 1, "oracle_at_5": min(5, k), "oracle_at_k": k}
     return {name: oracle(labels, y, nearest) for name, nearest in sizes.items()} | {"k": k}

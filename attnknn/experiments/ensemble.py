@@ -14,7 +14,7 @@ from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.experiments.learned_stopping import fit_stopping, mixture
 from attnknn.heads.attention import Distance, Head, Uniform
 from attnknn.heads.baselines import choices_of_k, tune_distance, tune_uniform
-from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours, part_rows
 
 SINGLE = "single"
 VARIANTS = (SINGLE, "k_ensemble", "adaptive_k", "stopping")
@@ -40,14 +40,14 @@ def historic_step(entropy: np.ndarray) -> np.ndarray:
 
 @torch.inference_mode()
 def weight_entropy(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: int, device: str = "cpu") -> np.ndarray:
-    """Entropy of each row's weights of its k neighbours, over log k: float64 (M,), in the order of `pooled`.
+    """Entropy of each row's weights of its k neighbours, over log k: float64 (M,), in the order of `part_rows`.
 
         H = −Σᵢ wᵢ·log wᵢ / log k,   w scaled to sum to 1 without the null neighbours
 
     Equal weights give exactly 1.
     """
     batches = []
-    for space, rows in pooled(spaces, part):
+    for space, rows in part_rows(spaces, part):
         for start in range(0, len(rows), _BATCH):
             batch = space.around(rows[start : start + _BATCH], k, head.needs).to(device)
             weights = head(batch)[1].double().clamp(min=torch.finfo(torch.float64).tiny)
@@ -95,7 +95,7 @@ def variants(
     steps = {name: sorted({*listed, k_eval, k}) for name, k in single.items()}
     historic_ks = historic_choices(k_eval)
     needed = {name: sorted({*own, *historic_ks}) for name, own in steps.items()}
-    on_val = *voters(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
+    on_val = *part_neighbours(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
     uniform = {k: tune_uniform(*on_val, [k], priors) for k in needed["uniform"]}
     distance = {k: tune_distance(*on_val, [k], temperatures, priors) for k in needed["distance"]}
     heads: dict[str, dict[int, Head]] = {

@@ -22,7 +22,7 @@ from attnknn.heads.attention import Distance, Head
 from attnknn.heads.baselines import choices_of_k, tune_distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
-from attnknn.neighbours.space import EmbeddingSpace, classes_of, voters
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours
 from attnknn.nn.objectives import hard_weights, hardness
 
 SUBSETS = ("all", "hard", "easy")
@@ -30,12 +30,12 @@ CALIBRATED = (Method("distance", "vector"), Method("distance_weighted", "vector"
 
 
 def disagreement(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> np.ndarray:
-    """Share of each row's k nearest that carry another class than it: float32 (M,), in the order of `pooled`.
+    """Share of each row's k nearest that carry another class than it: float32 (M,), in the order of `part_rows`.
 
     Raises:
         InputError: k is above the neighbours stored.
     """
-    labels = torch.from_numpy(voters(spaces, part, k)[1])
+    labels = torch.from_numpy(part_neighbours(spaces, part, k)[1])
     return hardness(labels, torch.from_numpy(classes_of(spaces, part))).numpy()
 
 
@@ -70,7 +70,7 @@ def tune_weighted_distance(
     Factor 1 gives the result of `baselines.tune_distance`.
     """
     weight = hard_weights(torch.from_numpy(disagreement(spaces, VAL, k)), factor)
-    on_val = *voters(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares
+    on_val = *part_neighbours(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares
     return Distance(**tune_distance(*on_val, ks, temperatures, priors, weight))  # type: ignore[arg-type]
 
 

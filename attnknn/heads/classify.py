@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attnknn.heads.attention import Head
-from attnknn.neighbours.space import EmbeddingSpace, pooled
+from attnknn.neighbours.space import EmbeddingSpace, part_rows
 
 _BATCH = 1024
 
@@ -30,4 +30,4 @@ def classify(head: Head, retrieved: EmbeddingSpace, rows: np.ndarray, k: int, de
 
 def classify_part(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: int, device: str = "cpu") -> np.ndarray:
     """`classify` for the rows of a part in several embedding spaces, one after the other."""
-    return np.concatenate([classify(head, space, rows, k, device) for space, rows in pooled(spaces, part)])
+    return np.concatenate([classify(head, space, rows, k, device) for space, rows in part_rows(spaces, part)])

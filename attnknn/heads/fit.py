@@ -15,7 +15,7 @@ from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import spread, tune_distance
 from attnknn.heads.classify import classify_part
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
-from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, pooled, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, part_neighbours, part_rows
 from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
 from attnknn.nn.optim import AdamW
 
@@ -77,7 +77,7 @@ def fit_head(
     n_queries = sum(map(len, fit_rows))
     require(n_queries > 0, "fit: no rows to fit the head on")
     y_val = classes_of(spaces, VAL)
-    sims, labels = voters(spaces, VAL, k_train)
+    sims, labels = part_neighbours(spaces, VAL, k_train)
     start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
     def batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
@@ -93,7 +93,7 @@ def fit_head(
     on_fit = [one.around(rows, k_train, small).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
     on_val = [
         one.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
-        for one, rows in pooled(spaces, VAL)
+        for one, rows in part_rows(spaces, VAL)
         for s in range(0, len(rows), VAL_BATCH)
     ]
 

@@ -9,12 +9,12 @@ from scipy.special import log_softmax
 
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.heads.attention import COSINE, Attention
-from attnknn.neighbours.space import EmbeddingSpace, classes_of, pooled
+from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_rows
 
 
 def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, np.ndarray]:
     """q·P_c and log share_c, both (M, C), of the rows of a part; each space has its own prototypes and shares."""
-    parts = pooled(spaces, part)
+    parts = part_rows(spaces, part)
     x = [np.asarray(s.embeddings.z[rows], dtype=np.float64) @ s.statistics.prototypes.T for s, rows in parts]
     shares = [
         np.broadcast_to(s.shares.double().log().numpy(), cosines.shape)

@@ -177,22 +177,22 @@ class EmbeddingSpace:
         )
 
 
-def pooled(spaces: Sequence[EmbeddingSpace], part: int) -> list[tuple[EmbeddingSpace, np.ndarray]]:
-    """The rows of a part in each embedding space that has some: first the main one's, then those of the folds."""
+def part_rows(spaces: Sequence[EmbeddingSpace], part: int) -> list[tuple[EmbeddingSpace, np.ndarray]]:
+    """Row ids (M,) of a part in each embedding space that has such rows, in the order of `spaces`."""
     parts = [(space, space.embeddings.rows(part)) for space in spaces]
     return [(space, rows) for space, rows in parts if len(rows)]
 
 
 def classes_of(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
-    """True classes int64 (M,) of the rows of a part in all spaces, in the order of `pooled`."""
-    return np.concatenate([np.asarray(space.embeddings.y[rows]) for space, rows in pooled(spaces, part)])
+    """True classes int64 (M,) of the rows of a part in all spaces, in the order of `part_rows`."""
+    return np.concatenate([np.asarray(space.embeddings.y[rows]) for space, rows in part_rows(spaces, part)])
 
 
-def voters(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities and labels (M, k) of the neighbours of the rows of a part in all spaces.
+def part_neighbours(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities and labels (M, k) of the neighbours of the rows of a part, in the order of `part_rows`.
 
     Raises:
-        InputError: k is above the neighbours stored somewhere.
+        InputError: a space stores fewer than k neighbours.
     """
-    near = [space.around(rows, k) for space, rows in pooled(spaces, part)]
-    return np.concatenate([n.sims.numpy() for n in near]), np.concatenate([n.labels.numpy() for n in near])
+    batches = [space.around(rows, k) for space, rows in part_rows(spaces, part)]
+    return np.concatenate([b.sims.numpy() for b in batches]), np.concatenate([b.labels.numpy() for b in batches])

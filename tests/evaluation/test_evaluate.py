@@ -13,7 +13,7 @@ from attnknn.evaluation.evaluate import Compared, compare
 from attnknn.heads.attention import Attention, Distance, Uniform
 from attnknn.heads.baselines import spread, tune_distance, tune_uniform
 from attnknn.heads.classify import classify, classify_part
-from attnknn.neighbours.space import EmbeddingSpace, voters
+from attnknn.neighbours.space import EmbeddingSpace, part_neighbours
 from synthetic import blobs, embedded, relabelled, retrieved
 
 GRIDS = {
@@ -110,7 +110,7 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
     data = retrieved(embedded(blobs(360, noise=0.5, dim=2, seed=3)))
     grids = {**GRIDS, "temperatures": [0.2, 0.5, 1.0, 2.0]}
     tuned = compare([data], heads(2), 20, **grids, calibrations=()).tuned  # type: ignore[arg-type]
-    sims, labels = voters([data], VAL, 20)
+    sims, labels = part_neighbours([data], VAL, 20)
     val = sims, labels, data.embeddings.y[data.embeddings.rows(VAL)], data.shares, [1, 3, 8, 20]
     assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"])
     assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])

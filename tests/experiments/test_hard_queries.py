@@ -19,7 +19,7 @@ from attnknn.experiments.hard_queries import (
 )
 from attnknn.heads.attention import Distance
 from attnknn.heads.baselines import spread
-from attnknn.neighbours.space import classes_of, voters
+from attnknn.neighbours.space import classes_of, part_neighbours
 from attnknn.nn.objectives import hard_weights, hardness, nll
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
@@ -65,7 +65,7 @@ def test_distance_tuned_with_weight_has_the_lowest_weighted_nll(data) -> None:
     factor, batch = 20.0, data.around(data.embeddings.rows(VAL), 11)
     y = torch.from_numpy(classes_of([data], VAL))
     weight = hard_weights(hardness(batch.labels[:, :7], y), factor)
-    unit = spread(voters([data], VAL, 11)[0])
+    unit = spread(part_neighbours([data], VAL, 11)[0])
 
     def loss(head: Distance) -> float:
         return float(nll(head(batch)[0], y, weight=weight))

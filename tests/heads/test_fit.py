@@ -15,7 +15,7 @@ from attnknn.heads.baselines import tune_distance
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
-from attnknn.neighbours.space import NEEDS, EmbeddingSpace, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, part_neighbours
 from attnknn.nn.objectives import entropy, hardness, nll, soft_ece
 from synthetic import blobs, embedded, relabelled, retrieved
 
@@ -72,7 +72,7 @@ def nll_of(head: Any, data: EmbeddingSpace, part: int) -> float:
 
 def test_it_starts_at_the_best_distance_weighting_of_k_train(data: EmbeddingSpace) -> None:
     y = data.embeddings.y[data.embeddings.rows(VAL)]
-    near = voters([data], VAL, 20)
+    near = part_neighbours([data], VAL, 20)
     tuned = tune_distance(*near, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
     _, history = fit(data, epochs=1)
     assert history[0]["val_nll"] == pytest.approx(nll_of(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]

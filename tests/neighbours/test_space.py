@@ -10,7 +10,7 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.core.files import write_json
-from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, pooled, voters
+from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, part_neighbours, part_rows
 from synthetic import blobs, embedded, neighbourhood, retrieved
 
 PARTS = ("embeddings", "neighbours", "statistics")
@@ -106,19 +106,19 @@ def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: Embeddi
     folds = [fold(space, seed) for seed in (1, 2)]
     spaces = [space, *folds]
     for part in (FIT, VAL):
-        found = pooled(spaces, part)
+        found = part_rows(spaces, part)
         assert [one for one, _ in found] == spaces
         y = np.concatenate([one.embeddings.y[one.embeddings.rows(part)] for one in spaces])
         np.testing.assert_array_equal(classes_of(spaces, part), y)
     e = folds[0].embeddings
     unfitted = dataclasses.replace(e, part=np.where(e.part == FIT, TEST, e.part).astype(np.int8))
     without = [space, EmbeddingSpace(unfitted, folds[0].neighbours, folds[0].statistics), folds[1]]
-    assert [one for one, _ in pooled(without, FIT)] == [without[0], without[2]]
+    assert [one for one, _ in part_rows(without, FIT)] == [without[0], without[2]]
 
 
-def test_voters_are_those_of_each_space(space: EmbeddingSpace) -> None:
+def test_part_neighbours_are_those_of_each_space(space: EmbeddingSpace) -> None:
     folds = [fold(space, seed) for seed in (1, 2)]
-    sims, labels = voters([space, *folds], VAL, 9)
+    sims, labels = part_neighbours([space, *folds], VAL, 9)
     at = 0
     for one in (space, *folds):
         rows = one.embeddings.rows(VAL)
@@ -129,7 +129,7 @@ def test_voters_are_those_of_each_space(space: EmbeddingSpace) -> None:
         at += len(rows)
     assert len(sims) == len(labels) == at
     with pytest.raises(InputError, match="15 are stored"):
-        voters([space, *folds], VAL, 16)
+        part_neighbours([space, *folds], VAL, 16)
 
 
 def test_saved_and_loaded(space: EmbeddingSpace, tmp_path: Path) -> None:
