@@ -8,7 +8,8 @@ from functools import partial
 
 from attnknn.core.artifacts import TEST
 from attnknn.experiments.ablation import HISTORIC, NOTHING
-from attnknn.heads.attention import Attention, Distance, Head
+from attnknn.heads.attention import Attention, Head
+from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.heads.config import Parts
 from attnknn.heads.tabr import TabR

@@ -14,7 +14,7 @@ import torch
 from attnknn.core.artifacts import TEST
 from attnknn.core.torchvision_shim import torchvision  # noqa: F401  before torchmetrics, which imports it too
 from attnknn.evaluation.metrics import METRICS, bootstrap, reliability, scores
-from attnknn.heads.attention import Distance
+from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.neighbours.space import EmbeddingSpace
 from benchmarks.comparison import Row, compare, peer, time_rounds

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from attnknn.core.artifacts import TEST
-from attnknn.heads.attention import Distance
+from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.votes import distance_weights, vote

@@ -4,7 +4,7 @@ from attnknn.core.artifacts import Embeddings, Predictions
 from attnknn.core.files import atomic_folder, read_json
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.conformal import selective_tables
-from attnknn.evaluation.evaluate import classifier, compare, headroom, together
+from attnknn.evaluation.evaluate import classifier, compare, headroom, stack_methods
 from attnknn.evaluation.paired_tests import BASE, intervals_and_tests, pairs, reliability, scores, values
 from pipeline.load import load_heads, load_spaces
 from pipeline.run import Run, main
@@ -19,8 +19,8 @@ def evaluate(run: Run) -> None:
     for name in [name for name, settings in ours.tuned.items() if settings.get("k") == p.k_eval < stored]:
         print(f"{name}: best k on val is {p.k_eval}, the largest that k_eval allows; raise k_eval (stored: {stored})")
     others = [Predictions.load(peers / part) for part in read_json(peers / "peers.json")["parts"]]
-    test, other_val = together(ours.test, cnn.test, *others[:1]), together(cnn.val, *others[1:])
-    val = ours.val if spaces[1:] else together(ours.val, other_val)  # rows of folds are unknown to the others
+    test, other_val = stack_methods(ours.test, cnn.test, *others[:1]), stack_methods(cnn.val, *others[1:])
+    val = ours.val if spaces[1:] else stack_methods(ours.val, other_val)  # rows of folds are unknown to the others
     with atomic_folder(run.path("data/predictions")) as draft:
         test.save(draft / "test")
         val.save(draft / "val")

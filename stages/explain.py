@@ -7,7 +7,7 @@ from attnknn.core.files import atomic_folder, write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
 from attnknn.experiments.gallery import gallery
 from attnknn.experiments.tsne import tsne_table
-from attnknn.heads.attention import Distance
+from attnknn.heads.baselines import Distance
 from pipeline.load import load_heads, load_spaces
 from pipeline.run import Run, main
 

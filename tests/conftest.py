@@ -13,6 +13,6 @@ sys.path.insert(0, str(ROOT))
 # Not the whole package: beartype would also check what a test passes wrongly on purpose.
 _CHECKED = (
     "nn.augment", "nn.objectives", "nn.votes", "encoder.encoder", "encoder.losses", "neighbours.space",
-    "heads.attention", "heads.classify", "heads.tabr",
+    "heads.attention", "heads.baselines", "heads.classify", "heads.tabr",
 )  # fmt: skip
 install_import_hook([f"attnknn.{name}" for name in _CHECKED], "beartype.beartype")

@@ -7,7 +7,7 @@ import torch
 
 from attnknn.classifier.persistence import AnyHead
 from attnknn.core.artifacts import FIT, VAL
-from attnknn.evaluation.calibration import fitted_scaling
+from attnknn.evaluation.calibration import fit_scaling
 from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
@@ -83,7 +83,7 @@ def fit_and_calibrate(
         head = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][weights]
     fit_votes, val_votes = (classify_part(head, spaces, part, k, device) for part in (FIT, VAL))
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
-    scaling = fitted_scaling(calibration, fit_votes, y_fit, val_votes, y_val)
+    scaling = fit_scaling(calibration, fit_votes, y_fit, val_votes, y_val)
     if isinstance(head, torch.nn.Module):
         head = head.double().cpu()
     return FittedHead(cast(AnyHead, head), n_iter, scaling, val_votes, y_val)

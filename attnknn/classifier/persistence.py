@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from attnknn.classifier.memory import Memory
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_folder, write_json
-from attnknn.heads.attention import Distance, Uniform
+from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import AnyHead
-from attnknn.evaluation.calibration import scaled
+from attnknn.evaluation.calibration import apply_scaling
 
 _SEARCHED, _BATCH = 16_384, 1024  # queries searched, and passed through the head, at once
 
@@ -71,7 +71,7 @@ class Predictor:
     Attributes:
         memory: the rows that vote.
         head: weighs them; in float64 on the CPU.
-        scale, bias: (C,) of the calibration; see `calibration.scaled`.
+        scale, bias: (C,) of the calibration; see `calibration.apply_scaling`.
         smoothing: weight of the class shares in every prediction.
         k: neighbours; all of the memory where it has fewer.
         device: where neighbours are searched.
@@ -88,7 +88,7 @@ class Predictor:
     def calibrated(self, votes: Float[np.ndarray, "B C"], without: Sequence[int] = ()) -> Float[np.ndarray, "B C"]:
         """Calibrated probabilities of votes."""
         shares = self.memory.classes(without)[0].double().numpy()
-        return (1 - self.smoothing) * scaled(votes, self.scale, self.bias) + self.smoothing * shares
+        return (1 - self.smoothing) * apply_scaling(votes, self.scale, self.bias) + self.smoothing * shares
 
     def probabilities(self, z: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:
         """Calibrated probabilities of queries, float64."""

@@ -253,16 +253,16 @@ def calibrate(
 RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 1000.0)
 
 
-def scaled(probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def apply_scaling(probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """softmax(scale_c·log p_c + bias_c), float64 (B, C)."""
     floored = np.maximum(np.asarray(probs, np.float64), np.finfo(np.float32).tiny)
     return np.exp(log_softmax(scale * np.log(floored) + bias, axis=1))
 
 
-def fitted_scaling(
+def fit_scaling(
     kind: str | None, fit: np.ndarray, y_fit: np.ndarray, val: np.ndarray, y_val: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and bias (C,) of `scaled`, fitted on fit rows; of several and of no change the lowest NLL on val rows."""
+    """Fit scale and bias (C,) of `apply_scaling` on fit rows; of these and "no change", take the lowest val NLL."""
     classes = fit.shape[1]
     choices = [(np.ones(classes), np.zeros(classes))]
     log_fit = np.log(np.maximum(fit.astype(np.float64), np.finfo(np.float32).tiny))
@@ -271,4 +271,4 @@ def fitted_scaling(
     if kind == "vector":
         choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
     rows = np.arange(len(y_val))
-    return min(choices, key=lambda choice: -float(np.log(scaled(val, *choice)[rows, y_val]).mean()))
+    return min(choices, key=lambda choice: -float(np.log(apply_scaling(val, *choice)[rows, y_val]).mean()))

@@ -10,7 +10,7 @@ from attnknn.evaluation.metrics import mcnemar
 from attnknn.evaluation.paired_tests import Table
 
 
-def answers(predictions: Predictions, method: str) -> np.ndarray:
+def predicted_classes(predictions: Predictions, method: str) -> np.ndarray:
     """The class a method gives each row, (N,).
 
     Raises:
@@ -26,7 +26,7 @@ def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
 
     names, table = predictions.classes, []
     for method in methods:
-        counts = confusion_matrix(predictions.y, answers(predictions, method), labels=range(len(names)))
+        counts = confusion_matrix(predictions.y, predicted_classes(predictions, method), labels=range(len(names)))
         table += [
             {"method": method, "actual": names[a], "predicted": names[b], "count": int(counts[a, b])}
             for a, b in np.argwhere(counts)
@@ -43,7 +43,7 @@ def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Tab
         Rows of actual, predicted, rows (of the actual class), method, count, baseline, baseline_count, both, p.
     """
     y, names = np.asarray(predictions.y), predictions.classes
-    a, b = answers(predictions, method), answers(predictions, baseline)
+    a, b = predicted_classes(predictions, method), predicted_classes(predictions, baseline)
     table = []
     for actual, predicted in {
         (int(t), int(p)) for classes in (a, b) for t, p in zip(y, classes, strict=True) if t != p
@@ -68,9 +68,9 @@ def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Tab
 def shared_errors(
     predictions: Predictions, methods: Sequence[str], reference: str = "attention"
 ) -> dict[str, dict[str, int]]:
-    """Wrong answers of each method, and how many of them `reference` gives for the same rows, the same wrong class."""
-    y, ours = np.asarray(predictions.y), answers(predictions, reference)
-    predicted = {name: answers(predictions, name) for name in methods}
+    """Count each method's errors, and those that `reference` makes too: the same wrong class for the same row."""
+    y, ours = np.asarray(predictions.y), predicted_classes(predictions, reference)
+    predicted = {name: predicted_classes(predictions, name) for name in methods}
     return {
         name: {"errors": int((classes != y).sum()), "shared": int(((classes != y) & (classes == ours)).sum())}
         for name, classes in predicted.items()

@@ -13,16 +13,16 @@ from attnknn.evaluation.calibration import calibrate
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.metrics import oracle
 from attnknn.evaluation.paired_tests import FOLDS
-from attnknn.heads.attention import Distance, Head, Uniform
-from attnknn.heads.baselines import Tuned, choices_of_k, tune_distance, tune_uniform
+from attnknn.heads.attention import Head
+from attnknn.heads.baselines import Distance, Tuned, Uniform, choices_of_k, tune_distance, tune_uniform
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours, part_rows
 
-Answers = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
+PartProbs = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # method → probabilities on fit, val and test rows
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """What every method answers on the test rows and on the val rows, and what was tuned or fitted for it."""
 
     test: Predictions
@@ -56,19 +56,19 @@ def linear_probs(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
     return softmax(logits.astype(np.float64), 1).clip(np.finfo(np.float32).tiny).astype(np.float32)
 
 
-def answers(
+def predict_parts(
     spaces: Sequence[EmbeddingSpace],
     heads: Mapping[str, Head],
     k: int,
     device: str = "cpu",
     memory: EmbeddingSpace | None = None,
-) -> Answers:
+) -> PartProbs:
     """What each head says of the fit, val and test rows by its k nearest; `linear` too, where there are logits.
 
     Fit and val rows are those of all spaces, test rows of the first alone, or of `memory`.
     """
     parts = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
-    probs: Answers = {}
+    probs: PartProbs = {}
     for name, head in heads.items():
         fit, val, test = (classify_part(head, part_spaces, part, k, device) for part_spaces, part in parts)
         probs[name] = fit, val, test
@@ -86,7 +86,7 @@ def as_predictions(spaces: Sequence[EmbeddingSpace], part: int, probs: Mapping[s
 
 
 def calibrated(
-    probs: Answers,
+    probs: PartProbs,
     spaces: Sequence[EmbeddingSpace],
     ridges: Sequence[float],
     calibrations: Sequence[str],
@@ -120,7 +120,7 @@ def compare(
     device: str = "cpu",
     memory: EmbeddingSpace | None = None,
     members: Sequence[EmbeddingSpace] = (),
-) -> Compared:
+) -> Comparison:
     """Probabilities of every method, and what was tuned.
 
     Methods: `uniform` and `distance` (k, τ, ε by NLL on val), the given heads by their names (with k_eval neighbours),
@@ -131,7 +131,7 @@ def compare(
         spaces: embeddings whose val rows tune baselines and whose fit rows fit calibration: first the main ones, whose
             test rows are answered, then those of the folds of a cross-fit, if any.
         k_eval: the most neighbours any method may use.
-        ks, temperatures, priors, ridges: grids; temperatures in units of `tuning.spread`.
+        ks, temperatures, priors, ridges: grids; temperatures in units of `baselines.similarity_scale`.
         calibrations: kinds of `calibration.calibrate`.
         memory: the main space with another memory (see `with_larger_bank`), for test rows only; nothing is tuned on it.
         members: the same rows by other encoders, for test rows alone: `distance` and `attention` answer in each of
@@ -143,7 +143,7 @@ def compare(
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     baselines, tuned = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
-    probs = answers(spaces, {**baselines, **heads}, k_eval, device, memory)
+    probs = predict_parts(spaces, {**baselines, **heads}, k_eval, device, memory)
     of_test, of_val, fitted = calibrated(probs, spaces, ridges, calibrations)
     if members:
         fold_heads = {
@@ -155,23 +155,23 @@ def compare(
             for head in fold_heads.values()
         ]
         mean = dataclasses.replace(of_test, probs=np.stack(means), methods=tuple(fold_heads))
-        of_test = together(of_test, mean)
-    return Compared(of_test, of_val, tuned | fitted)
+        of_test = stack_methods(of_test, mean)
+    return Comparison(of_test, of_val, tuned | fitted)
 
 
 def classifier(
     network: Embeddings, like: EmbeddingSpace, ridges: Sequence[float], calibrations: Sequence[str]
-) -> Compared:
+) -> Comparison:
     """A plain classifier by its logits, as the method `cnn`, bare and with each calibration.
 
     Args:
         network: of the same rows as `like`, whose own embeddings it takes the place of.
     """
     space = [dataclasses.replace(like, embeddings=network)]
-    return Compared(*calibrated({"cnn": answers(space, {}, 1)["linear"]}, space, ridges, calibrations))
+    return Comparison(*calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations))
 
 
-def together(first: Predictions, *others: Predictions) -> Predictions:
+def stack_methods(first: Predictions, *others: Predictions) -> Predictions:
     """The methods of all of them, on the same rows.
 
     Raises:

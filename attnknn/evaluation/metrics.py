@@ -134,7 +134,7 @@ def _resamples(n: int, resamples: int, seed: int, chunk: int = 100) -> Iterator[
         yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
 
 
-def _columns(c: int, bins: int, wanted: Sequence[str]) -> np.ndarray:
+def _columns(c: int, bins: int, metric_names: Sequence[str]) -> np.ndarray:
     """Which of the row terms some scores need: bool (T,)."""
     gaps = 3 + 3 * c
     columns = {
@@ -148,28 +148,28 @@ def _columns(c: int, bins: int, wanted: Sequence[str]) -> np.ndarray:
         "ece_classwise": slice(gaps + 2 * bins, None),
     }
     needed = np.zeros(gaps + 2 * bins + c * bins, dtype=bool)
-    for metric in wanted:
+    for metric in metric_names:
         needed[columns[metric]] = True
     return needed
 
 
 def bootstrap(
-    probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int, wanted: Sequence[str] = METRICS
+    probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int, metric_names: Sequence[str] = METRICS
 ) -> np.ndarray:
     """Scores of bootstrap resamples of the rows, the same rows for every method that is given the same seed.
 
     Args:
         probs: (M, N, C), M methods on the same rows.
         y: (N,).
-        wanted: the scores, out of `METRICS`; fewer take less time.
+        metric_names: the scores, out of `METRICS`; fewer take less time.
 
     Returns:
-        (M, resamples, len(wanted)).
+        (M, resamples, len(metric_names)).
     """
     n, c = probs.shape[1:]
-    out = np.empty((len(probs), resamples, len(wanted)))
-    places = [METRICS.index(metric) for metric in wanted]
-    needed = _columns(c, bins, wanted)
+    out = np.empty((len(probs), resamples, len(metric_names)))
+    places = [METRICS.index(metric) for metric in metric_names]
+    needed = _columns(c, bins, metric_names)
     size = max(1, _HELD // (n * int(needed.sum())))
     # Drawing the same counts again for the next methods is cheaper than holding the counts or all terms.
     for first in range(0, len(probs), size):

@@ -71,7 +71,7 @@ def intervals_and_tests(
     resamples: int,
     confidence: float,
     seed: int,
-    wanted: Sequence[str] = metrics.METRICS,
+    metric_names: Sequence[str] = metrics.METRICS,
 ) -> tuple[Table, Table]:
     """Intervals of every score (Wilson's for accuracy, else bootstrap), and each method of a pair against the other.
 
@@ -80,7 +80,7 @@ def intervals_and_tests(
 
     Args:
         pairs: (method, baseline); see `pairs`.
-        wanted: the scores that get an interval, those of `TESTED` among them.
+        metric_names: the scores that get an interval, those of `TESTED` among them.
 
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
@@ -95,13 +95,13 @@ def intervals_and_tests(
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
     # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
-    drawn = metrics.bootstrap(probs, y, bins, resamples, seed, wanted)  # (M, R, W)
-    own = np.array([[point[name][metric] for metric in wanted] for name in predictions.methods])  # (M, W)
+    drawn = metrics.bootstrap(probs, y, bins, resamples, seed, metric_names)  # (M, R, W)
+    own = np.array([[point[name][metric] for metric in metric_names] for name in predictions.methods])  # (M, W)
     drawn += (own - drawn.mean(1))[:, None]
     hits = probs.argmax(2) == y  # (M, N)
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
-        for i, metric in enumerate(wanted):
+        for i, metric in enumerate(metric_names):
             if metric == "accuracy":
                 low, high = metrics.wilson(hits[m], confidence)
             else:
@@ -112,7 +112,7 @@ def intervals_and_tests(
     for method, baseline in pairs:
         a, b = place[method], place[baseline]
         for metric in TESTED:
-            i = wanted.index(metric)
+            i = metric_names.index(metric)
             differences = drawn[a, :, i] - drawn[b, :, i]
             differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
             low, high = metrics.interval(differences, confidence)
@@ -162,7 +162,7 @@ def side_by_side(
     stacked = Predictions(first.rows, first.y, probs, keys, first.classes)
     main, *rest = sources
     against = [(f"{main}:{name}", f"{source}:{name}") for source in rest for name in names]
-    intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, wanted=TESTED)
+    intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, metric_names=TESTED)
     moved = {(row["baseline"], row["metric"]): row for row in paired}
     table: Table = []
     for row in intervals:

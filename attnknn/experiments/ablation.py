@@ -193,7 +193,7 @@ def ablate(
             references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, usual)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         pairs = [(name, reference) for name, reference in references.items() if name != reference]
-        intervals, paired = intervals_and_tests(stacked, pairs, **scoring, seed=seed, wanted=TESTED)
+        intervals, paired = intervals_and_tests(stacked, pairs, **scoring, seed=seed, metric_names=TESTED)
         values = {(row["method"], row["metric"]): row["value"] for row in intervals}
         no_difference = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
         for row in [{**no_difference, "metric": metric} for metric in TESTED] + paired:

@@ -8,12 +8,12 @@ import torch
 
 from attnknn.core.artifacts import FIT, TEST, VAL
 from attnknn.core.errors import require
-from attnknn.evaluation.evaluate import Answers, answers, calibrated, tuned_baselines
+from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.experiments.learned_stopping import fit_stopping, mixture
-from attnknn.heads.attention import Distance, Head, Uniform
-from attnknn.heads.baselines import choices_of_k, tune_distance, tune_uniform
+from attnknn.heads.attention import Head
+from attnknn.heads.baselines import Distance, Uniform, choices_of_k, tune_distance, tune_uniform
 from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours, part_rows
 
 SINGLE = "single"
@@ -67,7 +67,7 @@ def variants(
     priors: Sequence[float],
     ridges: Sequence[float],
     device: str = "cpu",
-) -> tuple[Answers, dict[str, float]]:
+) -> tuple[PartProbs, dict[str, float]]:
     """Predict with every kNN method in every variant, named `<variant>:<method>`.
 
     The baselines have the ε and τ of lowest NLL on val at each k; attention is the same fitted head at every k.
@@ -105,7 +105,7 @@ def variants(
     }
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     parts = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
-    probs: Answers = {}
+    probs: PartProbs = {}
     mean_k: dict[str, float] = {}
 
     def add(variant: str, method: str, by_part: Sequence[np.ndarray], k: float) -> None:
@@ -114,7 +114,7 @@ def variants(
         probs[name], mean_k[name] = (fit, val, test), k
 
     for name, head_at in heads.items():
-        by_k = {k: answers(spaces, {name: head}, k, device)[name] for k, head in head_at.items()}
+        by_k = {k: predict_parts(spaces, {name: head}, k, device)[name] for k, head in head_at.items()}
         add(SINGLE, name, by_k[single[name]], float(single[name]))
         add("k_ensemble", name, [np.mean([by_k[k][i] for k in listed], 0) for i in range(3)], float(np.mean(listed)))
         index = [historic_step(weight_entropy(head_at[k_eval], *part, k_eval, device)) for part in parts]
@@ -155,7 +155,7 @@ def compare_variants(
     test, _, _ = calibrated(probs, spaces, grids["ridges"], [CALIBRATION])
     methods = [Method(base, kind) for base in METHODS for kind in ("", CALIBRATION)]
     pairs = [(f"{v}:{method}", f"{SINGLE}:{method}") for v in VARIANTS if v != SINGLE for method in methods]
-    scores, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, wanted=TESTED)
+    scores, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, metric_names=TESTED)
     means: dict[str, dict[str, dict[str, float]]] = {v: {str(method): {} for method in methods} for v in VARIANTS}
     intervals: Table = []
     for row in scores:

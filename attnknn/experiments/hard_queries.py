@@ -15,11 +15,11 @@ import torch
 
 from attnknn.core.artifacts import FIT, PARTS, TEST, VAL, Predictions
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.evaluate import answers, as_predictions, calibrated, tuned_baselines
+from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests
-from attnknn.heads.attention import Distance, Head
-from attnknn.heads.baselines import choices_of_k, tune_distance
+from attnknn.heads.attention import Head
+from attnknn.heads.baselines import Distance, choices_of_k, tune_distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours
@@ -121,7 +121,7 @@ def compare_weighting(
         heads[name] = head
         if progress is not None:
             progress(name)
-    by_part = answers(spaces, heads, k, device)
+    by_part = predict_parts(spaces, heads, k, device)
     probs = {name: test for name, (_, _, test) in by_part.items()}
     for method in CALIBRATED:
         if method.base in by_part:
@@ -166,7 +166,7 @@ def by_subset(
             predictions, rows=predictions.rows[mask], y=predictions.y[mask], probs=predictions.probs[:, mask]
         )
         tables = intervals_and_tests(
-            selected, _pairs(selected.methods), bins, resamples, confidence, seed, wanted=TESTED
+            selected, _pairs(selected.methods), bins, resamples, confidence, seed, metric_names=TESTED
         )
         values: dict[str, dict[str, list[float]]] = {}
         for table, rows in zip((intervals, paired), tables, strict=True):

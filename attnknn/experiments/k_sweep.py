@@ -9,7 +9,7 @@ from typing import Any
 
 from attnknn.core.artifacts import BANK, Predictions
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.evaluate import Answers, answers, calibrated, together, tuned_baselines
+from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import KINDS, Method
 from attnknn.evaluation.metrics import METRICS
 from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, scores
@@ -67,7 +67,7 @@ def _lowest(names: Iterable[str], groups: Mapping[str, str], nll: Mapping[str, f
 
 
 def _calibrated(
-    probs: Answers, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int | None
+    probs: PartProbs, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int | None
 ) -> tuple[Predictions, Predictions]:
     """Predictions of the test and of the val rows, without and with each calibration; k becomes part of the names."""
     test, val, _ = calibrated(probs, spaces, ridges, KINDS)
@@ -87,7 +87,7 @@ def _predict_at_k(
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     heads, _ = tuned_baselines(spaces, [k], **starts)
     heads[OURS] = fit_head(spaces, k_train=k, **fitting, **starts, seed=seed, device=device)[0]
-    probs = answers(spaces, heads, k, device)
+    probs = predict_parts(spaces, heads, k, device)
     return _calibrated({name: probs[name] for name in KNN}, spaces, grids["ridges"], k)
 
 
@@ -125,13 +125,13 @@ def sweep(
         progress: called with each k when it is done.
         workers: see `run_parallel`.
     """
-    by_k = [_calibrated(answers(spaces, others, 1, device), spaces, grids["ridges"], None)]
+    by_k = [_calibrated(predict_parts(spaces, others, 1, device), spaces, grids["ridges"], None)]
     calls = [partial(_predict_at_k, spaces, k, fitting, grids, seed, device) for k in ks]
     for k, predictions in zip(ks, run_parallel(calls, workers), strict=True):
         by_k.append(predictions)
         if progress is not None:
             progress(k)
-    test, val = (together(*parts) for parts in zip(*by_k, strict=True))
+    test, val = (stack_methods(*parts) for parts in zip(*by_k, strict=True))
     methods = {name: Method.parse(name) for name in test.methods}
     without_k = {name: str(dataclasses.replace(method, k=None)) for name, method in methods.items()}
     on_val = scores(val, scoring["bins"])
@@ -143,7 +143,7 @@ def sweep(
     rows: Table = []
     for in_base, metrics in ((True, METRICS), (False, TESTED)):
         selected = _select(test, [name for name in test.methods if (without_k[name] in BASE) == in_base])
-        rows += intervals_and_tests(selected, (), **scoring, seed=seed, wanted=metrics)[0]
+        rows += intervals_and_tests(selected, (), **scoring, seed=seed, metric_names=metrics)[0]
     sqrt_n = root(len(spaces[0].embeddings.rows(BANK)))
     table: Table = []
     for row in rows:
@@ -155,7 +155,7 @@ def sweep(
     pairs = [(strongest[OURS], strongest[name]) for name in OPPONENTS if name in strongest]
     tested = _select(test, [name for name in test.methods if name in strongest.values()])
     paired: Table = []
-    for row in intervals_and_tests(tested, pairs, **scoring, seed=seed, wanted=TESTED)[1]:
+    for row in intervals_and_tests(tested, pairs, **scoring, seed=seed, metric_names=TESTED)[1]:
         a, b = row["method"], row["baseline"]
         sides = {"method": without_k[a], "k": methods[a].k, "baseline": without_k[b], "baseline_k": methods[b].k}
         paired.append({**sides, **row} | sides)

@@ -10,7 +10,7 @@ import numpy as np
 from attnknn.core.artifacts import BANK
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
-from attnknn.evaluation.evaluate import Compared, compare
+from attnknn.evaluation.evaluate import Comparison, compare
 from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Table, intervals_and_tests, pairs, scores, values
 from attnknn.heads.fit import fit_head
@@ -31,7 +31,7 @@ def fit_and_compare(
     calibrations: Sequence[str] = KINDS,
     memory: EmbeddingSpace | None = None,
     members: Sequence[EmbeddingSpace] = (),
-) -> Compared:
+) -> Comparison:
     """Fit attention and prototypes alone, tune the baselines, and predict all test rows.
 
     Args:
@@ -62,7 +62,7 @@ def _cell(make: Make, repeat: int, scoring: Settings, seed: int, settings: Setti
     # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
     result = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
     against = pairs(result.test.methods)
-    intervals, paired = intervals_and_tests(result.test, against, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
+    intervals, paired = intervals_and_tests(result.test, against, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
     scored = scores(result.test, scoring["bins"])
     bank = np.bincount(spaces[0].embeddings.y[spaces[0].embeddings.rows(BANK)], minlength=len(result.test.classes))
     for name, probs in zip(result.test.methods, result.test.probs, strict=True):

@@ -86,7 +86,7 @@ def compare_split(
 ) -> Predictions:
     """Predictions of every method for the test rows of the split that `train_split` wrote to `folder`."""
     # torch is imported here: where no table is split again, the stage takes no time.
-    from attnknn.evaluation.evaluate import together
+    from attnknn.evaluation.evaluate import stack_methods
     from attnknn.experiments.refit import fit_and_compare
     from attnknn.neighbours.space import EmbeddingSpace
 
@@ -94,4 +94,4 @@ def compare_split(
     memory, members = EmbeddingSpace.load_whole(folder / "asked"), EmbeddingSpace.load_folds(folder / "members")
     test = fit_and_compare(spaces, k, fitting, grids, seed, device, memory=memory, members=members).test
     peers = folder / "peers"
-    return together(test, Predictions.load(peers)) if peers.is_dir() else test
+    return stack_methods(test, Predictions.load(peers)) if peers.is_dir() else test

@@ -12,7 +12,7 @@ from attnknn.core.artifacts import BANK, Embeddings, Predictions
 from attnknn.core.files import read_json
 from attnknn.evaluation import metrics
 from attnknn.evaluation.calibration import PRIOR
-from attnknn.evaluation.evaluate import classifier, together
+from attnknn.evaluation.evaluate import classifier, stack_methods
 from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Pair, Table, intervals_and_tests
 from attnknn.experiments.corruption import (
     NETWORK,
@@ -79,7 +79,7 @@ def answered(
     test, val = (
         [of_variant(name, getattr(result, part)) for name, result in results.items()] for part in ("test", "val")
     )
-    return reduce(together, test), reduce(together, val)
+    return reduce(stack_methods, test), reduce(stack_methods, val)
 
 
 def with_forward(test: Predictions, val: Predictions, transition: np.ndarray) -> Predictions:
@@ -87,7 +87,7 @@ def with_forward(test: Predictions, val: Predictions, transition: np.ndarray) ->
     heat = [forward_temperature(probs, val.y, transition) for probs in val.probs]
     probs = np.stack([sharpened(probs, t) for probs, t in zip(test.probs, heat, strict=True)])
     names = tuple(f"{name}_forward" for name in test.methods)
-    return together(test, dataclasses.replace(test, probs=probs, methods=names))
+    return stack_methods(test, dataclasses.replace(test, probs=probs, methods=names))
 
 
 def _versus(methods: Sequence[str], wanted: Sequence[Pair]) -> list[Pair]:
@@ -140,7 +140,7 @@ def tables(
         Rows of variant, method, metric, value, low, high; and of variant, method, baseline_variant, baseline, metric,
         difference, low, high, errors, p, test.
     """
-    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, wanted=UNDER_CONDITIONS)
+    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
     if counts is not None:
         for name, probs in zip(predictions.methods, predictions.probs, strict=True):
             shots = metrics.shot_accuracy(probs, predictions.y, counts).items()

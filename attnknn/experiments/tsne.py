@@ -4,7 +4,7 @@ import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
-from attnknn.evaluation.confusion import answers
+from attnknn.evaluation.confusion import predicted_classes
 from attnknn.evaluation.paired_tests import Table
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -56,7 +56,7 @@ def tsne_table(
     if len(idx) < FEWEST_ROWS:
         return []
     points = tsne(np.asarray(space.embeddings.z[predictions.rows[idx]]), perplexity, seed)
-    y, predicted, names = predictions.y[idx], answers(predictions, method)[idx], predictions.classes
+    y, predicted, names = predictions.y[idx], predicted_classes(predictions, method)[idx], predictions.classes
     return [
         {
             "x": round(float(point[0]), 3),

@@ -13,7 +13,7 @@ import numpy as np
 from attnknn.core.artifacts import BANK, TEST
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
-from attnknn.evaluation.evaluate import Answers, answers, calibrated, together, tuned_baselines
+from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
@@ -65,7 +65,7 @@ def predict_views(
     temperatures: Sequence[float],
     priors: Sequence[float],
     device: str = "cpu",
-) -> dict[str, Answers]:
+) -> dict[str, PartProbs]:
     """Predict the original rows (`original`) and each view with every method.
 
     Methods: `uniform` and `distance` as tuned on the original val rows, the given heads, and `linear` where there are
@@ -80,10 +80,10 @@ def predict_views(
     stored = min(space.neighbours.ids.shape[1] for space in spaces.values())
     require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     baselines, _ = tuned_baselines([main], choices_of_k(ks, k_eval), temperatures, priors)
-    return {name: answers([space], {**baselines, **heads}, k_eval, device) for name, space in spaces.items()}
+    return {name: predict_parts([space], {**baselines, **heads}, k_eval, device) for name, space in spaces.items()}
 
 
-def mean_over_views(views: Sequence[Answers]) -> Answers:
+def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
     """The mean of every method's probabilities over views: p(c) = Σ_v p_v(c)/V.
 
     Raises:
@@ -99,7 +99,7 @@ def mean_over_views(views: Sequence[Answers]) -> Answers:
     return {method: (mean(method, 0), mean(method, 1), mean(method, 2)) for method in views[0]}
 
 
-def _score_alone(probs: Mapping[str, Answers], y: np.ndarray, bins: int) -> Table:
+def _score_alone(probs: Mapping[str, PartProbs], y: np.ndarray, bins: int) -> Table:
     """Scores of each view by itself (value), and of the mean of all views but this one (without)."""
     table: Table = []
     for name, view in probs.items():
@@ -112,7 +112,7 @@ def _score_alone(probs: Mapping[str, Answers], y: np.ndarray, bins: int) -> Tabl
 
 
 def score_views(
-    probs: Mapping[str, Answers],
+    probs: Mapping[str, PartProbs],
     main: EmbeddingSpace,
     ridges: Sequence[float],
     bins: int,
@@ -150,7 +150,9 @@ def score_views(
         pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in like if {str(a), str(b)} <= set(methods)]
     # Stacked as methods `<n>:<method>`: one bootstrap with the same resamples for all.
     named = [dataclasses.replace(p, methods=tuple(f"{n}:{method}" for method in methods)) for n, p in by_n.items()]
-    intervals, paired = intervals_and_tests(together(*named), pairs, bins, resamples, confidence, seed, wanted=TESTED)
+    intervals, paired = intervals_and_tests(
+        stack_methods(*named), pairs, bins, resamples, confidence, seed, metric_names=TESTED
+    )
 
     def split_names(row: dict[str, Any], **columns: str) -> dict[str, Any]:
         """The row with the number of views in a column of its own, for each column of names."""

@@ -8,8 +8,7 @@ Neighbours that are missing (label −1, similarity −inf) weigh 0.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -17,42 +16,14 @@ from torch import Tensor, nn
 
 from attnknn.core.errors import InputError
 from attnknn.neighbours.space import NeighbourBatch
-from attnknn.nn.votes import distance_weights, uniform_weights, vote
 
-Answer = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, weights
+HeadOutput = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, weights
 # The one signature. Its `needs`, out of `neighbourhood.NEEDS`, name what is to be gathered for it.
-Head = Callable[[NeighbourBatch], Answer]
+Head = Callable[[NeighbourBatch], HeadOutput]
 
 FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
 COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Uniform kNN with prior mass: see `uniform_weights`."""
-
-    k: int
-    prior: float
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def __call__(self, n: NeighbourBatch) -> Answer:
-        weights, null = uniform_weights(n.sims, self.k, self.prior, n.log_weight)
-        return vote(weights, null, n.labels, n.shares), weights
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Distance-weighted kNN with prior mass: see `distance_weights`."""
-
-    k: int
-    temperature: float
-    prior: float
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def __call__(self, n: NeighbourBatch) -> Answer:
-        weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior, n.log_weight)
-        return vote(weights, null, n.labels, n.shares), weights
 
 
 def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
@@ -93,7 +64,7 @@ class Attention(nn.Module):
         temperature: τ at the start, in the units of the similarities.
         prior: ε at the start.
         metric: that of the bank the sims come from.
-        sim_scale: u, the size of a usual difference among similarities (`tuning.spread`), so that weights have none.
+        sim_scale: u, the typical difference among similarities (`baselines.similarity_scale`), unit of the features.
         similarity, heads: see above; several heads need `dot`.
         temperature_bounds: lowest and highest τₕ as multiples of the start, low < 1 < high; empty for none.
         features: names out of `FEATURES`; empty for none.
@@ -284,7 +255,7 @@ class Attention(nn.Module):
             missing = torch.ones_like(missing)
         return (scores + bias[:, None]).masked_fill(missing, -torch.inf), null
 
-    def forward(self, n: NeighbourBatch) -> Answer:
+    def forward(self, n: NeighbourBatch) -> HeadOutput:
         scores, null = self.scores(n)
         weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
         k = n.labels.shape[1]

@@ -4,13 +4,44 @@ Searching costs one table of votes for each (k, temperature); the prior mass the
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
+from attnknn.heads.attention import HeadOutput
+from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import distance_weights, uniform_weights, vote
 
 Tuned = dict[str, int | float]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform kNN with prior mass: see `uniform_weights`."""
+
+    k: int
+    prior: float
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, n: NeighbourBatch) -> HeadOutput:
+        weights, null = uniform_weights(n.sims, self.k, self.prior, n.log_weight)
+        return vote(weights, null, n.labels, n.shares), weights
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Distance-weighted kNN with prior mass: see `distance_weights`."""
+
+    k: int
+    temperature: float
+    prior: float
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, n: NeighbourBatch) -> HeadOutput:
+        weights, null = distance_weights(n.sims, self.k, self.temperature, self.prior, n.log_weight)
+        return vote(weights, null, n.labels, n.shares), weights
 
 
 def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
@@ -18,7 +49,7 @@ def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
     return sorted({k for k in grid if k < k_eval} | {k_eval})
 
 
-def spread(sims: np.ndarray) -> float:
+def similarity_scale(sims: np.ndarray) -> float:
     """Median over queries of the nearest neighbour's similarity less the furthest one's: the natural unit of τ."""
     furthest = np.where(np.isfinite(sims), sims, np.inf).min(1)
     median = float(np.median(sims[:, 0] - furthest))
@@ -73,7 +104,7 @@ def tune_distance(
     """The k, temperature and prior mass of lowest NLL for distance-weighted kNN; ties go to the earlier values.
 
     Args:
-        temperatures: in units of `spread(sims)`.
+        temperatures: in units of `similarity_scale(sims)`.
         weight: (B,) of the rows in the mean NLL; equal without it.
         others: as for `tune_uniform`.
 
@@ -81,7 +112,7 @@ def tune_distance(
         k, prior, and the temperature in the units of sims.
     """
     s, v = torch.from_numpy(sims), torch.from_numpy(labels)
-    unit = spread(sims)
+    unit = similarity_scale(sims)
     tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
     nll = np.array([[_nll_by_prior(table, y, shares, priors, weight) for table in row] for row in tables])
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))

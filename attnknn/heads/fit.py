@@ -12,7 +12,7 @@ from torch import Tensor
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.errors import require
 from attnknn.heads.attention import Attention
-from attnknn.heads.baselines import spread, tune_distance
+from attnknn.heads.baselines import similarity_scale, tune_distance
 from attnknn.heads.classify import classify_part
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, part_neighbours, part_rows
@@ -135,7 +135,7 @@ def fit_head(
             temperature=start["temperature"],
             prior=start["prior"],
             metric=spaces[0].neighbours.metric,
-            sim_scale=spread(sims),
+            sim_scale=similarity_scale(sims),
         ).to(device)
         if isinstance(head, Attention) and "keys" not in head.needs:
             on_fit, on_val = ([head.prepared(near) for near in parts] for parts in (on_fit, on_val))

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from attnknn.heads.attention import Answer
+from attnknn.heads.attention import HeadOutput
 from attnknn.neighbours.space import NeighbourBatch
 from attnknn.nn.votes import vote
 
@@ -63,7 +63,7 @@ class TabR(nn.Module):
         nn.init.zeros_(last.weight)  # type: ignore[arg-type]
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
-    def forward(self, n: NeighbourBatch) -> Answer:
+    def forward(self, n: NeighbourBatch) -> HeadOutput:
         query, keys = n.require("query"), n.require("keys")
         missing = ~torch.isfinite(n.sims)
         projected = query + query @ self.delta.T  # (B, D)

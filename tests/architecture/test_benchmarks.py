@@ -12,7 +12,7 @@ from attnknn.core.artifacts import TEST
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json
 from attnknn.evaluation.metrics import METRICS, scores
-from attnknn.heads.attention import Distance
+from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.index import faiss_index
 from benchmarks import large_bank, metrics, training, votes

@@ -25,7 +25,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.classifier.held_out import fold_parts, held_out_spaces, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
-from attnknn.evaluation.calibration import fitted_scaling, scaled
+from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 
 FAST = {"max_iter": 3, "random_state": 0}
 
@@ -182,15 +182,15 @@ def test_calibration_is_left_out_where_it_does_not_help() -> None:
     honest = np.where(rng.random(4000) < 0.8, y, 1 - y)
     probs = np.where(np.eye(2)[honest] == 1, 0.8, 0.2)
     sharp = probs**3 / (probs**3).sum(1, keepdims=True)
-    scale, bias = fitted_scaling("temperature", sharp[:2000], y[:2000], sharp[2000:], y[2000:])
+    scale, bias = fit_scaling("temperature", sharp[:2000], y[:2000], sharp[2000:], y[2000:])
     np.testing.assert_allclose(scale, 1 / 3, rtol=0.1)
     np.testing.assert_array_equal(bias, 0)
-    np.testing.assert_allclose(scaled(sharp, scale, bias), probs, atol=0.03)
-    unchanged = fitted_scaling("vector", sharp[:3], y[:3], probs[2000:], y[2000:])
-    np.testing.assert_allclose(scaled(probs, *unchanged), probs, atol=0.02)
-    assert fitted_scaling("temperature", sharp[:3], 1 - y[:3], probs[2000:], y[2000:])[0].tolist() == [1, 1]
-    assert fitted_scaling(None, sharp, y, sharp, y)[0].tolist() == [1, 1]
-    by_hand = scaled(np.array([[0.8, 0.2]]), np.array([2, 2]), np.log([1, 4]))
+    np.testing.assert_allclose(apply_scaling(sharp, scale, bias), probs, atol=0.03)
+    unchanged = fit_scaling("vector", sharp[:3], y[:3], probs[2000:], y[2000:])
+    np.testing.assert_allclose(apply_scaling(probs, *unchanged), probs, atol=0.02)
+    assert fit_scaling("temperature", sharp[:3], 1 - y[:3], probs[2000:], y[2000:])[0].tolist() == [1, 1]
+    assert fit_scaling(None, sharp, y, sharp, y)[0].tolist() == [1, 1]
+    by_hand = apply_scaling(np.array([[0.8, 0.2]]), np.array([2, 2]), np.log([1, 4]))
     np.testing.assert_allclose(by_hand, [[0.64 / 0.8, 0.16 / 0.8]])  # 0.8² to 4·0.2²
 
 

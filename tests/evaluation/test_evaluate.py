@@ -9,9 +9,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import KINDS, vector_scale
-from attnknn.evaluation.evaluate import Compared, compare
-from attnknn.heads.attention import Attention, Distance, Uniform
-from attnknn.heads.baselines import spread, tune_distance, tune_uniform
+from attnknn.evaluation.evaluate import Comparison, compare
+from attnknn.heads.attention import Attention
+from attnknn.heads.baselines import Distance, Uniform, similarity_scale, tune_distance, tune_uniform
 from attnknn.heads.classify import classify, classify_part
 from attnknn.neighbours.space import EmbeddingSpace, part_neighbours
 from synthetic import blobs, embedded, relabelled, retrieved
@@ -35,7 +35,7 @@ def heads(dim: int = 7) -> dict[str, Attention]:
     return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
 
 
-def run(data: EmbeddingSpace, k_eval: int = 20, folds: tuple[EmbeddingSpace, ...] = ()) -> Compared:
+def run(data: EmbeddingSpace, k_eval: int = 20, folds: tuple[EmbeddingSpace, ...] = ()) -> Comparison:
     return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
     assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])
     assert tuned["uniform"]["k"] < 20
     assert tuned["distance"]["k"] < 20
-    assert tuned["distance"]["temperature"] != pytest.approx(spread(sims))
+    assert tuned["distance"]["temperature"] != pytest.approx(similarity_scale(sims))
 
 
 def test_folds_tune_and_calibrate_but_never_answer(data: EmbeddingSpace) -> None:

@@ -13,7 +13,8 @@ from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, scores
 from attnknn.experiments import ablation
 from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, TABR_PARTS, ablate, variants
-from attnknn.heads.attention import FEATURES, Attention, Distance
+from attnknn.heads.attention import FEATURES, Attention
+from attnknn.heads.baselines import Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
 from attnknn.neighbours.search import retrieve

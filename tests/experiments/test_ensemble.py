@@ -24,7 +24,8 @@ from attnknn.experiments.ensemble import (
     weight_entropy,
 )
 from attnknn.experiments.seeds import seeds_ensemble, why_no_seeds_ensemble
-from attnknn.heads.attention import Attention, Distance, Uniform
+from attnknn.heads.attention import Attention
+from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level

@@ -16,7 +16,8 @@ from attnknn.core.files import write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
 from attnknn.experiments.gallery import decisions, gallery, pick_cases, readable_values
 from attnknn.experiments.tsne import tsne_table
-from attnknn.heads.attention import Attention, Distance, Uniform
+from attnknn.heads.attention import Attention
+from attnknn.heads.baselines import Distance, Uniform
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 from attnknn.report.results import Run

@@ -17,8 +17,7 @@ from attnknn.experiments.hard_queries import (
     shares,
     tune_weighted_distance,
 )
-from attnknn.heads.attention import Distance
-from attnknn.heads.baselines import spread
+from attnknn.heads.baselines import Distance, similarity_scale
 from attnknn.neighbours.space import classes_of, part_neighbours
 from attnknn.nn.objectives import hard_weights, hardness, nll
 from attnknn.report.differences import Level
@@ -65,7 +64,7 @@ def test_distance_tuned_with_weight_has_the_lowest_weighted_nll(data) -> None:
     factor, batch = 20.0, data.around(data.embeddings.rows(VAL), 11)
     y = torch.from_numpy(classes_of([data], VAL))
     weight = hard_weights(hardness(batch.labels[:, :7], y), factor)
-    unit = spread(part_neighbours([data], VAL, 11)[0])
+    unit = similarity_scale(part_neighbours([data], VAL, 11)[0])
 
     def loss(head: Distance) -> float:
         return float(nll(head(batch)[0], y, weight=weight))

@@ -10,7 +10,7 @@ import pytest
 import synthetic
 from attnknn.core.artifacts import TEST, VAL, Embeddings
 from attnknn.core.files import write_csv
-from attnknn.evaluation.evaluate import answers, tuned_baselines
+from attnknn.evaluation.evaluate import predict_parts, tuned_baselines
 from attnknn.evaluation.method import KINDS, Method
 from attnknn.evaluation.metrics import METRICS, scores
 from attnknn.evaluation.paired_tests import TESTED
@@ -80,7 +80,7 @@ def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None
     for k in KS:
         heads, tuned = tuned_baselines([space], [k], GRIDS["temperatures"], GRIDS["priors"])
         assert {one["k"] for one in tuned.values()} == {k}
-        for name, (_, val, test) in answers([space], heads, k).items():
+        for name, (_, val, test) in predict_parts([space], heads, k).items():
             if name in heads:
                 assert table.loc[(k, name, "nll"), "value"] == pytest.approx(scores(test, y, 10)["nll"])
                 on_val = scores(val, classes_of([space], VAL), 10)["nll"]

@@ -13,7 +13,7 @@ from attnknn.core.artifacts import BANK, TEST, Embeddings
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments import profile
 from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes, recall, rounds
-from attnknn.heads.attention import Distance, Uniform
+from attnknn.heads.baselines import Distance, Uniform
 from attnknn.index.bank import Bank
 from attnknn.report.results import Run
 from attnknn.report.sections import profile as report

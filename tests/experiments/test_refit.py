@@ -10,7 +10,7 @@ import pytest
 
 from attnknn.core.artifacts import TEST, VAL
 from attnknn.evaluation.calibration import KINDS
-from attnknn.evaluation.evaluate import Compared
+from attnknn.evaluation.evaluate import Comparison
 from attnknn.evaluation.metrics import METRICS
 from attnknn.evaluation.paired_tests import BASE, TESTED, UNDER_CONDITIONS, pairs, scores
 from attnknn.experiments import refit
@@ -186,7 +186,7 @@ def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pyte
         passed.update({"k_train": settings["k_train"]})
         return fit_head(*args, **settings)
 
-    def compared(spaces: Any, heads: Any, k: int, **settings: Any) -> Compared:
+    def compared(spaces: Any, heads: Any, k: int, **settings: Any) -> Comparison:
         passed.update({"k": k, "heads": heads})
         return compare(spaces, heads, k, **settings)
 

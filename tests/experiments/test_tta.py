@@ -15,7 +15,7 @@ import stages.views
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import calibrate
-from attnknn.evaluation.evaluate import Answers
+from attnknn.evaluation.evaluate import PartProbs
 from attnknn.evaluation.paired_tests import BASE, TESTED
 from attnknn.experiments.tta import (
     CALIBRATIONS,
@@ -66,7 +66,7 @@ def heads(main: EmbeddingSpace) -> dict[str, Attention]:
     return {"attention": own, "prototypes": without}
 
 
-def predict(main: EmbeddingSpace, views: dict[str, View]) -> dict[str, Answers]:
+def predict(main: EmbeddingSpace, views: dict[str, View]) -> dict[str, PartProbs]:
     return predict_views(main, views, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
 
 
@@ -76,11 +76,11 @@ def main() -> EmbeddingSpace:
 
 
 @pytest.fixture(scope="module")
-def probs(main: EmbeddingSpace) -> dict[str, Answers]:
+def probs(main: EmbeddingSpace) -> dict[str, PartProbs]:
     return predict(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
 
 
-def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     """Fault 9: views were given to attention alone."""
     assert list(probs) == [ORIGINAL, "a", "b"]
     for view in probs.values():
@@ -107,7 +107,7 @@ def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str,
     }
 
 
-def test_a_view_without_a_method_is_refused(probs: dict[str, Answers]) -> None:
+def test_a_view_without_a_method_is_refused(probs: dict[str, PartProbs]) -> None:
     without = {name: parts for name, parts in probs["a"].items() if name != "uniform"}
     with pytest.raises(InputError, match="every method"):
         mean_over_views([probs[ORIGINAL], without])
@@ -120,7 +120,7 @@ def test_the_mean_is_that_of_probabilities() -> None:
     np.testing.assert_allclose(fit, test)
 
 
-def test_rows_sum_to_one(probs: dict[str, Answers]) -> None:
+def test_rows_sum_to_one(probs: dict[str, PartProbs]) -> None:
     for view in (*probs.values(), mean_over_views(list(probs.values()))):
         for parts in view.values():
             for part in parts:
@@ -140,7 +140,7 @@ def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     means, _ = score_views(probs, main, RIDGES, **SCORING)
     fit, val, test = mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
@@ -149,7 +149,7 @@ def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
-def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     _, tables = score_views(probs, main, RIDGES, **SCORING)
     alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
@@ -159,7 +159,7 @@ def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: di
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
-def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     without = predict(main, {})[ORIGINAL]
     shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method in METHODS:
@@ -196,7 +196,7 @@ def test_more_neighbours_than_stored_are_refused(main: EmbeddingSpace) -> None:
         predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
 
 
-def test_one_view_is_no_mean(main: EmbeddingSpace, probs: dict[str, Answers]) -> None:
+def test_one_view_is_no_mean(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     with pytest.raises(InputError, match="one only"):
         score_views({ORIGINAL: probs[ORIGINAL]}, main, RIDGES, **SCORING)
 

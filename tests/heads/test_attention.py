@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnknn.core.errors import InputError
-from attnknn.heads.attention import FEATURES, Attention, Distance, Uniform, label_shares
+from attnknn.heads.attention import FEATURES, Attention, label_shares
+from attnknn.heads.baselines import Distance, Uniform
 from attnknn.neighbours.space import NEEDS, NeighbourBatch
 from attnknn.nn.votes import class_shares
 from synthetic import neighbourhood, reordered

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnknn.core.artifacts import BANK, VAL
-from attnknn.heads.baselines import choices_of_k, spread, tune_distance, tune_uniform
+from attnknn.heads.baselines import choices_of_k, similarity_scale, tune_distance, tune_uniform
 from attnknn.heads.config import Tune
 from attnknn.nn.votes import class_shares, distance_weights, uniform_weights, vote
 from synthetic import blobs, embedded, searched
@@ -40,7 +40,7 @@ def test_uniform_finds_the_best_of_the_grid(val) -> None:
 
 
 def test_distance_finds_the_best_of_the_grid(val) -> None:
-    unit = spread(val[0])
+    unit = similarity_scale(val[0])
 
     def weigh(s: np.ndarray, k: int, t: float) -> np.ndarray:
         w = np.where(np.arange(len(s)) < k, np.exp((s - s[0]) / (t * unit)), 0)
@@ -83,8 +83,8 @@ def test_scale_of_the_embedding_does_not_matter(val) -> None:
 
 
 def test_spread_of_one_point_is_usable() -> None:
-    assert spread(np.zeros((3, 4), dtype=np.float32)) == 1.0
-    assert spread(np.array([[-1.0, -3.0, -np.inf], [-2.0, -4.0, -9.0]], dtype=np.float32)) == 4.5
+    assert similarity_scale(np.zeros((3, 4), dtype=np.float32)) == 1.0
+    assert similarity_scale(np.array([[-1.0, -3.0, -np.inf], [-2.0, -4.0, -9.0]], dtype=np.float32)) == 4.5
 
 
 def test_choices_of_k() -> None:

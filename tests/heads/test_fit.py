@@ -10,8 +10,7 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.experiments.corruption import symmetric_noise
-from attnknn.heads.attention import Distance
-from attnknn.heads.baselines import tune_distance
+from attnknn.heads.baselines import Distance, tune_distance
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead

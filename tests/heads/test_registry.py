@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnknn.core.errors import InputError
-from attnknn.heads.attention import FEATURES, Distance
+from attnknn.heads.attention import FEATURES
+from attnknn.heads.baselines import Distance
 from attnknn.heads.registry import KINDS, LearnedHead, load_head, make_head, save_head
 from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import NeighbourBatch

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from attnknn.core.artifacts import TEST, VAL, Embeddings, Predictions, Split
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.evaluate import together, tuned_baselines
+from attnknn.evaluation.evaluate import stack_methods, tuned_baselines
 from attnknn.experiments.fields.probe import linear_probe, transformer_probe
 from attnknn.experiments.fields.representations import Representations, Tokens, standardise
 from attnknn.experiments.fields.variants import ENCODER, KNN_READOUTS, MODES, PIXELS
@@ -86,7 +86,7 @@ def read_out(
         probs["transformer"] = transformer_probe(tokens, y, part, n_classes, **transformer, seed=seed, device=device)[0]
     rows = np.flatnonzero(part == TEST).astype(np.int32)
     probes = Predictions(rows, y[rows], np.stack(list(probs.values())), tuple(probs), tuple(split.classes))
-    return together(neighbours, probes)
+    return stack_methods(neighbours, probes)
 
 
 def _named(representations: Representations, name: str, mode: str, settings: Mapping[str, Any]) -> Predictions:
@@ -107,4 +107,6 @@ def read_out_all(
         settings: keyword arguments of `read_out`.
     """
     names = [(name, mode) for mode in MODES for name in (PIXELS, *variants, ENCODER)]
-    return together(*run_parallel([partial(_named, representations, *name, settings) for name in names], n_workers))
+    return stack_methods(
+        *run_parallel([partial(_named, representations, *name, settings) for name in names], n_workers)
+    )

@@ -42,7 +42,7 @@ def tables(predictions: Predictions, scoring: Mapping[str, Any], seed: int) -> t
         scoring: bins, resamples, confidence.
     """
     pairs = compared_pairs(predictions.methods)
-    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, wanted=TESTED)
+    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=TESTED)
     means: Means = {}
     scores: Table = []
     for row in intervals:
