@@ -1,11 +1,11 @@
-"""Train the encoder on bank rows and embed every row; for cross-fitting, an encoder per fold too."""
+"""Train the encoder and the same network as a plain classifier on bank rows; embed every row."""
 
 from attnknn.core.artifacts import Split
 from attnknn.core.files import atomic_folder
 from attnknn.encoder.crossfit import fold_embeddings
 from attnknn.encoder.encoder import embed_split
-from attnknn.encoder.fit import fit_encoder
-from attnknn.encoder.train import best_epoch, summary
+from attnknn.encoder.fit import classifier_settings, fit_and_embed, fit_encoder
+from attnknn.encoder.train import best_epoch, judged_by_logits, summary
 from attnknn.index.faiss_index import set_threads
 from pipeline.run import Run, main
 
@@ -13,17 +13,26 @@ from pipeline.run import Run, main
 def train_embedder(run: Run) -> None:
     set_threads(run.params.threads)
     split, settings, device = Split.load(run.path("data/split")), run.params.train_embedder, run.device
-    encoder, history = fit_encoder(split, settings, run.seed, device, run.label, run.checkpoint())
+    common, checkpoints = (split, settings, run.seed, device, run.label), (run.checkpoint(), run.checkpoint("cnn"))
+    encoder, history = fit_encoder(*common, checkpoints[0])
+    embeddings = embed_split(encoder, split, device, settings.bf16)
     with atomic_folder(run.path("data/embeddings")) as draft:
-        embed_split(encoder, split, device, settings.bf16).save(draft / "main")
-        for fold, embeddings in enumerate(fold_embeddings(split, settings, run.seed, device, f"{run.label}, fold")):
-            embeddings.save(draft / f"fold_{fold}")
+        embeddings.save(draft / "main")
+        for fold, fold_rows in enumerate(fold_embeddings(*common)):
+            fold_rows.save(draft / f"fold_{fold}")
     about = {"classes": list(split.classes), "schema": split.schema, "bf16": settings.bf16}
     encoder.save(run.path("models/encoder"), **about, kept=best_epoch(history))
-    best, rows = summary(history)
+    if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):  # the encoder is that classifier
+        cnn, cnn_history = embeddings, [best_epoch(history) | judged_by_logits(embeddings)]
+    else:
+        cnn, cnn_history = fit_and_embed(*common, classifier=True, checkpoint=checkpoints[1])
+    cnn.save(run.path("data/cnn"))
+    (best, curve), (cnn_best, cnn_curve) = summary(history), summary(cnn_history)
     run.write_metrics(best)
-    run.write_plots(training=rows)
-    run.checkpoint().unlink(missing_ok=True)
+    run.write_metrics(cnn_best, "train_cnn")
+    run.write_plots(training=curve, cnn_training=cnn_curve)
+    for checkpoint in checkpoints:
+        checkpoint.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

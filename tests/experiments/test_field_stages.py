@@ -15,7 +15,7 @@ from PIL import Image
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder
-from attnknn.experiments.fields.latents import Latents, context_pixels
+from attnknn.experiments.fields.latents import Latents, context_pixels, save_latents
 from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
@@ -25,7 +25,6 @@ from attnknn.report.sections import field_report as pictures_of
 from attnknn.report.sections import probe as probed
 from import_closure import ROOT
 from pipeline.run import Run
-from stages.field_latents import field_latents
 from stages.field_report import field_report
 from stages.probe import probe
 from stages.train_field import train_field
@@ -75,7 +74,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = Encoder("convnet", (1, 6, 7), 2, numeric={}, **kept)
     encoder.backbone.whiten(torch.from_numpy(x / 255 - 0.5).float())  # without it all embeddings are equal
     encoder.save(root / "models/encoder/digits/3", bf16=False)
-    run_stages(root, train_field, field_latents, probe, field_report)
+    run_stages(root, train_field, probe, field_report)
     return root
 
 
@@ -145,7 +144,7 @@ def test_sparse_representations_use_only_the_context(done: Path, tmp_path) -> No
     x = np.where(mask.reshape(split.x.shape) | (split.part == BANK)[:, None, None, None], split.x, 255 - split.x)
     other = Split(x, split.y, split.part, split.classes)
     shutil.copytree(done / FIELDS, workspace(tmp_path, other) / FIELDS)
-    run_stages(tmp_path, field_latents)
+    save_latents(other, tmp_path / FIELDS, tmp_path / LATENTS, 3, "cpu")
     rest = split.part != BANK
     for name in VARIANTS:
         for mode in MODES:
@@ -189,7 +188,7 @@ def test_psnr_pictures_and_t_sne_are_written(done: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_latents(done: Path, tmp_path: Path) -> None:
-    run_stages(workspace(tmp_path, Split.load(done / SPLIT)), train_field, field_latents)
+    run_stages(workspace(tmp_path, Split.load(done / SPLIT)), train_field)
     for mode in ("full", "sparse"):
         one, other = (root / LATENTS / "sparse" / mode / "tokens.npy" for root in (done, tmp_path))
         assert one.read_bytes() == other.read_bytes()
@@ -199,7 +198,7 @@ def test_tables_pass_through_with_empty_results(done: Path, tmp_path: Path, caps
     digits = Split.load(done / SPLIT)
     x = np.asarray(digits.x).reshape(200, -1).astype(np.float32)
     split = Split(x, digits.y, digits.part, digits.classes, tuple(map(str, range(x.shape[1]))))
-    run_stages(workspace(tmp_path, split), train_field, field_latents, probe, field_report)
+    run_stages(workspace(tmp_path, split), train_field, probe, field_report)
     assert "train_field digits/3: nothing to train, no images" in capsys.readouterr().out
     for name, columns in {**probed.TABLES, **pictures_of.TABLES}.items():
         (line,) = (tmp_path / "plots" / name / "digits-3.csv").read_text().splitlines()
@@ -248,8 +247,8 @@ def test_agreement_needs_interval_and_test(done: Path, low: float, high: float, 
 
 
 def test_missing_and_invalid_fields_are_errors_in_one_line(done: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"models/field/digits/3: no such folder; run `dvc repro`"):
-        run_stages(workspace(tmp_path, Split.load(done / SPLIT)), field_latents)
+    with pytest.raises(InputError, match=r"data/field_latents/digits/3"):
+        run_stages(workspace(tmp_path, Split.load(done / SPLIT)), field_report)
     field = Field.load(done / FIELDS / "full" / "field")[0]
     with torch.no_grad():
         field.latents[0, 0] = torch.nan

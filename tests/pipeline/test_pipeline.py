@@ -38,7 +38,7 @@ QUICK = {
     "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
 }
-TRAINS = {"train_embedder", "train_cnn", "train_ablation", "train_corrupted", "train_splits"}
+TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
 # What reads the predictions of heads and baselines.
 JUDGED = {
     "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "k_sweep", "theory", "tta", "ensemble",
@@ -155,7 +155,7 @@ def rerun_by(path: str) -> set[str]:
         ("attnknn/experiments/ablation.py", {"ablation"}),
         ("attnknn/experiments/tta.py", {"tta"}),
         ("attnknn/experiments/corruption.py", {"noise", "imbalance", "corrupted", "train_corrupted"}),
-        ("attnknn/experiments/fields/perceiver.py", {"train_field", "field_latents", "probe", "field_report"}),
+        ("attnknn/experiments/fields/perceiver.py", {"train_field", "probe", "field_report"}),
         ("attnknn/experiments/config.py", set()),
         ("attnknn/data/fetch.py", {"download", "prepare", "train_splits"}),
         ("attnknn/report/page.html", {"report"}),

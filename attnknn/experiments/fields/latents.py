@@ -1,9 +1,7 @@
 """Latents of every image by every field, from the whole image and from a sparse context."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +10,11 @@ from torch import Tensor
 
 from attnknn.core.artifacts import Artifact, Split
 from attnknn.core.errors import require
+from attnknn.core.files import write_json
 from attnknn.experiments.fields.contexts import context_size, sample_pixels
 from attnknn.experiments.fields.encoding import encode_images
 from attnknn.experiments.fields.perceiver import Field
-from attnknn.experiments.fields.variants import MODES, VARIANTS
+from attnknn.experiments.fields.variants import MODES, VARIANTS, trained_variants
 
 
 @dataclass(frozen=True)
@@ -53,19 +52,19 @@ def context_pixels(mode: str, rows: int, pixels: int, share: float, least: int, 
     return sample_pixels(sampler, rows, pixels, size, torch.Generator().manual_seed(seed))
 
 
-def latents_of_variants(
-    split: Split, fields: Path, summaries: Mapping[str, Mapping[str, Any]], seed: int, device: str
-) -> Iterator[Latents]:
-    """Latents by each trained field in each mode, one at a time: those of a large dataset are many gigabytes.
+def save_latents(split: Split, fields: Path, folder: Path, seed: int, device: str) -> None:
+    """Encode every row by each trained field in each mode, one at a time: those of a large dataset are many gigabytes.
 
     Args:
         fields: folder with a folder per variant.
-        summaries: from `variants.trained_variants`.
+        folder: each `Latents` is saved as variant/mode in it; latents.json names the variants.
     """
-    rows, pixels = len(split.x), split.x.shape[2] * split.x.shape[3]
+    rows, pixels, summaries = len(split.x), split.x.shape[2] * split.x.shape[3], trained_variants(fields)
+    common = {key: summary[key] for summary in summaries.values() for key in ("size", "share", "least")}
+    write_json(folder / "latents.json", {"variants": list(summaries), **common})
     for variant, summary in summaries.items():
         field, _ = Field.load(fields / variant / "field")
         for mode in MODES:
             idx = context_pixels(mode, rows, pixels, summary["share"], summary["least"], seed)
             tokens = encode_images(field, split.x, idx, device, summary["bf16"], dtype=torch.float16)
-            yield Latents(tokens.numpy(), variant, mode)
+            Latents(tokens.numpy(), variant, mode).save(folder / variant / mode)
