@@ -71,7 +71,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         nested = isinstance(value, dict) and isinstance(base.get(key), dict)
-        if value != {} or key not in base:  # {} changes nothing, not even a value that is no block
+        if value != {} or key not in base:  # {} changes nothing
             merged[key] = merge(base[key], value) if nested else value
     return merged
 
@@ -122,7 +122,7 @@ class Params:
         self.root, self.dataset = root, dataset
         raw = load(root / PARAMS) if raw is None else raw
         require("preset" in raw, f"{PARAMS}: preset: missing; none is the one that changes nothing")
-        preset = _preset(root, str(raw["preset"]))
+        preset = load_preset(root, str(raw["preset"]))
         own = {}
         if dataset is not None:
             known = load(root / DATASETS)
@@ -142,7 +142,7 @@ class Params:
         if name == "source":
             where = f"{DATASETS}: {self.dataset}.source"
             require("source" in self._own, f"{where}: missing")
-            # Only what the file says: what a source leaves out is decided where it is read.
+            # Without defaults: the reader of each kind of source has its own.
             return checked(TypeAdapter(_class("attnknn.data.config:Source")), self._own["source"], where).model_dump(
                 exclude_unset=True
             )
@@ -150,10 +150,10 @@ class Params:
             return getattr(
                 checked(Common, {k: v for k, v in self.raw.items() if k in Common.model_fields}, PARAMS), name
             )
-        return _filled(name, self.raw.get(name), self.origin(name))
+        return filled(name, self.raw.get(name), self.origin(name))
 
     def origin(self, block: str) -> str:
-        """The file, and entry, that an error in a block is told of."""
+        """The file and entry that errors in a block name."""
         where = f"{DATASETS}: {self.dataset}.{block}" if self._own.get(block) else f"{PARAMS}: {block}"
         preset = self.raw["preset"]
         return f"preset {preset} over {where}" if preset != "none" and block in PRESET else where
@@ -194,7 +194,7 @@ def checked(model: Any, value: Any, where: str | Path) -> Any:
         raise InputError(f"{where}{separator}{key}{': ' if key or not separator else ''}{message}{more}") from None
 
 
-def _filled(block: str, value: Any, where: str) -> Block:
+def filled(block: str, value: Any, where: str) -> Block:
     """Lay values over a block's defaults, and check them."""
     require(value is None or isinstance(value, dict), f"{where}: {value!r} given; a block of settings is needed")
     model = block_class(block)
@@ -216,7 +216,8 @@ def report_settings(root: Path = Path()) -> dict[str, Any]:
     )
 
 
-def _preset(root: Path, name: str) -> dict[str, Any]:
+def load_preset(root: Path, name: str) -> dict[str, Any]:
+    """Read a preset and check its keys."""
     known = sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
     require(name in known, f"{PARAMS}: preset: {name} has no file in {PRESETS}; there are {', '.join(known)}")
     preset = load(root / PRESETS / f"{name}.yaml")
@@ -230,120 +231,3 @@ def _preset(root: Path, name: str) -> dict[str, Any]:
     unknown = sorted(set(preset) - set(PRESET))
     require(not unknown, f"{path}: {', '.join(unknown)}: unknown key; check its spelling")
     return preset
-
-
-def check(root: Path = Path()) -> dict[str, Params]:
-    """Check every setting: as it stands, for each dataset, and under each preset.
-
-    Returns:
-        The settings of the datasets that run.
-
-    Raises:
-        InputError: one line that names the key, what was given and what is allowed.
-    """
-    raw = load(root / PARAMS)
-    checked(Common, raw, PARAMS)
-    unknown = sorted(set(raw) - set(Common.model_fields) - set(BLOCKS))
-    require(not unknown, f"{PARAMS}: {', '.join(unknown)}: unknown key; check its spelling")
-    missing = sorted(set(BLOCKS) - set(raw))
-    require(not missing, f"{PARAMS}: {', '.join(missing)}: missing; add `{(missing or [''])[0]}: {{}}`")
-    datasets = load(root / DATASETS)
-    for name, own in datasets.items():
-        require(isinstance(own, dict), f"{DATASETS}: {name}: {own!r} given; an entry with a source is needed")
-        blocks = ", ".join(f"{block}: {{}}" for block in OVERRIDES)
-        for block in ("source", *OVERRIDES):
-            require(block in own, f"{DATASETS}: {name}.{block}: missing; an entry has source: {{...}}, {blocks}")
-        unknown = sorted(set(own) - {"source", *OVERRIDES})
-        require(not unknown, f"{DATASETS}: {name}: {', '.join(unknown)}: unknown key; one of source, {blocks}")
-    for path in sorted((root / PRESETS).glob("*.yaml")):
-        _check_preset(path.stem, _preset(root, path.stem), raw)
-    for name in raw["datasets"]:
-        require(
-            name in datasets, f"{PARAMS}: datasets: {name} has no entry in {DATASETS}; known: {', '.join(datasets)}"
-        )
-    settings = {name: Params(root, name) for name in raw["datasets"]}
-    for params in (Params(root), *settings.values()):
-        for key in (*Common.model_fields, *BLOCKS, *(["source"] if params.dataset else [])):
-            getattr(params, key)
-        _fit_together(params)
-        if params.dataset and params.encoder_ablation.seeds:
-            _check_variants(params)
-    for name in set(datasets) - set(settings):  # not laid over params.yaml, which need not suit those that do not run
-        _ = Params(root, name).source
-        for block in OVERRIDES:
-            _filled(block, datasets[name][block], f"{DATASETS}: {name}.{block}")
-    return settings
-
-
-def _check_preset(name: str, preset: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
-    """Check a preset's own values; only a chosen one must agree with the rest."""
-    where = f"{PRESETS / name}.yaml"
-    for key in ("k_eval", "k_train"):
-        checked(TypeAdapter(Count | None), preset[key], f"{where}: {key}")
-    for mlp in [False, True] if "mlp" in preset["train_embedder"] else [False]:
-        whole = with_preset(merge(raw, {"train_embedder": {"encoder": "mlp"}} if mlp else {}), preset)
-        for block in set(PRESET) & set(BLOCKS):
-            inner = ".mlp" if mlp and block == "train_embedder" else ""
-            _filled(block, whole[block], f"{where}: {block}{inner}")
-
-
-def _fit_together(params: Params) -> None:
-    """Refuse blocks that are fine alone and do not go together."""
-    largest = max(params.statistics.sizes)
-    require(largest <= params.k_max, f"{PARAMS}: statistics.sizes: {largest} is above k_max: {params.k_max}; lower it")
-    for block in ("train_corrupted", "encoder_ablation"):
-        strange = [seed for seed in getattr(params, block).seeds if seed not in params.seeds]
-        known = f"is not among seeds: {params.seeds}; add it there or leave it out"
-        require(not strange, f"{PARAMS}: {block}.seeds: {(strange or [0])[0]} {known}")
-    for block in ("noise", "imbalance", "ablation", "splits", "probe", "ensemble", "theory", "profile"):
-        k = getattr(params, block).k or 1
-        require(k <= params.k_max, f"{PARAMS}: {block}.k: {k} is above k_max: {params.k_max}; lower it or raise k_max")
-    size = params.train_field.size
-    fine = size == "none" or size in params.probe.transformers
-    require(fine, f"{PARAMS}: probe.transformers: none for train_field.size {size}; add one of that name")
-    head, folds = params.train_attention, params.train_embedder.folds
-    moved = head.parts.prototypes and head.parts.move_prototypes
-    of_one_space = head.kind == "tabr" or head.parts.similarity != "bank" or moved
-    require(
-        params.dataset is None or not (folds and of_one_space),
-        f"{params.dataset}: train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns "
-        f"one; set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take kind: attention with similarity: "
-        "bank and move_prototypes: false",
-    )
-
-
-def _check_variants(params: Params) -> None:
-    """Refuse a variant of the encoder ablation that is not an encoder."""
-    whole = params.train_embedder.model_dump()
-    for name, change in params.encoder_ablation.variants.items():
-        where = f"{PARAMS}: encoder_ablation.variants.{name} (for {params.dataset})"
-        checked(type(params.train_embedder), merge(whole, change), where)
-
-
-def shadowed(changed: Mapping[str, Any], settings: Mapping[str, Params]) -> list[str]:
-    """Name the changed values of params.yaml that datasets.yaml or the preset hides, by dataset.
-
-    Args:
-        changed: values of params.yaml by dotted key.
-        settings: of the datasets that run.
-    """
-    lines = []
-    for key, value in changed.items():
-        hidden = []
-        for name, params in settings.items():
-            node: Any = params.raw
-            for part in key.split("."):
-                node = node.get(part) if isinstance(node, dict) else None
-            if node != value:
-                hidden.append(name)
-        if hidden:
-            lines.append(f"{key}: {value} has no effect on {', '.join(hidden)}: {DATASETS} or the preset overrides it")
-    return lines
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

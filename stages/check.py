@@ -3,9 +3,10 @@
 import subprocess
 
 from attnknn.core.files import atomic_file
+from pipeline.check import check as check_settings
+from pipeline.check import flatten, shadowed
 from pipeline.run import Run, main
-from pipeline.settings import PARAMS, flatten, parse, shadowed
-from pipeline.settings import check as check_settings
+from pipeline.settings import PARAMS, parse
 
 
 def check(run: Run) -> None:

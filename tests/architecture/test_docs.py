@@ -20,7 +20,8 @@ import yaml
 from attnknn import __version__
 from attnknn.app.cli import app
 from import_closure import BLOCK, ROOT
-from pipeline.settings import block_class, check
+from pipeline.check import check
+from pipeline.settings import block_class
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

@@ -15,7 +15,7 @@ from attnknn.evaluation.paired_tests import BESIDE, side_by_side
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import encoder_ablation as report
-from pipeline.settings import check
+from pipeline.check import check
 
 SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
 METHODS = ("distance", "attention")

@@ -10,7 +10,8 @@ import yaml
 
 from attnknn.core.errors import InputError
 from import_closure import ROOT
-from pipeline.settings import BLOCKS, Params, block_class, check, flatten, shadowed
+from pipeline.check import check, flatten, shadowed
+from pipeline.settings import BLOCKS, Params, block_class
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
 GOOD_DATASETS = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
