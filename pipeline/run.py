@@ -32,6 +32,7 @@ class Run:
         stages = load(STAGES)["stages"]
         require(stage in stages, f"{STAGES}: no stage {stage}")
         self.stage, declared = stage, stages[stage]
+        self._checkpoints: list[Path] = []
         names = list(declared.get("matrix", {}))
         usage = " ".join(["python -m", f"stages.{stage}", *map(str.upper, names)])
         require(len(values) == len(names), f"{stage}: {len(values)} arguments given; usage: {usage}")
@@ -62,8 +63,16 @@ class Run:
         return f"{self.stage} {'/'.join(self.item.values())}"
 
     def checkpoint(self, *names: str) -> Path:
-        """Where an interrupted training is resumed from; the stage removes it when it ends well."""
-        return Path("data/resume") / f"{'-'.join([self.stage, *self.item.values(), *names])}.safetensors"
+        """Path of the checkpoint that an interrupted training resumes from; `main` removes it after the stage."""
+        self._checkpoints.append(
+            Path("data/resume") / f"{'-'.join([self.stage, *self.item.values(), *names])}.safetensors"
+        )
+        return self._checkpoints[-1]
+
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints of a stage that has written its outputs."""
+        for path in self._checkpoints:
+            path.unlink(missing_ok=True)
 
     @cached_property
     def device(self) -> str:
@@ -122,7 +131,9 @@ def _keys(declared: Sequence[Any]) -> set[str]:
 def main(stage: Callable[[Run], None]) -> None:
     """Run a stage from the command line; what the user can mend ends in one line and exit code 2."""
     try:
-        stage(Run(stage.__name__, *sys.argv[1:]))
+        run = Run(stage.__name__, *sys.argv[1:])
+        stage(run)
+        run.remove_checkpoints()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -13,8 +13,8 @@ from pipeline.run import Run, main
 def train_embedder(run: Run) -> None:
     set_threads(run.params.threads)
     split, settings, device = Split.load(run.path("data/split")), run.params.train_embedder, run.device
-    common, checkpoints = (split, settings, run.seed, device, run.label), (run.checkpoint(), run.checkpoint("cnn"))
-    encoder, history = fit_encoder(*common, checkpoints[0])
+    common = split, settings, run.seed, device, run.label
+    encoder, history = fit_encoder(*common, run.checkpoint())
     embeddings = embed_split(encoder, split, device, settings.bf16)
     with atomic_folder(run.path("data/embeddings")) as draft:
         embeddings.save(draft / "main")
@@ -25,14 +25,12 @@ def train_embedder(run: Run) -> None:
     if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):  # the encoder is that classifier
         cnn, cnn_history = embeddings, [best_epoch(history) | judged_by_logits(embeddings)]
     else:
-        cnn, cnn_history = fit_and_embed(*common, classifier=True, checkpoint=checkpoints[1])
+        cnn, cnn_history = fit_and_embed(*common, classifier=True, checkpoint=run.checkpoint("cnn"))
     cnn.save(run.path("data/cnn"))
     (best, curve), (cnn_best, cnn_curve) = summary(history), summary(cnn_history)
     run.write_metrics(best)
     run.write_metrics(cnn_best, "train_cnn")
     run.write_plots(training=curve, cnn_training=cnn_curve)
-    for checkpoint in checkpoints:
-        checkpoint.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

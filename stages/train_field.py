@@ -26,8 +26,6 @@ def train_field(run: Run) -> None:
             write_json(draft / variant / "trained.json", summary)
     with atomic_folder(latents) as draft:
         save_latents(split, fields, draft, run.seed, run.device)
-    for variant in VARIANTS:
-        run.checkpoint(variant).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
