@@ -31,7 +31,8 @@ OURS, PLAIN = "ours", "plain loop, scikit-learn"
 
 def ece(probs: np.ndarray, y: np.ndarray) -> float:
     """Ours: the weighted gaps of the reliability diagram."""
-    return sum(abs(b.confidence - b.accuracy) * b.count for b in reliability(probs, y, BINS) if b.count) / len(y)
+    rows = [row for row in reliability(probs, y, BINS) if row["count"]]
+    return sum(abs(row["confidence"] - row["accuracy"]) * row["count"] for row in rows) / len(y)
 
 
 def normalise(probs: np.ndarray) -> np.ndarray:

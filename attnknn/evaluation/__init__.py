@@ -1,1 +1,1 @@
-"""Metrics, calibration, intervals and paired tests."""
+"""Metrics, calibration, confidence intervals, paired tests, abstention and conformal sets."""

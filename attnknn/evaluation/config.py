@@ -14,7 +14,7 @@ class Evaluate(Block):
 
 
 class Selective(Block):
-    # share of errors among the answered rows that abstention aims at
+    # target share of errors among the rows that abstention accepts
     risks: Annotated[list[Share], Field(min_length=1)] = [0.01, 0.05]
-    # share of true classes that a conformal set may miss
+    # target miscoverage of conformal sets
     alphas: Annotated[list[Share], Field(min_length=1)] = [0.05, 0.1]

@@ -1,4 +1,4 @@
-"""Conformal sets: classes enough to hold the true one as often as asked, calibrated on validation rows."""
+"""Conformal prediction sets with a given coverage, calibrated on validation rows."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,9 +7,9 @@ import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
-from attnknn.evaluation import metrics
+from attnknn.evaluation import metrics, selective
 from attnknn.evaluation.paired_tests import Table
-from attnknn.evaluation.selective import OURS, abstention, doubt, paired_tests, percent, resampled, strongest, summary
+from attnknn.evaluation.selective import OURS, best_forms, bootstrap_statistics, log_complement, paired_tests, percent
 
 KINDS = ("split", "class_conditional")
 
@@ -18,19 +18,19 @@ def p_values(calibration: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Conformal p values (#{calibration ≥ score} + 1)/(V + 1), not smoothed (Vovk et al. 2005).
 
     Args:
-        calibration: (V,) non-conformity of calibration rows to their own class; with V = 0 every p is 1.
-        scores: any shape, non-conformity of new rows to a class.
+        calibration: (V,) non-conformity scores of calibration rows for their true class; with V = 0 every p is 1.
+        scores: any shape, non-conformity scores of new rows for a class.
     """
-    below = np.searchsorted(np.sort(calibration), scores)  # calibration rows of a lower score
+    below = np.searchsorted(np.sort(calibration), scores)
     return (len(calibration) - below + 1) / (len(calibration) + 1)
 
 
 def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str) -> np.ndarray:
-    """The conformal p value of every class for every row, (N, C); the set at level α is the classes with p > α.
+    """Conformal p values of every class and row, (N, C); the set at level α holds the classes with p > α.
 
-    Non-conformity is 1 − p_y (Sadinle et al. 2019), of which only the order matters, so its `doubt` does. `split`
-    calibrates on all rows and covers P(y ∈ set) ≥ 1 − α; `class_conditional` calibrates each class on its own rows and
-    covers each class so (Vovk et al. 2005, Mondrian), and a class of fewer than 1/α − 1 rows is in every set.
+    The non-conformity score is 1 − p_y (Sadinle et al. 2019); only its order matters, hence `log_complement`. `split`
+    calibrates on all rows: P(y ∈ set) ≥ 1 − α. `class_conditional` calibrates each class on its own rows, which gives
+    that coverage in every class (Mondrian, Vovk et al. 2005); a class of fewer than 1/α − 1 rows is in every set.
 
     Args:
         val: (V, C) probabilities of the calibration rows, y_val their classes (V,).
@@ -38,10 +38,10 @@ def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str
         kind: one of `KINDS`.
 
     Raises:
-        InputError: no such kind.
+        InputError: unknown kind.
     """
-    require(kind in KINDS, f"conformal: {kind} is no kind; there are {', '.join(KINDS)}")
-    own, scores = doubt(val)[np.arange(len(y_val)), y_val], doubt(probs)
+    require(kind in KINDS, f"conformal: {kind} unknown; allowed are {', '.join(KINDS)}")
+    own, scores = log_complement(val)[np.arange(len(y_val)), y_val], log_complement(probs)
     if kind == "split":
         return p_values(own, scores)
     return np.stack([p_values(own[y_val == c], scores[:, c]) for c in range(probs.shape[1])], 1)
@@ -49,17 +49,17 @@ def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str
 
 def _conformal_row(p: np.ndarray, y: np.ndarray, alpha: float, always: int, confidence: float) -> dict[str, float]:
     sets = p > alpha  # (N, C)
-    held, size = sets[np.arange(len(y)), y], sets.sum(1)
-    low, high = metrics.wilson(held, confidence)
+    covered, size = sets[np.arange(len(y)), y], sets.sum(1)
+    low, high = metrics.wilson(covered, confidence)
     return {
         "alpha": alpha,
-        "coverage": float(held.mean()),
+        "coverage": float(covered.mean()),
         "low": low,
         "high": high,
         "size": float(size.mean()),
         "empty": float((size == 0).mean()),
         "single": float((size == 1).mean()),
-        "worst_class": min(float(held[y == c].mean()) for c in np.unique(y)),
+        "worst_class": min(float(covered[y == c].mean()) for c in np.unique(y)),
         "always": always,
     }
 
@@ -72,24 +72,24 @@ def _means(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def conformal(
     test: Predictions, val: Predictions, alphas: Sequence[float], resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
-    """Conformal sets of the test rows, calibrated on the val rows, for the forms that `strongest` gives.
+    """Conformal sets of the test rows, calibrated on the val rows, for the methods of `best_forms`.
 
-    Val rows have also tuned the methods, so they are not exactly exchangeable with test rows: coverage is measured.
+    Val rows also tuned the methods and so are not exactly exchangeable with test rows: coverage is measured.
 
     Returns:
-        Rows of method, kind, alpha, coverage (with Wilson's low and high), size (mean classes in a set), empty and
+        Rows of method, kind, alpha, coverage (with Wilson's low and high), size (mean number of classes), empty and
         single (shares of sets), worst_class (lowest coverage of a class), always (classes of too few val rows, in every
-        set). And tests of attention's set size, split at confidence c %, against the others', metric `size_at_c`, as
-        `scorecard`'s `paired`, where `errors` counts the rows that either gives no or several classes.
+        set). And `bootstrap_test`s of attention's set size (kind split) against the others', metric `size_at_c` at
+        confidence c %; their `errors` are the rows to which either method gives no or several classes.
 
     Raises:
-        InputError: attention is missing on test or val.
+        InputError: attention is missing in test or val.
     """
     y, y_val = np.asarray(test.y), np.asarray(val.y)
     per_class = np.bincount(y_val, minlength=len(test.classes))
     table: Table = []
     sizes: dict[str, np.ndarray] = {}
-    forms = strongest(test, val)
+    forms = best_forms(test, val)
     for method in forms.values():
         on_val, on_test = (predictions.probs[predictions.methods.index(method)] for predictions in (val, test))
         for kind in KINDS:
@@ -101,10 +101,12 @@ def conformal(
             if kind == "split":
                 sizes[method] = np.stack([(p > alpha).sum(1) for alpha in alphas], 1).astype(np.float64)  # (N, A)
     point = {method: size.mean(0) for method, size in sizes.items()}
-    drawn = resampled({method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed)
+    drawn = bootstrap_statistics(
+        {method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed
+    )
     names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
-    telling = {method: (size != 1).any(1) for method, size in sizes.items()}
-    return table, paired_tests(names, forms[OURS], point, drawn, telling, confidence)
+    not_single = {method: (size != 1).any(1) for method, size in sizes.items()}
+    return table, paired_tests(names, forms[OURS], point, drawn, not_single, confidence)
 
 
 def selective_tables(
@@ -117,7 +119,7 @@ def selective_tables(
     seed: int,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
     """Abstention and conformal sets of every method: values by method, and the tables by name."""
-    curves, areas, area_tests = abstention(test, val, risks, resamples, confidence, seed)
+    curves, areas, area_tests = selective.abstention(test, val, risks, resamples, confidence, seed)
     sets, size_tests = conformal(test, val, alphas, resamples, confidence, seed)
     tables = {
         "risk_coverage": curves,
@@ -125,4 +127,4 @@ def selective_tables(
         "selective_paired": area_tests + size_tests,
         "conformal": sets,
     }
-    return summary(areas, sets), tables
+    return selective.summary(areas, sets), tables

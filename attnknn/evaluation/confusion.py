@@ -1,4 +1,4 @@
-"""Which classes are taken for which: confusion matrices, and tests of single mistakes."""
+"""Confusion matrices, and tests of single confusions between methods."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from attnknn.evaluation.paired_tests import Table
 
 
 def predicted_classes(predictions: Predictions, method: str) -> np.ndarray:
-    """The class a method gives each row, (N,).
+    """Predicted class of each row, (N,).
 
     Raises:
-        InputError: no such method.
+        InputError: unknown method.
     """
     require(method in predictions.methods, f"{method}: no such method; there are {', '.join(predictions.methods)}")
     return np.asarray(predictions.probs[predictions.methods.index(method)]).argmax(1)
 
 
 def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
-    """How often each class was taken for each, where it was: method, actual, predicted, count, classes in order."""
+    """Nonzero entries of the confusion matrices: rows of method, actual, predicted, count, in order of the classes."""
     from sklearn.metrics import confusion_matrix
 
     names, table = predictions.classes, []
@@ -35,9 +35,9 @@ def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
 
 
 def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Table:
-    """Each mistake, a class taken for another, of a method beside a baseline's, the most frequent first.
+    """Compare each confusion (actual, predicted) of a method with a baseline's, most frequent first.
 
-    McNemar's exact test asks whether one of them makes it more often; it is not adjusted for the number of mistakes.
+    p is of McNemar's exact test of equal frequency, not adjusted for the number of confusions.
 
     Returns:
         Rows of actual, predicted, rows (of the actual class), method, count, baseline, baseline_count, both, p.
@@ -65,13 +65,12 @@ def confusion_tests(predictions: Predictions, method: str, baseline: str) -> Tab
     return sorted(table, key=lambda row: (-row["count"], -row["baseline_count"], row["actual"], row["predicted"]))
 
 
-def shared_errors(
-    predictions: Predictions, methods: Sequence[str], reference: str = "attention"
-) -> dict[str, dict[str, int]]:
-    """Count each method's errors, and those that `reference` makes too: the same wrong class for the same row."""
-    y, ours = np.asarray(predictions.y), predicted_classes(predictions, reference)
-    predicted = {name: predicted_classes(predictions, name) for name in methods}
-    return {
-        name: {"errors": int((classes != y).sum()), "shared": int(((classes != y) & (classes == ours)).sum())}
-        for name, classes in predicted.items()
-    }
+def shared_errors(predictions: Predictions, methods: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Count each method's errors, and those that attention makes too: the same wrong class for the same row."""
+    y, ours = np.asarray(predictions.y), predicted_classes(predictions, "attention")
+    counts = {}
+    for name in methods:
+        predicted = predicted_classes(predictions, name)
+        wrong = predicted != y
+        counts[name] = {"errors": int(wrong.sum()), "shared": int((wrong & (predicted == ours)).sum())}
+    return counts

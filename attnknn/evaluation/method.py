@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from attnknn.core.errors import require
 
 KINDS = ("temperature", "vector", "isotonic", "dirichlet")  # see `calibration.calibrate`
-PRIOR = "prior"  # correction for the class shares of the bank: `calibration.correct_prior`
-FORWARD = "forward"  # correction for wrong labels: `label_cleaning.forward_temperature`
+PRIOR = "prior"  # class prior correction, see `calibration.correct_prior`
+FORWARD = "forward"  # loss correction for wrong labels, see `label_cleaning.forward_temperature`
 _NAME = re.compile(
     rf"(?:(?P<variant>.+):)?(?P<base>[^:]+?)(?:_(?P<calibration>{'|'.join((*KINDS, PRIOR, FORWARD))}))?(?:@(?P<k>\d+))?"
 )
@@ -15,14 +15,14 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Method:
-    """A method's name in parts; `str` writes the name.
+    """A method's name in parts; `str` composes it.
 
     Attributes:
         base: the classifier, as `distance`. One calibrated twice (`distance_vector_prior`) keeps the first calibration
             in its base (`distance_vector`).
         calibration: one of `KINDS`, `PRIOR` or `FORWARD`; empty for none.
         k: the number of neighbours, where methods are compared at several.
-        variant: what else the method is compared over, as a representation, an index or the number of a repeat.
+        variant: another factor of a comparison, such as a representation, an index or a repeat.
 
     Example:
         >>> Method.parse("plain:distance_vector@5")
@@ -36,13 +36,15 @@ class Method:
 
     @classmethod
     def parse(cls, name: str) -> "Method":
-        """Take a name apart.
+        """Split a name into its parts.
 
         Raises:
             InputError: the name has no base.
         """
         match = _NAME.fullmatch(name)
-        require(match is not None, f"{name!r}: no method's name; expected variant:base_calibration@k, base at least")
+        require(
+            match is not None, f"{name!r}: not a method name; expected variant:base_calibration@k with at least a base"
+        )
         base, calibration, k, variant = match.group("base", "calibration", "k", "variant")  # type: ignore[union-attr]
         return cls(base, calibration or "", int(k) if k else None, variant or "")
 

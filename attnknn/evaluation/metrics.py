@@ -1,39 +1,31 @@
-"""Scores, calibration, intervals and paired tests: numpy in, numbers out.
+"""Metrics, reliability diagrams, bootstrap intervals and paired tests on arrays.
 
-Every score is a function of sums over rows. `_row_terms` gives each row's terms (N, T) and `_scores` turns their sums
-into scores, so a bootstrap resample is one row of a matrix product: W (R, N) @ terms (N, T), W counting how often
-each row was drawn. The same W for two methods gives the paired bootstrap.
+Every metric is a function of sums over rows: `_row_terms` computes each row's terms (N, T), `_scores` the metrics from
+their sums. A bootstrap resample is then one row of the product counts (R, N) @ terms (N, T), where counts are how often
+each row was drawn; the same counts for two methods give the paired bootstrap.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-METRICS = (
-    "accuracy",
-    "f1_macro",
-    "balanced_accuracy",
-    "nll",
-    "brier",
-    "ece",
-    "ece_adaptive",
-    "ece_classwise",
-)
-HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # the NLL has no upper bound
-NORMAL_FROM = 400  # wrong rows from which on the mean loss is as good as normal far out
-_COUNTABLE = 10  # resamples on one side of 0 from which on a p value is counted
-_HELD = 2**26  # numbers of row terms that a bootstrap holds at once: 512 MiB
+METRICS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "brier", "ece", "ece_adaptive", "ece_classwise")
+HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # upper bounds; the NLL has none
+NORMAL_FROM = 400  # errors from which the tails of the mean loss are taken as normal
+_CHUNK = 100  # resamples drawn at once
+_COUNTABLE = 10  # least resamples on either side of 0 for a p value by counting
+_MAX_TERMS = 2**26  # row terms that a bootstrap holds at once: 512 MiB
 
 
 def _bins(confidence: np.ndarray, bins: int) -> np.ndarray:
-    """Number of the equal-width bin of each value in [0, 1]: bin b is (b/bins, (b+1)/bins], and 0 belongs to bin 0."""
+    """Index of the equal-width bin of each value in [0, 1]: bin b is (b/bins, (b+1)/bins]; 0 is in bin 0."""
     return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
 def _mass_bins(confidence: np.ndarray, bins: int) -> np.ndarray:
-    """Number of the equal-mass bin of each value, by rank; equal values share the bin of the lowest of them."""
+    """Index of the equal-mass bin of each value, by its rank; equal values have the lowest of their ranks."""
     ordered = np.sort(confidence)
     return np.searchsorted(ordered, confidence, side="left") * bins // len(confidence)
 
@@ -52,7 +44,7 @@ def _check(probs: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _row_terms(probs: np.ndarray, y: np.ndarray, bins: int) -> np.ndarray:
-    """Per-row terms (N, T) whose sums are all that `_scores` needs.
+    """Per-row terms (N, T), of whose sums `_scores` is a function.
 
     T = 3 [hit, NLL, Brier] + 3C [true c, predicted c, both] + 2·bins [gap by bin: equal-width, equal-mass]
       + C·bins [classwise gap].
@@ -81,7 +73,7 @@ def _row_terms(probs: np.ndarray, y: np.ndarray, bins: int) -> np.ndarray:
 def _scores(sums: np.ndarray, n: int, c: int, bins: int) -> np.ndarray:
     """Scores (R, 8) in the order of `METRICS` from sums of row terms (R, T) over n rows.
 
-    A class absent from a resample counts neither in macro F1 nor in balanced accuracy.
+    Macro F1 and balanced accuracy are means over the classes present in a resample.
     """
     true, predicted, both = (sums[:, 3 + i * c : 3 + (i + 1) * c] for i in range(3))
     gaps = np.abs(sums[:, 3 + 3 * c :]) / n
@@ -104,9 +96,9 @@ def _scores(sums: np.ndarray, n: int, c: int, bins: int) -> np.ndarray:
 
 
 def scores(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> dict[str, float]:
-    """All scores of one method.
+    """Compute all `METRICS` of one method.
 
-    accuracy, macro F1, balanced accuracy; NLL = −mean log p(y) in nats; Brier = mean Σ_c (p_c − 1[y = c])², in [0, 2];
+    Accuracy, macro F1, balanced accuracy; NLL = −mean log p(y) in nats; Brier = mean Σ_c (p_c − 1[y = c])², in [0, 2];
     ECE = Σ_b |Σ_{i∈b} (conf_i − hit_i)| / N over equal-width bins of the top-class confidence (Guo et al. 2017);
     ece_adaptive the same over equal-mass bins (Nguyen & O'Connor 2015); ece_classwise the mean over classes of the
     ECE of p_c against 1[y = c] (Kull et al. 2019).
@@ -114,10 +106,10 @@ def scores(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> dict[str, float]
     Args:
         probs: (N, C), rows sum to 1.
         y: (N,) true classes.
-        bins: number of calibration bins.
+        bins: number of bins of the calibration errors.
 
     Raises:
-        ValueError: shapes disagree, rows are no distributions, or a true class has probability 0.
+        ValueError: shapes disagree, rows are not distributions, or a true class has probability 0.
     """
     probs, y = _check(probs, y)
     n, c = probs.shape
@@ -125,17 +117,17 @@ def scores(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> dict[str, float]
     return dict(zip(METRICS, map(float, values), strict=True))
 
 
-def _resamples(n: int, resamples: int, seed: int, chunk: int = 100) -> Iterator[np.ndarray]:
-    """Bootstrap counts in chunks (≤ chunk, N): how often each row is drawn in each resample."""
+def bootstrap_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Draw bootstrap resamples in chunks: counts (≤ 100, N) of how often each row is drawn."""
     rng = np.random.default_rng(seed)
-    for start in range(0, resamples, chunk):
-        size = min(chunk, resamples - start)
+    for start in range(0, resamples, _CHUNK):
+        size = min(_CHUNK, resamples - start)
         drawn = rng.integers(n, size=(size, n)) + np.arange(size)[:, None] * n
         yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
 
 
 def _columns(c: int, bins: int, metric_names: Sequence[str]) -> np.ndarray:
-    """Which of the row terms some scores need: bool (T,)."""
+    """Mask (T,) of the row terms that these metrics need."""
     gaps = 3 + 3 * c
     columns = {
         "accuracy": slice(0, 1),
@@ -156,32 +148,31 @@ def _columns(c: int, bins: int, metric_names: Sequence[str]) -> np.ndarray:
 def bootstrap(
     probs: np.ndarray, y: np.ndarray, bins: int, resamples: int, seed: int, metric_names: Sequence[str] = METRICS
 ) -> np.ndarray:
-    """Scores of bootstrap resamples of the rows, the same rows for every method that is given the same seed.
+    """Metrics of bootstrap resamples of the rows; the same seed draws the same rows for every method.
 
     Args:
         probs: (M, N, C), M methods on the same rows.
         y: (N,).
-        metric_names: the scores, out of `METRICS`; fewer take less time.
+        metric_names: out of `METRICS`; fewer take less time.
 
     Returns:
         (M, resamples, len(metric_names)).
     """
     n, c = probs.shape[1:]
     out = np.empty((len(probs), resamples, len(metric_names)))
-    places = [METRICS.index(metric) for metric in metric_names]
+    columns = [METRICS.index(metric) for metric in metric_names]
     needed = _columns(c, bins, metric_names)
-    size = max(1, _HELD // (n * int(needed.sum())))
-    # Drawing the same counts again for the next methods is cheaper than holding the counts or all terms.
+    size = max(1, _MAX_TERMS // (n * int(needed.sum())))
+    # Methods share a product; drawing the counts again for the next group is cheaper than holding all of them.
     for first in range(0, len(probs), size):
-        # Side by side, so that one product serves all methods.
         terms = np.hstack([_row_terms(*_check(p, y), bins)[:, needed] for p in probs[first : first + size]])
         done = 0
-        for counts in _resamples(n, resamples, seed):
-            terms_sums = (counts @ terms).reshape(len(counts), -1, int(needed.sum()))
-            sums = np.ones((len(counts), len(needed)))  # what is not needed may be anything but a division by 0
-            for m in range(terms_sums.shape[1]):
-                sums[:, needed] = terms_sums[:, m]
-                out[first + m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, places]
+        for counts in bootstrap_counts(n, resamples, seed):
+            needed_sums = (counts @ terms).reshape(len(counts), -1, int(needed.sum()))
+            sums = np.ones((len(counts), len(needed)))  # 1 in unneeded columns avoids divisions by 0
+            for m in range(needed_sums.shape[1]):
+                sums[:, needed] = needed_sums[:, m]
+                out[first + m, done : done + len(counts)] = _scores(sums, n, c, bins)[:, columns]
             done += len(counts)
     return out
 
@@ -193,7 +184,7 @@ def interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Wilson's interval of an accuracy (N,) bool; unlike the bootstrap's, it has a width when every row is right."""
+    """Wilson's interval of an accuracy, hits (N,) bool; unlike the bootstrap's, its width is above 0 without errors."""
     from scipy.stats import binomtest
 
     interval = binomtest(int(hits.sum()), len(hits)).proportion_ci(confidence, method="wilson")
@@ -201,16 +192,15 @@ def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def paired_p(differences: np.ndarray, errors: int) -> float:
-    """Two-sided p of "no difference" from paired bootstrap differences d (R,).
+    """Two-sided p value of paired bootstrap differences d (R,).
 
-        2·(min(#d≤0, #d≥0) + 1)/(R + 1),   or, where fewer than 10 of the R lie on one side,   2·Φ(−|mean d|/sd d)
+        2·(min(#d≤0, #d≥0) + 1)/(R + 1),  or, with fewer than 10 of the R on one side,   2·Φ(−|mean d|/sd d)
 
-    Counting alone can give no p below 2/(R + 1), too coarse for many claims; beyond what can be counted the tail is
-    taken as normal, with the bootstrap's standard error (Efron & Tibshirani 1993, chapter 13). The loss of a few wrong
-    rows is too skewed for that, so it needs 400 of them; with fewer, counting has the last word.
+    Counting gives no p below 2/(R + 1); beyond it the normal tail with the bootstrap's standard error is used (Efron &
+    Tibshirani 1993, ch. 13), from 400 errors on, because the loss of few wrong rows is too skewed for it.
 
     Args:
-        errors: rows that either method gets wrong.
+        errors: rows that either method misclassifies.
     """
     fewest = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     counted = min(1.0, 2 * (fewest + 1) / (len(differences) + 1))
@@ -228,37 +218,29 @@ def mcnemar(hit_a: np.ndarray, hit_b: np.ndarray) -> float:
     return 1.0 if only_a + only_b == 0 else float(binomtest(only_a, only_a + only_b).pvalue)
 
 
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """One bin of a reliability diagram; confidence and accuracy are its means, NaN where the bin is empty."""
+def reliability(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> list[dict[str, Any]]:
+    """Reliability diagram over equal-width bins of top-class confidence; the ECE is its count-weighted mean gap.
 
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
-
-
-def reliability(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> list[ReliabilityBin]:
-    """The equal-width bins of top-class confidence that `ece` is the weighted gap of."""
+    Returns:
+        Rows of low, high, count, confidence, accuracy; the last two are means over the bin, None where it is empty.
+    """
     probs, y = _check(probs, y)
     confidence, hit = probs.max(1), probs.argmax(1) == y
-    bin_of = _bins(confidence, bins)
-    count = np.bincount(bin_of, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        mean_confidence = np.bincount(bin_of, confidence, bins) / count
-        accuracy = np.bincount(bin_of, hit, bins) / count
+    bin_idx = _bins(confidence, bins)
+    count = np.bincount(bin_idx, minlength=bins)
+    sums = {"confidence": np.bincount(bin_idx, confidence, bins), "accuracy": np.bincount(bin_idx, hit, bins)}
     return [
-        ReliabilityBin(b / bins, (b + 1) / bins, int(count[b]), float(mean_confidence[b]), float(accuracy[b]))
+        {"low": b / bins, "high": (b + 1) / bins, "count": int(count[b])}
+        | {name: float(total[b] / count[b]) if count[b] else None for name, total in sums.items()}
         for b in range(bins)
     ]
 
 
 def shot_accuracy(probs: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Mean accuracy over the classes that are `many`, `medium` and `few` in the bank (Liu et al. 2019).
+    """Mean accuracy over the classes with many, medium and few bank rows (Liu et al. 2019).
 
     Classes in order of their counts, ties by number: the first and the last ⌊C/3⌋, at least one each, and the rest.
-    Classes without a test row are left out, and so is a group without a class.
+    Classes without a test row are left out, and so are groups without a class.
 
     Args:
         probs: (N, C).
@@ -269,15 +251,15 @@ def shot_accuracy(probs: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[
     order = np.argsort(-np.asarray(counts), kind="stable")
     third = max(1, len(order) // 3)
     groups = {"many": order[:third], "medium": order[third:-third], "few": order[-third:]}
-    known = {name: group[sizes[group] > 0] for name, group in groups.items()}
-    return {name: float((hits[group] / sizes[group]).mean()) for name, group in known.items() if len(group)}
+    groups = {name: group[sizes[group] > 0] for name, group in groups.items()}
+    return {name: float((hits[group] / sizes[group]).mean()) for name, group in groups.items() if len(group)}
 
 
 def oracle(labels: np.ndarray, y: np.ndarray, k: int) -> float:
-    """Share of rows with a neighbour of their own class among the first k: what the best weights could get right.
+    """Share of rows with a neighbour of their own class among the first k, the highest accuracy of any weights.
 
     Args:
-        labels: (B, K) classes of the neighbours, nearest first; −1 where there is none.
+        labels: (B, K) classes of the neighbours, nearest first; −1 for missing neighbours.
         y: (B,) true classes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From predictions to what is reported: scores, intervals, paired tests and reliability, as plain tables."""
+"""Metrics, confidence intervals, paired tests and reliability diagrams of predictions, as tables (lists of rows)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +13,9 @@ from attnknn.evaluation.method import Method
 
 Table = list[dict[str, Any]]
 Pair = tuple[str, str]
-# Classifiers of tables that know no neighbours of ours; see peers.py.
+# Peer classifiers on tables, see experiments/peers.py.
 PEERS = ("raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost")
-# The methods that are compared; all others are one of these with a calibration added, `<base>_<kind>`.
+# The compared methods; all others are one of these with a calibration, `<base>_<kind>`.
 BASE = (
     "uniform",
     "distance",
@@ -28,33 +28,33 @@ BASE = (
     "cnn_temperature",
     *PEERS,
 )
-# The mean over the encoders of a cross-fit and the main one, of repeated splits.
+# Means over the main encoder and those of the cross-fitting folds, see experiments/repeats.py.
 FOLDS = ("distance-folds", "attention-folds")
 TESTED = ("accuracy", "nll", "ece")
-# What gets intervals where many memories are compared: the tested ones, and those that rare classes show in.
+# Metrics with intervals in comparisons under conditions of the bank: the tested ones, and those of rare classes.
 UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")
 BESIDE = ("source", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
 BESIDE += ("errors", "p", "test")  # of `side_by_side`
-_ROUNDING = 1e-6  # of scores made of float32 probabilities
+_ROUNDING = 1e-6  # of metrics of float32 probabilities; a smaller difference counts as 0
 
 
 def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
-    """Every metric of every method."""
+    """Compute all metrics of every method."""
     named = zip(predictions.methods, predictions.probs, strict=True)
     return {method: metrics.scores(probs, predictions.y, bins) for method, probs in named}
 
 
 def values(predictions: Predictions, bins: int) -> Table:
-    """Rows of method, metric, value in the metrics that are tested."""
+    """Rows of method, metric, value for the metrics in `TESTED`."""
     table = scores(predictions, bins)
     return [{"method": name, "metric": m, "value": row[m]} for name, row in table.items() for m in TESTED]
 
 
 def pairs(methods: Sequence[str]) -> list[Pair]:
-    """Who is tested against whom: (method, baseline).
+    """Pairs (method, baseline) to test.
 
-    `attention` against every other method; and with each calibration, `attention_<kind>` against the kNN baselines
-    with the same one, so that the head's own gain is seen apart from calibration's.
+    `attention` against every other method, and `attention_<kind>` against the kNN baselines with the same calibration,
+    which separates the gain of the head from that of calibration.
     """
     pairs = [("attention", name) for name in methods if name != "attention"]
     for method in map(Method.parse, methods):
@@ -62,6 +62,30 @@ def pairs(methods: Sequence[str]) -> list[Pair]:
             others = [str(replace(method, base=base)) for base in ("distance", "uniform")]
             pairs += [(str(method), other) for other in others if other in methods]
     return pairs
+
+
+def bootstrap_test(
+    pair: Pair, metric: str, difference: float, samples: np.ndarray, errors: int, confidence: float
+) -> dict[str, Any]:
+    """Paired bootstrap test of a difference, method − baseline, as a row of `intervals_and_tests`' second table.
+
+    Args:
+        samples: (R,) bootstrap differences.
+        errors: test rows that the difference depends on.
+    """
+    samples = np.where(np.abs(samples) < _ROUNDING, 0, samples)
+    low, high = metrics.interval(samples, confidence)
+    return {
+        "method": pair[0],
+        "baseline": pair[1],
+        "metric": metric,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "errors": errors,
+        "p": metrics.paired_p(samples, errors),
+        "test": "paired bootstrap",
+    }
 
 
 def intervals_and_tests(
@@ -73,28 +97,28 @@ def intervals_and_tests(
     seed: int,
     metric_names: Sequence[str] = metrics.METRICS,
 ) -> tuple[Table, Table]:
-    """Intervals of every score (Wilson's for accuracy, else bootstrap), and each method of a pair against the other.
+    """Confidence intervals of every method's metrics (Wilson's for accuracy, else bootstrap), and tests of the pairs.
 
     Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
-    with percentile intervals of the paired bootstrap. Resamples are centred on the score of the sample itself.
+    with percentile intervals of the paired bootstrap. Resamples are centred on the metrics of the sample.
 
     Args:
         pairs: (method, baseline); see `pairs`.
-        metric_names: the scores that get an interval, those of `TESTED` among them.
+        metric_names: metrics that get an interval, `TESTED` among them.
 
     Returns:
         Rows of method, metric, value, low, high; and of method, baseline, metric, difference, low, high, errors
-        (test rows that either gets wrong), p, test.
+        (test rows that either misclassifies), p, test.
 
     Raises:
-        InputError: a pair names a method that is not there.
+        InputError: a pair names an unknown method.
     """
-    place = {name: m for m, name in enumerate(predictions.methods)}
+    idx = {name: m for m, name in enumerate(predictions.methods)}
     for name in [name for pair in pairs for name in pair]:
-        require(name in place, f"{name}: no such method; there are {', '.join(predictions.methods)}")
+        require(name in idx, f"{name}: no such method; there are {', '.join(predictions.methods)}")
     y, probs = np.asarray(predictions.y), np.asarray(predictions.probs)
     point = scores(predictions, bins)
-    # A resample repeats rows, which makes its calibration errors larger than the sample's own; centring takes that out.
+    # Repeated rows raise the calibration errors of resamples above the sample's; centring removes that bias.
     drawn = metrics.bootstrap(probs, y, bins, resamples, seed, metric_names)  # (M, R, W)
     own = np.array([[point[name][metric] for metric in metric_names] for name in predictions.methods])  # (M, W)
     drawn += (own - drawn.mean(1))[:, None]
@@ -110,50 +134,40 @@ def intervals_and_tests(
             intervals.append({"method": name, "metric": metric, "value": point[name][metric], "low": low, "high": high})
     paired: Table = []
     for method, baseline in pairs:
-        a, b = place[method], place[baseline]
+        a, b = idx[method], idx[baseline]
+        errors = int((~(hits[a] & hits[b])).sum())
         for metric in TESTED:
             i = metric_names.index(metric)
-            differences = drawn[a, :, i] - drawn[b, :, i]
-            differences[np.abs(differences) < _ROUNDING] = 0  # the same method up to rounding is no finding
-            low, high = metrics.interval(differences, confidence)
-            exact = metric == "accuracy"
-            errors = int((~(hits[a] & hits[b])).sum())
-            paired.append(
-                {
-                    "method": method,
-                    "baseline": baseline,
-                    "metric": metric,
-                    "difference": point[method][metric] - point[baseline][metric],
-                    "low": low,
-                    "high": high,
-                    "errors": errors,
-                    "p": metrics.mcnemar(hits[a], hits[b]) if exact else metrics.paired_p(differences, errors),
-                    "test": "McNemar" if exact else "paired bootstrap",
-                }
-            )
+            difference, samples = point[method][metric] - point[baseline][metric], drawn[a, :, i] - drawn[b, :, i]
+            paired.append(bootstrap_test((method, baseline), metric, difference, samples, errors, confidence))
+            if metric == "accuracy":
+                paired[-1] |= {"p": metrics.mcnemar(hits[a], hits[b]), "test": "McNemar"}
     return intervals, paired
 
 
 def side_by_side(
     sources: Mapping[str, Predictions], methods: Sequence[str], scoring: Mapping[str, Any], seed: int
 ) -> Table:
-    """Several sources of predictions of the same rows beside each other, and the first less each other one.
+    """Compare several sources of predictions of the same rows, and test the first against each other one.
 
     Args:
-        sources: predictions by source, of the same rows, classes and methods.
-        methods: those of them that are there.
+        sources: predictions by source, of the same rows and classes.
+        methods: the methods to compare; those that a source lacks are left out.
         scoring: bins, resamples, confidence.
 
     Returns:
         Rows of `BESIDE`; the first source has no differences.
 
     Raises:
-        InputError: the rows differ.
+        InputError: the rows or classes differ.
     """
     first, *others = sources.values()
     for other in others:
         same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
-        require(same and first.classes == other.classes, "predictions: of other rows or classes; run `dvc repro`")
+        require(
+            same and first.classes == other.classes,
+            "predictions: rows or classes differ between sources; run `dvc repro`",
+        )
     names = [name for name in methods if all(name in predictions.methods for predictions in sources.values())]
     probs = np.concatenate(
         [predictions.probs[[predictions.methods.index(name) for name in names]] for predictions in sources.values()]
@@ -163,32 +177,22 @@ def side_by_side(
     main, *rest = sources
     against = [(f"{main}:{name}", f"{source}:{name}") for source in rest for name in names]
     intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, metric_names=TESTED)
-    moved = {(row["baseline"], row["metric"]): row for row in paired}
+    tests = {(row["baseline"], row["metric"]): row for row in paired}
     table: Table = []
     for row in intervals:
         method = Method.parse(row["method"])
-        test = moved.get((row["method"], row["metric"]), {})
-        score = (row[key] for key in ("metric", "value", "low", "high"))
-        differs = (test.get(key) for key in ("difference", "low", "high", "errors", "p", "test"))
-        table.append(dict(zip(BESIDE, (method.variant, method.name, *score, *differs), strict=True)))
+        test = tests.get((row["method"], row["metric"]), {})
+        score = [row[key] for key in ("metric", "value", "low", "high")]
+        score += [test.get(key) for key in ("difference", "low", "high", "errors", "p", "test")]
+        table.append(dict(zip(BESIDE, (method.variant, method.name, *score), strict=True)))
     return table
 
 
 def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BASE) -> Table:
-    """Reliability diagrams of those methods that are there.
-
-    Returns:
-        Rows of method, low, high, count, confidence, accuracy; the last two None in empty bins.
-    """
-    table: Table = []
-    for method, probs in zip(predictions.methods, predictions.probs, strict=True):
-        if method not in methods:
-            continue
-        for b in metrics.reliability(probs, predictions.y, bins):
-            mean = (
-                {"confidence": b.confidence, "accuracy": b.accuracy}
-                if b.count
-                else {"confidence": None, "accuracy": None}
-            )
-            table.append({"method": method, "low": b.low, "high": b.high, "count": b.count, **mean})
-    return table
+    """Reliability diagrams of these methods: rows of method and of `metrics.reliability`."""
+    return [
+        {"method": method, **row}
+        for method, probs in zip(predictions.methods, predictions.probs, strict=True)
+        if method in methods
+        for row in metrics.reliability(probs, predictions.y, bins)
+    ]

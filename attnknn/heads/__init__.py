@@ -1,1 +1,1 @@
-"""Heads: how much each neighbour counts."""
+"""Heads: the weights of stored neighbours, learned (attention, TabR) or tuned (uniform, distance)."""

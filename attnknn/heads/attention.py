@@ -1,9 +1,9 @@
-"""Heads: how much each neighbour counts. Uniform, distance-weighted and attention share one signature.
+"""Attention over stored neighbours, with null neighbours as a class prior.
 
-A head maps a `NeighbourBatch` to class probabilities (B, C), rows ≥ 0 that sum to 1, and the weights (B, K) that the
-neighbours have in them. What the neighbours leave, the null neighbours hold, one of each class: they vote for the class
-shares of the bank, or, with prototypes, for what the query itself resembles. So no class ever gets probability 0.
-Neighbours that are missing (label −1, similarity −inf) weigh 0.
+A head maps a `NeighbourBatch` to class probabilities (B, C), whose rows sum to 1, and the neighbours' weights (B, K).
+The remaining mass is held by null neighbours, one per class, which vote for the class shares of the bank or, with
+prototypes, for the classes that the query resembles; so every class has a probability above 0. Missing neighbours
+(label −1, similarity −inf) have weight 0.
 """
 
 import math
@@ -14,67 +14,67 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import require
 from attnknn.neighbours.space import NeighbourBatch
 
 HeadOutput = tuple[Float[Tensor, "B C"], Float[Tensor, "B K"]]  # probabilities, weights
-# The one signature. Its `needs`, out of `neighbourhood.NEEDS`, name what is to be gathered for it.
+# The signature of all heads. `needs`, a subset of `neighbours.space.NEEDS`, lists what a batch must hold for the head.
 Head = Callable[[NeighbourBatch], HeadOutput]
 
 FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
-COSINE = 30.0  # unit of the prototypes' gain: a cosine of unit vectors moves little, a logit much
+PROTOTYPE_SCALE = 30.0  # of prototype logits: cosines lie in [−1, 1], useful logits do not
 
 
 def label_shares(labels: Tensor, n_classes: int) -> Float[Tensor, "B K"]:
-    """Share of the neighbours there are that carry each neighbour's label, itself included; 1 where it is missing."""
-    there = labels >= 0
-    ones = there.float()
+    """Share of the present neighbours that carry each neighbour's label, itself included; 1 for missing neighbours."""
+    present = labels >= 0
+    ones = present.float()
     counts = ones.new_zeros(len(labels), n_classes).scatter_add(1, labels.clamp(min=0), ones)
     share = counts.gather(1, labels.clamp(min=0)) / ones.sum(1, keepdim=True)
-    return share.masked_fill(~there, 1.0)
+    return share.masked_fill(~present, 1.0)
 
 
 class Attention(nn.Module):
-    """Learned weights over neighbours and null neighbours; untrained, it is exactly `Distance` over all K neighbours.
+    """Softmax attention over neighbours and null neighbours; at initialisation equal to `Distance` with k = K.
 
         aᵢₕ = similarityᵢₕ/τₕ + log weightᵢ + biasᵢ                             (neighbour i, head h)
         n_ch = logΣⱼ weightⱼ·exp(similarityⱼₕ/τₕ) + logit ε + slope·maxⱼ simⱼ/u + log share_c + bias_c   (null one c)
         w = mean over h of softmax([a₁ₕ … a_Kₕ, n₁ₕ … n_Cₕ]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
-    Each part of the bias is a switch, and 0 at the start:
+    Each term of the bias is optional, and 0 at initialisation:
 
-    * features: a small network (`hidden` units) of what is known of each neighbour: `distance` (sim/u), `gap` (to the
-      nearest), `rank`, `label_share` (log share of its label among the K), `agreement` and `density` of its own
-      neighbourhood in the bank, `class_prior` (log share of its class in the bank).
-    * self_attention: that network's units first attend to those of the other neighbours, by a residual.
+    * features: a two-layer network (`hidden` units) of each neighbour's `distance` (sim/u), `gap` (to the nearest),
+      `rank`, `label_share` (log share of its label among the K), `agreement` and `density` (of its own neighbours in
+      the bank) and `class_prior` (log share of its class in the bank).
+    * self_attention: residual self-attention among the neighbours, over the network's hidden units.
     * label_bias: s_y·log(label share) + b_y for a neighbour of class y, b_c for the null neighbours. (A bias that is
-      the same for all neighbours would do nothing under softmax.)
+      the same for all neighbours would cancel in the softmax.)
     * prototypes: 30·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
       mean embeddings of the classes in the bank.
-    * class_correction: −η·log share_y, for neighbours only: votes corrected for how common a class is in the bank.
+    * class_correction: −η·log share_y, for neighbours only, which corrects votes for the class shares of the bank.
 
-    Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ that query and keys share,
+    Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ shared by query and keys,
     −‖W(q − k)‖² (or (Wq)·(Wk) under inner product), not scaled by √D (TabR, Gorishniy et al. 2024). `dot` adds to the
-    bank's similarity a learned (A_h q)·(B_h k) of each of H heads, A random and B zero at the start, with D/H
-    dimensions a head (the form of Vaswani et al. 2017).
+    bank's similarity a learned (A_h q)·(B_h k) for each of H heads of D/H dimensions, A random and B zero at
+    initialisation (the form of Vaswani et al. 2017).
 
     Args:
-        dim, n_classes, n_sizes: D, C and the number of neighbourhood sizes.
-        temperature: τ at the start, in the units of the similarities.
-        prior: ε at the start.
-        metric: that of the bank the sims come from.
-        sim_scale: u, the typical difference among similarities (`baselines.similarity_scale`), unit of the features.
+        dim, n_classes, n_sizes: D, C and the number of neighbourhood sizes of the statistics.
+        temperature: initial τ, in the units of the similarities.
+        prior: initial ε.
+        metric: of the bank, "l2" or "ip".
+        sim_scale: u, the typical difference between similarities (`baselines.similarity_scale`).
         similarity, heads: see above; several heads need `dot`.
-        temperature_bounds: lowest and highest τₕ as multiples of the start, low < 1 < high; empty for none.
+        temperature_bounds: lowest and highest τₕ as multiples of the initial τ, low < 1 < high; empty for none.
         features: names out of `FEATURES`; empty for none.
-        learned_prior: whether logit ε and slope, the null neighbours' mass, are learned.
-        neighbours: False takes their votes away, so that the null neighbours answer alone.
-        dropout: chance in training that a neighbour is left out of the softmax.
+        learned_prior: whether logit ε and slope are learned.
+        neighbours: False masks all neighbours, so that the null neighbours alone vote.
+        dropout: probability that a neighbour is masked during training.
         move_prototypes: whether Δ_y is learned.
 
     Raises:
-        InputError: an unknown name, or parts that do not go together.
+        InputError: an unknown name, or incompatible arguments.
     """
 
     def __init__(
@@ -103,28 +103,24 @@ class Attention(nn.Module):
         super().__init__()
         self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self.config |= {"temperature_bounds": list(temperature_bounds), "features": list(features)}
-        unknown = set(features) - set(FEATURES)
-        if unknown:
-            raise InputError(f"features: {', '.join(sorted(unknown))} unknown; allowed are {', '.join(FEATURES)}")
-        if similarity not in SIMILARITIES:
-            raise InputError(f"similarity: {similarity} unknown; allowed are {', '.join(SIMILARITIES)}")
-        if heads > 1 and similarity != "dot":
-            raise InputError(f"heads: {heads} need similarity dot, not {similarity}")
-        if self_attention and not features:
-            raise InputError("self_attention: needs features to attend to; name some, or switch it off")
+        unknown = sorted(set(features) - set(FEATURES))
+        require(not unknown, f"features: {', '.join(unknown)} unknown; allowed are {', '.join(FEATURES)}")
+        require(similarity in SIMILARITIES, f"similarity: {similarity} unknown; allowed are {', '.join(SIMILARITIES)}")
+        require(heads == 1 or similarity == "dot", f"heads: {heads} need similarity dot, not {similarity}")
+        require(bool(features) or not self_attention, "self_attention: needs features; name some, or switch it off")
         self.metric, self.sim_scale, self.similarity, self.features = metric, sim_scale, similarity, tuple(features)
-        compares = similarity != "bank"
-        needed = {"query": compares or prototypes, "keys": compares}
-        needed |= {name: name in features for name in ("agreement", "density")}
-        self.needs = tuple(name for name, whether in needed.items() if whether)
+        projects = similarity != "bank"
+        needs = {"query": projects or prototypes, "keys": projects}
+        needs |= {name: name in features for name in ("agreement", "density")}
+        self.needs = tuple(name for name, needed in needs.items() if needed)
         self.neighbours = neighbours
         self.dropout = dropout
-        self.start = math.log(temperature)
-        self.bounds = tuple(math.log(bound) for bound in temperature_bounds)
-        offset = 0.0  # log of τ over its start, or where that lies between the bounds, as a logit
-        if self.bounds:
-            share = -self.bounds[0] / (self.bounds[1] - self.bounds[0])
-            offset = math.log(share) - math.log1p(-share)
+        self.log_temperature = math.log(temperature)
+        self.log_bounds = tuple(math.log(bound) for bound in temperature_bounds)
+        offset = 0.0  # log(τ/initial τ); with bounds, the logit of its relative position between their logarithms
+        if self.log_bounds:
+            position = -self.log_bounds[0] / (self.log_bounds[1] - self.log_bounds[0])
+            offset = math.log(position) - math.log1p(-position)
         self.log_temperature_offset = nn.Parameter(torch.full((heads,), offset))
         self.null_bias = nn.Parameter(torch.tensor(math.log(prior) - math.log1p(-prior)), requires_grad=learned_prior)
         self.null_slope = nn.Parameter(torch.tensor(0.0), requires_grad=learned_prior)
@@ -152,33 +148,30 @@ class Attention(nn.Module):
 
     def temperatures(self) -> Float[Tensor, " H"]:
         """τₕ, in the units of the similarities."""
-        if not self.bounds:
-            return (self.start + self.log_temperature_offset).exp()
-        low, high = self.bounds
-        return (self.start + low + (high - low) * self.log_temperature_offset.sigmoid()).exp()
+        if not self.log_bounds:
+            return (self.log_temperature + self.log_temperature_offset).exp()
+        low, high = self.log_bounds
+        return (self.log_temperature + low + (high - low) * self.log_temperature_offset.sigmoid()).exp()
 
-    def prepared(self, n: NeighbourBatch) -> NeighbourBatch:
-        """The same with what the head reads of it and never learns, worked out once for many calls."""
+    def precompute(self, n: NeighbourBatch) -> NeighbourBatch:
+        """Add the inputs that do not depend on parameters, log_share and features, once for many forward passes."""
         log_share = label_shares(n.labels, len(n.shares)).to(n.sims).log()
         return replace(
             n, log_share=log_share, features=self.neighbour_features(n, log_share) if self.features else None
         )
 
     def similarities(self, n: NeighbourBatch) -> Float[Tensor, "B H K"]:
-        """Similarity of the query to each neighbour, per head, before the temperature.
-
-        Of a missing neighbour it is finite, and means nothing.
-        """
-        # Finite everywhere: −inf over τ would have no gradient.
+        """Similarities of queries and neighbours before the temperature; arbitrary where missing."""
+        # Finite everywhere: −inf/τ has no gradient.
         sims = n.sims.masked_fill(~torch.isfinite(n.sims), 0.0)[:, None]
         if self.similarity == "bank":
             return sims
         query, keys = n.require("query"), n.require("keys")
         if self.similarity == "dot":
             q = torch.einsum("hed,bd->bhe", self.query_projection, query)
-            # (A q)·(B k) = (Bᵀ A q)·k: the keys are met once, by a vector a head.
-            seen = torch.einsum("hed,bhe->bhd", self.key_projection, q)
-            return sims + torch.einsum("bhd,bkd->bhk", seen, keys)
+            # (A q)·(B k) = (Bᵀ A q)·k, so that the (B, K, D) keys need no projection.
+            q = torch.einsum("hed,bhe->bhd", self.key_projection, q)
+            return sims + torch.einsum("bhd,bkd->bhk", q, keys)
         if self.metric == "ip":
             q, keys = query + query @ self.delta.T, keys + keys @ self.delta.T
             return (keys @ q[:, :, None]).squeeze(2)[:, None]
@@ -186,17 +179,17 @@ class Attention(nn.Module):
         return -(difference + difference @ self.delta.T).square().sum(2)[:, None]
 
     def neighbour_features(self, n: NeighbourBatch, log_share: Float[Tensor, "B K"]) -> Float[Tensor, "B K F"]:
-        """What the feature network sees of each neighbour; 0 where it is missing."""
-        there = torch.isfinite(n.sims)
+        """Input of the feature network for each neighbour; 0 for missing neighbours."""
+        present = torch.isfinite(n.sims)
         nearest = n.sims.amax(1, keepdim=True)
-        sims = torch.where(there, n.sims, nearest) / self.sim_scale  # (B, K)
+        sims = torch.where(present, n.sims, nearest) / self.sim_scale  # (B, K)
         log_prior = n.shares.log() - n.shares.log().mean()
 
         def rank() -> Float[Tensor, "B K"]:
-            places = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
-            return places.to(sims).log() / math.log(max(sims.shape[1], 2))
+            ranks = n.sims.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
+            return ranks.to(sims).log() / math.log(max(sims.shape[1], 2))
 
-        known = {
+        compute = {
             "distance": lambda: sims,
             "gap": lambda: sims - nearest / self.sim_scale,
             "rank": rank,
@@ -205,46 +198,45 @@ class Attention(nn.Module):
             "density": lambda: n.require("density") / self.sim_scale,
             "class_prior": lambda: log_prior[n.labels.clamp(min=0)],
         }
-        parts = [known[name]() for name in self.features]
-        parts = [part if part.ndim == 3 else part[:, :, None] for part in parts]
-        return torch.cat(parts, 2).masked_fill(~there[:, :, None], 0)
+        columns = [compute[name]() for name in self.features]
+        columns = [column if column.ndim == 3 else column[:, :, None] for column in columns]
+        return torch.cat(columns, 2).masked_fill(~present[:, :, None], 0)
 
     def feature_bias(self, n: NeighbourBatch) -> Float[Tensor, "B K"]:
-        """The feature network's output, with attention among the neighbours where that is switched on."""
-        units = nn.functional.gelu(self.fc1(n.features))  # (B, K, hidden)
+        """Output of the feature network, with self-attention among the neighbours where configured."""
+        hidden = nn.functional.gelu(self.fc1(n.features))  # (B, K, hidden)
         if self.has_self_attention:
-            q, k, v = self.attend(units).chunk(3, 2)
-            there = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=there)
-            units = units + self.residual * mixed
-        return self.fc2(units).squeeze(2)
+            q, k, v = self.attend(hidden).chunk(3, 2)
+            present = torch.isfinite(n.sims)[:, None]  # (B, 1, K)
+            attended = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=present)
+            hidden = hidden + self.residual * attended
+        return self.fc2(hidden).squeeze(2)
 
     def scores(self, n: NeighbourBatch) -> tuple[Float[Tensor, "B H K"], Float[Tensor, "B H C"]]:
         """Logits of the neighbours and of the null neighbours."""
-        n = self.prepared(n) if n.log_share is None else n
-        assert n.log_share is not None, "just prepared"
+        n = self.precompute(n) if n.log_share is None else n
+        assert n.log_share is not None, "set by `precompute`"
         missing = ~torch.isfinite(n.sims)[:, None]  # (B, 1, K)
         if self.training and self.dropout:
-            left_out = missing | (torch.rand_like(n.sims) < self.dropout)[:, None]
-            missing = torch.where(left_out.all(2, keepdim=True), missing, left_out)
+            dropped = missing | (torch.rand_like(n.sims) < self.dropout)[:, None]
+            missing = torch.where(dropped.all(2, keepdim=True), missing, dropped)
         labels = n.labels.clamp(min=0)
         scores = self.similarities(n) / self.temperatures()[:, None]  # (B, H, K)
         if n.log_weight is not None:
             scores = scores + n.log_weight[:, None]
         scores = scores.masked_fill(missing, -torch.inf)
-        mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
-        by_class = torch.zeros_like(n.shares)[None]  # (1 or B, C), for neighbours and null neighbours alike
+        class_bias = torch.zeros_like(n.shares)[None]  # (1 or B, C), of neighbours and null neighbours alike
         if self.label_bias is not None:
-            by_class = by_class + self.label_bias
+            class_bias = class_bias + self.label_bias
         if self.prototype_gain is not None:
+            assert self.prototype_bias is not None, "set with the gain"
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
-            assert self.prototype_bias is not None, "made with the gain"
-            by_class = (
-                by_class + COSINE * self.prototype_gain * (n.require("query") @ prototypes.T) + self.prototype_bias
-            )
+            cosines = n.require("query") @ prototypes.T
+            class_bias = class_bias + PROTOTYPE_SCALE * self.prototype_gain * cosines + self.prototype_bias
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)
-        null = mass + (self.null_bias + nearest + n.shares.log() + by_class)[:, None]  # (B, H, C)
-        bias = by_class.expand(len(labels), -1).gather(1, labels)
+        log_mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
+        null = log_mass + (self.null_bias + nearest + n.shares.log() + class_bias)[:, None]  # (B, H, C)
+        bias = class_bias.expand(len(labels), -1).gather(1, labels)
         if self.label_scale is not None:
             bias = bias + self.label_scale[labels] * n.log_share
         if self.correction is not None:
@@ -259,5 +251,5 @@ class Attention(nn.Module):
         scores, null = self.scores(n)
         weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
         k = n.labels.shape[1]
-        rest = weights[:, k:].clamp(min=torch.finfo(weights.dtype).tiny)  # (B, C), above 0 also where it underflows
-        return rest.scatter_add(1, n.labels.clamp(min=0), weights[:, :k]), weights[:, :k]
+        null_votes = weights[:, k:].clamp(min=torch.finfo(weights.dtype).tiny)  # (B, C), above 0 despite underflow
+        return null_votes.scatter_add(1, n.labels.clamp(min=0), weights[:, :k]), weights[:, :k]

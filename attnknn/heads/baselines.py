@@ -1,6 +1,6 @@
-"""Baselines get their due: k, temperature and prior mass searched on validation rows by NLL.
+"""Uniform and distance-weighted kNN, and the grid search of k, τ and prior mass ε on validation rows by NLL.
 
-Searching costs one table of votes for each (k, temperature); the prior mass then only mixes it with the class shares.
+The search computes votes once for each (k, τ); each ε then only mixes them with the class shares.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Tuned = dict[str, int | float]
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform kNN with prior mass: see `uniform_weights`."""
+    """Uniform kNN with prior mass; see `votes.uniform_weights`."""
 
     k: int
     prior: float
@@ -32,7 +32,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Distance:
-    """Distance-weighted kNN with prior mass: see `distance_weights`."""
+    """Distance-weighted kNN with prior mass; see `votes.distance_weights`."""
 
     k: int
     temperature: float
@@ -45,28 +45,28 @@ class Distance:
 
 
 def choices_of_k(grid: Sequence[int], k_eval: int) -> list[int]:
-    """The values of the grid below k_eval, and k_eval itself."""
+    """Return the grid's values below k_eval, and k_eval."""
     return sorted({k for k in grid if k < k_eval} | {k_eval})
 
 
 def similarity_scale(sims: np.ndarray) -> float:
-    """Median over queries of the nearest neighbour's similarity less the furthest one's: the natural unit of τ."""
+    """Median over queries of the range of their neighbours' similarities, the unit of τ; 1 where that is 0."""
     furthest = np.where(np.isfinite(sims), sims, np.inf).min(1)
     median = float(np.median(sims[:, 0] - furthest))
     return median if median > 0 else 1.0
 
 
 def _nll_by_prior(
-    table: torch.Tensor,
+    votes: torch.Tensor,
     y: np.ndarray,
     shares: torch.Tensor,
     priors: Sequence[float],
     weight: torch.Tensor | None = None,
 ) -> np.ndarray:
     """Mean NLL of (1 − ε)·votes + ε·shares for each ε, from the votes (B, C) without prior mass."""
-    voted, share = table[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
+    true_vote, true_share = votes[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
     epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
-    losses = -((1 - epsilon) * voted + epsilon * share).log()
+    losses = -((1 - epsilon) * true_vote + epsilon * true_share).log()
     return (losses.mean(1) if weight is None else losses @ weight.double() / weight.double().sum()).numpy()
 
 
@@ -78,7 +78,7 @@ def tune_uniform(
     ks: Sequence[int],
     priors: Sequence[float],
 ) -> Tuned:
-    """The k and prior mass of lowest NLL for uniform kNN; ties go to the earlier values.
+    """Search the k and ε of lowest NLL for uniform kNN; ties go to the earlier values.
 
     Args:
         sims, labels: (B, K) of the validation rows' neighbours.
@@ -101,19 +101,19 @@ def tune_distance(
     priors: Sequence[float],
     weight: torch.Tensor | None = None,
 ) -> Tuned:
-    """The k, temperature and prior mass of lowest NLL for distance-weighted kNN; ties go to the earlier values.
+    """Search the k, τ and ε of lowest NLL for distance-weighted kNN; ties go to the earlier values.
 
     Args:
         temperatures: in units of `similarity_scale(sims)`.
-        weight: (B,) of the rows in the mean NLL; equal without it.
+        weight: (B,) sample weights of the mean NLL; None for equal ones.
         others: as for `tune_uniform`.
 
     Returns:
         k, prior, and the temperature in the units of sims.
     """
     s, v = torch.from_numpy(sims), torch.from_numpy(labels)
-    unit = similarity_scale(sims)
-    tables = [[vote(*distance_weights(s, k, t * unit, 0.0), v, shares) for t in temperatures] for k in ks]
-    nll = np.array([[_nll_by_prior(table, y, shares, priors, weight) for table in row] for row in tables])
+    scale = similarity_scale(sims)
+    votes = [[vote(*distance_weights(s, k, t * scale, 0.0), v, shares) for t in temperatures] for k in ks]
+    nll = np.array([[_nll_by_prior(table, y, shares, priors, weight) for table in row] for row in votes])
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
-    return {"k": ks[h], "temperature": temperatures[i] * unit, "prior": priors[j]}
+    return {"k": ks[h], "temperature": temperatures[i] * scale, "prior": priors[j]}

@@ -1,6 +1,6 @@
-"""The one forward path from neighbours to class probabilities.
+"""Class probabilities of query rows under any head, in batches: the forward path of all methods.
 
-x ─encoder→ z ─bank→ ids, sims (B, K) ─gather→ keys (B, K, D), labels (B, K) ─head→ weights ─vote→ probs (B, C)
+x ─encoder→ z ─index→ ids, sims (B, K) ─gather→ keys (B, K, D), labels (B, K) ─head→ weights ─vote→ probs (B, C)
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ _BATCH = 1024
 
 
 @torch.inference_mode()
-def classify(head: Head, retrieved: EmbeddingSpace, rows: np.ndarray, k: int, device: str = "cpu") -> np.ndarray:
-    """Class probabilities float32 (len(rows), C) of query rows by their k stored neighbours under a head.
+def classify(head: Head, space: EmbeddingSpace, rows: np.ndarray, k: int, device: str = "cpu") -> np.ndarray:
+    """Class probabilities float32 (M, C) of query rows (M,), by a head over their k nearest stored neighbours.
 
     Raises:
-        InputError: k is above the neighbours stored, or a row was never searched for.
+        InputError: k is above the number of stored neighbours, or a row has none stored.
     """
-    out = np.empty((len(rows), len(retrieved.embeddings.classes)), dtype=np.float32)
+    out = np.empty((len(rows), len(space.embeddings.classes)), dtype=np.float32)
     for start in range(0, len(rows), _BATCH):
-        batch = retrieved.around(rows[start : start + _BATCH], k, head.needs).to(device)
+        batch = space.around(rows[start : start + _BATCH], k, head.needs).to(device)
         out[start : start + _BATCH] = head(batch)[0].cpu().numpy()
     return out
 
 
 def classify_part(head: Head, spaces: Sequence[EmbeddingSpace], part: int, k: int, device: str = "cpu") -> np.ndarray:
-    """`classify` for the rows of a part in several embedding spaces, one after the other."""
+    """`classify` the rows of a part of all embedding spaces, in the order of `part_rows`."""
     return np.concatenate([classify(head, space, rows, k, device) for space, rows in part_rows(spaces, part)])

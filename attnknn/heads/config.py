@@ -1,4 +1,4 @@
-"""Settings of heads and of the grids that baselines are tuned on."""
+"""Settings of heads, and the search grids of the baselines."""
 
 from typing import Annotated, Literal
 
@@ -10,17 +10,17 @@ Feature = Literal["distance", "gap", "rank", "label_share", "agreement", "densit
 
 
 class Parts(Block):
-    """Parts of the attention head; with all of them off it is distance weighting."""
+    """Parts of the attention head; without any of them it is distance weighting."""
 
-    similarity: Literal["bank", "l2", "dot"] = "bank"  # as searched; one shared projection; separate ones of q and k
+    similarity: Literal["bank", "l2", "dot"] = "bank"  # of the search; one shared projection; separate ones of q and k
     heads: Count = 1  # of dot
     temperature_bounds: list[Positive] = []  # [low, high], times the tuned temperature
     features: list[Feature] = ["distance", "gap", "label_share", "agreement", "density", "class_prior"]
     hidden: Count = 32  # units of the feature network
     self_attention: bool = False  # among the neighbours
     label_bias: bool = False  # learned for each class
-    prototypes: bool = True  # null neighbours scored by the class means of the bank
-    move_prototypes: bool = False  # learned, or the class means as they are
+    prototypes: bool = True  # class means of the bank score the null neighbours
+    move_prototypes: bool = False  # whether class means are learned
     class_correction: bool = False
     learned_prior: bool = True  # the null neighbours' mass
     dropout: Rate = 0.0  # probability that a neighbour is left out in training
@@ -42,33 +42,33 @@ class Parts(Block):
 
 
 class TrainAttention(Block):
-    kind: Literal["attention", "tabr"] = "attention"  # tabr reads neighbours instead of counting votes
+    kind: Literal["attention", "tabr"] = "attention"  # tabr: a network on the neighbours' values
     epochs: Count = 200
     batch_size: Count = 256
     lr: Positive = 0.01
     weight_decay: NonNegative = 0.05  # of projections, moved prototypes and the feature network
     patience: Count = 10  # epochs without a lower validation NLL
-    restarts: Count = 1  # the one of lowest validation NLL is kept
+    restarts: Count = 1  # of them the lowest validation NLL is kept
     label_smoothing: Rate = 0.0
-    # loss weight of a query whose neighbours all disagree with it; 1 weighs all alike
+    # loss weight of a query whose neighbours all have other classes; 1 for equal weights
     hard_weight: Annotated[float, Field(ge=1)] = 1.0
-    entropy_weight: NonNegative = 0.0  # rewards weights of high entropy
+    entropy_weight: NonNegative = 0.0  # of the attention weights' entropy, which is maximised
     calibration_weight: NonNegative = 0.0  # of the soft-binned calibration error
     parts: Parts = Parts()
 
 
 class Tune(Block):
-    """Grids for the baselines, searched on val."""
+    """Search grids of the baselines and of calibration, on val."""
 
-    # those up to k_eval, and k_eval itself
+    # values below k_eval are searched, and k_eval
     ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 32, 50, 64]
-    # times the median spread of similarities; the last is as good as uniform
+    # times `baselines.similarity_scale`; the last is practically uniform
     temperatures: Annotated[list[Positive], Field(min_length=1)] = [
         0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0,
     ]  # fmt: skip
-    # mass ε of the bank's class shares
+    # ε, the mass of the bank's class shares
     priors: Annotated[list[Annotated[float, Field(ge=1e-6, lt=1)]], Field(min_length=1)] = [
         0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5,
     ]  # fmt: skip
-    # penalty that pulls vector scaling towards the identity
+    # penalty of vector scaling towards the identity
     ridges: Annotated[list[Positive], Field(min_length=1)] = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 1000.0]

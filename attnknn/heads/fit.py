@@ -1,4 +1,4 @@
-"""The head's training loop, read top to bottom: on queries that the encoder never saw, stopped by validation NLL."""
+"""Training loop of the learned heads: on queries that the encoder never saw, stopped early by validation NLL."""
 
 import copy
 import math
@@ -45,24 +45,31 @@ def fit_head(
     device: str = "cpu",
     progress: Callable[[Row], None] | None = None,
 ) -> tuple[LearnedHead, list[Row]]:
-    """Fit the attention head on fit rows, which their encoder never trained on; stop by the NLL on val rows.
+    """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
-    The head starts as the distance weighting of k_train neighbours whose τ and ε are best on val, and never ends with
-    a higher validation NLL than that. Of several restarts the one of lowest validation NLL is kept.
+    The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val, and its
+    validation NLL is never above that one's. Of several restarts that of lowest validation NLL is returned.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
 
     Args:
-        spaces: embeddings whose fit rows are learned from and whose val rows stop it: the main ones first, then those
-            of the folds of a cross-fit, if any.
-        kind, parts: what the head is made of, see `learned.make_head`.
-        hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 weighs all queries alike.
-        weight_decay: of the projections, the prototypes' moves and the feature network's matrices.
-        patience: epochs without a lower validation NLL before it stops.
-        temperatures, priors: grids for the start, see `tuning.tune_distance`.
+        spaces: the main embedding space, then those of cross-fitting folds, if any; their fit rows train the head and
+            their val rows stop it.
+        kind, parts: see `registry.make_head`.
+        weight_decay: of matrices only: projections, prototype moves and the feature network.
+        patience: epochs without a lower validation NLL before training stops.
+        label_smoothing: of the NLL.
+        hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 for equal weights.
+        temperatures, priors: grids of the initialisation, see `baselines.tune_distance`.
+        progress: called with each row of the history.
 
     Returns:
-        The head in evaluation mode, and a row an epoch: restart, epoch (0 is the start), fit_loss, val_nll.
+        The head in evaluation mode, and the history, one row per epoch: restart, epoch (0 is the initialisation),
+        fit_loss, val_nll.
+
+    Raises:
+        InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
+            are no fit rows, or the loss diverges.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(
@@ -70,42 +77,42 @@ def fit_head(
     )
     require(
         len(spaces) == 1 or not learns_space(kind, parts),
-        "train_attention.parts: what it learns of one embedding space means nothing in another; with folds take "
-        "kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
+        "train_attention.parts: parameters per embedding dimension mean nothing in another fold's space; with folds "
+        "set kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
     )
-    fit_rows = [one.embeddings.rows(FIT) for one in spaces]
+    fit_rows = [space.embeddings.rows(FIT) for space in spaces]
     n_queries = sum(map(len, fit_rows))
     require(n_queries > 0, "fit: no rows to fit the head on")
     y_val = classes_of(spaces, VAL)
     sims, labels = part_neighbours(spaces, VAL, k_train)
-    start = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
+    initial = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
 
-    def batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
-        """Positions of all fit rows in random order, in batches of one embedding space each."""
-        batched = []
+    def shuffled_batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+        """Batches of one space's fit rows each, in random order: the space's number, positions in its fit rows."""
+        batches = []
         for i, rows in enumerate(fit_rows):
             order = rng.permutation(len(rows))
-            batched += [(i, order[s : s + batch_size]) for s in range(0, len(order), batch_size)]
-        return [batched[i] for i in rng.permutation(len(batched))]
+            batches += [(i, order[s : s + batch_size]) for s in range(0, len(order), batch_size)]
+        return [batches[i] for i in rng.permutation(len(batches))]
 
-    # Gathered once where that is small: without the neighbours' embeddings.
+    # Everything but the keys (B, K, D) is gathered once and held in memory.
     small = [name for name in NEEDS if name != "keys"]
-    on_fit = [one.around(rows, k_train, small).to(device) for one, rows in zip(spaces, fit_rows, strict=True)]
+    on_fit = [space.around(rows, k_train, small).to(device) for space, rows in zip(spaces, fit_rows, strict=True)]
     on_val = [
-        one.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
-        for one, rows in part_rows(spaces, VAL)
+        space.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
+        for space, rows in part_rows(spaces, VAL)
         for s in range(0, len(rows), VAL_BATCH)
     ]
 
     def objective(head: LearnedHead, i: int, idx: np.ndarray) -> Tensor:
         rows = fit_rows[i][idx]
         if "keys" in head.needs:
-            near = spaces[i].around(rows, k_train, head.needs).to(device)
+            batch = spaces[i].around(rows, k_train, head.needs).to(device)
         else:
-            near = on_fit[i].take(torch.from_numpy(idx).to(device))
+            batch = on_fit[i].take(torch.from_numpy(idx).to(device))
         target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
-        probs, weights = head(near)
-        weight = hard_weights(hardness(near.labels, target), hard_weight) if hard_weight != 1 else None
+        probs, weights = head(batch)
+        weight = hard_weights(hardness(batch.labels, target), hard_weight) if hard_weight != 1 else None
         loss = nll(probs, target, label_smoothing, weight)
         if entropy_weight:
             loss = loss - entropy_weight * entropy(weights)
@@ -119,12 +126,12 @@ def fit_head(
         if "keys" in head.needs:
             probs = classify_part(head, spaces, VAL, k_train, device)
         else:
-            probs = np.concatenate([head(near)[0].cpu().numpy() for near in on_val])
+            probs = np.concatenate([head(batch)[0].cpu().numpy() for batch in on_val])
         return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
 
     best, best_state, history = math.inf, None, []
     for restart in range(restarts):
-        torch.manual_seed(seed * 1009 + restart)  # the head's first weights and its dropout
+        torch.manual_seed(seed * 1009 + restart)  # initial weights and dropout
         rng = np.random.default_rng([seed, restart])
         head = make_head(
             kind,
@@ -132,22 +139,22 @@ def fit_head(
             dim=spaces[0].embeddings.z.shape[1],
             n_classes=len(spaces[0].embeddings.classes),
             n_sizes=len(spaces[0].statistics.sizes),
-            temperature=start["temperature"],
-            prior=start["prior"],
+            temperature=initial["temperature"],
+            prior=initial["prior"],
             metric=spaces[0].neighbours.metric,
             sim_scale=similarity_scale(sims),
         ).to(device)
         if isinstance(head, Attention) and "keys" not in head.needs:
-            on_fit, on_val = ([head.prepared(near) for near in parts] for parts in (on_fit, on_val))
-        learned = [p for p in head.parameters() if p.requires_grad]
-        matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
+            on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
+        trainable = [p for p in head.parameters() if p.requires_grad]
+        matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
         optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
         stalled, lowest = 0, math.inf
         for epoch in range(epochs + 1):
-            training = epoch > 0  # epoch 0 only measures the start
+            training = epoch > 0  # epoch 0 measures the initialisation
             head.train(training)
             total = 0.0
-            for i, idx in batches(rng):
+            for i, idx in shuffled_batches(rng):
                 with torch.set_grad_enabled(training):
                     loss = objective(head, i, idx)
                 if training:
@@ -169,6 +176,6 @@ def fit_head(
                 best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
             if stalled >= patience:
                 break
-    assert best_state is not None, "the start itself has a validation NLL"
+    assert best_state is not None, "epoch 0 has a finite validation NLL"
     head.load_state_dict(best_state)
     return head.eval(), history

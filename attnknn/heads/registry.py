@@ -1,4 +1,4 @@
-"""The learned heads by kind: made, saved and loaded alike."""
+"""Construct, save and load learned heads of every kind."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_weights, save_weights
 from attnknn.heads.attention import Attention
 from attnknn.heads.tabr import TabR
@@ -16,33 +16,32 @@ KINDS = ("attention", "tabr")
 
 
 def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, sim_scale: float, **start: Any) -> LearnedHead:
-    """A head of one kind that answers like distance weighting until it is trained.
+    """Construct a head of one kind, initialised to distance weighting.
 
     Args:
-        parts: keyword arguments of `Attention`; of them `TabR` takes hidden and dropout, and
-            key, label_embedding and correction beside them.
+        parts: keyword arguments of `Attention`; `TabR` takes hidden, dropout, key, label_embedding and correction and
+            ignores the others.
         n_sizes, sim_scale: see `Attention`.
         start: dim, n_classes, temperature, prior, metric.
 
     Raises:
-        InputError: an unknown kind, or parts that do not go together.
+        InputError: an unknown kind, or incompatible parts.
     """
     if kind == "tabr":
-        of_it = ("hidden", "dropout", "key", "label_embedding", "correction")
-        return TabR(**start, **{name: parts[name] for name in of_it if name in parts})
-    if kind != "attention":
-        raise InputError(f"kind: {kind} unknown; allowed are {', '.join(KINDS)}")
+        names = ("hidden", "dropout", "key", "label_embedding", "correction")
+        return TabR(**start, **{name: parts[name] for name in names if name in parts})
+    require(kind == "attention", f"kind: {kind} unknown; allowed are {', '.join(KINDS)}")
     return Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **parts)
 
 
 def learns_space(kind: str, parts: Mapping[str, Any]) -> bool:
-    """Whether such a head has weights for each embedding dimension, which mean nothing in another embedding space."""
-    moved = parts.get("prototypes", False) and parts.get("move_prototypes", False)
-    return kind == "tabr" or parts.get("similarity", "bank") != "bank" or moved
+    """Whether the head has parameters per embedding dimension, which do not transfer to another embedding space."""
+    moves = parts.get("prototypes", False) and parts.get("move_prototypes", False)
+    return kind == "tabr" or parts.get("similarity", "bank") != "bank" or moves
 
 
 def save_head(head: LearnedHead, folder: Path) -> None:
-    """Write weights and configuration to `folder`, in one step."""
+    """Write weights and configuration to `folder`, atomically."""
     kind = "tabr" if isinstance(head, TabR) else "attention"
     save_weights(folder, head.state_dict(), {"kind": kind, **head.config})
 
@@ -51,7 +50,7 @@ def load_head(folder: Path) -> LearnedHead:
     """Read what `save_head` wrote, in evaluation mode.
 
     Raises:
-        InputError: files are missing, damaged, or do not fit each other.
+        InputError: files are missing, damaged, or do not match.
     """
     state, config = load_weights(folder)
     try:
@@ -61,15 +60,15 @@ def load_head(folder: Path) -> LearnedHead:
         raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
 
 
-_RENAMED = {"evidence": "features", "unit": "sim_scale"}  # configuration since 0.4.0
+_RENAMED = {"evidence": "features", "unit": "sim_scale"}  # configuration names of 0.4.0 → now
 _RENAMED_WEIGHTS = {"heat": "log_temperature_offset", "spread_out": "fc1", "draw_in": "fc2"}
 
 
 def restored_head(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> LearnedHead:
-    """Make a head, in evaluation mode, from its saved configuration and weights; those of 0.4.0 are renamed.
+    """Construct a head, in evaluation mode, from its saved configuration and weights; names of 0.4.0 are mapped.
 
     Raises:
-        TypeError, RuntimeError: they do not fit each other.
+        TypeError, RuntimeError: configuration and weights do not match.
     """
     config = {_RENAMED.get(name, name): value for name, value in config.items()}
     kind = config.pop("kind", None)

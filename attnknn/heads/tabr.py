@@ -1,4 +1,4 @@
-"""A head that reads its neighbours instead of counting their votes, after TabR (Gorishniy et al. 2024)."""
+"""TabR (Gorishniy et al. 2024): a retrieval-augmented classifier on the query and its neighbours' values."""
 
 import math
 
@@ -11,25 +11,25 @@ from attnknn.nn.votes import vote
 
 
 class TabR(nn.Module):
-    """What the neighbours carry is added to the query, and a small network answers; it starts as distance weighting.
+    """Add the attended neighbour values to the query and classify the sum; equal to `Distance` at initialisation.
 
         sᵢ = −‖W(q − kᵢ)‖²/τ,   w = softmax(s)
         q̃ = q + Σᵢ wᵢ·(E[yᵢ] + T(W(q − kᵢ)))
         p = softmax(log votes(w) + network(q̃))
 
-    W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels. TabR has no votes in its
-    answer: here they are what an untrained head answers with, for the last layer of the network is 0 at the start.
-    Under inner product sᵢ = (Wq)·(Wkᵢ)/τ.
+    W = I + Δ is shared and unscaled; T is a two-layer network without bias; E embeds labels. TabR has no vote term: it
+    is added here so that the untrained head, whose last layer is 0, is distance weighting. Under inner product
+    sᵢ = (Wq)·(Wkᵢ)/τ.
 
     Args:
         dim, n_classes: D, C.
-        temperature, prior: τ and the votes' ε at the start; ε stays.
-        metric: that of the bank.
+        temperature: initial τ.
+        prior: ε of the votes, constant.
+        metric: of the bank, "l2" or "ip".
         hidden: units of T and of the network.
-        dropout: of the weights and of the hidden units.
-        key: whether W is learned; else it is I.
-        label_embedding: whether there is E; else neighbours say where they are and not what.
-        correction: whether there is T.
+        dropout: of the attention weights and of the hidden units.
+        key: whether W is learned or I.
+        label_embedding, correction: whether values include E and T.
     """
 
     needs = ("query", "keys")
@@ -69,15 +69,15 @@ class TabR(nn.Module):
         projected = query + query @ self.delta.T  # (B, D)
         keys = keys + keys @ self.delta.T
         difference = (projected[:, None] - keys).masked_fill(missing[:, :, None], 0)  # (B, K, D)
-        closeness = -difference.square().sum(2) if self.metric == "l2" else (keys @ projected[:, :, None]).squeeze(2)
-        weights = (closeness / self.log_temperature.exp()).masked_fill(missing, -torch.inf).softmax(1)  # (B, K)
+        sims = -difference.square().sum(2) if self.metric == "l2" else (keys @ projected[:, :, None]).squeeze(2)
+        attention = (sims / self.log_temperature.exp()).masked_fill(missing, -torch.inf).softmax(1)  # (B, K)
         values = torch.zeros_like(difference)  # (B, K, D)
         if self.labels is not None:
             values = values + self.labels(n.labels.clamp(min=0))
         if self.correct is not None:
             values = values + self.correct(difference)
-        context = query + (self.dropout(weights)[:, None] @ values).squeeze(1)
-        counted = (1 - self.prior) * weights
-        votes = vote(counted, torch.full_like(counted[:, 0], self.prior), n.labels, n.shares)
+        context = query + (self.dropout(attention)[:, None] @ values).squeeze(1)
+        weights = (1 - self.prior) * attention
+        votes = vote(weights, torch.full_like(weights[:, 0], self.prior), n.labels, n.shares)
         probs = (votes.log() + self.answer(context)).softmax(1)
-        return probs.clamp(min=torch.finfo(probs.dtype).tiny), counted
+        return probs.clamp(min=torch.finfo(probs.dtype).tiny), weights

@@ -35,7 +35,7 @@ class NeighbourBatch:
         shares: class shares of the bank, all above 0.
         prototypes: mean embedding of each class in the bank, at unit length.
         log_weight: logarithm of each neighbour's own weight, whatever the query; None where all weigh the same.
-        log_share, features: what a head made of the others once, see `heads.Attention.prepared`; else None.
+        log_share, features: precomputed by a head, see `heads.attention.Attention.precompute`; else None.
     """
 
     sims: Float[Tensor, "B K"]

@@ -111,7 +111,7 @@ def test_test_rows_change_nothing_about_the_fit() -> None:
 
 
 def test_an_unknown_kind_is_told() -> None:
-    with pytest.raises(InputError, match="platt is no kind; there are temperature"):
+    with pytest.raises(InputError, match="platt unknown; allowed are temperature"):
         calibrate("platt", *rows(3, 0), *rows(3, 1), rows(3, 2)[0], RIDGES)
 
 

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation.conformal import conformal, conformal_p, p_values
-from attnknn.evaluation.selective import doubt
+from attnknn.evaluation.selective import log_complement
 from synthetic_results import TIE, predictions
 
 
@@ -34,13 +34,13 @@ def test_class_conditional_sets_are_crepes_with_classes_as_bins() -> None:
 
     made, new = predictions(TIE, 83, 3, seed=1), predictions(TIE, 41, 3, seed=2)
     val, y, probs = made.probs[3], made.y, new.probs[3]
-    own, scores = doubt(val)[np.arange(83), y], doubt(probs)
+    own, scores = log_complement(val)[np.arange(83), y], log_complement(probs)
     bins = np.tile(np.arange(3), 41)
     mondrian = ConformalClassifier().fit(own, bins=y).predict_p(scores.ravel(), bins=bins, smoothing=False)
     assert (conformal_p(val, y, probs, "class_conditional") == mondrian.reshape(41, 3)).all()
     plain = ConformalClassifier().fit(own).predict_p(scores, smoothing=False)
     assert (conformal_p(val, y, probs, "split") == plain).all()
-    with pytest.raises(InputError, match="mondrian is no kind; there are split, class_conditional"):
+    with pytest.raises(InputError, match="mondrian unknown; allowed are split, class_conditional"):
         conformal_p(val, y, probs, "mondrian")
 
 

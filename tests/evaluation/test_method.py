@@ -45,5 +45,5 @@ def test_every_part_survives(base: str, calibration: str, k: int | None, variant
 
 @pytest.mark.parametrize("name", ["", "plain:"])
 def test_a_name_without_a_base_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="no method's name"):
+    with pytest.raises(InputError, match="not a method name"):
         Method.parse(name)

@@ -199,7 +199,7 @@ def test_what_is_no_distribution_is_refused(probs, y, message: str) -> None:
 
 
 def test_resamples_draw_n_rows_each_with_equal_chances() -> None:
-    counts = np.concatenate(list(metrics._resamples(31, 230, seed=3)))
+    counts = np.concatenate(list(metrics.bootstrap_counts(31, 230, seed=3)))
     assert counts.shape == (230, 31)
     assert (counts.sum(1) == 31).all()
     # 230 · 31 draws over 31 rows: 230 each, with a standard deviation of 15.
@@ -215,7 +215,7 @@ def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
     probs = np.stack([sample(13, 5, seed)[0] for seed in (0, 1)])
     found = bootstrap(probs, y, bins=4, resamples=30, seed=7)
     assert found.shape == (2, 30, 8)
-    counts = np.concatenate(list(metrics._resamples(13, 30, seed=7))).astype(int)
+    counts = np.concatenate(list(metrics.bootstrap_counts(13, 30, seed=7))).astype(int)
     drawn = [np.repeat(np.arange(13), row) for row in counts]
     assert min(len(set(y[at])) for at in drawn) < 5
     for m in range(2):
@@ -240,7 +240,7 @@ def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPa
     probs, y = sample(53, 3)
     three = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
     whole = bootstrap(three, y, 15, 120, seed=5)
-    monkeypatch.setattr(metrics, "_HELD", 2 * 53 * (3 + 9 + 30 + 45))
+    monkeypatch.setattr(metrics, "_MAX_TERMS", 2 * 53 * (3 + 9 + 30 + 45))
     np.testing.assert_allclose(bootstrap(three, y, 15, 120, seed=5), whole, atol=1e-12)
 
 
@@ -310,20 +310,24 @@ def test_mcnemar_by_hand() -> None:
 
 
 def test_reliability_of_six_rows_by_hand() -> None:
-    found = reliability(SIX, SIX_Y, bins=4)
-    assert [(b.low, b.high, b.count) for b in found] == [(0, 0.25, 0), (0.25, 0.5, 2), (0.5, 0.75, 2), (0.75, 1, 2)]
-    assert [b.confidence for b in found] == pytest.approx([math.nan, 0.45, 0.65, 0.85], nan_ok=True)
-    assert [b.accuracy for b in found] == pytest.approx([math.nan, 0.5, 0.5, 1.0], nan_ok=True)
+    expected = [
+        [0, 0.25, 0, None, None],
+        [0.25, 0.5, 2, 0.45, 0.5],
+        [0.5, 0.75, 2, 0.65, 0.5],
+        [0.75, 1, 2, 0.85, 1.0],
+    ]
+    for row, values in zip(reliability(SIX, SIX_Y, bins=4), expected, strict=True):
+        assert list(row.values()) == pytest.approx(values)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bins", [1, 15, 200])
 def test_reliability_bins_make_up_the_ece(bins: int) -> None:
     probs, y = sample(173, 7)
-    found = [b for b in reliability(probs, y, bins) if b.count]
-    assert sum(b.count for b in found) == 173
-    assert all(b.low < b.confidence <= b.high for b in found)
-    gap = sum(b.count * abs(b.confidence - b.accuracy) for b in found) / 173
+    found = [b for b in reliability(probs, y, bins) if b["count"]]
+    assert sum(b["count"] for b in found) == 173
+    assert all(b["low"] < b["confidence"] <= b["high"] for b in found)
+    gap = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in found) / 173
     assert gap == pytest.approx(scores(probs, y, bins)["ece"])
 
 

@@ -11,7 +11,7 @@ from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.conformal import conformal
-from attnknn.evaluation.selective import abstention, aurc, doubt, risk_coverage, strongest, summary, threshold
+from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, summary, threshold
 from attnknn.report.results import Run
 from attnknn.report.sections import selective as page
 from synthetic_results import TIE, predictions
@@ -69,7 +69,7 @@ def test_ties_are_the_mean_over_their_orders_and_no_order_of_rows_matters() -> N
 def test_resamples_are_as_if_their_rows_were_written_out() -> None:
     rng = np.random.default_rng(0)
     confidence, wrong = rng.integers(6, size=37) / 5, rng.random(37) < 0.3
-    counts = next(metrics._resamples(37, 11, seed=2)).T.astype(np.int32)
+    counts = next(metrics.bootstrap_counts(37, 11, seed=2)).T.astype(np.int32)
     found = aurc(confidence, wrong, counts)
     for r, count in enumerate(counts.T):
         drawn = np.repeat(np.arange(37), count)
@@ -104,10 +104,10 @@ def test_doubt_is_precise_where_a_probability_is_all_but_one() -> None:
     small = np.array([1e-9, 2e-9, 2e-9 * (1 + 1e-7)], dtype=np.float32)
     probs = np.stack([1 - small, small], 1).astype(np.float32)
     assert (probs[:, 0] == 1).all(), "float32 has lost the difference"
-    found = doubt(probs)
+    found = log_complement(probs)
     assert found[0, 0] == pytest.approx(math.log(1e-9), abs=1e-4)
     assert found[0, 0] < found[1, 0] == found[2, 0], "and rounding makes none"
-    assert doubt(np.array([[0.25, 0.75]])) == pytest.approx(np.log([[0.75, 0.25]]), abs=1e-5)
+    assert log_complement(np.array([[0.25, 0.75]])) == pytest.approx(np.log([[0.75, 0.25]]), abs=1e-5)
 
 
 def test_tables_agree_with_each_other_and_with_the_rows() -> None:
@@ -126,8 +126,8 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
     assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
     wrong = test.probs[0].argmax(1) != test.y
     assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
-    kept = threshold(-doubt(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
-    answered = -doubt(test.probs[0]).min(1) >= kept
+    kept = threshold(-log_complement(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
+    answered = -log_complement(test.probs[0]).min(1) >= kept
     assert at["uniform", "coverage_at_5"]["value"] == answered.mean()
     assert at["uniform", "risk_at_5"]["value"] == wrong[answered].mean()
     size = {(r["method"], r["kind"], r["alpha"]): r["size"] for r in sets}
@@ -159,10 +159,10 @@ def test_each_method_stands_with_the_calibration_that_val_rows_choose() -> None:
     val.probs[place + 1] = val.probs[place]
     test = predictions(forms | {"prototypes": (4.0, 1.9), "attention_vector": (4.0, 1.9)}, 400, seed=4)
     chosen = {"distance": "distance", "attention": "attention", "prototypes": "prototypes_isotonic"}
-    assert strongest(test, val) == chosen, "and bare where the calibration changes nothing"
+    assert best_forms(test, val) == chosen, "and bare where the calibration changes nothing"
     asked = Predictions(test.rows, test.y, test.probs[:1], test.methods[:1], test.classes)
     with pytest.raises(InputError, match="attention: not among the methods"):
-        strongest(asked, val)
+        best_forms(asked, val)
     calibrated = tuple({"attention": "attention_isotonic"}.get(name, name) for name in val.methods)
     test, val = (Predictions(p.rows, p.y, p.probs, calibrated, p.classes) for p in (test, val))
     for tests in (abstention(test, val, [0.1], 100, 0.95, 0)[2], conformal(test, val, [0.1], 100, 0.95, 0)[1]):

@@ -321,7 +321,7 @@ def test_dropout_never_leaves_all_neighbours_out(k: int) -> None:
 @pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
 def test_a_prepared_neighbourhood_gets_the_same_answer_whatever_is_taken_of_it(parts: dict[str, Any]) -> None:
     head, n, at = trained(parts), neighbourhood(b=5, missing=True), torch.tensor([3, 0, 4])
-    prepared = head.prepared(n)
+    prepared = head.precompute(n)
     assert prepared.log_share is not None
     for mine, other in zip(head(prepared.take(at)), head(n.take(at)), strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=0)

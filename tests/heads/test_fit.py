@@ -228,7 +228,7 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, 
     ],
 )
 def test_what_is_learned_of_one_space_is_refused_for_several(data: EmbeddingSpace, change: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="means nothing in another"):
+    with pytest.raises(InputError, match="mean nothing in another"):
         fit(data, data, **change)
 
 

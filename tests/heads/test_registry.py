@@ -114,7 +114,7 @@ def test_bounded_temperatures_are_saved_too(tmp_path: Path) -> None:
     save_head(head, tmp_path / "head")
     again = load_head(tmp_path / "head")
     torch.testing.assert_close(again.temperatures(), torch.full((7,), 0.7))  # type: ignore[union-attr]
-    assert math.isclose(again.bounds[1], math.log(20))  # type: ignore[union-attr, index]
+    assert math.isclose(again.log_bounds[1], math.log(20))  # type: ignore[union-attr, index]
 
 
 @pytest.mark.parametrize("kind", KINDS)

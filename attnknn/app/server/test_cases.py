@@ -24,7 +24,7 @@ def calibration(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         "low": low,
         "high": high,
         "confidence": float(probs.max(1).mean()),
-        "bins": [vars(bin_) for bin_ in reliability(positive, y) if bin_.count],
+        "bins": [row for row in reliability(positive, y) if row["count"]],
     }
 
 
