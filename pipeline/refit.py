@@ -1,12 +1,12 @@
-"""Refit and compare all methods under conditions of the bank, and write what came out."""
+"""Refit and compare all methods under conditions of the bank, and write the results."""
 
 from collections.abc import Mapping
 
-from attnknn.experiments.refit import Make, refit_and_score
+from attnknn.experiments.refit import Condition, refit_and_score
 from pipeline.run import Run
 
 
-def refit_conditions(run: Run, conditions: Mapping[str, Make], repeats: int, k: int) -> None:
+def refit_conditions(run: Run, conditions: Mapping[str, Condition], repeats: int, k: int) -> None:
     """Write metrics and plots named after the stage; `repeats` banks and heads per condition."""
     p = run.params
     settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": run.device}

@@ -2,7 +2,7 @@
 
 from attnknn.core.artifacts import TEST
 from attnknn.experiments.ablation import ablate
-from attnknn.experiments.hard_queries import by_subset, compare_weighting, disagreement, hard_shares, shares
+from attnknn.experiments.hard_queries import by_subset, compare_weighting, count_hard, disagreement, hard_shares
 from pipeline.load import load_spaces
 from pipeline.run import Run, main
 
@@ -21,7 +21,7 @@ def ablation(run: Run) -> None:
     if not hard.any():
         print(f"{run.label}: no test row of which {p.hard.disagreement:g} of the neighbours disagree")
     means, intervals, paired = by_subset(predictions, hard, **scoring, seed=run.seed)
-    table = shares(spaces, k, p.hard.disagreement)
+    table = count_hard(spaces, k, p.hard.disagreement)
     run.write_metrics({"share": hard_shares(table), **means}, "hard")
     run.write_plots(hard=intervals, hard_paired=paired, hard_share=table)
 

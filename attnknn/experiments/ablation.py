@@ -22,7 +22,7 @@ from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
 Parts = dict[str, Any]
 
-# Distance weighting with a learned temperature only.
+# Distance weighting with a learned temperature, and no other part.
 NOTHING: Parts = {
     "similarity": "bank",
     "heads": 1,
@@ -36,11 +36,11 @@ NOTHING: Parts = {
     "learned_prior": False,
     "dropout": 0.0,
 }
-# The head of the historic study: four heads of query-key products with bounded temperatures (.5 at the start, .05 … 2,
-# so .1 … 4 times the start). Here it is trained correctly and starts as distance weighting; there the projections
-# stayed random and their products were the only similarity.
+# The head of the historic study: four heads of query-key products with bounded temperatures (initially .5, .05 … 2, so
+# .1 … 4 times the initial value). Here it is trained, and starts as distance weighting; there the projections stayed
+# random and their products were the only similarity.
 HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 4.0], "learned_prior": True}
-# Terms of the objective: argument of `fit_head`, its value when off, and the value that is added.
+# Terms of the objective: argument of `fit_head`, its value when off, and when on.
 OBJECTIVES = {
     "entropy": ("entropy_weight", 0.0, 0.01),  # weight of the historic study
     "label_smoothing": ("label_smoothing", 0.0, 0.05),
@@ -48,7 +48,7 @@ OBJECTIVES = {
     "calibration": ("calibration_weight", 0.0, 1.0),
 }
 DROPOUT = 0.2
-# Parts of the retrieval head (`tabr`), each removed.
+# Parts of the retrieval head (`tabr`), by argument.
 TABR_PARTS = {"shared key": "key", "label embedding": "label_embedding", "value correction": "correction"}
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
@@ -61,44 +61,44 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     Groups: `full` is the configured head; `without` removes one part that it has; `with` adds one that it lacks;
     `alone` is one part and nothing else; `reference` is the historic form.
     """
-    whole = {**NOTHING, **full}
-    nothing = {**whole, **NOTHING}  # of the same size
-    features = list(whole["features"])
-    settings: dict[tuple[str, str], Parts] = {("full", "full"): whole}
+    full = {**NOTHING, **full}
+    nothing = {**full, **NOTHING}  # of the same size
+    features = list(full["features"])
+    settings: dict[tuple[str, str], Parts] = {("full", "full"): full}
 
-    def add(group: str, name: str, base: Parts, **changes: Any) -> None:
+    def add(group: str, name: str, base: Mapping[str, Any], **changes: Any) -> None:
         settings[group, name] = {**base, **changes}
 
     def toggle(part: str, **changes: Any) -> None:
-        add("without" if whole[part] else "with", part, whole, **changes)
+        add("without" if full[part] else "with", part, full, **changes)
 
     for part in FEATURES:
         if part in features:
             rest = [name for name in features if name != part]
-            add("without", part, whole, features=rest, self_attention=whole["self_attention"] and bool(rest))
+            add("without", part, full, features=rest, self_attention=full["self_attention"] and bool(rest))
         else:
-            add("with", part, whole, features=[*features, part])
+            add("with", part, full, features=[*features, part])
         add("alone", part, nothing, features=[part])
     if features:
-        add("without", "all evidence", whole, features=[], self_attention=False)
+        add("without", "all evidence", full, features=[], self_attention=False)
     all_features = features or list(FEATURES)
     add("alone", "all evidence", nothing, features=all_features)
-    toggle("self_attention", features=all_features, self_attention=not whole["self_attention"])
+    toggle("self_attention", features=all_features, self_attention=not full["self_attention"])
     for part in _SWITCHES:
-        toggle(part, **{part: not whole[part]})
+        toggle(part, **{part: not full[part]})
         add("alone", part, nothing, **{part: True})
-    if whole["prototypes"]:
-        toggle("move_prototypes", move_prototypes=not whole["move_prototypes"])
+    if full["prototypes"]:
+        toggle("move_prototypes", move_prototypes=not full["move_prototypes"])
     for part, off, on in (("temperature_bounds", [], HISTORIC["temperature_bounds"]), ("dropout", 0.0, DROPOUT)):
-        toggle(part, **{part: off if whole[part] else on})
-        add("alone", part, nothing, **{part: whole[part] or on})
-    if whole["heads"] > 1:
-        add("without", "heads", whole, heads=1)
-    if whole["similarity"] != "bank":
-        add("without", whole["similarity"], whole, similarity="bank", heads=1)
+        toggle(part, **{part: off if full[part] else on})
+        add("alone", part, nothing, **{part: full[part] or on})
+    if full["heads"] > 1:
+        add("without", "heads", full, heads=1)
+    if full["similarity"] != "bank":
+        add("without", full["similarity"], full, similarity="bank", heads=1)
     for similarity in ("l2", "dot"):
-        if similarity != whole["similarity"]:
-            add("with", similarity, whole, similarity=similarity, heads=1)
+        if similarity != full["similarity"]:
+            add("with", similarity, full, similarity=similarity, heads=1)
         add("alone", similarity, nothing, similarity=similarity)
     add("alone", "temperature", nothing)
     add("reference", "historic", {**nothing, **HISTORIC})
@@ -108,7 +108,7 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
 def _fit_and_score(
     spaces: Sequence[EmbeddingSpace], k: int, bins: int, settings: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """A head's probabilities of the test rows, and its scores on the val rows of all spaces."""
+    """Fit a head; its probabilities of the test rows, and its scores on the val rows of all spaces."""
     head, _ = fit_head(spaces, **settings, seed=seed)
     on_test = classify_part(head, spaces[:1], TEST, k, settings["device"])
     on_val = classify_part(head, spaces, VAL, k, settings["device"])
@@ -127,12 +127,12 @@ def ablate(
     progress: Callable[[str], object] | None = None,
     workers: int = 1,
 ) -> Table:
-    """Fit every variant of attention several times and compare it with the full head or with distance weighting.
+    """Fit every variant of attention `repeats` times and compare it with the full head or with distance weighting.
 
     The variants are those of `variants`, and the objectives added or removed (`OBJECTIVES`). References are the
     retrieval head with its own ablation (`TABR_PARTS`), the prototypes alone, and tuned distance weighting. Variants
-    that learn one embedding space are fitted on the main embeddings alone; where there are folds, they are compared
-    with the full head fitted so (`ONE_SPACE`).
+    with learned projections are fitted on the main embeddings alone; with folds, they are compared with the full head
+    fitted likewise (`ONE_SPACE`).
 
     Args:
         k: neighbours that each head is fitted and evaluated with.
@@ -140,7 +140,7 @@ def ablate(
     Returns:
         Rows of variant, group, repeat, metric, validation, value, reference, difference, low, high, p. `validation` is
         the metric on the val rows, by which a part is selected; the rest is of the test rows. `alone` is compared with
-        tuned distance weighting, `retrieval` with the whole retrieval head, everything else with the full head.
+        tuned distance weighting, `retrieval` with the full retrieval head, everything else with the full head.
     """
     full = fitting["parts"]
     common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
@@ -156,9 +156,9 @@ def ablate(
     settings["reference", "retrieval"] = tabr
     for name, part in TABR_PARTS.items():
         settings["retrieval", f"retrieval without {name}"] = tabr | {"parts": {**full, part: False}}
-    how, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
-    settings["retrieval", f"retrieval {how} dropout"] = tabr | {"parts": {**full, "dropout": value}}
-    on_main = {key for key, own in settings.items() if learns_space(own["kind"], own["parts"])}
+    group, value = ("without", 0.0) if full["dropout"] else ("with", DROPOUT)
+    settings["retrieval", f"retrieval {group} dropout"] = tabr | {"parts": {**full, "dropout": value}}
+    on_main = {key for key, setting in settings.items() if learns_space(setting["kind"], setting["parts"])}
     if len(spaces) > 1:
         settings["reference", ONE_SPACE] = settings["full", "full"]
         on_main.add(("reference", ONE_SPACE))
@@ -167,13 +167,13 @@ def ablate(
     prototypes = fit_prototypes(spaces, grids["ridges"], device)
     base = compare(spaces, {"prototypes": prototypes}, k, **grids, calibrations=("vector",), device=device)
     base_on_val = scores(base.val, bins)
-    cells = list(product(range(repeats), settings))
+    keys = list(product(range(repeats), settings))
     calls = [
         partial(_fit_and_score, spaces[:1] if key in on_main else spaces, k, bins, settings[key], 100 * seed + repeat)
-        for repeat, key in cells
+        for repeat, key in keys
     ]
     results = {}
-    for (repeat, key), result in zip(cells, run_parallel(calls, workers), strict=True):
+    for (repeat, key), result in zip(keys, run_parallel(calls, workers), strict=True):
         results[repeat, key] = result
         if progress is not None:
             progress(" ".join(key))
@@ -188,26 +188,16 @@ def ablate(
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
             probs[name], on_val[name] = results[repeat, (group, part)]
             groups[name] = group
-            fewer_rows = (group, part) in on_main and len(spaces) > 1 and name != ONE_SPACE
-            usual = ONE_SPACE if fewer_rows else "full"
-            references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, usual)
+            default = ONE_SPACE if (group, part) in on_main and len(spaces) > 1 and name != ONE_SPACE else "full"
+            references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, default)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         pairs = [(name, reference) for name, reference in references.items() if name != reference]
         intervals, paired = intervals_and_tests(stacked, pairs, **scoring, seed=seed, metric_names=TESTED)
         values = {(row["method"], row["metric"]): row["value"] for row in intervals}
-        no_difference = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
-        for row in [{**no_difference, "metric": metric} for metric in TESTED] + paired:
+        itself = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+        for row in [{**itself, "metric": metric} for metric in TESTED] + paired:
             name, metric = row["method"], row["metric"]
-            table.append(
-                {
-                    "variant": name,
-                    "group": groups[name],
-                    "repeat": repeat,
-                    "metric": metric,
-                    "validation": on_val[name][metric],
-                    "value": values[name, metric],
-                    "reference": row["baseline"],
-                    **{key: row[key] for key in ("difference", "low", "high", "p")},
-                }
-            )
+            columns = {"variant": name, "group": groups[name], "repeat": repeat, "metric": metric}
+            columns |= {"validation": on_val[name][metric], "value": values[name, metric], "reference": row["baseline"]}
+            table.append(columns | {key: row[key] for key in ("difference", "low", "high", "p")})
     return table

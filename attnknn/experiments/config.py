@@ -3,26 +3,26 @@
 `k` is the number of neighbours that methods are fitted and evaluated with; None takes k_train.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from attnknn.core.config import (
-    Block,
-    Count,
-    Positive,
-    Rate,
-    Resamples,
-    Seed,
-    Share,
-    Whole,
-    no_duplicates,
-)
+from attnknn.core.config import Block, Count, Positive, Rate, Resamples, Seed, Share, Whole, no_duplicates
+
+
+class Distinct(Block):
+    """A block whose lists name no value twice."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        no_duplicates(**{name: value for name, value in self if isinstance(value, list)})
+        return self
+
 
 Kind = Literal["symmetric", "asymmetric", "instance"]
 
 
-class Peers(Block):
+class Peers(Distinct):
     """Classifiers without an encoder, on a table's own columns; each tuned on val."""
 
     methods: list[Literal["raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost"]] = [
@@ -31,17 +31,12 @@ class Peers(Block):
     tries: Count = 6  # settings that each may try
 
 
-class KSweep(Block):
+class KSweep(Distinct):
     ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 50]  # √n, its half and double are added
     resamples: Resamples = 1000
 
-    @model_validator(mode="after")
-    def _distinct(self) -> "KSweep":
-        no_duplicates(ks=self.ks)
-        return self
 
-
-class Noise(Block):
+class Noise(Distinct):
     """Wrong labels in the bank; at rate 0 they are clean."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
@@ -49,13 +44,8 @@ class Noise(Block):
     repeats: Count = 2  # new wrong labels and a new head each
     k: Count | None = None
 
-    @model_validator(mode="after")
-    def _distinct(self) -> "Noise":
-        no_duplicates(rates=self.rates)
-        return self
 
-
-class Imbalance(Block):
+class Imbalance(Distinct):
     """Rare classes in the bank."""
 
     kinds: Annotated[list[Literal["long_tail", "step"]], Field(min_length=1)] = ["long_tail", "step"]
@@ -63,17 +53,12 @@ class Imbalance(Block):
     repeats: Count = 2
     k: Count | None = None
 
-    @model_validator(mode="after")
-    def _distinct(self) -> "Imbalance":
-        no_duplicates(ratios=self.ratios)
-        return self
-
 
 Condition = Annotated[str, Field(pattern=r"^(symmetric|asymmetric|instance|long_tail|step)-0?\.\d+$")]
 
 
-class TrainCorrupted(Block):
-    """Encoders and networks trained on wrong labels or rare classes, for some of `seeds`."""
+class TrainCorrupted(Distinct):
+    """Encoders and networks trained on wrong labels or rare classes, for the seeds named here."""
 
     seeds: list[Seed] = []
     conditions: list[Condition] = ["symmetric-0.4", "long_tail-0.1"]
@@ -82,8 +67,7 @@ class TrainCorrupted(Block):
     share: Annotated[float, Field(gt=0, le=1)] = 0.34
 
     @model_validator(mode="after")
-    def _leave_the_right_label_most_rows(self) -> "TrainCorrupted":
-        no_duplicates(seeds=self.seeds, conditions=self.conditions)
+    def _valid_rates(self) -> Self:
         for name in self.conditions:
             kind, rate = name.split("-")
             if float(rate) == 0 or (kind == "asymmetric" and float(rate) >= 0.5):
@@ -100,20 +84,15 @@ class Tta(Block):
     padding: Count = 4  # pixels of reflected padding before a crop
 
 
-class Ensemble(Block):
+class Ensemble(Distinct):
     ks: Annotated[list[Count], Field(min_length=1)] = [5, 10, 20]  # whose predictions are averaged
     k: Count | None = None
 
-    @model_validator(mode="after")
-    def _distinct(self) -> "Ensemble":
-        no_duplicates(ks=self.ks)
-        return self
-
 
 class Hard(Block):
-    """Queries whose neighbours mostly carry another class."""
+    """Queries with many neighbours of another class."""
 
-    disagreement: Share = 0.5  # share of the neighbours from which on a query is hard
+    disagreement: Share = 0.5  # lowest share of neighbours of another class of a hard query
     weight: Annotated[float, Field(gt=1)] = 3.0  # loss weight of a query whose neighbours all disagree
     repeats: Count = 2
 
@@ -126,8 +105,8 @@ class Ablation(Block):
     k: Count | None = None
 
 
-class EncoderAblation(Block):
-    """Encoders trained with other settings, for some of `seeds`."""
+class EncoderAblation(Distinct):
+    """Encoders trained with other settings, for the seeds named here."""
 
     seeds: list[Seed] = []
     # what differs in train_embedder; a variant that changes nothing is left out
@@ -142,11 +121,6 @@ class EncoderAblation(Block):
         "no dropout": {"dropout": 0.0},
     }
 
-    @model_validator(mode="after")
-    def _distinct(self) -> "EncoderAblation":
-        no_duplicates(seeds=self.seeds)
-        return self
-
 
 class Hnsw(Block):
     hnsw_m: Annotated[int, Field(ge=2)] = 32
@@ -160,7 +134,7 @@ class Ivf(Block):
 
 
 class Profile(Block):
-    """Indexes side by side on the dataset's own embeddings."""
+    """Comparison of indexes on the dataset's embeddings."""
 
     repeats: Count = 3  # timed rounds, after one that is not timed
     singles: Annotated[int, Field(ge=10)] = 200  # test rows searched one by one in each round
@@ -171,7 +145,7 @@ class Profile(Block):
 
 
 class Splits(Block):
-    """Small tables split, trained on and tested repeatedly."""
+    """Repeated splits of small tables, each with its own training and test."""
 
     count: Whole = 10  # 0 for none
     first: Seed = 0  # seed of the first; settings chosen on some splits can be confirmed on others
@@ -180,9 +154,9 @@ class Splits(Block):
     k: Count | None = None
 
     @model_validator(mode="after")
-    def _more_than_one(self) -> "Splits":
+    def _more_than_one(self) -> Self:
         if self.count == 1:
-            raise ValueError("count: 1 has no spread; give 0 for none, or 2 or more")
+            raise ValueError("count: 1 split has no standard deviation; give 0 for none, or 2 or more")
         return self
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with labelled rows: labels that are wrong, classes that are rare. Nothing of ours is imported."""
+"""Label noise and class imbalance, of label arrays, embedding spaces and splits."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,41 +11,17 @@ from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 
 NOISES = ("symmetric", "asymmetric", "instance")
-IMBALANCES = ("long_tail", "step")
-
-
-def _hit(y: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(len(y))[: round(rate * len(y))]
-
-
-def symmetric_noise(y: np.ndarray, rate: float, n_classes: int, rng: np.random.Generator) -> np.ndarray:
-    """A copy of labels y (N,) in which round(rate·N) rows, chosen at random, carry another class, each as likely."""
-    noisy = np.array(y)
-    hit = _hit(y, rate, rng)
-    noisy[hit] = (noisy[hit] + rng.integers(1, n_classes, len(hit))) % n_classes
-    return noisy
-
-
-def asymmetric_noise(y: np.ndarray, rate: float, n_classes: int, rng: np.random.Generator) -> np.ndarray:
-    """A copy of labels y (N,) in which round(rate·N) rows, chosen at random, carry class c + 1 (mod C) instead of c.
-
-    From a rate of 0.5 on the wrong label of a class is as common as its right one (Patrini et al. 2017).
-    """
-    noisy = np.array(y)
-    hit = _hit(y, rate, rng)
-    noisy[hit] = (noisy[hit] + 1) % n_classes
-    return noisy
 
 
 def instance_noise(y: np.ndarray, rate: float, scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A copy of labels y (N,) in which round(rate·N) rows carry the other class that they resemble most.
+    """A copy of labels y (N,) with round(rate·N) rows changed to their most similar other class.
 
     Rows are drawn without replacement, with weights exp(−mᵢ/sd(m)), mᵢ = score of the row's own class − highest score
-    of another: rows near the border are hit most, as an annotator would err. The same in spirit as the part-dependent
-    noise of Xia et al. (2020), whose rates and classes come of random projections of each row.
+    of another: most noise is near the class border, as with human annotators. Similar to the part-dependent noise of
+    Xia et al. (2020), where rates and classes follow from random projections of each row.
 
     Args:
-        scores: (N, C), how far each row resembles each class; see `resemblance`.
+        scores: (N, C), similarity of each row to each class; see `class_similarity`.
     """
     rows = np.arange(len(y))
     others = np.array(scores, dtype=np.float64)
@@ -54,14 +30,14 @@ def instance_noise(y: np.ndarray, rate: float, scores: np.ndarray, rng: np.rando
     margin = own - others.max(1)
     # The highest of log weight + Gumbel noise are a weighted draw without replacement (Efraimidis & Spirakis 2006).
     keys = rng.gumbel(size=len(y)) - margin / max(float(margin.std()), 1e-12)
-    hit = np.argsort(-keys, kind="stable")[: round(rate * len(y))]
+    changed = np.argsort(-keys, kind="stable")[: round(rate * len(y))]
     noisy = np.array(y)
-    noisy[hit] = others[hit].argmax(1)
+    noisy[changed] = others[changed].argmax(1)
     return noisy
 
 
-def resemblance(x: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:
-    """How near rows x (N, …) lie to each class's mean: 2·x·μ_c − ‖μ_c‖², float32 (N, C), that is ‖x‖² − ‖x − μ_c‖²."""
+def class_similarity(x: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:
+    """‖x‖² − ‖x − μ_c‖² = 2·x·μ_c − ‖μ_c‖² of rows x (N, …) and class means μ_c: float32 (N, C)."""
     flat = x.reshape(len(x), -1).astype(np.float32)
     member = np.eye(n_classes, dtype=np.float32)[y]  # (N, C)
     means = (member.T @ flat) / np.maximum(member.sum(0), 1)[:, None]
@@ -69,60 +45,54 @@ def resemblance(x: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def noisy_labels(
-    y: np.ndarray, rate: float, n_classes: int, kind: str, scores: np.ndarray | None, rng: np.random.Generator
+    y: np.ndarray, rate: float, n_classes: int, kind: str, rng: np.random.Generator, scores: np.ndarray | None = None
 ) -> np.ndarray:
     """A copy of labels y (N,) with round(rate·N) wrong ones.
 
+    * symmetric: random rows change to another class, all equally likely.
+    * asymmetric: random rows change from class c to c + 1 (mod C). From a rate of 0.5 on, wrong labels of a class are
+      at least as frequent as right ones (Patrini et al. 2017).
+    * instance: see `instance_noise`.
+
     Args:
         kind: one of `NOISES`.
-        scores: (N, C) of `instance_noise`; the other kinds do not look at them.
+        scores: (N, C), for instance noise only.
     """
     if kind == "instance":
         assert scores is not None, "instance noise depends on the rows"
         return instance_noise(y, rate, scores, rng)
-    make = {"symmetric": symmetric_noise, "asymmetric": asymmetric_noise}[kind]
-    return make(y, rate, n_classes, rng)
-
-
-def _subset(y: np.ndarray, wanted: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    sizes = np.bincount(y)
-    kept = np.minimum(sizes, np.maximum(np.round(wanted), 1)).astype(int) if ratio < 1 else sizes
-    rows = [rng.permutation(np.flatnonzero(y == c))[:n] for c, n in enumerate(kept)]
-    return np.sort(np.concatenate(rows))
-
-
-def long_tail(y: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Positions (M,), ascending, of a subset of labels y (N,) whose class sizes fall off exponentially.
-
-        n_c = n₀·ratio^(c/(C−1)), rounded, at least 1 and at most what class c has (Cui et al. 2019)
-
-    n₀ is the size of the largest class; ratio 1 keeps all rows.
-    """
-    sizes = np.bincount(y)
-    return _subset(y, sizes.max() * ratio ** (np.arange(len(sizes)) / max(1, len(sizes) - 1)), ratio, rng)
-
-
-def step_imbalance(y: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Positions (M,), ascending, of a subset of labels y (N,) in which the last half of the classes is rare.
-
-        n_c = n₀ for c < ⌈C/2⌉, else n₀·ratio, rounded, at least 1 and at most what class c has (Buda et al. 2018)
-
-    n₀ is the size of the largest class; ratio 1 keeps all rows.
-    """
-    sizes = np.bincount(y)
-    rare = np.arange(len(sizes)) >= -(-len(sizes) // 2)
-    return _subset(y, sizes.max() * np.where(rare, ratio, 1.0), ratio, rng)
+    noisy = np.array(y)
+    rows = rng.permutation(len(y))[: round(rate * len(y))]
+    shift = rng.integers(1, n_classes, len(rows)) if kind == "symmetric" else 1
+    noisy[rows] = (noisy[rows] + shift) % n_classes
+    return noisy
 
 
 def imbalanced(y: np.ndarray, ratio: float, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Positions (M,), ascending, of a subset of labels y (N,) by a kind out of `IMBALANCES`."""
-    return {"long_tail": long_tail, "step": step_imbalance}[kind](y, ratio, rng)
+    """Positions (M,), ascending, of a random subset of labels y (N,) with class sizes n_c.
+
+        long_tail: n_c = n₀·ratio^(c/(C−1))     (Cui et al. 2019)
+        step: n_c = n₀ for c < ⌈C/2⌉, else n₀·ratio     (Buda et al. 2018)
+
+    n₀ is the size of the largest class; n_c is rounded, at least 1 and at most the size of class c. Ratio 1 keeps all
+    rows.
+    """
+    sizes = np.bincount(y)
+    classes = np.arange(len(sizes))
+    if kind == "long_tail":
+        factor = ratio ** (classes / max(1, len(sizes) - 1))
+    else:
+        factor = np.where(classes >= -(-len(sizes) // 2), ratio, 1.0)
+    target = np.maximum(np.round(sizes.max() * factor), 1)
+    new_sizes = np.minimum(sizes, target).astype(int) if ratio < 1 else sizes
+    rows = [rng.permutation(np.flatnonzero(y == c))[:n] for c, n in enumerate(new_sizes)]
+    return np.sort(np.concatenate(rows))
 
 
 def noise_conditions(kinds: Sequence[str], rates: Sequence[float]) -> dict[str, tuple[str, float]]:
     """Name → (kind, rate) of every kind at every rate: `noise 0.3`, `asymmetric noise 0.3`, `instance noise 0.3`.
 
-    Rate 0 is the same for all kinds, and there once. Asymmetric noise is there below 0.5 only.
+    Rate 0 is the same for all kinds and included once. Asymmetric noise is included below 0.5 only.
     """
     conditions: dict[str, tuple[str, float]] = {}
     for kind in kinds:
@@ -142,31 +112,30 @@ def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float]) -> dict[
 def with_noise(
     spaces: Sequence[EmbeddingSpace], rate: float, rng: np.random.Generator, kind: str = "symmetric"
 ) -> list[EmbeddingSpace]:
-    """The same spaces, round(rate·N) rows of the first one's bank labelled as another class.
+    """The same spaces with round(rate·N) wrong labels in the first one's bank.
 
-    Neighbours stay, since they know no labels; what their labels say of them is gathered again. Instance noise goes by
+    Neighbours do not depend on labels and are unchanged; neighbour statistics are computed anew. Instance noise uses
     the cosine of each row and the class means of the clean bank, in the first embeddings.
 
     Args:
-        spaces: several embeddings of the same rows, as of a cross-fit; the first has the largest bank.
+        spaces: embeddings of the same rows, as of a cross-fit; the first has the largest bank.
         kind: one of `NOISES`.
     """
     first = spaces[0].embeddings
     bank, y = first.rows(BANK), np.array(first.y)
     scores = first.z[bank] @ spaces[0].statistics.prototypes.T if kind == "instance" else None
-    y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, scores, rng)
+    y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, rng, scores)
     return relabelled(spaces, y)
 
 
 def relabelled(spaces: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpace]:
-    """The same spaces, their bank rows labelled y (N,); the labels of all other rows stay."""
-    relabelled_spaces = []
+    """The same spaces with labels y (N,) of their bank rows; the labels of all other rows are unchanged."""
+    result = []
     for space in spaces:
-        e = space.embeddings
-        e = dataclasses.replace(e, y=np.where(e.part == BANK, y, e.y))
+        e = dataclasses.replace(space.embeddings, y=np.where(space.embeddings.part == BANK, y, space.embeddings.y))
         statistics = neighbour_statistics(e, space.neighbours, space.statistics.sizes)
-        relabelled_spaces.append(EmbeddingSpace(e, space.neighbours, statistics))
-    return relabelled_spaces
+        result.append(EmbeddingSpace(e, space.neighbours, statistics))
+    return result
 
 
 def with_imbalance(
@@ -177,64 +146,62 @@ def with_imbalance(
     kind: str = "long_tail",
     most: int | None = None,
 ) -> list[EmbeddingSpace]:
-    """The same embeddings with fewer bank rows, whose rarest class has `ratio` of the largest one's rows.
+    """Subsample the bank so that its rarest class has `ratio` of the largest one's rows, and search again, exactly.
 
-    They are searched again, exactly. Row ids are those of the rows that are left.
+    Rows are numbered anew.
 
     Args:
         spaces: as for `with_noise`.
-        kind: one of `IMBALANCES`.
-        most: neighbours that are searched for, beside those that the evidence needs; None for as many as before.
+        kind: long_tail or step.
+        most: neighbours to search for, or those that the neighbour statistics need if more; None for as many as before.
     """
     first = spaces[0].embeddings
     bank = first.rows(BANK)
-    lost = np.zeros(len(first.y), dtype=bool)
-    lost[bank] = True
-    lost[bank[imbalanced(np.asarray(first.y[bank]), ratio, kind, rng)]] = False
-    rare = []
-    for one in spaces:
-        e = one.embeddings
-        rows = np.flatnonzero(~(lost & (e.part == BANK)))
+    removed = np.zeros(len(first.y), dtype=bool)
+    removed[bank] = True
+    removed[bank[imbalanced(np.asarray(first.y[bank]), ratio, kind, rng)]] = False
+    result = []
+    for space in spaces:
+        e = space.embeddings
+        rows = np.flatnonzero(~(removed & (e.part == BANK)))
         logits = None if e.logits is None else e.logits[rows]
-        left = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
-        stored = one.neighbours.ids.shape[1]
-        k = stored if most is None else min(stored, max(most, *one.statistics.sizes))
-        rare.append(retrieve(left, k, one.statistics.sizes, one.neighbours.metric, device))
-    return rare
+        subset = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
+        stored = space.neighbours.ids.shape[1]
+        k = stored if most is None else min(stored, max(most, *space.statistics.sizes))
+        result.append(retrieve(subset, k, space.statistics.sizes, space.neighbours.metric, device))
+    return result
 
 
-_LEARNED_FROM = (BANK, FIT, VAL)
+_TRAINING_PARTS = (BANK, FIT, VAL)
 NETWORK = "cross_entropy"  # the variant that is a plain network, trained with cross-entropy alone
-NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: on labels as given, and as they were cleaned
+NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: trained on noisy and on cleaned labels
 
 
 def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Generator) -> Split:
-    """The same rows, round(rate·N) labels wrong in each of bank, fit and val; the labels of test rows stay.
+    """The same rows with round(rate·N) wrong labels in each of bank, fit and val; test labels are unchanged.
 
-    Instance noise goes by how near each row as it is lies to the class means: no encoder has seen it yet.
+    Instance noise uses the distances of the raw rows to the class means, before any encoder is trained.
 
     Args:
         kind: one of `NOISES`.
     """
     y, c = np.array(split.y), len(split.classes)
-    for part in _LEARNED_FROM:
+    for part in _TRAINING_PARTS:
         rows = split.rows(part)
-        scores = resemblance(np.asarray(split.x[rows]), y[rows], c) if kind == "instance" else None
-        y[rows] = noisy_labels(y[rows], rate, c, kind, scores, rng)
+        scores = class_similarity(np.asarray(split.x[rows]), y[rows], c) if kind == "instance" else None
+        y[rows] = noisy_labels(y[rows], rate, c, kind, rng, scores)
     return dataclasses.replace(split, y=y)
 
 
 def with_rare_classes(split: Split, ratio: float, kind: str, rng: np.random.Generator) -> Split:
-    """Fewer rows: bank, fit and val each fall off to `ratio`, and keep a row a class; test rows stay.
-
-    Row ids are those of the rows that are left.
+    """Subsample bank, fit and val by `imbalanced`; test rows are unchanged, and rows are numbered anew.
 
     Args:
-        kind: one of `IMBALANCES`.
+        kind: long_tail or step.
     """
-    kept = [split.rows(TEST)]
-    for part in _LEARNED_FROM:
+    by_part = [split.rows(TEST)]
+    for part in _TRAINING_PARTS:
         rows = split.rows(part)
-        kept.append(rows[imbalanced(np.asarray(split.y[rows]), ratio, kind, rng)])
-    rows = np.sort(np.concatenate(kept))
+        by_part.append(rows[imbalanced(np.asarray(split.y[rows]), ratio, kind, rng)])
+    rows = np.sort(np.concatenate(by_part))
     return dataclasses.replace(split, x=np.asarray(split.x[rows]), y=split.y[rows], part=split.part[rows])

@@ -1,4 +1,4 @@
-"""Encoders trained with other settings, each beside the configured one: what parts of the encoder bring to its kNN."""
+"""Encoder ablation: compare all kNN methods in the spaces of encoders trained with other settings."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Combine the predictions at several k: mean over k, k by weight entropy, learned stopping; for every kNN method."""
+"""Combine the predictions of every kNN method at several k: mean, k by weight entropy, learned stopping."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,8 +32,7 @@ def historic_choices(k: int) -> tuple[int, int, int]:
 def historic_step(entropy: np.ndarray) -> np.ndarray:
     """Index into `historic_choices`, int64 (N,), from the weights' entropy over log k (N,).
 
-    0 below .5, 1 below 1, else 2. Entropy over log k is at most 1, so only equal weights give 2; the rule is kept as
-    it was.
+    0 below .5, 1 below 1, else 2. Entropy over log k is at most 1, so only equal weights give 2.
     """
     return np.searchsorted(THRESHOLDS, entropy, side="right")
 
@@ -92,16 +91,16 @@ def variants(
     listed = sorted(k for k in ensemble_ks if k <= k_eval) or [k_eval]
     _, best = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
     single = {"uniform": int(best["uniform"]["k"]), "distance": int(best["distance"]["k"]), "attention": k_eval}
-    steps = {name: sorted({*listed, k_eval, k}) for name, k in single.items()}
+    stopping_ks = {name: sorted({*listed, k_eval, k}) for name, k in single.items()}
     historic_ks = historic_choices(k_eval)
-    needed = {name: sorted({*own, *historic_ks}) for name, own in steps.items()}
+    all_ks = {name: sorted({*own_ks, *historic_ks}) for name, own_ks in stopping_ks.items()}
     on_val = *part_neighbours(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
-    uniform = {k: tune_uniform(*on_val, [k], priors) for k in needed["uniform"]}
-    distance = {k: tune_distance(*on_val, [k], temperatures, priors) for k in needed["distance"]}
+    uniform = {k: tune_uniform(*on_val, [k], priors) for k in all_ks["uniform"]}
+    distance = {k: tune_distance(*on_val, [k], temperatures, priors) for k in all_ks["distance"]}
     heads: dict[str, dict[int, Head]] = {
         "uniform": {k: Uniform(**tuned) for k, tuned in uniform.items()},  # type: ignore[arg-type]
         "distance": {k: Distance(**tuned) for k, tuned in distance.items()},  # type: ignore[arg-type]
-        "attention": dict.fromkeys(needed["attention"], attention),
+        "attention": dict.fromkeys(all_ks["attention"], attention),
     }
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     parts = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
@@ -113,17 +112,18 @@ def variants(
         name = str(Method(method, variant=variant))
         probs[name], mean_k[name] = (fit, val, test), k
 
-    for name, head_at in heads.items():
-        by_k = {k: predict_parts(spaces, {name: head}, k, device)[name] for k, head in head_at.items()}
+    for name, head_by_k in heads.items():
+        by_k = {k: predict_parts(spaces, {name: head}, k, device)[name] for k, head in head_by_k.items()}
         add(SINGLE, name, by_k[single[name]], float(single[name]))
         add("k_ensemble", name, [np.mean([by_k[k][i] for k in listed], 0) for i in range(3)], float(np.mean(listed)))
-        index = [historic_step(weight_entropy(head_at[k_eval], *part, k_eval, device)) for part in parts]
-        chosen = [np.stack([by_k[k][i] for k in historic_ks])[j, np.arange(len(j))] for i, j in enumerate(index)]
-        add("adaptive_k", name, chosen, float(np.take(historic_ks, index[2]).mean()))
-        fit, val, test = (np.stack([by_k[k][i] for k in steps[name]], 1) for i in range(3))  # (M, S, C)
-        stop = fit_stopping(fit, y_fit, val, y_val, steps[name], single[name], ridges)
-        mean = float((stop.shares(test) @ np.array(stop.ks)).mean())
-        add("stopping", name, [mixture(stop.shares(p), p) for p in (fit, val, test)], mean)
+        steps = [historic_step(weight_entropy(head_by_k[k_eval], *part, k_eval, device)) for part in parts]
+        adaptive = [np.stack([by_k[k][i] for k in historic_ks])[s, np.arange(len(s))] for i, s in enumerate(steps)]
+        add("adaptive_k", name, adaptive, float(np.take(historic_ks, steps[2]).mean()))
+        by_part = [np.stack([by_k[k][i] for k in stopping_ks[name]], 1) for i in range(3)]  # (M, S, C)
+        stopping = fit_stopping(by_part[0], y_fit, by_part[1], y_val, stopping_ks[name], single[name], ridges)
+        halting_probs = [stopping.halting_probs(p) for p in by_part]
+        mean = float((halting_probs[2] @ np.array(stopping.ks)).mean())
+        add("stopping", name, [mixture(pi, p) for pi, p in zip(halting_probs, by_part, strict=True)], mean)
     return probs, mean_k
 
 
@@ -137,7 +137,7 @@ def compare_variants(
     seed: int,
     device: str = "cpu",
 ) -> tuple[dict[str, dict[str, dict[str, float]]], Table, Table]:
-    """Every variant of every kNN method, with and without vector scaling, against the same method's single k.
+    """Compare every variant of every kNN method, with and without vector scaling, with the same method's single k.
 
     Args:
         grids: ks, temperatures, priors, ridges of `evaluate.compare`.
@@ -156,17 +156,23 @@ def compare_variants(
     methods = [Method(base, kind) for base in METHODS for kind in ("", CALIBRATION)]
     pairs = [(f"{v}:{method}", f"{SINGLE}:{method}") for v in VARIANTS if v != SINGLE for method in methods]
     scores, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, metric_names=TESTED)
+    scores += [
+        {
+            "method": f"{v}:{method}",
+            "metric": "mean_k",
+            "value": mean_k[f"{v}:{method.base}"],
+            "low": None,
+            "high": None,
+        }
+        for v in VARIANTS
+        for method in methods
+    ]
     means: dict[str, dict[str, dict[str, float]]] = {v: {str(method): {} for method in methods} for v in VARIANTS}
     intervals: Table = []
     for row in scores:
         method = Method.parse(row["method"])
         means[method.variant][method.name][row["metric"]] = row["value"]
         intervals.append({"variant": method.variant, **row, "method": method.name})
-    for variant in VARIANTS:
-        for method in methods:
-            value = means[variant][str(method)]["mean_k"] = mean_k[f"{variant}:{method.base}"]
-            row = {"variant": variant, "method": str(method), "metric": "mean_k", "value": value}
-            intervals.append({**row, "low": None, "high": None})
     tests: Table = []
     for row in paired:
         method = Method.parse(row["method"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from attnknn.core.artifacts import Predictions, Split
@@ -19,39 +20,37 @@ MAX_FEATURES = 12  # shown of a table row
 
 
 def pick_cases(probs: np.ndarray, y: np.ndarray, disagreement: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Select at most `count` rows of each kind; ties keep the order of the rows, and no row is selected twice.
+    """Select at most `count` rows of each kind, without replacement; ties in the order of the rows.
 
     * wrong: the highest confidence among the wrong predictions.
     * uncertain: the lowest confidence.
     * hard: the highest share of disagreeing neighbours, above 0; ties by the lowest probability of the true class.
-    * right: the highest confidence among the right predictions, one of each class before a second one of any.
+    * right: the highest confidence among the right predictions, one of each class before the second of any.
 
     Args:
-        probs: (N, C). y: (N,) true classes.
-        disagreement: (N,), share of each row's neighbours that carry another class than y.
+        probs: (N, C).
+        y: (N,) true classes.
+        disagreement: (N,), share of each row's neighbours of another class than y.
 
     Returns:
         Positions of the rows by kind.
     """
     confidence, right, true_probs = probs.max(1), probs.argmax(1) == y, probs[np.arange(len(y)), y]
     by_confidence = np.argsort(-confidence, kind="stable")
-    sure_right = by_confidence[right[by_confidence]]
-    rank = np.empty(len(y), dtype=np.int64)  # among the right predictions of its class
-    for c in np.unique(y):
-        rows = sure_right[y[sure_right] == c]
-        rank[rows] = np.arange(len(rows))
+    confident_right = by_confidence[right[by_confidence]]
+    rank_in_class = pd.Series(y[confident_right]).groupby(y[confident_right]).cumcount()
     hardest = np.lexsort((true_probs, -disagreement))
     orders = {
         "wrong": by_confidence[~right[by_confidence]],
         "uncertain": np.argsort(confidence, kind="stable"),
         "hard": hardest[disagreement[hardest] > 0],
-        "right": sure_right[np.argsort(rank[sure_right], kind="stable")],
+        "right": confident_right[np.argsort(rank_in_class, kind="stable")],
     }
     selected: dict[str, np.ndarray] = {}
-    free = np.ones(len(y), dtype=bool)
+    available = np.ones(len(y), dtype=bool)
     for kind in KINDS:
-        selected[kind] = orders[kind][free[orders[kind]]][:count]
-        free[selected[kind]] = False
+        selected[kind] = orders[kind][available[orders[kind]]][:count]
+        available[selected[kind]] = False
     return selected
 
 
@@ -63,9 +62,9 @@ class Decision:
         probs: (C,) class probabilities.
         ids: (n,) the bank rows of highest weight, highest first.
         weights: (n,) their weights.
-        other_weights: (n,) their weights under the head that it is compared with.
-        null: weight of the null neighbours; it and the weights of all k neighbours sum to 1.
-        rest: weight of the neighbours that are not among the n.
+        other_weights: (n,) their weights under another head.
+        null: weight of the null neighbours; null and the weights of all k neighbours sum to 1.
+        rest: weight of the k − n other neighbours.
     """
 
     probs: np.ndarray
@@ -80,7 +79,7 @@ class Decision:
 def decisions(
     head: Head, other: Head, space: EmbeddingSpace, rows: np.ndarray, k: int, count: int, device: str = "cpu"
 ) -> list[Decision]:
-    """For each query row the `count` of its k neighbours of highest weight under a head, with those under another.
+    """Predictions of a head, with the `count` neighbours of highest weight and their weights under another head.
 
     Raises:
         InputError: k is above the neighbours stored, or a row has no stored neighbours.
@@ -99,21 +98,21 @@ def decisions(
     return result
 
 
-def readable_values(
-    x: np.ndarray, features: Sequence[str], most: int = MAX_FEATURES
+def format_features(
+    x: np.ndarray, features: Sequence[str], limit: int = MAX_FEATURES
 ) -> tuple[list[str], list[list[str]]]:
-    """The features in which a table's first row differs most from the others, and every row's values, as texts.
+    """Format the features in which the first row differs most from the others.
 
-    One-hot columns `feature = category` become one feature with the category as value. Numbers stay as in the `Split`:
+    One-hot columns `feature = category` become one feature with the category as value. Numbers are as in the `Split`:
     standardised, in standard deviations from the bank's mean.
 
     Args:
         x: (M, F), the query first.
         features: the F names.
-        most: features, at most.
+        limit: number of features, at most.
 
     Returns:
-        Their names, and for each row their values in that order.
+        Names of the features, and for each row their formatted values.
     """
     columns: dict[str, list[int]] = {}
     for i, name in enumerate(features):
@@ -131,7 +130,7 @@ def readable_values(
         categories = [features[i].removeprefix(f"{name} = ") for i in idx]
         texts[name] = [categories[int(row.argmax())] if row.any() else "(none)" for row in x[:, idx]]
         gap[name] = float(np.mean([text != texts[name][0] for text in texts[name][1:]])) if len(x) > 1 else 0.0
-    names = sorted(columns, key=lambda name: -gap[name])[:most]
+    names = sorted(columns, key=lambda name: -gap[name])[:limit]
     return names, [[texts[name][row] for name in names] for row in range(len(x))]
 
 
@@ -153,14 +152,14 @@ def gallery(
     method: str = "attention",
     device: str = "cpu",
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Test rows of each kind of `pick_cases`, with their neighbours of highest weight.
+    """Describe test rows of each kind of `pick_cases`, with their neighbours of highest weight.
 
     Args:
-        head: its predictions are those of `method` in `predictions`.
-        other: the head whose weights are shown for comparison, as tuned distance weighting.
-        k: neighbours that both heads may use.
+        head: of `method` in `predictions`.
+        other: the head whose weights are shown beside, as tuned distance weighting.
+        k: neighbours of both heads.
         count: rows of each kind.
-        neighbours: shown for each row.
+        neighbours: number shown for each row.
 
     Returns:
         A JSON object: `images` (bool), `k`, and `cases`, each with kind, row, actual, predicted, disagreement (share of
@@ -178,8 +177,8 @@ def gallery(
     idx = np.concatenate(list(selected.values()))
     kinds = [(kind, i) for kind, positions in selected.items() for i in range(len(positions))]
     cases, strips = [], {}
-    decided = decisions(head, other, space, rows[idx], k, neighbours, device)
-    for (kind, number), i, d in zip(kinds, idx, decided, strict=True):
+    results = decisions(head, other, space, rows[idx], k, neighbours, device)
+    for (kind, number), i, d in zip(kinds, idx, results, strict=True):
         top = np.argsort(-d.probs, kind="stable")[:TOP]
         case: dict[str, Any] = {
             "kind": kind,
@@ -205,6 +204,6 @@ def gallery(
             case["picture"] = f"{kind}-{number}.png"
             strips[case["picture"]] = _strip(x)
         else:
-            case["features"], case["values"] = readable_values(x, split.features)
+            case["features"], case["values"] = format_features(x, split.features)
         cases.append(case)
     return {"images": split.is_image, "k": k, "cases": cases}, strips

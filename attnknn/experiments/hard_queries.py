@@ -1,8 +1,8 @@
-"""Hard queries: how many there are, how each method scores on them, and what weighting them in the fit changes.
+"""Hard queries: their number, the scores of each method on them, and the effect of weighting them in the fit.
 
-A query is hard if at least a given share of its neighbours carry another class than its own. Hard test rows are
-selected by their labels, so every method scores low on them, and one that scores higher there may merely trust
-neighbours less. Whether a change pays is therefore judged on all test rows.
+A query is hard if at least a given share of its neighbours has another class than its own. Hard test rows are selected
+by their labels, so every method scores low on them, and a higher score there may only mean less weight on neighbours.
+Changes are therefore judged on all test rows.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from attnknn.core.artifacts import FIT, PARTS, TEST, VAL, Predictions
@@ -30,7 +31,7 @@ CALIBRATED = (Method("distance", "vector"), Method("distance_weighted", "vector"
 
 
 def disagreement(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> np.ndarray:
-    """Share of each row's k nearest that carry another class than it: float32 (M,), in the order of `part_rows`.
+    """Share of each row's k nearest neighbours of another class: float32 (M,), in the order of `part_rows`.
 
     Raises:
         InputError: k is above the neighbours stored.
@@ -39,15 +40,15 @@ def disagreement(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> np.ndar
     return hardness(labels, torch.from_numpy(classes_of(spaces, part))).numpy()
 
 
-def shares(spaces: Sequence[EmbeddingSpace], k: int, threshold: float) -> Table:
-    """Hard rows of each class: part (fit, val, test), class, rows, hard.
+def count_hard(spaces: Sequence[EmbeddingSpace], k: int, threshold: float) -> Table:
+    """Count the hard rows of each class: part (fit, val, test), class, rows, hard.
 
     Fit and val rows are those of all spaces, test rows those of the first alone.
     """
     table = []
     for part in (FIT, VAL, TEST):
-        used = spaces[:1] if part == TEST else spaces
-        y, hard = classes_of(used, part), disagreement(used, part, k) >= threshold
+        of_part = spaces[:1] if part == TEST else spaces
+        y, hard = classes_of(of_part, part), disagreement(of_part, part, k) >= threshold
         table += [
             {"part": PARTS[part], "class": name, "rows": int((y == c).sum()), "hard": int((hard & (y == c)).sum())}
             for c, name in enumerate(spaces[0].embeddings.classes)
@@ -65,7 +66,7 @@ def tune_weighted_distance(
 ) -> Distance:
     """`distance` with the k, τ and ε of lowest weighted NLL on val rows, with the weights of `fit_head`.
 
-        Σ w·NLL/Σ w,   w = 1 + (factor − 1)·(share of the k nearest that carry another class)
+        Σ w·NLL/Σ w,   w = 1 + (factor − 1)·disagreement
 
     Factor 1 gives the result of `baselines.tune_distance`.
     """
@@ -116,7 +117,7 @@ def compare_weighting(
         for name, weight in weights.items()
         for repeat in range(repeats)
     }
-    fits = [partial(fit_head, spaces, **common | own) for own in settings.values()]
+    fits = [partial(fit_head, spaces, **common | changes) for changes in settings.values()]
     for name, (head, _) in zip(settings, run_parallel(fits, workers), strict=True):
         heads[name] = head
         if progress is not None:
@@ -125,13 +126,13 @@ def compare_weighting(
     probs = {name: test for name, (_, _, test) in by_part.items()}
     for method in CALIBRATED:
         if method.base in by_part:
-            bare = {method.base: by_part[method.base]}
-            probs[str(method)] = calibrated(bare, spaces, grids["ridges"], [method.calibration])[0].probs[1]
+            base = {method.base: by_part[method.base]}
+            probs[str(method)] = calibrated(base, spaces, grids["ridges"], [method.calibration])[0].probs[1]
     return as_predictions(spaces[:1], TEST, probs)
 
 
 def _pairs(methods: Sequence[str]) -> list[Pair]:
-    """Weighted against unweighted, repeat by repeat, and attention against the two strongest baselines."""
+    """Pairs (weighted, unweighted) of the same repeat, and attention with the calibrated baselines."""
     pairs: list[Pair] = [("distance_weighted", "distance"), ("distance_weighted_vector", "distance_vector")]
     for method in map(Method.parse, methods):
         if method.base in ("attention_weighted", "attention_configured"):
@@ -144,9 +145,7 @@ def _pairs(methods: Sequence[str]) -> list[Pair]:
 def by_subset(
     predictions: Predictions, hard: np.ndarray, bins: int, resamples: int, confidence: float, seed: int
 ) -> tuple[dict[str, dict[str, dict[str, float]]], Table, Table]:
-    """Scores on all rows, the hard and the easy ones, with intervals and paired tests.
-
-    Where no row is hard, or every one, there are only those of all rows.
+    """Scores on all, hard and easy rows, with intervals and paired tests; all rows alone if none or all are hard.
 
     Args:
         predictions: of `compare_weighting`.
@@ -172,12 +171,12 @@ def by_subset(
         for table, rows in zip((intervals, paired), tables, strict=True):
             for row in rows:
                 method = Method.parse(row["method"])
-                own = {"method": method.name, "repeat": int(method.variant or 0)}
+                names = {"method": method.name, "repeat": int(method.variant or 0)}
                 if "baseline" in row:
-                    own["baseline"] = Method.parse(row["baseline"]).name
+                    names["baseline"] = Method.parse(row["baseline"]).name
                 else:
                     values.setdefault(method.name, {}).setdefault(row["metric"], []).append(row["value"])
-                table.append({"subset": subset, "rows": int(mask.sum()), **own, **row} | own)
+                table.append({"subset": subset, "rows": int(mask.sum()), **names, **row} | names)
         means[subset] = {
             name: {metric: float(np.mean(repeats)) for metric, repeats in metrics.items()}
             for name, metrics in values.items()
@@ -186,10 +185,6 @@ def by_subset(
 
 
 def hard_shares(table: Table) -> dict[str, float]:
-    """Share of hard rows in each part, from the rows of `shares`."""
-    totals: dict[str, list[int]] = {}
-    for row in table:
-        total = totals.setdefault(row["part"], [0, 0])
-        total[0] += row["hard"]
-        total[1] += row["rows"]
-    return {part: hard / rows for part, (hard, rows) in totals.items()}
+    """Share of hard rows in each part, from the rows of `count_hard`."""
+    totals = pd.DataFrame(table).groupby("part", sort=False)[["hard", "rows"]].sum()
+    return {str(part): float(share) for part, share in (totals["hard"] / totals["rows"]).items()}

@@ -1,4 +1,4 @@
-"""Views of images for test-time augmentation: made, embedded and searched."""
+"""Augmented views of images for test-time augmentation: generate, embed, search."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-def images_of(
+def generate_views(
     x: Num[Tensor, "B C H W"], flip: bool, crops: int, padding: int, seed: int
 ) -> Iterator[tuple[str, Num[Tensor, "B C H W"]]]:
-    """The views of images besides the images themselves, one after the other, by name: `flip`, `crop_1`, `crop_2`, …
+    """Generate augmented views of images, with their names: `flip`, `crop_1`, `crop_2`, …
 
-    A crop shifts each image by up to `padding` pixels both ways, one draw an image. More crops leave the first as
-    they are.
+    A crop shifts each image by up to `padding` pixels in both directions. The first crops do not depend on `crops`.
 
     Args:
         x: images with values 0 … 255.
-        flip: whether there is a mirror image, left to right.
-        crops: their number; 0 for none.
+        flip: whether to mirror the images horizontally.
+        crops: number of random crops.
     """
     if flip:
         yield "flip", x.flip(-1)
@@ -39,12 +38,12 @@ def images_of(
         yield f"crop_{i}", random_crop(x, padding, generator)
 
 
-def see(
+def embed_view(
     encoder: Encoder, x: np.ndarray, rows: np.ndarray, bank: Bank, k_max: int, device: str = "cpu", bf16: bool = False
 ) -> View:
-    """Embed one view x (M, C, H, W) of some rows (M,), and find the k_max nearest bank rows, or all other ones.
+    """Embed a view x (M, C, H, W) of rows (M,), and search for its k_max nearest bank rows, or all others if fewer.
 
-    A row never finds itself, by its id. A bank row with the same image is a neighbour as any other, as in `search`.
+    A row is excluded from its own neighbours by its id; duplicates of its image are not, as in `neighbours.search`.
     """
     z, logits = embed(encoder, x, device, bf16)
     ids, sims = bank.search(z, min(k_max, len(bank) - 1), exclude=rows, device=device)
@@ -54,15 +53,15 @@ def see(
 def embedded_views(
     split: Split, encoder: Path, bank: Path, views: Mapping[str, Any], k_max: int, seed: int, device: str, bar: "tqdm"
 ) -> Iterator[tuple[str, View]]:
-    """Each view of the held-out images by its name, embedded and searched.
+    """Embed and search each view of the held-out images; yields names and views.
 
     Args:
         encoder, bank: folders of the saved encoder and bank.
         views: flip, crops, padding.
     """
-    model, about = Encoder.load(encoder)
+    model, config = Encoder.load(encoder)
     memory, rows = Bank.load(bank, mmap=True), held_out(split.part)
     with bar:
-        for name, x in images_of(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
-            yield name, see(model, x.numpy(), rows, memory, k_max, device, about["bf16"])
+        for name, x in generate_views(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
+            yield name, embed_view(model, x.numpy(), rows, memory, k_max, device, config["bf16"])
             bar.update()

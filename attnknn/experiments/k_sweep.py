@@ -31,8 +31,8 @@ class Sweep:
         table: rows of `COLUMNS`; sqrt_n marks the rounded √n. A method without neighbours has the same scores at
             every k.
         paired: rows of method, k, baseline, baseline_k, metric, difference, low, high, errors, p, test: attention
-            against each opponent, each with the k and the calibration (or none) of its lowest NLL on val. baseline_k
-            is None without neighbours.
+            against each opponent, both with the k and the calibration (or none) of lowest NLL on val. baseline_k is
+            None without neighbours.
         best: by method, best_k (lowest NLL on val; only with neighbours) and accuracy, nll, ece on test at that k.
         predictions: of the test rows by the uncalibrated methods with neighbours, as `<method>@<k>`.
     """
@@ -44,7 +44,7 @@ class Sweep:
 
 
 def root(bank_rows: int) -> int:
-    """√n, rounded: the k of the rule of thumb."""
+    """√n, rounded: a rule of thumb for k."""
     return round(math.sqrt(bank_rows))
 
 
@@ -57,13 +57,12 @@ def swept_ks(ks: Sequence[int], bank_rows: int, stored: int) -> list[int]:
     return sorted({k for k in (*ks, max(1, sqrt_n // 2), sqrt_n, min(2 * sqrt_n, stored)) if k <= stored})
 
 
-def _lowest(names: Iterable[str], groups: Mapping[str, str], nll: Mapping[str, float]) -> dict[str, str]:
+def _lowest_nll(names: Iterable[str], groups: Mapping[str, str], nll: Mapping[str, float]) -> dict[str, str]:
     """The name of lowest NLL in each group; the first on a tie."""
-    best: dict[str, str] = {}
+    members: dict[str, list[str]] = {}
     for name in names:
-        if groups[name] not in best or nll[name] < nll[best[groups[name]]]:
-            best[groups[name]] = name
-    return best
+        members.setdefault(groups[name], []).append(name)
+    return {group: min(group_names, key=nll.__getitem__) for group, group_names in members.items()}
 
 
 def _calibrated(
@@ -112,13 +111,13 @@ def sweep(
     """Tune uniform and distance weighting, and fit attention, at each k; compare all methods on the test rows.
 
     The k of each method, and the calibration with which attention and each opponent are tested, have the lowest NLL on
-    val; nothing is chosen on test. The methods of `paired_tests.BASE` get every metric, the other calibrated ones those
-    that are tested, to save time.
+    val; test selects nothing. The methods of `paired_tests.BASE` are scored in every metric, the other calibrated ones
+    in those that are tested, to save time.
 
     Args:
         spaces: as for `evaluate.compare`.
         ks: of `swept_ks`.
-        others: heads without neighbours, as the prototypes.
+        others: heads without neighbours, such as the prototypes.
         fitting: keyword arguments of `fit_head` other than those given here.
         grids: temperatures, priors, ridges.
         scoring: bins, resamples, confidence.
@@ -135,10 +134,10 @@ def sweep(
     methods = {name: Method.parse(name) for name in test.methods}
     without_k = {name: str(dataclasses.replace(method, k=None)) for name, method in methods.items()}
     on_val = scores(val, scoring["bins"])
-    best = _lowest(test.methods, without_k, {name: row["nll"] for name, row in on_val.items()})  # lowest k on a tie
-    # A calibration that changes nothing but the last bits is a tie, and uncalibrated comes first.
+    best = _lowest_nll(test.methods, without_k, {name: row["nll"] for name, row in on_val.items()})  # lowest k on a tie
+    # A calibration that changes the last bits only is a tie, and uncalibrated comes first.
     rounded = {name: round(row["nll"], 6) for name, row in on_val.items()}
-    strongest = _lowest(best.values(), {name: method.base for name, method in methods.items()}, rounded)
+    best_calibrated = _lowest_nll(best.values(), {name: method.base for name, method in methods.items()}, rounded)
 
     rows: Table = []
     for in_base, metrics in ((True, METRICS), (False, TESTED)):
@@ -152,18 +151,19 @@ def sweep(
         score |= {key: row[key] for key in ("value", "low", "high")}
         table += [{"k": i, "sqrt_n": i == sqrt_n, **score} for i in ([k] if k else ks)]
 
-    pairs = [(strongest[OURS], strongest[name]) for name in OPPONENTS if name in strongest]
-    tested = _select(test, [name for name in test.methods if name in strongest.values()])
+    pairs = [(best_calibrated[OURS], best_calibrated[name]) for name in OPPONENTS if name in best_calibrated]
+    compared = _select(test, [name for name in test.methods if name in best_calibrated.values()])
     paired: Table = []
-    for row in intervals_and_tests(tested, pairs, **scoring, seed=seed, metric_names=TESTED)[1]:
-        a, b = row["method"], row["baseline"]
-        sides = {"method": without_k[a], "k": methods[a].k, "baseline": without_k[b], "baseline_k": methods[b].k}
-        paired.append({**sides, **row} | sides)
+    for row in intervals_and_tests(compared, pairs, **scoring, seed=seed, metric_names=TESTED)[1]:
+        a, b = row.pop("method"), row.pop("baseline")
+        names = {"method": without_k[a], "k": methods[a].k, "baseline": without_k[b], "baseline_k": methods[b].k}
+        paired.append(names | row)
 
     value = {(row["method"], row["metric"]): row["value"] for row in rows}
-    at_best: dict[str, dict[str, float]] = {}
-    for name in (name for name in BASE if name in best):
-        k = methods[best[name]].k
-        at_best[name] = {"best_k": k} if k else {}
-        at_best[name] |= {m: value[best[name], m] for m in TESTED}
-    return Sweep(table, paired, at_best, _select(test, [name for name in test.methods if without_k[name] in KNN]))
+    best_scores: dict[str, dict[str, float]] = {}
+    for name in BASE:
+        if name in best:
+            k = methods[best[name]].k
+            best_scores[name] = {"best_k": k} if k else {}
+            best_scores[name] |= {m: value[best[name], m] for m in TESTED}
+    return Sweep(table, paired, best_scores, _select(test, [name for name in test.methods if without_k[name] in KNN]))

@@ -1,7 +1,7 @@
-"""Wrong labels found and mended by the neighbours of the rows that carry them, and a temperature for what is left.
+"""Label cleaning by kNN votes in an embedding space, and a forward correction for the remaining wrong labels.
 
-k-NN editing (Wilson 1972) in a learned space, as deep k-NN (Bahri et al. 2020) and SSR+ (Feng et al. 2022) do. All of
-it reads the labels as they are given, wrong ones among them; only `quality`, which chooses nothing, knows the truth.
+k-NN editing (Wilson 1972) in a learned space, as in deep k-NN (Bahri et al. 2020) and SSR+ (Feng et al. 2022). Only
+`quality`, which selects nothing, reads the true labels.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-    """Share of each label among the k nearest bank rows of the given rows, none its own neighbour: float64 (M, C).
+    """Share of each label among the k nearest bank rows, the row itself excluded: float64 (M, C).
 
     Args:
-        y: (N,) the labels that vote.
-        rows: (M,) row ids.
-        k: at most what is stored is taken.
+        y: (N,) labels.
+        rows: (M,) row ids of the queries.
+        k: lowered to the neighbours stored.
     """
     ids = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
     c, rows_idx = len(space.embeddings.classes), np.arange(len(rows))[:, None]
@@ -33,47 +33,47 @@ def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) 
 
 
 def choose_k(space: EmbeddingSpace, y: np.ndarray, ks: Sequence[int]) -> int:
-    """The k whose votes name most labels y (N,) of the val rows as they are given; ties go to the larger k.
+    """Select the k of highest kNN accuracy on the val rows, with labels y (N,) that may be wrong; ties to the larger k.
 
-    As long as wrong labels are no rule that neighbours share, who names most given labels names most true ones too.
+    If the label noise does not depend on the neighbours, the k of highest accuracy on noisy labels is also that of
+    highest accuracy on the true ones.
     """
     rows = space.embeddings.rows(VAL)
     return max(ks, key=lambda k: (float((label_votes(space, y, rows, k).argmax(1) == y[rows]).mean()), k))
 
 
 def clean_labels(space: EmbeddingSpace, y: np.ndarray, k: int) -> np.ndarray:
-    """A copy of labels y (N,) in which each bank row carries the class that most of its k nearest other ones carry.
+    """A copy of labels y (N,) in which each bank row has the most frequent label of its k nearest other bank rows.
 
-    A row whose own label has as many votes as any other keeps it. There is no threshold: at a high noise rate the true
-    class of a row has the most votes, but seldom the majority. A class that nobody votes for keeps its rows, for a
-    memory without it could never answer it.
+    A row keeps its label on a tie. There is no threshold: at a high noise rate the true class has the most votes, but
+    rarely the majority. A class that would lose all its rows keeps them, since it could not be predicted otherwise.
 
-    Labels of fit and val rows stay, wrong ones too: cleaned by the votes of this memory they would say what it says,
-    and whatever is fitted, tuned or calibrated on them would be told it is right. `forward_temperature` is for these.
+    Labels of fit and val rows are unchanged, wrong ones too: cleaned by the same votes they would agree with kNN, and
+    everything fitted or calibrated on them would be overconfident. `forward_temperature` corrects for these.
     """
     rows, cleaned = space.embeddings.rows(BANK), np.array(y)
     votes = label_votes(space, y, rows, k)
     own = votes[np.arange(len(rows)), y[rows]]
     cleaned[rows] = np.where(own >= votes.max(1), y[rows], votes.argmax(1))
-    lost = np.setdiff1d(y[rows], cleaned[rows])
-    return np.where(np.isin(y, lost), y, cleaned)
+    missing = np.setdiff1d(y[rows], cleaned[rows])
+    return np.where(np.isin(y, missing), y, cleaned)
 
 
 def clean_in_rounds(
     data: Split, plain: EmbeddingSpace, embed: Callable[[Split, int], EmbeddingSpace], ks: Sequence[int], rounds: int
 ) -> tuple[EmbeddingSpace, list[np.ndarray]]:
-    """Clean, train on what was cleaned, and clean the given labels again in that better space, some times over.
+    """Alternate between cleaning the labels and training an encoder on the cleaned ones.
 
-    Each round votes with the labels as they were given, so that an error of one round is no evidence in the next.
+    Every round votes with the original labels, so that errors of a round do not carry over to the next.
 
     Args:
-        data: rows with the labels as they are given.
-        plain: their embeddings by an encoder that was trained on these labels.
-        embed: trains an encoder on a Split and retrieves; given the number of the round, from 1.
-        ks: what `choose_k` chooses among.
+        data: rows with noisy labels.
+        plain: their embedding space by an encoder trained on these labels.
+        embed: trains an encoder on a Split and searches; called with the number of the round, from 1.
+        ks: candidates of `choose_k`.
 
     Returns:
-        What the last round retrieved, and the labels (N,) after each round.
+        The embedding space of the last round, and the labels (N,) after each round.
     """
     space, labels = plain, []
     for number in range(1, rounds + 1):
@@ -82,10 +82,10 @@ def clean_in_rounds(
     return space, labels
 
 
-def transitions(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
-    """T[c, g] = share of label g among the rows (N,) that were cleaned to class c: float64 (C, C), rows sum to 1.
+def transition_matrix(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
+    """T[c, g] = share of noisy label g among the rows (N,) cleaned to class c: float64 (C, C), rows sum to 1.
 
-    An estimate of P(given label | true class) (Patrini et al. 2017). A row that kept its label is added to each class.
+    An estimate of P(noisy label | true class) (Patrini et al. 2017), with an added count of 1 for g = c.
     """
     counts = np.eye(n_classes)
     np.add.at(counts, (cleaned, labels), 1)
@@ -93,29 +93,29 @@ def transitions(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.n
 
 
 def forward_temperature(probs: np.ndarray, labels: np.ndarray, transition: np.ndarray) -> float:
-    """The temperature t under which p^(1/t), normalised, explains labels of which some are wrong.
+    """Temperature t of p^(1/t), normalised, of highest likelihood under noisy labels g with transition matrix T.
 
         t = argmin −Σᵢ log Σ_c pᵢ(c; t)·T[c, gᵢ]     (the forward correction of Patrini et al. 2017, for one parameter)
 
-    What is fitted on wrong labels answers how likely each *given* label is, and so is far too unsure of the true class;
-    no temperature that is fitted to these labels as they are could tell.
+    A classifier fitted on noisy labels predicts these, and is underconfident about the true class; plain temperature
+    scaling on noisy labels cannot correct that.
 
     Args:
         probs: (N, C), rows sum to 1, above 0.
-        labels: (N,), wrong ones among them, of rows that `probs` was not fitted on.
-        transition: T (C, C), see `transitions`.
+        labels: (N,) noisy labels of rows that `probs` was not fitted on.
+        transition: T (C, C), see `transition_matrix`.
     """
     log_p = np.log(np.maximum(probs.astype(np.float64), _TINY))
-    towards = transition[:, labels].T  # (N, C)
+    label_probs = transition[:, labels].T  # (N, C), P(gᵢ | c)
 
     def loss(log_t: float) -> float:
-        return -float(np.log((softmax(log_p / np.exp(log_t), axis=1) * towards).sum(1)).mean())
+        return -float(np.log((softmax(log_p / np.exp(log_t), axis=1) * label_probs).sum(1)).mean())
 
     result: Any = minimize_scalar(loss, bounds=(-3, 3), method="bounded")
     return float(np.exp(result.x)) if loss(result.x) < loss(0.0) else 1.0
 
 
-def sharpened(probs: np.ndarray, temperature: float) -> np.ndarray:
+def apply_temperature(probs: np.ndarray, temperature: float) -> np.ndarray:
     """p^(1/t), normalised: float32 (N, C), rows sum to 1 and none is 0."""
     log_p = np.log(np.maximum(probs.astype(np.float64), _TINY))
     p = np.maximum(softmax(log_p / temperature, axis=1), 2 * _TINY)
@@ -123,10 +123,11 @@ def sharpened(probs: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def quality(true: np.ndarray, labels: np.ndarray, cleaned: np.ndarray) -> dict[str, float]:
-    """How cleaning changed labels (N,): `wrong_before`, `wrong_after` (shares of all rows), `mended` and `spoiled`.
+    """Effect of cleaning on labels (N,).
 
-    mended: of the wrong labels, the share that is right now; spoiled: of the right ones, the share that is wrong now.
-    Where there is none of a kind, the share is 0.
+    Returns:
+        wrong_before, wrong_after: shares of all rows; mended: share of the wrong labels that cleaning corrected;
+        spoiled: share of the right labels that it made wrong. Shares of no rows are 0.
     """
     before, after = labels != true, cleaned != true
     return {

@@ -1,6 +1,6 @@
-"""Learned stopping over k: a mixture of the predictions at several k with weights from the predictions so far.
+"""Learned stopping over k: a mixture of the predictions at several k, weighted by halting probabilities.
 
-A query that reaches step s stops there with probability λ_s; the last step takes the rest:
+A query that reaches step s halts there with probability λ_s, and at the last step with the remaining probability:
 
     λ_s = σ(w·f_s),   π_s = λ_s·Π_{j<s}(1 − λ_j),   π_S = Π_{j<S}(1 − λ_j),   p = Σ_s π_s·p_s
 
@@ -15,37 +15,37 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp, xlogy
 
-FEATURES = ("constant", "entropy", "highest", "lead", "log_k")
+FEATURES = ("constant", "entropy", "max_prob", "margin", "log_k")
 _DIGITS = 6  # of NLLs that are compared; the probabilities are float32
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """A stopping rule: by weights (F,) of `features`, or always after the same step.
+    """A stopping rule: with weights (F,) of `features`, or at a fixed step.
 
     Attributes:
         ks: the S numbers of neighbours, ascending.
-        weights: (F,), or None where the step is always the same.
-        always: the index of that step, without weights.
+        weights: (F,), or None for a fixed step.
+        step: index of the fixed step; unused with weights.
         ridge: of the fit of the weights; 0 without.
     """
 
     ks: tuple[int, ...]
     weights: np.ndarray | None
-    always: int = -1
+    step: int = -1
     ridge: float = 0.0
 
-    def shares(self, probs: np.ndarray) -> np.ndarray:
+    def halting_probs(self, probs: np.ndarray) -> np.ndarray:
         """π float64 (N, S), rows sum to 1, from the probabilities (N, S, C) of each step."""
         if self.weights is None:
-            return np.broadcast_to(np.eye(len(self.ks))[self.always], probs.shape[:2])
-        return np.exp(log_shares(features(probs, self.ks) @ self.weights))
+            return np.broadcast_to(np.eye(len(self.ks))[self.step], probs.shape[:2])
+        return np.exp(log_halting_probs(features(probs, self.ks) @ self.weights))
 
 
 def features(probs: np.ndarray, ks: Sequence[int]) -> np.ndarray:
     """`FEATURES` of the probabilities (N, S, C) of all steps but the last: float64 (N, S − 1, F).
 
-    Entropy is over log C, and log k is of k over the largest.
+    Entropy is over log C, and log k is that of k over the largest.
     """
     p = np.asarray(probs[:, :-1], np.float64)
     second, highest = np.moveaxis(np.sort(p, axis=2)[..., -2:], 2, 0)
@@ -54,16 +54,16 @@ def features(probs: np.ndarray, ks: Sequence[int]) -> np.ndarray:
     return np.stack([np.ones_like(entropy), entropy, highest, highest - second, log_k], 2)
 
 
-def log_shares(logits: np.ndarray) -> np.ndarray:
+def log_halting_probs(logits: np.ndarray) -> np.ndarray:
     """log π (N, S) from the logits of λ (N, S − 1)."""
     zero = np.zeros((len(logits), 1))
     log_reached = np.concatenate([zero, np.cumsum(log_expit(-logits), 1)], 1)  # log Π_{j<s}(1 − λ_j), (N, S)
     return log_reached + np.concatenate([log_expit(logits), zero], 1)
 
 
-def mixture(shares: np.ndarray, probs: np.ndarray) -> np.ndarray:
+def mixture(halting_probs: np.ndarray, probs: np.ndarray) -> np.ndarray:
     """p = Σ_s π_s·p_s, float32 (N, C), from π (N, S) and the probabilities (N, S, C) of each step."""
-    return np.einsum("ns,nsc->nc", shares, probs).astype(np.float32)
+    return np.einsum("ns,nsc->nc", halting_probs, probs).astype(np.float32)
 
 
 def loss(
@@ -76,12 +76,12 @@ def loss(
         log_probs: (N, S), log of the true class's probability after each step.
     """
     logits = x @ weights
-    joint = log_shares(logits) + log_probs
+    joint = log_halting_probs(logits) + log_probs
     total = np.asarray(logsumexp(joint, axis=1, keepdims=True))
     posterior = np.exp(joint - total)  # (N, S), of the steps given the true class
     later = np.cumsum(posterior[:, ::-1], 1)[:, ::-1][:, 1:]  # Σ_{s>j} of it, (N, S − 1)
-    stop = np.exp(log_expit(logits))
-    slope = posterior[:, :-1] * (1 - stop) - stop * later
+    halt = np.exp(log_expit(logits))
+    slope = posterior[:, :-1] * (1 - halt) - halt * later
     offset = weights - start
     gradient = -np.einsum("ns,nsf->f", slope, x) / len(x) + 2 * ridge * offset
     return -float(total.mean()) + ridge * float(offset @ offset), gradient
@@ -93,39 +93,39 @@ def fit_stopping(
     val: np.ndarray,
     y_val: np.ndarray,
     ks: Sequence[int],
-    usual: int,
+    default_k: int,
     ridges: Sequence[float],
 ) -> Stopping:
     """Fit the weights on fit rows by NLL (L-BFGS) under each ridge; select by NLL on val rows.
 
-    "Always the usual k" and "always the largest" are candidates too, so the NLL on val is never above theirs. Ties, up
-    to rounding, go to the usual k.
+    Halting always at the default k or at the largest k are candidates too, so the NLL on val is never above theirs.
+    Ties, up to rounding, go to the default k.
 
     Args:
         fit, val: (F, S, C), (V, S, C), probabilities after each step, those of the true classes above 0.
         y_fit, y_val: (F,), (V,) true classes.
         ks: the S numbers of neighbours, ascending.
-        usual: the one of them that the method uses without stopping.
-        ridges: penalties that hold the weights near λ = σ(−2), "hardly ever stop early".
+        default_k: the one of them that the method uses without stopping.
+        ridges: penalties of the distance to λ = σ(−2), which seldom halts early.
     """
 
     def log_probs(probs: np.ndarray, y: np.ndarray) -> np.ndarray:
         tiny = float(np.finfo(np.float32).tiny)  # float32 may have underflowed
         return np.log(np.maximum(probs[np.arange(len(y)), :, y].astype(np.float64), tiny))
 
-    choices = [Stopping(tuple(ks), None, step) for step in (list(ks).index(usual), len(ks) - 1)]
+    candidates = [Stopping(tuple(ks), None, step) for step in (list(ks).index(default_k), len(ks) - 1)]
     if len(ks) > 1:
         start = np.zeros(len(FEATURES))
         start[0] = -2.0
         data = features(fit, ks), log_probs(fit, y_fit)
         for ridge in ridges:
             result = minimize(loss, start, (*data, ridge, start), jac=True, method="L-BFGS-B")
-            choices.append(Stopping(tuple(ks), result.x, ridge=ridge))
+            candidates.append(Stopping(tuple(ks), result.x, ridge=ridge))
     on_val = log_probs(val, y_val)
 
-    def nll(choice: Stopping) -> float:
-        with np.errstate(divide="ignore"):  # the same step always: log of a share of 0
-            total = np.asarray(logsumexp(np.log(choice.shares(val)) + on_val, axis=1))
+    def nll(stopping: Stopping) -> float:
+        with np.errstate(divide="ignore"):  # log 0, at a fixed step
+            total = np.asarray(logsumexp(np.log(stopping.halting_probs(val)) + on_val, axis=1))
         return round(-float(total.mean()), _DIGITS)
 
-    return min(choices, key=nll)
+    return min(candidates, key=nll)

@@ -1,4 +1,4 @@
-"""Other classifiers of tables, tuned on val rows: kNN on the columns, logistic regression, forests and boosting."""
+"""Baseline classifiers of tables, tuned on val rows: kNN on the columns, logistic regression, forests, boosting."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,12 +15,12 @@ _PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
 
 
 def _grid(**values: Sequence[Any]) -> list[Settings]:
-    """Settings from parallel lists, one after another."""
+    """A list of settings from parallel lists of values."""
     return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
 class Peer(NamedTuple):
-    """A classifier: its class, fixed arguments, grid, and the names of its arguments for threads and seed."""
+    """A classifier: import path, fixed arguments, grid, and the names of its arguments for threads and seed."""
 
     path: str
     fixed: Settings
@@ -29,7 +29,7 @@ class Peer(NamedTuple):
     seed: str = "random_state"
 
     def make(self, settings: Settings, seed: int, threads: int) -> Any:
-        """The classifier with these settings, not fitted; the package is imported here."""
+        """An unfitted classifier with these settings; imports the package."""
         module, _, name = self.path.rpartition(".")
         arguments = {self.threads: threads, self.seed: seed} | self.fixed | settings
         arguments.pop("", None)
@@ -88,13 +88,13 @@ PEERS: dict[str, Peer] = {
 
 
 def distinct(grid: Sequence[Settings], columns: int) -> list[Settings]:
-    """The grid without settings equal to an earlier one: of four columns, half is the square root too."""
+    """The grid without settings equal to an earlier one: `max_features` sqrt and 0.5 are the same for four columns."""
     result: dict[str, Settings] = {}
     for settings in grid:
-        counted, share = dict(settings), settings.get("max_features")
-        if share is not None:  # as scikit-learn counts them
-            counted["max_features"] = max(1, int(columns**0.5 if share == "sqrt" else share * columns))
-        result.setdefault(repr(counted), settings)
+        resolved, share = dict(settings), settings.get("max_features")
+        if share is not None:  # as in scikit-learn
+            resolved["max_features"] = max(1, int(columns**0.5 if share == "sqrt" else share * columns))
+        result.setdefault(repr(resolved), settings)
     return list(result.values())
 
 
@@ -103,8 +103,8 @@ def fit_and_predict(
 ) -> tuple[Predictions, Predictions, dict[str, Settings]]:
     """Fit each classifier on bank and fit rows, select its settings by NLL on val rows, and predict test and val rows.
 
-    Probabilities are (1 − ε)·p + ε·class shares, since kNN and forests give some classes 0; ε is selected with the
-    settings.
+    Probabilities are (1 − ε)·p + ε·class shares, since kNN and forests predict 0 for some classes; ε is selected with
+    the settings.
 
     Args:
         split: a table.
@@ -118,7 +118,7 @@ def fit_and_predict(
     Raises:
         InputError: an unknown name, or a package that is not installed.
     """
-    require(not split.is_image, "peers: they are classifiers of tables, and these rows are images")
+    require(not split.is_image, "peers: these are classifiers of tables, and the rows are images")
     unknown = [name for name in names if name not in PEERS]
     require(not unknown, f"peers.methods: {', '.join(unknown)} unknown; there are {', '.join(PEERS)}")
     train = np.flatnonzero((split.part == BANK) | (split.part == FIT))
@@ -128,7 +128,7 @@ def fit_and_predict(
     probs: dict[int, list[np.ndarray]] = {part: [] for part in rows}
     selected: dict[str, Settings] = {}
     for name in names:
-        tried = []
+        candidates = []
         for settings in distinct(PEERS[name].grid[:tries], x.shape[1]):
             if settings.get("n_neighbors", 1) > len(train):
                 continue
@@ -142,8 +142,8 @@ def fit_and_predict(
             on_val = model.predict_proba(x[rows[VAL]])
             for prior in _PRIORS:
                 true_probs = ((1 - prior) * on_val + prior * shares)[np.arange(len(on_val)), y[rows[VAL]]]
-                tried.append((-float(np.log(true_probs).mean()), {**settings, "prior": prior}, model))
-        _, selected[name], model = min(tried, key=lambda candidate: candidate[0])
+                candidates.append((-float(np.log(true_probs).mean()), {**settings, "prior": prior}, model))
+        _, selected[name], model = min(candidates, key=lambda candidate: candidate[0])
         prior = selected[name]["prior"]
         for part, idx in rows.items():
             if refit and part == TEST:

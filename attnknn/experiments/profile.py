@@ -1,7 +1,7 @@
-"""Time and recall of each index on a dataset's own embeddings, and the time that each head adds to a query.
+"""Time and recall of each index on a dataset's embeddings, and time of each head per query.
 
-All are timed in turn, round after round, so that other load on the machine affects all of them; each round begins
-with another one, and the first round is not counted.
+Calls are timed in rounds, so that other load on the machine affects all of them; each round begins with another call,
+and the first round is a warm-up.
 """
 
 import os
@@ -26,8 +26,8 @@ from attnknn.index.bank import Bank, build
 from attnknn.index.faiss_index import FAISS, CandidateSearch, Index
 from attnknn.neighbours.space import EmbeddingSpace
 
-NEAREST = 10  # of `recall_at_10`
-_EXACT = 0.9999  # lowest recall of an exact index; inner product is not exact for L2 where lengths differ
+NEAREST = 10  # neighbours of `recall_at_10`
+_EXACT = 0.9999  # lowest recall of an exact index; inner product is not exact for L2 if norms differ
 _CPUS = Path("/proc/cpuinfo")
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _Stopwatch(Index):
 def rounds(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
     """Run all calls in `repeats` rounds after a warm-up round, and return each call's results.
 
-    Each round begins one call later than the one before, since the first call may pay for the work before it.
+    Each round begins one call later than the one before, since the first call of a round may be slower.
     """
     results: dict[str, list[T]] = {name: [] for name in calls}
     names = list(calls)
@@ -74,7 +74,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def recall(sims: np.ndarray, exact: np.ndarray, k: int) -> float:
-    """Share of k retrieved neighbours that are no further than the true k-th; ties count (Aumüller et al. 2020).
+    """Recall at k: share of retrieved neighbours no farther than the true k-th, ties included (Aumüller et al. 2020).
 
     Args:
         sims, exact: similarities (B, K) of the retrieved and of the true neighbours, nearest first, K ≥ k.
@@ -85,7 +85,7 @@ def recall(sims: np.ndarray, exact: np.ndarray, k: int) -> float:
 def _indexes(
     embeddings: Embeddings, metric: str, hnsw: Mapping[str, int], ivf: Mapping[str, int]
 ) -> tuple[dict[str, Bank], dict[str, float]]:
-    """Every index over the bank rows, and the seconds of each build."""
+    """Build every index over the bank rows, and time each build in seconds."""
     rows = embeddings.rows(BANK)
     z = np.asarray(embeddings.z)[rows]
     banks, seconds = {}, {}
@@ -98,13 +98,13 @@ def _indexes(
         start = time.perf_counter()
         bank = build(z, rows, **settings)  # type: ignore[arg-type]
         seconds[name] = time.perf_counter() - start
-        # Whatever the index compares by, results are sorted by the similarity that the heads were tuned with.
+        # Results of all indexes are sorted by the similarity that the heads were tuned with.
         banks[name] = replace(bank, metric=metric)
     return banks, seconds
 
 
 def _rows(name: dict[str, str], quantities: Mapping[str, Any]) -> Table:
-    """Rows of name, quantity, value (the median), low and high of numbers or of lists of numbers."""
+    """Rows of name, quantity, and median (value), minimum (low), maximum (high) of numbers or of lists of numbers."""
     arrays = {quantity: np.atleast_1d(values) for quantity, values in quantities.items()}
     return [
         {**name, "quantity": quantity, "value": float(np.median(v)), "low": float(v.min()), "high": float(v.max())}
@@ -124,7 +124,7 @@ def _speedups(ms: Mapping[str, list[float]], exact: Sequence[str]) -> dict[str, 
 
 
 def _sample(rows: np.ndarray, singles: int, seed: int) -> np.ndarray:
-    """At most `singles` of the rows, each as a batch of its own."""
+    """At most `singles` random rows, as batches of one row."""
     return np.random.default_rng(seed).permutation(rows)[:singles, None]
 
 
@@ -140,8 +140,7 @@ def profile_indexes(
 ) -> tuple[Table, dict[str, Neighbours]]:
     """Search flat L2, flat inner product, HNSW and IVF over the bank rows for the k (at least 10) nearest of test rows.
 
-    The times are those of `Bank.search`, which computes the similarities again from the vectors; `index_ms` is the
-    index's own part of it.
+    Times are those of `Bank.search`, which re-ranks the candidates of the index; `index_ms` excludes re-ranking.
 
     Args:
         metric: of the similarities for recall and heads, and of HNSW and IVF: `l2` or `ip`.
@@ -151,29 +150,29 @@ def profile_indexes(
 
     Returns:
         Rows of index (`flat_l2`, `flat_ip`, `hnsw`, `ivf`), quantity, value, low, high; and each index's neighbours of
-        the test rows. Quantities: build_s (one build: low = high), memory_mib (of the index as written to a file),
-        batched_ms and index_ms (per query, all test rows at once: median, minimum and maximum over the rounds),
-        single_p50_ms and single_p99_ms (of the rows one by one, over the rounds too), recall_at_10 and recall_at_k (see
-        `recall`), exact (1 or 0), batched_speedup (by index_ms) and single_speedup (by single_p50_ms) relative to the
-        fastest exact index in the same round, and IVF's nlist and nprobe.
+        the test rows. Quantities: build_s (one build: low = high), memory_mib (of the index as a file), batched_ms and
+        index_ms (per query, all test rows at once: median, minimum and maximum over the rounds), single_p50_ms and
+        single_p99_ms (rows one by one, likewise), recall_at_10 and recall_at_k (see `recall`), exact (1 or 0),
+        batched_speedup (of index_ms) and single_speedup (of single_p50_ms) relative to the fastest exact index in the
+        same round, and IVF's nlist and nprobe.
     """
     banks, built = _indexes(embeddings, metric, hnsw, ivf)
     rows = embeddings.rows(TEST)
     queries = np.asarray(embeddings.z)[rows]
-    alone = np.asarray(embeddings.z)[_sample(rows, singles, seed)]  # (M, 1, D)
+    single_queries = np.asarray(embeddings.z)[_sample(rows, singles, seed)]  # (M, 1, D)
     k_search = min(max(k, NEAREST), int((embeddings.part == BANK).sum()))
     neighbours: dict[str, Neighbours] = {}
 
     def search_batch(name: str) -> tuple[float, float]:
-        watch = _Stopwatch(**vars(banks[name].index))
+        stopwatch = _Stopwatch(**vars(banks[name].index))
         start = time.perf_counter()
-        ids, sims = replace(banks[name], index=watch).search(queries, k_search)
+        ids, sims = replace(banks[name], index=stopwatch).search(queries, k_search)
         total = time.perf_counter() - start
         neighbours[name] = Neighbours(rows.astype(np.int32), ids, sims, metric)
-        return 1e3 * total / len(rows), 1e3 * sum(watch.seconds) / len(rows)
+        return 1e3 * total / len(rows), 1e3 * sum(stopwatch.seconds) / len(rows)
 
     def search_singly(name: str) -> list[float]:
-        return [milliseconds(partial(banks[name].search, query, k_search)) for query in alone]
+        return [milliseconds(partial(banks[name].search, query, k_search)) for query in single_queries]
 
     batched = rounds({name: partial(search_batch, name) for name in banks}, repeats)
     single = rounds({name: partial(search_singly, name) for name in banks}, repeats)
@@ -203,31 +202,31 @@ def profile_indexes(
 def profile_heads(
     space: EmbeddingSpace, heads: Mapping[str, Head], k: int, repeats: int, singles: int, seed: int, device: str = "cpu"
 ) -> Table:
-    """Time of each head for a test row whose k neighbours are stored: gather, weight, vote.
+    """Time of each head per test row with k stored neighbours: gather, weight, vote.
 
     Args:
-        heads: with `distance`, to which the others are compared round by round.
+        heads: by name, `distance` among them, the reference of over_distance_ms.
         repeats, singles: as for `profile_indexes`.
 
     Returns:
-        Rows of head, quantity, value, low, high: batched_ms, single_p50_ms and single_p99_ms as of `profile_indexes`,
-        and over_distance_ms, batched_ms less that of `distance` in the same round.
+        Rows of head, quantity, value, low, high: batched_ms, single_p50_ms and single_p99_ms as in `profile_indexes`,
+        and over_distance_ms, the difference in batched_ms to `distance` in the same round.
     """
     rows = space.embeddings.rows(TEST)
-    alone = _sample(rows, singles, seed)
+    single_rows = _sample(rows, singles, seed)
 
     def classify_batch(head: Head) -> float:
         return milliseconds(lambda: classify(head, space, rows, k, device)) / len(rows)
 
     def classify_singly(head: Head) -> list[float]:
-        return [milliseconds(partial(classify, head, space, row, k, device)) for row in alone]
+        return [milliseconds(partial(classify, head, space, row, k, device)) for row in single_rows]
 
     batched = rounds({name: partial(classify_batch, head) for name, head in heads.items()}, repeats)
     single = rounds({name: partial(classify_singly, head) for name, head in heads.items()}, repeats)
     table: Table = []
     for name in heads:
-        over = [a - b for a, b in zip(batched[name], batched["distance"], strict=True)]
-        table += _rows({"head": name}, _timings(batched[name], single[name]) | {"over_distance_ms": over})
+        difference = [a - b for a, b in zip(batched[name], batched["distance"], strict=True)]
+        table += _rows({"head": name}, _timings(batched[name], single[name]) | {"over_distance_ms": difference})
     return table
 
 
@@ -242,11 +241,11 @@ def accuracy_lost(
     seed: int,
     device: str = "cpu",
 ) -> Table:
-    """Scores of each head with the neighbours of each index, against the same head with the true ones.
+    """Compare each head with the neighbours of each index to the same head with exact neighbours.
 
     Returns:
-        Rows of index, method, metric, value, difference (value less that by exact search), low, high, errors, p, test:
-        see `intervals_and_tests`.
+        Rows of index, method, metric, value, difference (value − value with exact neighbours), low, high, errors, p,
+        test: see `intervals_and_tests`.
     """
     exact, rows = f"flat_{space.neighbours.metric}", space.embeddings.rows(TEST)
     probs = {
@@ -260,17 +259,16 @@ def accuracy_lost(
     values = {(row["method"], row["metric"]): row["value"] for row in intervals}
     table: Table = []
     for row in paired:
-        method = Method.parse(row["method"])
-        test = {key: row[key] for key in ("difference", "low", "high", "errors", "p", "test")}
-        value = values[row["method"], row["metric"]]
-        table.append({"index": method.variant, "method": method.name, "metric": row["metric"], "value": value, **test})
+        name, metric, _ = (row.pop(key) for key in ("method", "metric", "baseline"))
+        method, value = Method.parse(name), values[name, metric]
+        table.append({"index": method.variant, "method": method.name, "metric": metric, "value": value, **row})
     return table
 
 
 def machine() -> dict[str, str]:
-    """What timings depend on: processor, cores, load, system and versions.
+    """Processor, cores, load, system and versions, on which timings depend.
 
-    `load` is the load average of the last minute; NaN where the system has none.
+    `load` is the load average of the last minute; NaN if not available.
     """
     lines = _CPUS.read_text("utf-8").splitlines() if _CPUS.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,13 +1,12 @@
 """Refit and score all methods on a modified bank."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK
+from attnknn.core.artifacts import BANK, Embeddings, Predictions
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Comparison, compare
@@ -17,8 +16,9 @@ from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace
 
-Make = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
+Condition = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 Settings = Mapping[str, Any]
+Scores = dict[str, dict[str, float]]  # method → metric → value
 
 
 def fit_and_compare(
@@ -32,11 +32,11 @@ def fit_and_compare(
     memory: EmbeddingSpace | None = None,
     members: Sequence[EmbeddingSpace] = (),
 ) -> Comparison:
-    """Fit attention and prototypes alone, tune the baselines, and predict all test rows.
+    """Fit attention and the prototypes, tune the baselines, and predict all test and val rows.
 
     Args:
-        k: neighbours of all methods; fewer where the bank is smaller.
-        fitting: keyword arguments of `fit_head` that do not follow from the others.
+        k: neighbours of all methods; lowered to those stored.
+        fitting: keyword arguments of `fit_head` other than those given here.
         grids: ks, temperatures, priors, ridges of `compare`.
         calibrations: kinds of `calibration.calibrate`.
         memory, members: see `evaluate.compare`.
@@ -49,40 +49,47 @@ def fit_and_compare(
     return compare(spaces, heads, k, **grids, calibrations=calibrations, device=device, **others)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """Results of one bank and one head under one condition."""
+def shot_accuracies(predictions: Predictions, embeddings: Embeddings) -> Table:
+    """`metrics.shot_accuracy` of every method, by the class sizes of the bank.
 
-    scores: dict[str, dict[str, float]]
-    tables: dict[str, Table]
+    Returns:
+        Rows of method, metric, value, low, high; the ends are None.
+    """
+    sizes = np.bincount(embeddings.y[embeddings.rows(BANK)], minlength=len(embeddings.classes))
+    return [
+        {"method": name, "metric": metric, "value": value, "low": None, "high": None}
+        for name, probs in zip(predictions.methods, predictions.probs, strict=True)
+        for metric, value in shot_accuracy(probs, predictions.y, sizes).items()
+    ]
 
 
-def _cell(make: Make, repeat: int, scoring: Settings, seed: int, settings: Settings) -> _Cell:
-    spaces = make(np.random.default_rng([seed, repeat]))
+def _refit_once(
+    condition: Condition, repeat: int, scoring: Settings, seed: int, settings: Settings
+) -> tuple[Scores, dict[str, Table]]:
+    """Scores and tables of one bank and one head under one condition."""
+    spaces = condition(np.random.default_rng([seed, repeat]))
     # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
     result = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
     against = pairs(result.test.methods)
     intervals, paired = intervals_and_tests(result.test, against, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
     scored = scores(result.test, scoring["bins"])
-    bank = np.bincount(spaces[0].embeddings.y[spaces[0].embeddings.rows(BANK)], minlength=len(result.test.classes))
-    for name, probs in zip(result.test.methods, result.test.probs, strict=True):
-        shots = shot_accuracy(probs, result.test.y, bank)
-        scored[name] |= shots
-        intervals += [{"method": name, "metric": m, "value": v, "low": None, "high": None} for m, v in shots.items()]
-    tables = {"intervals": intervals, "paired": paired, "validation": values(result.val, scoring["bins"])}
-    return _Cell(scored, tables)
+    shots = shot_accuracies(result.test, spaces[0].embeddings)
+    for row in shots:
+        scored[row["method"]][row["metric"]] = row["value"]
+    validation = values(result.val, scoring["bins"])
+    return scored, {"intervals": intervals + shots, "paired": paired, "validation": validation}
 
 
 def refit_and_score(
-    conditions: Mapping[str, Make],
+    conditions: Mapping[str, Condition],
     repeats: int,
     scoring: Settings,
     seed: int,
     progress: Callable[[str], object] | None = None,
     workers: int = 1,
     **settings: Any,
-) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
-    """Refit and score under each condition, several times: with a new bank and a new head each.
+) -> tuple[dict[str, Scores], dict[str, Table]]:
+    """Refit and score under each condition, `repeats` times with a new bank and a new head.
 
     Args:
         conditions: by name, a function from a random generator to the modified spaces.
@@ -95,22 +102,22 @@ def refit_and_score(
         `validation`, whose rows begin with condition and repeat. Metrics `many`, `medium` and `few` are
         `metrics.shot_accuracy`, and have no interval.
     """
-    cells = [(name, repeat) for name in conditions for repeat in range(repeats)]
-    calls = [partial(_cell, conditions[name], repeat, scoring, seed, settings) for name, repeat in cells]
-    scored: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in conditions}
+    keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
+    calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, settings) for name, repeat in keys]
+    by_condition: dict[str, list[Scores]] = {name: [] for name in conditions}
     tables: dict[str, Table] = {"intervals": [], "paired": [], "validation": []}
-    for (name, repeat), cell in zip(cells, run_parallel(calls, workers), strict=True):
-        scored[name].append(cell.scores)
-        for table, rows in cell.tables.items():
+    for (name, repeat), (scored, new_rows) in zip(keys, run_parallel(calls, workers), strict=True):
+        by_condition[name].append(scored)
+        for table, rows in new_rows.items():
             tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
         if progress is not None:
             progress(name)
     means = {
         name: {
-            method: {metric: float(np.mean([cell[method][metric] for cell in scores_of])) for metric in metrics}
-            for method, metrics in scores_of[0].items()
+            method: {metric: float(np.mean([scored[method][metric] for scored in by_repeat])) for metric in metrics}
+            for method, metrics in by_repeat[0].items()
             if method in BASE
         }
-        for name, scores_of in scored.items()
+        for name, by_repeat in by_condition.items()
     }
     return means, tables

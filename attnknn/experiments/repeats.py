@@ -1,7 +1,8 @@
-"""Scores over repeated splits of one dataset, and differences that allow for the rows that the splits share."""
+"""Mean scores over repeated splits of one dataset, and paired differences by the corrected resampled t-test."""
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +15,11 @@ from attnknn.evaluation.paired_tests import BASE, FOLDS, TESTED, Table, scores
 COLUMNS = ("method", "metric", "splits", "value", "sd", "low", "high")
 PAIRED = ("method", "baseline", "metric", "splits", "difference", "sd", "low", "high", "p")
 OURS = ("attention", "attention-folds")
-_METHODS = (*BASE[:4], *FOLDS, *BASE[4:])  # after those that vote
+_METHODS = (*BASE[:4], *FOLDS, *BASE[4:])  # in the order of the table
 
 
-class Mean(NamedTuple):
-    """A mean over splits, its standard deviation, interval, and p against 0."""
+class TTest(NamedTuple):
+    """A mean over splits, its standard deviation and confidence interval, and the p-value against 0."""
 
     mean: float
     sd: float
@@ -27,14 +28,14 @@ class Mean(NamedTuple):
     p: float
 
 
-def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float) -> Mean:
-    """The corrected resampled t-test (Nadeau & Bengio 2003): t = x̄ / √((1/J + n_test/n_train)·s²), J − 1 degrees.
+def corrected_t_test(values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float) -> TTest:
+    """Corrected resampled t-test (Nadeau & Bengio 2003): t = x̄ / √((1/J + n_test/n_train)·s²), J − 1 degrees.
 
-    The splits share most of their rows, so their mean is less certain than s/√J says.
+    The term n_test/n_train allows for the rows that the splits share.
 
     Args:
         values: J ≥ 2, one a split.
-        test_to_train: rows tested over rows trained on, of one split.
+        test_to_train: test rows over training rows of one split.
     """
     from scipy import stats  # takes a second
 
@@ -42,17 +43,17 @@ def resampled(values: Sequence[float] | np.ndarray, test_to_train: float, confid
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     error = sd * math.sqrt(1 / len(x) + test_to_train)
     if error < 1e-12:
-        return Mean(mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+        return TTest(mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
     half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 1)) * error
-    return Mean(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
+    return TTest(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
 
 
 def over_splits(predictions: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
-    """Every method's scores over the splits, and attention, of one encoder and of all, less each other method.
+    """Mean scores of every method over the splits, and paired differences of the methods in `OURS` to all others.
 
     Args:
         predictions: predictions of the test rows, by split.
-        rows: of the dataset, those tested among them.
+        rows: of the dataset, test rows included.
         bins: of the ECE.
 
     Returns:
@@ -62,22 +63,22 @@ def over_splits(predictions: Mapping[int, Predictions], rows: int, bins: int, co
         InputError: fewer than two splits.
     """
     require(len(predictions) > 1, f"splits: {len(predictions)}; give two or more, or 0 for none")
-    split_scores = [scores(split, bins) for split in predictions.values()]
-    tests = float(np.mean([len(split.y) for split in predictions.values()]))
-    settings = tests / (rows - tests), confidence
-    names = [name for name in _METHODS if all(name in one for one in split_scores)]
-    each = {
-        (name, metric): np.array([one[name][metric] for one in split_scores]) for name in names for metric in TESTED
+    by_split = [scores(split, bins) for split in predictions.values()]
+    test_rows = float(np.mean([len(split.y) for split in predictions.values()]))
+    settings = test_rows / (rows - test_rows), confidence
+    names = [name for name in _METHODS if all(name in scored for scored in by_split)]
+    values = {
+        (name, metric): np.array([scored[name][metric] for scored in by_split]) for name in names for metric in TESTED
     }
     table: Table = [
-        dict(zip(COLUMNS, (name, metric, len(predictions), *resampled(values, *settings)[:4]), strict=True))
-        for (name, metric), values in each.items()
+        dict(zip(COLUMNS, (*key, len(predictions), *corrected_t_test(x, *settings)[:4]), strict=True))
+        for key, x in values.items()
     ]
     paired: Table = []
-    for own, (name, metric), values in ((own, *one) for own in OURS if own in names for one in each.items()):
+    for own, ((name, metric), x) in product([name for name in OURS if name in names], values.items()):
         if name != own:
-            moved = resampled(each[own, metric] - values, *settings)
-            paired.append(dict(zip(PAIRED, (own, name, metric, len(predictions), *moved), strict=True)))
+            test = corrected_t_test(values[own, metric] - x, *settings)
+            paired.append(dict(zip(PAIRED, (own, name, metric, len(predictions), *test), strict=True)))
     return table, paired
 
 
@@ -85,7 +86,7 @@ def compare_split(
     folder: Path, seed: int, k: int, fitting: Mapping[str, Any], grids: Mapping[str, Any], device: str
 ) -> Predictions:
     """Predictions of every method for the test rows of the split that `train_split` wrote to `folder`."""
-    # torch is imported here: where no table is split again, the stage takes no time.
+    # torch is imported here: without splits, the stage takes no time.
     from attnknn.evaluation.evaluate import stack_methods
     from attnknn.experiments.refit import fit_and_compare
     from attnknn.neighbours.space import EmbeddingSpace

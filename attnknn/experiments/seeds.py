@@ -1,4 +1,4 @@
-"""The mean of the predictions over seeds that share their test rows."""
+"""Ensemble over seeds: the mean of the predictions of seeds with the same test rows."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from attnknn.evaluation.paired_tests import BASE, BESIDE, TESTED, Table, side_by
 
 
 def why_no_seeds_ensemble(predictions: Mapping[int, Predictions]) -> str:
-    """Why the predictions of these seeds cannot be averaged, in one line; empty where they can be."""
+    """The reason, in one line, for which these predictions cannot be averaged; empty if they can."""
     if len(predictions) < 2:
         return "there is one seed; name more under seeds"
     first, *others = predictions.values()
@@ -20,26 +20,26 @@ def why_no_seeds_ensemble(predictions: Mapping[int, Predictions]) -> str:
         if first.classes != other.classes or first.methods != other.methods:
             return "the seeds have different classes or methods; run `dvc repro` for all of them"
         if not (np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)):
-            return "the seeds have different test rows, since each splits anew where there is no official test set"
+            return "the seeds have different test rows: without an official test set each seed draws its own split"
     return ""
 
 
 def seeds_ensemble(
     predictions: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
 ) -> tuple[dict[str, dict[str, dict[str, float]]], Table]:
-    """The mean of the probabilities over seeds, beside and against each seed's own.
+    """Compare the mean of the probabilities over seeds with the predictions of each seed.
 
     Args:
         predictions: predictions by seed, on the same test rows.
-        scoring: bins, resamples, confidence; the bootstrap takes the first seed.
-        methods: those of them that are there.
+        scoring: bins, resamples, confidence; the bootstrap uses the first seed.
+        methods: names to score; those not predicted are left out.
 
     Returns:
-        {source: {method: {metric: value}}} and rows of `scorecard.BESIDE`. Sources are `ensemble`, `seed <s>` and
-        `mean of seeds`, which has no interval; a difference is ensemble − source, and the ensemble itself has none.
+        {source: {method: {metric: value}}} and rows of `paired_tests.BESIDE`. Sources are `ensemble`, `seed <s>` and
+        `mean of seeds`, which has no interval; differences are ensemble − source, None for the ensemble.
 
     Raises:
-        InputError: the seeds have not the same test rows, classes and methods.
+        InputError: the seeds differ in test rows, classes or methods.
     """
     reason = why_no_seeds_ensemble(predictions)
     require(not reason, f"ensemble_seeds: {reason}")

@@ -1,6 +1,6 @@
 """Check predicted scaling (norms, √n, error against k, distances, temperatures, entropy) on stored neighbours.
 
-The claims are those of Haris (2024, "kNN Attention Demystified").
+The predictions are those of Haris (2024, "kNN Attention Demystified").
 """
 
 import math
@@ -27,11 +27,11 @@ COLUMNS = {
     "theory_entropy": ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
     "theory_fit": ("method", "k", "error", "fitted", "low", "high"),
 }
-EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below it the curve is a logarithm, above it all but k = 1 are equal
-FEWEST_KS = 4  # one more than the curve has parameters
+EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below, the curve approaches a logarithm; above, all but k = 1 are equal
+FEWEST_KS = 4  # the parameters of the curve plus one
 _BATCH = 256
-_CONSTANT = 1e-20  # sum of squares below which a curve moves by rounding only
-_ROUNDING = 1e-6  # of squared distances of float32 unit vectors
+_CONSTANT = 1e-20  # sum of squares of a curve that is constant up to rounding
+_ROUNDING = 1e-6  # error of squared distances of float32 unit vectors
 
 
 def _row(quantity: str, item: str, value: float, low: float | None = None, high: float | None = None) -> dict[str, Any]:
@@ -39,10 +39,10 @@ def _row(quantity: str, item: str, value: float, low: float | None = None, high:
 
 
 def fit_curve(ks: Sequence[int], errors: np.ndarray) -> np.ndarray:
-    """a, b and c of a + b·k^(−c) by least squares, for many curves at once.
+    """Fit a + b·k^(−c) to R curves by least squares.
 
-    For a given c the rest is linear and has a closed form, so only c is searched, on a grid of 400 between `EXPONENTS`
-    (variable projection, Golub & Pereyra 1973). A constant curve has b = 0 and the lowest c.
+    a and b have a closed form for each c, which is searched on a grid of 400 between `EXPONENTS` (variable projection,
+    Golub & Pereyra 1973). A constant curve has b = 0 and the lowest c.
 
     Args:
         ks: (K,).
@@ -68,16 +68,16 @@ def fit_curve(ks: Sequence[int], errors: np.ndarray) -> np.ndarray:
 def error_curves(
     predictions: Predictions, bins: int, resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
-    """The error of each method against k, and a + b·k^(−c) fitted to it.
+    """Error of each method against k, and a + b·k^(−c) fitted to it.
 
-    The intervals of a, b, c are those of the curves fitted to resampled test rows, the same rows at every k.
+    The intervals of a, b, c are from curves fitted to bootstrap resamples of the test rows, the same at every k.
 
     Args:
         predictions: of the test rows, by methods named `<method>@<k>`, at least `FEWEST_KS` of each.
 
     Returns:
         Rows of the table `theory` (quantities fit_a, fit_b, fit_c, fit_r2; items are methods), and of the table
-        `theory_fit` (low and high are Wilson's of the error). Both empty where there are fewer k.
+        `theory_fit` (low and high are Wilson's interval of the error). Both are empty with fewer k.
     """
     fits: Table = []
     points: Table = []
@@ -91,10 +91,12 @@ def error_curves(
         hits = probs.argmax(2) == predictions.y  # (K, N)
         errors = 1 - hits.mean(1)
         a, b, c, r2 = fit_curve(ks, errors[None])[0]
-        drawn = 1 - metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0].T  # (R, K)
-        resampled = fit_curve(ks, drawn)
+        resampled = (
+            1 - metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0].T
+        )  # (R, K)
+        curves = fit_curve(ks, resampled)
         for i, (name, value) in enumerate((("fit_a", a), ("fit_b", b), ("fit_c", c))):
-            fits.append(_row(name, method, value, *metrics.interval(resampled[:, i], confidence)))
+            fits.append(_row(name, method, value, *metrics.interval(curves[:, i], confidence)))
         fits.append(_row("fit_r2", method, r2))
         for k, error, hit in zip(ks, errors, hits, strict=True):
             values = (method, k, error, float(a + b * k**-c), *metrics.wilson(~hit, confidence))
@@ -103,17 +105,17 @@ def error_curves(
 
 
 def auc(scores: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[float, float | None, float | None]:
-    """The AUC of scores for wrong rows, ties counted half, with its interval (DeLong et al. 1988).
+    """AUC of scores for wrong rows, ties counted half, with its interval (DeLong et al. 1988).
 
-    The interval is normal on the scale of the logit, so that it stays within [0, 1].
+    The interval is normal on the logit scale, so it stays within [0, 1].
 
     Args:
         scores: (N,).
         wrong: (N,) bool.
 
     Returns:
-        value, low, high. NaN without wrong or right rows; the ends are None with fewer than two of either, or where
-        the two do not overlap.
+        value, low, high. The value is NaN without wrong or right rows; low and high are None with fewer than two of
+        either, or at an AUC of 0 or 1.
     """
     m, n = int(wrong.sum()), int((~wrong).sum())
     if not m or not n:
@@ -131,15 +133,15 @@ def auc(scores: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[float
 
 
 def norms(z: np.ndarray) -> Table:
-    """Minimum, mean and maximum length of embeddings (N, D)."""
+    """Minimum, mean and maximum norm of embeddings (N, D)."""
     lengths = np.linalg.norm(np.asarray(z, np.float64), axis=1)
     return [_row("norm", item, getattr(lengths, item)()) for item in ("min", "mean", "max")]
 
 
 def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
-    """Check that −‖q − k‖² and q·k give a query's k neighbours the same order, as they must on unit vectors.
+    """Check that −‖q − k‖² and q·k order a query's k neighbours alike: on unit vectors, −‖q − k‖² = 2 q·k − 2.
 
-    There −‖q − k‖² = 2 q·k − 2. Neighbours that differ by no more than rounding may swap.
+    Neighbours whose similarities differ by rounding only may swap.
 
     Returns:
         Rows of the table `theory`: same_order, the share of the queries; and largest_gap,
@@ -154,14 +156,14 @@ def equivalence(space: EmbeddingSpace, rows: np.ndarray, k: int) -> Table:
         ip = 2 * (keys @ query[:, :, None]).squeeze(2) - 2
         gap = max(gap, float((l2 - ip).abs()[present].max()))
         order = l2.masked_fill(~present, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        # A missing neighbour comes last and breaks no order.
+        # Missing neighbours come last in both orders.
         steps = ip.masked_fill(~present, -1e9).gather(1, order).diff(dim=1)
         same += int((steps <= _ROUNDING).all(1).sum())
     return [_row("same_order", "test rows", same / len(rows)), _row("largest_gap", "test rows", gap)]
 
 
 def temperatures(head: LearnedHead) -> Table:
-    """τ of each attention head at the start and as learned, in the units of the similarities."""
+    """Initial and learned τ of each attention head, in units of the similarities."""
     learned = head.log_temperature.exp()[None] if isinstance(head, TabR) else head.temperatures()
     return [
         _row(quantity, f"head {h}", float(value))
@@ -185,7 +187,7 @@ def weight_statistics(
 
 
 def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[Table, Table]:
-    """Entropy and null mass of the weights, and how well they predict errors.
+    """Entropy and null mass of the weights, and their AUC for errors.
 
     Args:
         entropy, null, wrong: of `weight_statistics`.
@@ -193,7 +195,7 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
     Returns:
         Rows of the table `theory`: the means of entropy and null_mass, and the `auc` of both for wrong rows,
         entropy_auc and null_mass_auc; and rows of the table `theory_entropy`: deciles of the rows by entropy, with
-        Wilson's interval of their error.
+        Wilson's interval of the error.
     """
     half = norm.ppf((1 + confidence) / 2) / np.sqrt(len(entropy))
     table: Table = []
@@ -216,7 +218,7 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
 def against_root(
     swept: pd.DataFrame, predictions: Predictions, n: int, bins: int, resamples: int, confidence: float, seed: int
 ) -> Table:
-    """√n against the best of the other k by the NLL on val, for each method.
+    """Compare k = √n with the other k of lowest NLL on val, for each method.
 
     Args:
         swept: rows of k, method, metric, validation.
@@ -224,21 +226,21 @@ def against_root(
         n: bank rows.
 
     Returns:
-        Rows of the table `theory`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); where √n
+        Rows of the table `theory`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); if √n
         was swept, also best_other_k, nll_best_other_k, nll_sqrt_n and sqrt_n_less_best_other, the difference in NLL on
         test with its paired interval.
     """
     sqrt_n, ranked = root(n), swept[swept["metric"] == "nll"].sort_values(["validation", "k"])
     ks = {m: ranked.loc[ranked["method"] == m, "k"].tolist() for m in KNN if (ranked["method"] == m).any()}
     table = [_row("sqrt_n", "bank", sqrt_n), _row("largest_k", "swept", swept["k"].max())]
-    table += [_row("best_k", m, of_method[0]) for m, of_method in ks.items()]
-    other = {m: next(k for k in of_method if k != sqrt_n) for m, of_method in ks.items() if {sqrt_n} < set(of_method)}
+    table += [_row("best_k", m, by_nll[0]) for m, by_nll in ks.items()]
+    other = {m: next(k for k in by_nll if k != sqrt_n) for m, by_nll in ks.items() if {sqrt_n} < set(by_nll)}
     table += [_row("best_other_k", m, k) for m, k in other.items()]
     pairs = [(str(Method(m, k=sqrt_n)), str(Method(m, k=k))) for m, k in other.items()]
     intervals, paired = intervals_and_tests(predictions, pairs, bins, resamples, confidence, seed, TESTED)
     nll = {row["method"]: row for row in intervals if row["metric"] == "nll"}
-    for m, (at_root, at_other) in zip(other, pairs, strict=True):
-        for quantity, name in (("nll_best_other_k", at_other), ("nll_sqrt_n", at_root)):
+    for m, (sqrt_n_name, other_name) in zip(other, pairs, strict=True):
+        for quantity, name in (("nll_best_other_k", other_name), ("nll_sqrt_n", sqrt_n_name)):
             table.append(_row(quantity, m, *(nll[name][key] for key in ("value", "low", "high"))))
     for row in paired:
         if row["metric"] == "nll":
@@ -257,7 +259,7 @@ def theory_tables(
     seed: int,
     device: str,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
-    """Values by quantity and item, and the tables of `COLUMNS`.
+    """All checks: values by quantity and item, and the tables of `COLUMNS`.
 
     Args:
         by_k, swept: predictions and table of the k sweep.
@@ -277,6 +279,6 @@ def theory_tables(
     ]
     means: dict[str, dict[str, float]] = {}
     for row in table:
-        if not math.isnan(row["value"]):  # the AUC is, where no row is wrong
+        if not math.isnan(row["value"]):  # AUC without wrong rows
             means.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
     return means, {"theory": table, "theory_fit": points, "theory_entropy": deciles}

@@ -1,4 +1,4 @@
-"""Train encoders with other settings than the configured ones."""
+"""Train variants of the configured encoder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ from attnknn.neighbours.search import retrieve
 def train_variants(
     variants: Mapping[str, TrainEmbedder], split: Split, search: Mapping[str, Any], seed: int, label: str, out: Path
 ) -> None:
-    """Train an encoder per variant; write each embedding space to a folder in `out` that bears its place.
+    """Train an encoder per variant, and write the embedding spaces to folders 0, 1, … in `out`.
 
     Args:
         search: k_max, sizes, metric, device of `retrieve`.
     """
-    for place, (name, settings) in enumerate(variants.items()):
+    for i, (name, settings) in enumerate(variants.items()):
         embeddings, _ = fit_and_embed(split, settings, seed, search["device"], f"{label} {name}")
-        retrieve(embeddings, **search).save(out / str(place))
+        retrieve(embeddings, **search).save(out / str(i))

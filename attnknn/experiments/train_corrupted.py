@@ -29,12 +29,14 @@ def train_on_noise(
     label: str,
     out: Path,
 ) -> None:
-    """Train on wrong labels, as given and cleaned by neighbours; write the spaces and networks to folders in `out`.
+    """Train on noisy and on cleaned labels; write the spaces and networks to folders in `out`.
 
-    Encoders stop early, before they memorise wrong labels; of a plain network the length that is best on val is kept.
+    Encoders stop early, before they memorise wrong labels; plain networks have the number of epochs that is best on
+    val.
 
     Args:
-        rounds, share: of cleaning and training again; of the epochs for encoders.
+        rounds: of label cleaning and training.
+        share: of the epochs for encoders.
         search: k_max, sizes, metric, device of `retrieve`.
     """
     device = search["device"]
@@ -65,7 +67,7 @@ def train_on_imbalance(
     label: str,
     out: Path,
 ) -> None:
-    """Train on rare classes: the encoder and a plain network; write the space and the network to folders in `out`."""
+    """Train an encoder and a plain network on rare classes; write space and network to folders in `out`."""
     rare = with_rare_classes(split, ratio, kind, np.random.default_rng(seed))
     device = search["device"]
     retrieve(fit_and_embed(rare, settings, seed, device, label)[0], **search).save(out / "plain")

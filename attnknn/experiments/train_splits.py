@@ -1,4 +1,4 @@
-"""What every method needs of one split of a small table: encoder, folds, their embedding spaces, and peers."""
+"""Train all methods on one split of a small table: encoder, folds, their embedding spaces, and peers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +22,16 @@ def train_split(
     seed: int,
     out: Path,
 ) -> None:
-    """Write to `out`: `space`, `folds`, both as test rows are predicted (`asked`, `members`), and predictions `peers`.
+    """Write spaces `space` and `folds`, those for predicting test rows (`asked`, `members`), and predictions `peers`.
 
     Args:
         search: k_max, sizes, metric, device of `retrieve`.
-        refit: whether test rows are predicted from a bank that holds fit and val rows too, the encoders of the folds
-            and the peers being trained on them as well.
-        peers, tries: methods of `peers.predictions`, and settings that each may try.
+        refit: for test rows, add fit and val rows to the bank, and train the encoders of the folds and the peers on
+            them too.
+        peers, tries: of `peers.fit_and_predict`.
+        out: folder to write to.
     """
-    # torch is imported here: where no table is split again, the stage takes no time.
+    # torch is imported here: without splits, the stage takes no time.
     from attnknn.encoder.crossfit import fold_embeddings
     from attnknn.encoder.fit import fit_and_embed
     from attnknn.experiments.peers import fit_and_predict

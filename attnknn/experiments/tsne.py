@@ -8,11 +8,11 @@ from attnknn.evaluation.confusion import predicted_classes
 from attnknn.evaluation.paired_tests import Table
 from attnknn.neighbours.space import EmbeddingSpace
 
-FEWEST_ROWS = 5  # of a meaningful t-SNE
+FEWEST_ROWS = 5  # for a meaningful t-SNE
 
 
 def stratified(y: np.ndarray, count: int) -> np.ndarray:
-    """Positions, ascending, of at most `count` of the rows y (N,), each class in proportion, evenly spaced."""
+    """Positions, ascending, of a stratified subset of at most `count` rows with classes y (N,), evenly spaced."""
     if count >= len(y):
         return np.arange(len(y))
     order = np.argsort(y, kind="stable")
@@ -20,12 +20,12 @@ def stratified(y: np.ndarray, count: int) -> np.ndarray:
 
 
 def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
-    """t-SNE of embeddings (N, D), started from their principal components: (N, 2) (van der Maaten & Hinton 2008).
+    """t-SNE of embeddings (N, D), initialised by PCA: (N, 2) (van der Maaten & Hinton 2008).
 
-    Rows that are all equal give 0.
+    If all rows are equal, the result is 0.
 
     Args:
-        perplexity: lowered to (N − 1)/3 where it is above.
+        perplexity: at most (N − 1)/3 is used.
 
     Raises:
         InputError: fewer than `FEWEST_ROWS` rows.
@@ -38,7 +38,7 @@ def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
         return np.zeros((len(z), 2), dtype=np.float32)
     init = "pca" if z.shape[1] > 1 else "random"
     model = TSNE(perplexity=min(perplexity, (len(z) - 1) / 3), init=init, random_state=seed)
-    # Its thousand steps are so short that threads mostly wait for each other: one is several times as fast.
+    # Steps are so short that one thread is several times as fast as more.
     with threadpool_limits(1):
         return model.fit_transform(np.asarray(z, dtype=np.float32))
 

@@ -1,7 +1,7 @@
-"""Test-time augmentation: every method's predictions of several views of the same rows, and their mean.
+"""Test-time augmentation: mean predictions of every method over several views of the same rows.
 
-Baselines are tuned, heads fitted, on the original images; nothing is chosen on the views. Calibration is fitted on each
-mean. All methods get the same views, which separates the effect of the views from that of a head.
+Baselines are tuned and heads fitted on the original images; the views select nothing. Calibration is fitted on each
+mean. All methods use the same views, which separates the effect of the views from that of a head.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def view_space(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
-    """The space with the same bank and labels, and the held-out rows embedded from a view.
+    """Replace the embeddings and neighbours of the held-out rows by those of a view.
 
     Raises:
         InputError: the view is of other rows, or of another bank or encoder.
@@ -42,10 +42,10 @@ def view_space(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
     e = main.embeddings
     require(
         np.array_equal(view.rows, held_out(e.part)) and view.z.shape[1] == e.z.shape[1],
-        "view: of other rows or another encoder; only held-out rows have views. Run `dvc repro`",
+        "view: other rows or another encoder; only held-out rows have views. Run `dvc repro`",
     )
     in_bank = (view.ids < 0) | (e.part[view.ids] == BANK)
-    require(bool(in_bank.all()), "view: a neighbour is no row of the bank; run `dvc repro`")
+    require(bool(in_bank.all()), "view: a neighbour is not in the bank; run `dvc repro`")
     z = np.array(e.z)
     z[view.rows] = view.z
     logits = None
@@ -68,10 +68,8 @@ def predict_views(
 ) -> dict[str, PartProbs]:
     """Predict the original rows (`original`) and each view with every method.
 
-    Methods: `uniform` and `distance` as tuned on the original val rows, the given heads, and `linear` where there are
-    logits. The folds of a cross-fit have no views, so they are not used.
-
-    Args: as for `evaluate.compare`.
+    Methods: `uniform` and `distance` as tuned on the original val rows, the heads, and `linear` where there are logits.
+    The folds of a cross-fit have no views, so they are not used. Arguments are as for `evaluate.compare`.
 
     Raises:
         InputError: k_eval is above the neighbours stored, or a view does not fit.
@@ -87,9 +85,8 @@ def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
     """The mean of every method's probabilities over views: p(c) = Σ_v p_v(c)/V.
 
     Raises:
-        InputError: there are no views, or their methods differ.
+        InputError: the methods of the views differ.
     """
-    require(len(views) > 0, "views: none; give one or more")
     require(all(set(v) == set(views[0]) for v in views), "views: the methods differ; predict each with every method")
 
     def mean(method: str, part: int) -> np.ndarray:
@@ -100,7 +97,7 @@ def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
 
 
 def _score_alone(probs: Mapping[str, PartProbs], y: np.ndarray, bins: int) -> Table:
-    """Scores of each view by itself (value), and of the mean of all views but this one (without)."""
+    """Scores of each single view (value), and of the mean of all other views (without)."""
     table: Table = []
     for name, view in probs.items():
         others = mean_over_views([other for key, other in probs.items() if key != name])
@@ -128,13 +125,13 @@ def score_views(
 
     Returns:
         Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, `tta_alone`, and
-        `tta_paired`, every method with all views against itself with one, and attention against distance weighting,
-        both uncalibrated and both under each calibration, with one view and with all.
+        `tta_paired`, every method with all views against one view, and attention against distance weighting with the
+        same calibration or none, with one view and with all.
 
     Raises:
         InputError: there is one view only.
     """
-    require(len(probs) > 1, "views: one only, so there is no mean over several; give tta.flip or tta.crops")
+    require(len(probs) > 1, "views: one only, and a mean needs several; give tta.flip or tta.crops")
     views = list(probs.values())
     by_n = {
         n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, len(views) + 1)
@@ -146,9 +143,9 @@ def score_views(
     methods, last = by_n[1].methods, len(views)
     pairs = [(f"{last}:{method}", f"1:{method}") for method in methods]
     for n in (1, last):
-        like = [(Method("attention", kind), Method("distance", kind)) for kind in ("", *CALIBRATIONS)]
-        pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in like if {str(a), str(b)} <= set(methods)]
-    # Stacked as methods `<n>:<method>`: one bootstrap with the same resamples for all.
+        same_kind = [(Method("attention", kind), Method("distance", kind)) for kind in ("", *CALIBRATIONS)]
+        pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in same_kind if {str(a), str(b)} <= set(methods)]
+    # One bootstrap of methods `<n>:<method>`, with the same resamples for all.
     named = [dataclasses.replace(p, methods=tuple(f"{n}:{method}" for method in methods)) for n, p in by_n.items()]
     intervals, paired = intervals_and_tests(
         stack_methods(*named), pairs, bins, resamples, confidence, seed, metric_names=TESTED

@@ -5,15 +5,12 @@ import pytest
 
 from attnknn.experiments.corruption import (
     NOISES,
-    asymmetric_noise,
+    class_similarity,
     imbalance_conditions,
     imbalanced,
     instance_noise,
-    long_tail,
     noise_conditions,
     noisy_labels,
-    resemblance,
-    symmetric_noise,
 )
 
 
@@ -26,7 +23,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 )
 def test_fault_10_noise_hits_a_share_of_the_rows_and_always_another_class(n: int, rate: float, hit: int) -> None:
     y = np.arange(n) % 4
-    noisy = symmetric_noise(y, rate, 4, rng())
+    noisy = noisy_labels(y, rate, 4, "symmetric", rng())
     assert (noisy != y).sum() == hit
     assert noisy.min() >= 0
     assert noisy.max() < 4
@@ -36,27 +33,29 @@ def test_fault_10_noise_hits_a_share_of_the_rows_and_always_another_class(n: int
 
 def test_each_other_class_is_as_likely() -> None:
     """Of 30,000 rows of class 2, each of four others gets 7,500 ± 5·√(30,000·¼·¾)."""
-    counts = np.bincount(symmetric_noise(np.full(30_000, 2), 1.0, 5, rng()), minlength=5)
+    counts = np.bincount(noisy_labels(np.full(30_000, 2), 1.0, 5, "symmetric", rng()), minlength=5)
     assert counts[2] == 0
     assert (np.abs(counts[[0, 1, 3, 4]] - 7500) < 375).all()
 
 
 def test_rows_are_hit_by_chance_and_not_by_class() -> None:
     y = np.repeat(np.arange(3), 4000)
-    hits = np.bincount(y[symmetric_noise(y, 0.5, 3, rng()) != y])
+    hits = np.bincount(y[noisy_labels(y, 0.5, 3, "symmetric", rng()) != y])
     assert hits.sum() == 6000
     assert (np.abs(hits - 2000) < 5 * np.sqrt(4000 / 4)).all()
 
 
 def test_two_classes_are_swapped() -> None:
     y = np.arange(40) % 2
-    np.testing.assert_array_equal(symmetric_noise(y, 1.0, 2, rng()), 1 - y)
+    np.testing.assert_array_equal(noisy_labels(y, 1.0, 2, "symmetric", rng()), 1 - y)
 
 
 def test_the_same_generator_gives_the_same_noise() -> None:
     y = np.arange(100) % 3
-    np.testing.assert_array_equal(symmetric_noise(y, 0.4, 3, rng(5)), symmetric_noise(y, 0.4, 3, rng(5)))
-    assert (symmetric_noise(y, 0.4, 3, rng(5)) != symmetric_noise(y, 0.4, 3, rng(6))).any()
+    np.testing.assert_array_equal(
+        noisy_labels(y, 0.4, 3, "symmetric", rng(5)), noisy_labels(y, 0.4, 3, "symmetric", rng(5))
+    )
+    assert (noisy_labels(y, 0.4, 3, "symmetric", rng(5)) != noisy_labels(y, 0.4, 3, "symmetric", rng(6))).any()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_the_same_generator_gives_the_same_noise() -> None:
 )
 def test_long_tail_sizes_follow_the_formula(sizes: list[int], ratio: float, kept: list[int]) -> None:
     y = rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    rows = long_tail(y, ratio, rng())
+    rows = imbalanced(y, ratio, "long_tail", rng())
     assert np.bincount(y[rows], minlength=len(sizes)).tolist() == kept
     assert (np.diff(rows) > 0).all()
     assert np.bincount(y).tolist() == sizes
@@ -81,14 +80,14 @@ def test_long_tail_sizes_follow_the_formula(sizes: list[int], ratio: float, kept
 
 def test_the_same_generator_keeps_the_same_rows() -> None:
     y = np.arange(90) % 3
-    np.testing.assert_array_equal(long_tail(y, 0.1, rng(5)), long_tail(y, 0.1, rng(5)))
-    assert not np.array_equal(long_tail(y, 0.1, rng(5)), long_tail(y, 0.1, rng(6)))
+    np.testing.assert_array_equal(imbalanced(y, 0.1, "long_tail", rng(5)), imbalanced(y, 0.1, "long_tail", rng(5)))
+    assert not np.array_equal(imbalanced(y, 0.1, "long_tail", rng(5)), imbalanced(y, 0.1, "long_tail", rng(6)))
 
 
 @pytest.mark.parametrize(("n", "rate", "hit"), [(200, 0.3, 60), (201, 0.45, 90), (50, 0.0, 0)])
 def test_asymmetric_noise_turns_class_c_into_the_next(n: int, rate: float, hit: int) -> None:
     y = np.arange(n) % 4
-    noisy = asymmetric_noise(y, rate, 4, rng())
+    noisy = noisy_labels(y, rate, 4, "asymmetric", rng())
     wrong = noisy != y
     assert wrong.sum() == hit
     np.testing.assert_array_equal(noisy[wrong], (y[wrong] + 1) % 4)
@@ -120,19 +119,19 @@ def test_instance_noise_without_any_preference_hits_by_chance() -> None:
     assert (np.abs(hits - 2000) < 5 * np.sqrt(2000 / 4)).all()
 
 
-def test_resemblance_orders_classes_as_the_distance_to_their_means() -> None:
+def test_class_similarity_orders_classes_as_the_distance_to_their_means() -> None:
     x = rng(0).integers(0, 255, size=(60, 1, 3, 5)).astype(np.uint8)
     y = np.arange(60) % 4
     means = np.stack([x[y == c].mean(0) for c in range(4)])
     squares = ((x[:, None].astype(float) - means) ** 2).sum((2, 3, 4))
     own = (x.astype(float) ** 2).sum((1, 2, 3))
-    np.testing.assert_allclose(own[:, None] - resemblance(x, y, 4), squares, rtol=1e-4)
+    np.testing.assert_allclose(own[:, None] - class_similarity(x, y, 4), squares, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_every_kind_hits_so_many_rows_and_follows_the_generator(kind: str) -> None:
     _, y, scores = line(500)
-    first, again, other = (noisy_labels(y, 0.3, 3, kind, scores, rng(seed)) for seed in (5, 5, 6))
+    first, again, other = (noisy_labels(y, 0.3, 3, kind, rng(seed), scores) for seed in (5, 5, 6))
     assert (first != y).sum() == 150
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()

@@ -11,6 +11,7 @@ import torch
 from torch.optim import Muon
 
 from attnknn.core.errors import InputError
+from attnknn.experiments.fields.config import FieldSize, TrainField
 from attnknn.experiments.fields.contexts import context_size, fill_nearest, gather_pixels, pixel_values, sample_pixels
 from attnknn.experiments.fields.encoding import encode_images, reconstruction_error
 from attnknn.experiments.fields.objectives import info_nce, psnr, soft_targets
@@ -397,8 +398,9 @@ def test_latents_do_not_depend_on_batch_size_or_training_mode() -> None:
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^heads: 5 do not divide dims \[8, 12\]; give a number"):
-        field(heads=5)
+    size = TrainField().sizes["small"].model_dump() | {"heads": 5}
+    with pytest.raises(ValueError, match=r"heads: 5 do not divide dims \[32, 64\]; give a number"):
+        FieldSize(**size)
 
 
 def test_muon_matches_torch_for_matrices_of_all_shapes() -> None:

@@ -14,7 +14,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours,
 from attnknn.core.errors import InputError
 from attnknn.core.files import write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
-from attnknn.experiments.gallery import decisions, gallery, pick_cases, readable_values
+from attnknn.experiments.gallery import decisions, format_features, gallery, pick_cases
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import Distance, Uniform
@@ -149,12 +149,12 @@ def test_an_image_strip_is_the_query_and_its_neighbours() -> None:
 
 def test_one_hot_columns_read_as_the_category_they_were() -> None:
     x = np.array([[0.5, 1, 0, 0], [-1.5, 0, 1, 0], [0.5, 0, 0, 0]], dtype=np.float32)
-    names, values = readable_values(x, ("age", "work = home", "work = a = b", "ratio = x/y"))
+    names, values = format_features(x, ("age", "work = home", "work = a = b", "ratio = x/y"))
     assert set(names) == {"age", "work", "work = a", "ratio"}, "a category may hold the sign itself"
-    names, values = readable_values(x[:, :3], ("age", "work = home", "work = away"))
+    names, values = format_features(x[:, :3], ("age", "work = home", "work = away"))
     assert names == ["age", "work"]
     assert values == [["0.50", "home"], ["−1.50", "away"], ["0.50", "(none)"]]
-    names, _ = readable_values(np.array([[0.2], [0.4]], dtype=np.float32), ("ratio = x/y",))
+    names, _ = format_features(np.array([[0.2], [0.4]], dtype=np.float32), ("ratio = x/y",))
     assert names == ["ratio = x/y"], "a number's own name stays whole"
 
 

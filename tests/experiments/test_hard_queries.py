@@ -13,8 +13,8 @@ from attnknn.evaluation.evaluate import tuned_baselines
 from attnknn.experiments.hard_queries import (
     by_subset,
     compare_weighting,
+    count_hard,
     disagreement,
-    shares,
     tune_weighted_distance,
 )
 from attnknn.heads.baselines import Distance, similarity_scale
@@ -47,7 +47,7 @@ def test_disagreement_is_counted_over_the_nearest_k(data) -> None:
 
 
 def test_shares_add_up_to_the_rows_and_the_hard_ones(data) -> None:
-    table = shares([data, data], 7, 0.5)
+    table = count_hard([data, data], 7, 0.5)
     for part, name, spaces in ((FIT, "fit", [data, data]), (TEST, "test", [data])):
         mine = [row for row in table if row["part"] == name]
         assert sum(row["rows"] for row in mine) == len(classes_of(spaces, part))

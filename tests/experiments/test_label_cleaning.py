@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
-from attnknn.experiments.corruption import symmetric_noise
+from attnknn.experiments.corruption import noisy_labels
 from attnknn.experiments.label_cleaning import (
+    apply_temperature,
     choose_k,
     clean_in_rounds,
     clean_labels,
     forward_temperature,
     label_votes,
     quality,
-    sharpened,
-    transitions,
+    transition_matrix,
 )
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
@@ -33,7 +33,7 @@ def clusters(n: int = 240, classes: int = 2) -> EmbeddingSpace:
 def wrong(space: EmbeddingSpace, rate: float, seed: int = 0) -> np.ndarray:
     """The labels with a share of wrong ones in every part."""
     e = space.embeddings
-    return symmetric_noise(np.asarray(e.y), rate, len(e.classes), np.random.default_rng(seed))
+    return noisy_labels(np.asarray(e.y), rate, len(e.classes), "symmetric", np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(("classes", "rate"), [(2, 0.2), (3, 0.4), (5, 0.5)])
@@ -123,7 +123,7 @@ def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> No
 
 def test_transitions_by_hand() -> None:
     given, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(transitions(given, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(transition_matrix(given, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
 
 
 def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_labels() -> None:
@@ -134,12 +134,12 @@ def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_label
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     mixing = 0.6 * np.eye(4) + 0.1
     given = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)
-    dull = sharpened(truth, 2.0)
+    dull = apply_temperature(truth, 2.0)
     assert forward_temperature(dull, given, mixing) == pytest.approx(0.5, rel=0.1)
     assert forward_temperature(truth, given, mixing) == pytest.approx(1, rel=0.1)
     assert forward_temperature(dull, given, np.eye(4)) > 1, "told that no label is wrong, it takes noise for the truth"
-    np.testing.assert_allclose(sharpened(dull, 0.5), truth, atol=1e-4)
-    np.testing.assert_array_equal(sharpened(dull, 0.1).argmax(1), truth.argmax(1))
+    np.testing.assert_allclose(apply_temperature(dull, 0.5), truth, atol=1e-4)
+    np.testing.assert_array_equal(apply_temperature(dull, 0.1).argmax(1), truth.argmax(1))
 
 
 def test_quality_by_hand() -> None:

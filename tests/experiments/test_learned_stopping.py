@@ -5,7 +5,15 @@ import pytest
 from scipy.optimize import check_grad
 from scipy.special import expit
 
-from attnknn.experiments.learned_stopping import FEATURES, Stopping, features, fit_stopping, log_shares, loss, mixture
+from attnknn.experiments.learned_stopping import (
+    FEATURES,
+    Stopping,
+    features,
+    fit_stopping,
+    log_halting_probs,
+    loss,
+    mixture,
+)
 
 KS = (3, 7, 20)
 START = np.array([-2.0, 0, 0, 0, 0])
@@ -36,18 +44,18 @@ def nll(probs: np.ndarray, y: np.ndarray) -> float:
 
 def test_shares_of_three_steps_by_hand() -> None:
     logits = np.log(np.array([[0.25 / 0.75, 0.6 / 0.4]]))
-    np.testing.assert_allclose(np.exp(log_shares(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
+    np.testing.assert_allclose(np.exp(log_halting_probs(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
 
 
 def test_shares_sum_to_one_however_sure_the_stop() -> None:
     logits = np.random.default_rng(0).normal(size=(97, 4)) * 300
-    shares = np.exp(log_shares(logits))
-    assert np.isfinite(log_shares(logits)).all()
+    shares = np.exp(log_halting_probs(logits))
+    assert np.isfinite(log_halting_probs(logits)).all()
     np.testing.assert_allclose(shares.sum(1), 1)
     probs, _ = synthetic_probs()
     for stop in (Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), Stopping(KS, None, 1)):
-        np.testing.assert_allclose(stop.shares(probs).sum(1), 1)
-        np.testing.assert_allclose(mixture(stop.shares(probs), probs).sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(stop.halting_probs(probs).sum(1), 1)
+        np.testing.assert_allclose(mixture(stop.halting_probs(probs), probs).sum(1), 1, rtol=1e-5)
 
 
 def test_features_by_hand() -> None:
@@ -55,8 +63,8 @@ def test_features_by_hand() -> None:
     by_name = dict(zip(FEATURES, features(probs, KS)[0].T, strict=True))
     np.testing.assert_allclose(by_name["constant"], [1, 1])
     np.testing.assert_allclose(by_name["entropy"], [1.5 * np.log(2) / np.log(3), 0])
-    np.testing.assert_allclose(by_name["highest"], [0.5, 1])
-    np.testing.assert_allclose(by_name["lead"], [0.25, 1])
+    np.testing.assert_allclose(by_name["max_prob"], [0.5, 1])
+    np.testing.assert_allclose(by_name["margin"], [0.25, 1])
     np.testing.assert_allclose(by_name["log_k"], np.log([3 / 20, 7 / 20]))
 
 
@@ -81,7 +89,7 @@ def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
 
 def test_always_the_largest_k_is_that_k_to_the_bit() -> None:
     probs, _ = synthetic_probs()
-    np.testing.assert_array_equal(mixture(Stopping(KS, None).shares(probs), probs), probs[:, -1])
+    np.testing.assert_array_equal(mixture(Stopping(KS, None).halting_probs(probs), probs), probs[:, -1])
 
 
 def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
@@ -90,7 +98,7 @@ def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
     for usual in (3, 20):
         for of_val in (val, val[:, ::-1]):
             stop = fit_stopping(fit, y_fit, of_val, y_val, (3, 20), usual, [1e-4, 1.0])
-            own = nll(mixture(stop.shares(of_val), of_val), y_val)
+            own = nll(mixture(stop.halting_probs(of_val), of_val), y_val)
             assert own <= min(nll(of_val[:, -1], y_val), nll(of_val[:, (3, 20).index(usual)], y_val)) + 1e-6
 
 
@@ -100,9 +108,9 @@ def test_it_stops_where_the_votes_suffice() -> None:
     assert stop.weights is not None
     assert stop.ridge == 1e-5
     early = test[:, 0].max(1) > 0.9
-    assert stop.shares(test)[early, 0].min() > 0.8
-    assert stop.shares(test)[~early, 0].max() < 0.2
-    assert nll(mixture(stop.shares(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
+    assert stop.halting_probs(test)[early, 0].min() > 0.8
+    assert stop.halting_probs(test)[~early, 0].max() < 0.2
+    assert nll(mixture(stop.halting_probs(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
 
 
 def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
@@ -110,10 +118,10 @@ def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
     same = np.repeat(probs, 3, 1)
     stop = fit_stopping(same, y, same, y, KS, 7, [0.01])
     assert stop.weights is None
-    assert stop.ks[stop.always] == 7
+    assert stop.ks[stop.step] == 7
 
 
 def test_one_k_is_that_k() -> None:
     probs, y = synthetic_probs(steps=1)
     stop = fit_stopping(probs, y, probs, y, [20], 20, [0.01])
-    np.testing.assert_array_equal(mixture(stop.shares(probs), probs), probs[:, 0])
+    np.testing.assert_array_equal(mixture(stop.halting_probs(probs), probs), probs[:, 0])

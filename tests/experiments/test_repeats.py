@@ -9,7 +9,7 @@ from scipy import stats
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
-from attnknn.experiments.repeats import COLUMNS, PAIRED, over_splits, resampled
+from attnknn.experiments.repeats import COLUMNS, PAIRED, corrected_t_test, over_splits
 from attnknn.report.results import OF_SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.sections import splits as section
 
@@ -29,7 +29,7 @@ def predictions(seed, lift=0.0, n=30):
 
 def test_without_shared_rows_it_is_the_t_test():
     x = np.random.default_rng(0).normal(0.4, 1, 12)
-    found = resampled(x, 0.0, 0.95)
+    found = corrected_t_test(x, 0.0, 0.95)
     oracle = stats.ttest_1samp(x, 0.0)
     interval = oracle.confidence_interval(0.95)
     np.testing.assert_allclose(found, [x.mean(), x.std(ddof=1), interval.low, interval.high, oracle.pvalue])
@@ -37,12 +37,12 @@ def test_without_shared_rows_it_is_the_t_test():
 
 def test_shared_rows_make_it_less_certain_by_hand():
     # Mean 2, sd 1; error √(1/3 + 1/4) = .7638; t = 2.6186 of 2 degrees.
-    found = resampled([1.0, 2.0, 3.0], 0.25, 0.95)
+    found = corrected_t_test([1.0, 2.0, 3.0], 0.25, 0.95)
     assert found.mean == 2
     assert found.p == pytest.approx(2 * stats.t.sf(2 / np.sqrt(1 / 3 + 1 / 4), 2))
     assert found.high - 2 == pytest.approx(4.30265 * np.sqrt(7 / 12), rel=1e-5)
-    assert resampled([0.5, 0.5], 0.25, 0.95) == (0.5, 0, 0.5, 0.5, 0.0)
-    assert resampled([0.0, 0.0], 0.25, 0.95).p == 1.0
+    assert corrected_t_test([0.5, 0.5], 0.25, 0.95) == (0.5, 0, 0.5, 0.5, 0.0)
+    assert corrected_t_test([0.0, 0.0], 0.25, 0.95).p == 1.0
 
 
 def test_means_and_differences_over_the_splits():
@@ -55,7 +55,7 @@ def test_means_and_differences_over_the_splits():
     assert rows["forest", "accuracy"]["value"] == pytest.approx(hits[:, 2].mean())
     assert rows["forest", "accuracy"]["sd"] == pytest.approx(hits[:, 2].std(ddof=1))
     (move,) = [r for r in paired if (r["baseline"], r["metric"]) == ("distance", "accuracy")]
-    right = resampled(hits[:, 0] - hits[:, 1], 30 / 120, 0.9)
+    right = corrected_t_test(hits[:, 0] - hits[:, 1], 30 / 120, 0.9)
     np.testing.assert_allclose([move[k] for k in ("difference", "sd", "low", "high", "p")], right)
     assert {r["baseline"] for r in paired} == {"distance", "forest"}
     assert {r["method"] for r in paired} == {"attention"}

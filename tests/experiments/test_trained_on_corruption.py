@@ -15,7 +15,7 @@ from attnknn.encoder.config import TrainEmbedder
 from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.experiments import train_corrupted
 from attnknn.experiments.corruption import NETWORKS, NOISES, with_noise, with_rare_classes, with_wrong_labels
-from attnknn.experiments.trained_on_corruption import as_scores, noise_pairs, under_imbalance, under_noise
+from attnknn.experiments.trained_on_corruption import base_scores, noise_pairs, under_imbalance, under_noise
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
@@ -115,7 +115,7 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[Emb
         move = table["cross_entropy_cleaned", "cnn", row["metric"]] - table["cross_entropy", "cnn", row["metric"]]
         assert row["difference"] == pytest.approx(move)
         assert abs(move) > 0.1, "one network's answers must not stand for the other's"
-    assert set(as_scores(scored)["cross_entropy"]) == {"cnn", "cnn_temperature"}
+    assert set(base_scores(scored)["cross_entropy"]) == {"cnn", "cnn_temperature"}
 
 
 def test_under_imbalance_every_method_is_corrected_alike() -> None:

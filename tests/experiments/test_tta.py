@@ -185,7 +185,7 @@ def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: EmbeddingSpace)
     of_bank = View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5])
     with pytest.raises(InputError, match="only held-out rows have views"):
         view_space(main, of_bank)
-    with pytest.raises(InputError, match="no row of the bank"):
+    with pytest.raises(InputError, match="not in the bank"):
         view_space(main, replace(view, ids=np.full_like(view.ids, view.rows[0])))
     with pytest.raises(InputError, match="no logits"):
         view_space(main, replace(view, logits=None))

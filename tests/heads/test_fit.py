@@ -9,7 +9,7 @@ import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
-from attnknn.experiments.corruption import symmetric_noise
+from attnknn.experiments.corruption import noisy_labels
 from attnknn.heads.baselines import Distance, tune_distance
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
@@ -47,7 +47,7 @@ def data() -> EmbeddingSpace:
 def wrongly_labelled(seed: int) -> EmbeddingSpace:
     embeddings = embedded(blobs(480, noise=0.8, seed=seed))
     y, bank = np.array(embeddings.y), embeddings.rows(BANK)
-    y[bank] = symmetric_noise(y[bank], 0.4, 3, np.random.default_rng(seed))
+    y[bank] = noisy_labels(y[bank], 0.4, 3, "symmetric", np.random.default_rng(seed))
     return retrieved(dataclasses.replace(embeddings, y=y))
 
 

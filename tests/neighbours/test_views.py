@@ -10,7 +10,7 @@ import torch
 from attnknn.core.artifacts import BANK, TEST, Embeddings, Split
 from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder, embed
-from attnknn.experiments.image_views import images_of, see
+from attnknn.experiments.image_views import embed_view, generate_views
 from attnknn.index.bank import Bank
 from attnknn.neighbours.search import memory, search
 from attnknn.neighbours.views import View, held_out, load_views, save_views
@@ -34,8 +34,8 @@ def encoded(split: Split) -> tuple[Encoder, Embeddings, Bank]:
 
 def test_a_flipped_flip_is_the_image() -> None:
     x = images(pictures())
-    ((name, once),) = images_of(x, True, 0, 1, 0)
-    ((_, twice),) = images_of(once, True, 0, 1, 0)
+    ((name, once),) = generate_views(x, True, 0, 1, 0)
+    ((_, twice),) = generate_views(once, True, 0, 1, 0)
     assert name == "flip"
     assert not torch.equal(once, x)
     assert torch.equal(twice, x)
@@ -43,7 +43,7 @@ def test_a_flipped_flip_is_the_image() -> None:
 
 def test_a_crop_is_the_image_shifted_within_the_padding() -> None:
     x = images(pictures(size=11))
-    ((_, crop),) = images_of(x, False, 1, 2, 0)
+    ((_, crop),) = generate_views(x, False, 1, 2, 0)
     shifts = set()
     for before, after in zip(x, crop, strict=True):
         found = [
@@ -59,12 +59,12 @@ def test_a_crop_is_the_image_shifted_within_the_padding() -> None:
 
 def test_crops_follow_the_seed_and_not_their_number() -> None:
     x = images(pictures())
-    few, more = dict(images_of(x, True, 1, 2, 5)), dict(images_of(x, False, 3, 2, 5))
+    few, more = dict(generate_views(x, True, 1, 2, 5)), dict(generate_views(x, False, 3, 2, 5))
     assert list(few) == ["flip", "crop_1"]
     assert list(more) == ["crop_1", "crop_2", "crop_3"]
     assert torch.equal(few["crop_1"], more["crop_1"])
     assert not torch.equal(more["crop_1"], more["crop_2"])
-    assert not torch.equal(more["crop_1"], dict(images_of(x, False, 1, 2, 6))["crop_1"])
+    assert not torch.equal(more["crop_1"], dict(generate_views(x, False, 1, 2, 6))["crop_1"])
 
 
 @pytest.mark.parametrize("k_max", [K, 1000])
@@ -76,7 +76,7 @@ def test_a_view_that_changes_nothing_finds_what_the_search_found(k_max: int) -> 
     split = replace(split, x=x)
     encoder, embeddings, bank = encoded(split)
     rows = held_out(split.part)
-    view = see(encoder, split.x[rows], rows, bank, k_max)
+    view = embed_view(encoder, split.x[rows], rows, bank, k_max)
     ids, sims = search(bank, embeddings, k_max).take(rows, min(k_max, len(bank.ids) - 1))
     assert np.array_equal(view.ids, ids)
     assert np.array_equal(view.sims, sims)
@@ -92,8 +92,8 @@ def test_no_bank_row_is_a_query_and_only_bank_rows_are_found() -> None:
     assert not (split.part[rows] == BANK).any()
     assert len(rows) + (split.part == BANK).sum() == len(split.part)
     encoder, _, bank = encoded(split)
-    for _, x in images_of(images(split), True, 2, 2, 0):
-        view = see(encoder, x.numpy(), rows, bank, K)
+    for _, x in generate_views(images(split), True, 2, 2, 0):
+        view = embed_view(encoder, x.numpy(), rows, bank, K)
         assert np.array_equal(view.rows, rows)
         assert (split.part[view.ids] == BANK).all()
 
@@ -102,7 +102,9 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
     split = pictures()
     encoder, _, bank = encoded(split)
     rows = held_out(split.part)
-    made = {name: see(encoder, x.numpy(), rows, bank, K) for name, x in images_of(images(split), True, 1, 2, 0)}
+    made = {
+        name: embed_view(encoder, x.numpy(), rows, bank, K) for name, x in generate_views(images(split), True, 1, 2, 0)
+    }
     assert save_views(iter(made.items()), tmp_path / "views") == ["flip", "crop_1"]
     loaded = load_views(tmp_path / "views")
     assert list(loaded) == list(made)
@@ -120,7 +122,7 @@ def test_what_is_no_view_is_refused() -> None:
     split = pictures()
     encoder, _, bank = encoded(split)
     rows = held_out(split.part)
-    view = see(encoder, split.x[rows], rows, bank, K)
+    view = embed_view(encoder, split.x[rows], rows, bank, K)
     with pytest.raises(InputError, match="rows: must ascend"):
         View(rows[::-1].copy(), view.z, view.ids, view.sims, "l2", view.logits)
     with pytest.raises(InputError, match=rf"z: float32 of shape .*expected float32 and {len(rows)} rows"):

@@ -22,8 +22,8 @@ from attnknn.experiments.fields.variants import MODES
 
 MEAN, NEAREST, NEIGHBOURS = "mean image", "nearest point", "nearest images"  # reconstructions without a field
 BASELINES = (MEAN, NEAREST, NEIGHBOURS)
-IMAGE, KNOWN = "image", "known"  # the image itself, and its context
-_CONTEXT_COLOUR = torch.tensor([0.72, 0.82, 0.94])  # of pixels outside the context
+IMAGE, CONTEXT = "image", "known"  # the image itself, and the pixels of its context
+_HIDDEN_COLOUR = torch.tensor([0.72, 0.82, 0.94])  # of pixels outside the context
 _K = 10
 Key = tuple[str, str]  # source and mode
 
@@ -86,7 +86,7 @@ def reconstructions(
 ) -> tuple[dict[Key, Float[np.ndarray, " N"]], dict[Key, UInt8[np.ndarray, "P H W 3"]]]:
     """Errors of all test images, and `pictures` of them reconstructed (the first of each class, then the second, …).
 
-    Sources of errors are the variants and `BASELINES`; of pictures also `IMAGE` and `KNOWN`. `KNOWN`, `NEAREST` and
+    Sources of errors are the variants and `BASELINES`; of pictures also `IMAGE` and `CONTEXT`. `CONTEXT`, `NEAREST` and
     `NEIGHBOURS` exist for sparse contexts only.
     """
     split = representations.split
@@ -106,7 +106,7 @@ def reconstructions(
         draw(IMAGE, mode, values)
         sources = {MEAN: bank.mean(0).expand_as(values)}
         if idx.shape[1] < height * width:
-            sources[KNOWN] = torch.where(hidden_mask(idx, height * width).bool()[..., None], _CONTEXT_COLOUR, values)
+            sources[CONTEXT] = torch.where(hidden_mask(idx, height * width).bool()[..., None], _HIDDEN_COLOUR, values)
             sources[NEAREST] = fill_nearest(values, idx, height, width)
             sources[NEIGHBOURS] = fill_from_bank(values, idx, bank)
         for name in variants:
@@ -114,7 +114,7 @@ def reconstructions(
             sources[name] = _decode(fields / name / "field", tokens, device)
         for source, reconstruction in sources.items():
             draw(source, mode, reconstruction)
-            if source != KNOWN:
+            if source != CONTEXT:
                 errors[source, mode] = image_errors(reconstruction, values, idx)
     return errors, images
 

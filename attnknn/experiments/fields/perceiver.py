@@ -103,16 +103,10 @@ class Attend(nn.Module):
 
 
 class Field(nn.Module):
-    """Perceiver IO between the pixels of an image, values in [0, 1], and latents; see the module.
-
-    Raises:
-        InputError: heads do not divide a width.
-    """
+    """Perceiver IO between the pixels of an image, values in [0, 1], and latents; see the module."""
 
     def __init__(self, config: FieldConfig) -> None:
         super().__init__()
-        uneven = [dim for dim in config.dims if dim % config.heads]
-        require(not uneven, f"heads: {config.heads} do not divide dims {uneven}; give a number that divides them all")
         self.config = config
         first, last, heads = config.dims[0], config.dims[-1], config.heads
         frequencies = gaussian_frequencies(config.frequencies, config.scale, config.seed)
