@@ -1,5 +1,7 @@
 """Write the report from metrics and plot tables."""
 
+import gc
+
 from attnknn.report.build import write_report
 from pipeline.revision import revision
 from pipeline.run import Run, main
@@ -7,6 +9,7 @@ from pipeline.settings import report_settings
 
 
 def report(run: Run) -> None:
+    gc.set_threshold(100_000)  # figures are many small objects; the default collects after every 700
     p = run.params
     settings = report_settings()
     metrics, plots, pictures, out = map(run.path, ("metrics", "plots", "data/pictures", "report"))

@@ -1,7 +1,7 @@
 """matplotlib figures, drawn by Agg without a display; the same data give the same bytes."""
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 INK, SOFT = "#222222", "#c8c8c8"
 
 
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure; sizes in inches, at most 3.4 wide."""
+def new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> "Figure":
+    """An empty figure; sizes in inches, at most 3.4 wide. Layout "none" leaves the margins to the caller."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=160, layout="constrained", facecolor="white")
+    return Figure(figsize=(width, height), dpi=160, layout=layout, facecolor="white")
 
 
 def style_axes(axes: "Axes") -> None:

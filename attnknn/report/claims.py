@@ -17,7 +17,7 @@ chosen without the test rows. A verdict also needs the same sign in every run, a
 NLL and ECE depend on a handful of rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -107,21 +107,40 @@ def verdict(differences: Sequence[float], p: float, errors: int, metric: str, al
     return "yes" if gains[0] > 0 else "no"
 
 
-def strongest(validation: pd.DataFrame, metric: str, bases: Sequence[str]) -> str:
-    """The method of these bases, calibrated or not, with the best mean validation score in a metric.
+def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Paired comparisons over runs, one row per value of the keys.
+
+    Returns:
+        The keys; difference (mean) and sd over runs, low and high (outer ends), errors (fewest), p (combined), runs,
+        and `per_run`, the difference of every run.
+    """
+    groups = paired.groupby(list(keys), sort=False).agg(
+        difference=("difference", "mean"),
+        sd=("difference", "std"),
+        low=("low", "min"),
+        high=("high", "max"),
+        errors=("errors", "min"),
+        p=("p", lambda p: combined_p(p.tolist())),
+        runs=("p", "size"),
+        per_run=("difference", list),
+    )
+    return groups.reset_index()
+
+
+def best_on_validation(scores: Mapping[Any, float], metric: str, bases: Sequence[str]) -> str:
+    """The method of these bases, calibrated or not, with the best validation score; the baseline to beat on a tie.
 
     Args:
-        validation: rows of method, metric, value of one setting.
+        scores: mean over runs of each method's score in this metric on the validation rows.
         bases: names of methods without a calibration.
 
     Raises:
-        InputError: there is no such row.
+        InputError: there is no such method.
     """
-    rows = validation[(validation["metric"] == metric) & validation["method"].str.partition("_")[0].isin(bases)]
-    require(not rows.empty, f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
-    means = rows.groupby("method", sort=False)["value"].mean() * (-1 if metric in HIGHER_IS_BETTER else 1)
-    # On a tie the claim is about the baseline to beat.
-    return min(means.index, key=lambda name: (means[name], name != TO_BEAT))
+    sign = -1 if metric in HIGHER_IS_BETTER else 1
+    candidates = {name: sign * score for name, score in scores.items() if name.partition("_")[0] in bases}
+    require(bool(candidates), f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
+    return min(candidates, key=lambda name: (candidates[name], name != TO_BEAT))
 
 
 def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) -> list[Claim]:
@@ -136,46 +155,40 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
     Raises:
         InputError: a setting lacks the rows of a claim.
     """
+    keys = ["dataset", "condition", "metric", "baseline"]
+    paired = paired[(paired["method"] == OURS) & paired["metric"].isin(CLAIMED)]
+    tests: dict[Setting, dict[tuple[str, str], dict[Any, Any]]] = {}
+    seeds = paired.groupby(keys)["seed"].nunique()
+    for row in over_runs(paired, keys).to_dict("records"):
+        tests.setdefault((row["dataset"], row["condition"]), {})[row["metric"], row["baseline"]] = row
+    scores: dict[Setting, dict[str, dict[str, float]]] = {}
+    means = validation.groupby(["dataset", "condition", "metric", "method"], sort=False)["value"].mean()
+    for (dataset, condition, metric, method), value in means.items():  # type: ignore[misc]
+        scores.setdefault((dataset, condition), {}).setdefault(metric, {})[method] = value
     drafts: list[tuple[dict[str, Any], list[float]]] = []
-    scores = dict(iter(validation.groupby(["dataset", "condition"], sort=False)))
-    settings = paired[paired["method"] == OURS].groupby(["dataset", "condition"], sort=False)
-    for (dataset, condition), comparisons in settings:
-        where = f"{dataset}, {condition}"
-        if (dataset, condition) not in scores:
-            raise InputError(f"validation: {where} has no row; run `dvc repro`")
-        tested = dict(iter(comparisons.groupby(["metric", "baseline"], sort=False)))
+    for setting, tested in tests.items():
+        where = ", ".join(setting)
+        require(setting in scores, f"validation: {where} has no row; run `dvc repro`")
+        baselines = {baseline for _, baseline in tested}
         for metric in CLAIMED:
-            known = scores[dataset, condition]
-            known = known[known["method"].isin(comparisons["baseline"])]
+            known = {name: score for name, score in scores[setting].get(metric, {}).items() if name in baselines}
             roles = {
-                "best tuned": strongest(known, metric, TUNED),
+                "best tuned": best_on_validation(known, metric, TUNED),
                 "to beat": TO_BEAT,
-                "without neighbours": strongest(known, metric, WITHOUT_NEIGHBOURS),
+                "without neighbours": best_on_validation(known, metric, WITHOUT_NEIGHBOURS),
             }
-            if known["method"].str.partition("_")[0].isin(PLAIN).any():
-                roles["plain network"] = strongest(known, metric, PLAIN)
-            if known["method"].isin(PEERS).any():
-                roles["other classifiers"] = strongest(known, metric, PEERS)
+            for role, bases in (("plain network", PLAIN), ("other classifiers", PEERS)):
+                if any(name.partition("_")[0] in bases for name in known):
+                    roles[role] = best_on_validation(known, metric, bases)
             for baseline in dict.fromkeys(roles.values()):
                 if (metric, baseline) not in tested:
                     raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")
-                rows = tested[metric, baseline]
-                numbers = {
-                    "dataset": dataset,
-                    "condition": condition,
-                    "baseline": baseline,
-                    "roles": tuple(role for role, name in roles.items() if name == baseline),
-                    "metric": metric,
-                    "difference": float(rows["difference"].mean()),
-                    "sd": float(rows["difference"].std()) if len(rows) > 1 else 0.0,
-                    "low": float(rows["low"].min()),
-                    "high": float(rows["high"].max()),
-                    "errors": int(rows["errors"].min()),
-                    "runs": len(rows),
-                    "seeds": rows["seed"].nunique(),
-                    "p": combined_p(rows["p"].tolist()),
-                }
-                drafts.append((numbers, rows["difference"].tolist()))
+                row = tested[metric, baseline]
+                numbers = {key: row[key] for key in (*keys, "difference", "low", "high", "errors", "runs", "p")}
+                numbers["roles"] = tuple(role for role, name in roles.items() if name == baseline)
+                numbers["sd"] = row["sd"] if row["runs"] > 1 else 0.0
+                numbers["seeds"] = int(seeds[*setting, metric, baseline])
+                drafts.append((numbers, row["per_run"]))
     p = np.array([draft["p"] for draft, _ in drafts])
     primary = np.array([draft["condition"] == CLEAN for draft, _ in drafts], dtype=bool)
     for family in (primary, ~primary):

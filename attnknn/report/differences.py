@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.evaluation.metrics import NORMAL_FROM
-from attnknn.report.claims import FEWEST_ERRORS, combined_p, holm, smallest_p, verdict
+from attnknn.report.claims import FEWEST_ERRORS, holm, over_runs, smallest_p, verdict
 from attnknn.report.plots import HIGHER_IS_BETTER
 
 NOT_SHOWN, UNDERPOWERED, NO_GAIN = "no difference shown", "underpowered", "no gain that matters"
@@ -26,21 +26,6 @@ class Level:
 def too_few_errors(errors: int) -> str:
     """The reason for no verdict with so few errors; empty where they suffice."""
     return f"{errors} of {FEWEST_ERRORS} errors needed" if errors < FEWEST_ERRORS else ""
-
-
-def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """By keys: difference (mean) and sd over runs, low and high (outer ends), errors (fewest), p (combined), and
-    `per_run`, the difference of every run."""
-    groups = paired.groupby(list(keys), sort=False).agg(
-        difference=("difference", "mean"),
-        sd=("difference", "std"),
-        low=("low", "min"),
-        high=("high", "max"),
-        errors=("errors", "min"),
-        p=("p", lambda p: combined_p(p.tolist())),
-        per_run=("difference", list),
-    )
-    return groups.reset_index()
 
 
 def attainable(p: Sequence[float], smallest: Sequence[float], alpha: float) -> list[bool]:

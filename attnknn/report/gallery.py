@@ -14,7 +14,7 @@ from attnknn.report import plots
 from attnknn.report.section import Cell, Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 Case = Mapping[str, Any]
 _TITLES = {"wrong": "Confident error", "uncertain": "Uncertain", "hard": "Hard", "right": "Confident and right"}
@@ -76,8 +76,7 @@ def _colour(case: Case, neighbour: Mapping[str, Any] | None) -> str:
 
 def _head(case: Case, height: float) -> tuple[Any, Any]:
     """A figure with the title and the details, and the share of its height that these take."""
-    figure = plots.new_figure(3.4, height)
-    figure.set_layout_engine("none")
+    figure = plots.new_figure(3.4, height, layout="none")
     figure.text(0.02, 1 - 0.06 / height, title(case), size=8.5, weight="bold", color=plots.INK, va="top")
     for i, line in enumerate(_details(case)):
         figure.text(0.02, 1 - (0.24 + 0.135 * i) / height, line, size=7, color="#555555", va="top")
@@ -90,29 +89,37 @@ def picture_case(case: Case, strip: np.ndarray) -> bytes:
     Args:
         strip: (H, W·(1 + n)) or with colours, the query first.
     """
+    from matplotlib.patches import Rectangle
+
     neighbours = case["neighbours"]
     tiles = np.split(strip, 1 + len(neighbours), axis=1)
-    columns = min(4, max(1, len(neighbours)))
-    lines = max(1, -(-len(neighbours) // columns))
+    columns, lines = 4, max(1, -(-len(neighbours) // 4))
     height = 0.78 + 0.84 * lines
-    figure, used = _head(case, height)
-    space = {"left": 0.02, "right": 0.98, "top": 1 - used - 0.06 / height, "bottom": 0.15 / height}
-    grid = figure.add_gridspec(lines, columns + 2, hspace=0.5, **space)
+    figure, _ = _head(case, height)
+    # One set of axes in inches for all images: axes take longer to draw than images.
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
 
-    def show(axes: "Axes", tile: np.ndarray, colour: str) -> None:
-        axes.imshow(tile, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set(color=colour, linewidth=1.6)
+    def show(tile: np.ndarray, x: float, y: float, size: float, colour: str) -> float:
+        """Draw an image around (x, y), its longer side of this size; return half of its height."""
+        up, right = size / 2 / max(tile.shape[:2]) * np.array(tile.shape[:2])
+        box = (x - right, x + right, y - up, y + up)
+        axes.imshow(tile, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=box, aspect="auto")
+        axes.add_patch(Rectangle((x - right, y - up), 2 * right, 2 * up, fill=False, color=colour, lw=1.6))
+        return up
 
-    query = figure.add_subplot(grid[:, :2])
-    show(query, tiles[0], plots.INK)
-    query.set_title("query", size=7.5, pad=2, color=plots.INK)
+    point, room = 1 / 72, 0.84 * lines - 0.15
+    middle, step = 0.15 + room / 2, room / (1.5 * lines - 0.5)
+    up = show(tiles[0], 0.581, middle, min(1.026, room), plots.INK)
+    axes.text(0.581, middle + up + 2 * point, "query", size=7.5, color=plots.INK, ha="center")
     for i, neighbour in enumerate(neighbours):
-        axes = figure.add_subplot(grid[i // columns, 2 + i % columns])
-        show(axes, tiles[1 + i], _colour(case, neighbour))
-        axes.set_title(shortened(neighbour["class"]), size=6.5, pad=2, color=_colour(case, neighbour))
+        x, y = 1.42 + 0.5596 * (i % columns), height - 0.78 - step * (0.5 + 1.5 * (i // columns))
+        colour = _colour(case, neighbour)
+        up = show(tiles[1 + i], x, y, 0.4663, colour)
+        axes.text(x, y + up + 2 * point, shortened(neighbour["class"]), size=6.5, color=colour, ha="center")
         weights = f"{_share(neighbour['weight'])} ({_share(neighbour['distance_weight'])})"
-        axes.set_xlabel(weights, size=6.5, labelpad=1.5)
+        axes.text(x, y - up - 1.5 * point, weights, size=6.5, ha="center", va="top")
+    axes.set(xlim=(0, 3.4), ylim=(0, height))
     return small_png(plots.as_png(figure))
 
 
@@ -130,15 +137,16 @@ def table_case(case: Case) -> bytes:
     for j, name in enumerate(names):
         wrapped = "\n".join(textwrap.wrap(name.replace("_", " "), 10)[:3])
         axes.text(left + (j + 1) * step, -0.75, wrapped, size=5.8, color="#555555", ha="right", va="bottom")
+    rows, colours = np.arange(1, 1 + len(neighbours)), [_colour(case, n) for n in neighbours]
+    weights, marks = (0.14 / most * np.array([n[key] for n in neighbours]) for key in ("weight", "distance_weight"))
+    axes.barh(rows, weights, 0.6, left=0.24, color=colours, alpha=0.75)
+    axes.vlines(0.24 + marks, rows - 0.38, rows + 0.38, color=plots.INK, lw=1)
     for i, values in enumerate(case["values"][: 1 + len(neighbours)]):
         neighbour = neighbours[i - 1] if i else None
         label, weight = (neighbour["class"], "normal") if neighbour else ("query", "bold")
         colour = _colour(case, neighbour)
         axes.text(0, i, shortened(label, 13), size=7, color=colour, weight=weight, va="center")
         if neighbour:
-            axes.barh(i, 0.14 * neighbour["weight"] / most, 0.6, left=0.24, color=colour, alpha=0.75)
-            mark = 0.24 + 0.14 * neighbour["distance_weight"] / most
-            axes.plot([mark, mark], [i - 0.38, i + 0.38], color=plots.INK, lw=1)
             axes.text(0.475, i, _share(neighbour["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
         for j, text in enumerate(values[: len(names)]):
             axes.text(left + (j + 1) * step, i, shortened(text, 9), size=6.5, va="center", ha="right", weight=weight)

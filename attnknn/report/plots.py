@@ -84,6 +84,9 @@ def method_colour(method: str) -> str:
     return METHODS[base][1] if base in METHODS else "#444444"
 
 
+PAD = 3 / 72  # inches around a figure
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of `line_plot`.
@@ -103,6 +106,25 @@ class Line:
     thin: bool = False
 
 
+def fit(figure: "Figure", top: float, bottom: float) -> None:
+    """Set the margins, in inches; those at the sides fit the tick labels.
+
+    A constrained layout measures everything twice, which takes as long as drawing it.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(bottom=bottom / height, top=1 - top / height, hspace=0.099)  # ticks depend on the height
+    renderer, beyond = FigureCanvasAgg(figure).get_renderer(), {"left": 0.0, "right": 0.0}
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if box := axis.get_tightbbox(renderer):
+                beyond["left"] = max(beyond["left"], axes.bbox.x0 - box.x0)
+                beyond["right"] = max(beyond["right"], box.x1 - axes.bbox.x1)
+    left, right = ((PAD + pixels / figure.dpi) / width for pixels in beyond.values())
+    figure.subplots_adjust(left=left, right=1 - right)
+
+
 def title(axes: "Axes", text: str, size: float = 10) -> None:
     axes.set_title(text, loc="left", size=size, weight="bold", color=INK)
 
@@ -118,7 +140,7 @@ def line_plot(
     """
     lines = [line for line in lines if len(line.points.dropna(subset=["value"]))]
     names = [line.name for line in lines if line.name]
-    figure = new_figure(3.4, 2.5 + 0.17 * len(names) * (len(names) > 1))
+    figure = new_figure(3.4, 2.5 + 0.17 * len(names) * (len(names) > 1), layout="none")
     axes = figure.subplots()
     for i, line in enumerate(lines):
         columns = {"value": "mean", "low": "min", "high": "max"}
@@ -144,9 +166,13 @@ def line_plot(
     if zero:
         axes.set_ylim(0, None)
     title(axes, text)
-    if len(names) > 1:
-        figure.legend(loc="outside lower left", ncols=1, fontsize=7.5, frameon=False, handlelength=2.6)
     style_axes(axes)
+    below = 0.0
+    if len(names) > 1:
+        style = {"fontsize": 7.5, "frameon": False, "handlelength": 2.6, "borderaxespad": 0.4}
+        legend = figure.legend(loc="lower left", **style)
+        below = legend.get_window_extent().height / figure.dpi + 2 * PAD
+    fit(figure, 0.231, 0.403 + below)
     return as_png(figure)
 
 
@@ -160,32 +186,36 @@ def forest_plot(
             `group` each group has a heading, and points are hollow where a column `hollow` is true.
         zero: where a vertical line stands; None for none.
     """
-    lines: list[tuple[str, list[Any]]] = []
     rows = rows.assign(group=rows.get("group", ""), hollow=rows.get("hollow", False))
+    lines: dict[tuple[str, str], list[Any]] = {}  # by group and label; a heading has no label and no rows
     for group, members in rows.groupby("group", sort=False):
-        lines += [(str(group), [])] if group else []
-        lines += [(str(name), own.to_dict("records")) for name, own in members.groupby("label", sort=False)]
-    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(own) - 1) for _, own in lines))
+        lines |= {(str(group), ""): []} if group else {}
+        for row in members.to_dict("records"):
+            lines.setdefault((str(group), str(row["label"])), []).append(row)
+    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(own) - 1) for own in lines.values()), layout="none")
     axes = figure.subplots()
-    for y, (name, own) in enumerate(lines):
+    points: dict[tuple[str, bool], list[tuple[float, float]]] = {}  # by style: fewer artists are drawn faster
+    for y, ((group, _), own) in enumerate(lines.items()):
         for i, row in enumerate(own):
-            height, colour = y + (0.7 / len(own)) * (i - (len(own) - 1) / 2), row["colour"]
-            axes.plot([row["low"], row["high"]], [height, height], color=colour, lw=2, solid_capstyle="butt")
-            axes.plot(row[key], height, "o", color=colour, mfc="white" if row["hollow"] else colour, ms=4.5, zorder=3)
+            height = y + (0.7 / len(own)) * (i - (len(own) - 1) / 2)
+            axes.plot([row["low"], row["high"]], [height, height], color=row["colour"], lw=2, solid_capstyle="butt")
+            points.setdefault((row["colour"], bool(row["hollow"])), []).append((row[key], height))
         if not own:
             axes.axhspan(y - 0.5, y + 0.5, color="#f0f0f0", lw=0, zorder=2)
             heading = {"xycoords": ("axes fraction", "data"), "size": 7, "va": "center", "weight": "bold", "zorder": 3}
-            axes.annotate(name, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
+            axes.annotate(group, (0.01, y), **heading).set_in_layout(False)  # else the layout narrows the axes for it
+    for (colour, hollow), positions in points.items():
+        axes.plot(*zip(*positions, strict=True), "o", color=colour, mfc="white" if hollow else colour, ms=4.5, zorder=3)
     if zero is not None:
         axes.axvline(zero, color=INK, lw=0.8, zorder=1)
-    return _finish_rows(figure, axes, [name if own else "" for name, own in lines], text, xlabel)
+    return _finish_rows(figure, axes, [label for _, label in lines], text, xlabel)
 
 
 def bar_plot(
     names: Sequence[str], values: Sequence[float], colours: Any, text: str, xlabel: str, fmt: str = "%.2f"
 ) -> bytes:
     """Horizontal bars with their values, from the top down."""
-    figure = new_figure(3.4, 0.75 + 0.2 * len(names))
+    figure = new_figure(3.4, 0.75 + 0.2 * len(names), layout="none")
     axes = figure.subplots()
     axes.bar_label(axes.barh(range(len(names)), values, 0.65, color=colours), fmt=fmt, padding=3, size=7.5)
     axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
@@ -201,7 +231,9 @@ def _finish_rows(figure: "Figure", axes: "Axes", names: Sequence[str], text: str
     style_axes(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
-    figure.suptitle(text, x=0.01, ha="left", size=10, weight="bold", color=INK)
+    y = 1 - PAD / figure.get_figheight()
+    figure.suptitle(text, x=0.01, y=y, ha="left", size=10, weight="bold", color=INK)
+    fit(figure, 0.265, 0.403 + 0.165 * xlabel.count("\n"))
     return as_png(figure)
 
 
@@ -238,7 +270,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     pooled = weighted.groupby("low", sort=True).sum()
     confidence, accuracy = pooled["confidence"] / pooled["count"], pooled["accuracy"] / pooled["count"]
     colour = method_colour(method)
-    figure = new_figure(2.5, 3.1)
+    figure = new_figure(2.5, 3.1, layout="none")
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     top.plot([0, 1], [0, 1], color=SOFT, lw=1, zorder=1)
     top.vlines(confidence, confidence, accuracy, color=colour, alpha=0.35, lw=3, zorder=2)
@@ -252,4 +284,5 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     below.locator_params(axis="y", nbins=3)
     for axes in (top, below):
         style_axes(axes)
+    fit(figure, 0.213, 0.403)
     return as_png(figure)

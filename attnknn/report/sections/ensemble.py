@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.differences import Level, judged, over_runs
+from attnknn.report.claims import over_runs
+from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METRICS
 from attnknn.report.results import OF_SEEDS, Run, joined, mean_over_runs
 from attnknn.report.section import Part, Row, Section, Table

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, OURS
-from attnknn.report.differences import Level, judged, over_runs
+from attnknn.report.claims import FEWEST_ERRORS, OURS, over_runs
+from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import arrow, by_dataset, difference_cell, digits_of, p_value, score_cell

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import OURS, TUNED, WITHOUT_NEIGHBOURS, combined_p, strongest, verdict
+from attnknn.report.claims import OURS, TUNED, WITHOUT_NEIGHBOURS, best_on_validation, combined_p, verdict
 from attnknn.report.differences import too_few_errors
 from attnknn.report.plots import HIGHER_IS_BETTER, METRICS, method_name
 from attnknn.report.results import Run, joined
@@ -75,8 +75,8 @@ def verdict_table(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tup
 
 def _without_neighbours(swept: pd.DataFrame) -> list[str]:
     """Prototypes and the linear head, if present, each with the calibration of its lowest NLL on val."""
-    on_val = swept.assign(value=swept["validation"])
-    return [strongest(on_val, "nll", [m]) for m in WITHOUT_NEIGHBOURS if m in set(swept["method"])]
+    scores = swept[swept["metric"] == "nll"].groupby("method", sort=False)["validation"].mean().to_dict()
+    return [best_on_validation(scores, "nll", [m]) for m in WITHOUT_NEIGHBOURS if m in scores]
 
 
 def picture(swept: pd.DataFrame, metric: str) -> bytes:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import OURS
-from attnknn.report.differences import Level, judged, over_runs
+from attnknn.report.claims import OURS, over_runs
+from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell

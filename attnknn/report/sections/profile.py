@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import holm
-from attnknn.report.differences import over_runs
+from attnknn.report.claims import holm, over_runs
 from attnknn.report.plots import INK, method_name
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table

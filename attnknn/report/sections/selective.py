@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, holm, verdict
-from attnknn.report.differences import over_runs
+from attnknn.report.claims import FEWEST_ERRORS, holm, over_runs, verdict
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell

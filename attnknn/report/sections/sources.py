@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.report.differences import Level, judged, over_runs
+from attnknn.report.claims import over_runs
+from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METRICS
 from attnknn.report.section import Row, Table
 from attnknn.report.tables import difference_cell, fixed, method_cell, p_value

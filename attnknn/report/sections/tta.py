@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.differences import Level, judged, over_runs
+from attnknn.report.claims import over_runs
+from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METHODS, METRICS
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
