@@ -1,5 +1,7 @@
-"""Runs `attnknn` commands in this process."""
+"""Run `attnknn` commands in this process."""
 
+import csv
+import io
 import json
 import sys
 from typing import Any
@@ -25,8 +27,12 @@ def json_lines(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in succeeded(*arguments, "--json").splitlines()]
 
 
+def csv_rows(*arguments: object, stdin: str | None = None) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(succeeded(*arguments, stdin=stdin))))
+
+
 def refused(*arguments: object, stdin: str | None = None) -> str:
-    """The one line that says why."""
+    """The line on standard error."""
     done = attnknn(*arguments, stdin=stdin)
     assert done.exit_code == 2, done.output
     assert done.stdout == ""

@@ -1,10 +1,9 @@
-"""Small models of every kind that the tests of the server share, and a server of its own process."""
+"""Small models of every kind for the tests of the server, and servers in a thread or a process."""
 
 import io
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -25,15 +24,16 @@ from attnknn.app.model.model import Cases, Model
 from attnknn.app.server.app import create_app
 from attnknn.app.server.serve import Server, bind, uvicorn_config
 from attnknn.encoder.encoder import Encoder
+from command_line import COMMAND
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
-HERE = "http://127.0.0.1:8000"
+BASE_URL = "http://127.0.0.1:8000"
 ROW = {"size": "0.9", "weight": "9.5", "<b>colour</b>": "red"}
 FAST = {"max_iter": 3, "n_neighbors": 12}
 
 
 def table_model(folder: Path, rows: int = 160) -> Path:
-    """Rows of two numbers and a category; a class, a column and a value look like HTML, and some labels are wrong."""
+    """Two numeric columns and a category, with HTML in a class, a column name and a value; some labels are wrong."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, rows)
     frame = pd.DataFrame(
@@ -53,7 +53,7 @@ def table_model(folder: Path, rows: int = 160) -> Path:
 
 
 def pictures(rows: int = 90, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Images of 8 × 8 in grey, bright on one side, and which."""
+    """Grey images (N, 1, 8, 8), bright on one side, and labels `left` or `right`."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, rows)
     images = rng.integers(0, 90, (rows, 1, 8, 8), dtype=np.uint8)
@@ -63,22 +63,22 @@ def pictures(rows: int = 90, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def picture_model(folder: Path) -> Path:
-    """An encoder that nothing was taught, and pictures of two classes."""
+    """An untrained encoder, and pictures of two classes."""
     torch.manual_seed(0)
     encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=6, depth=1)
     images, y = pictures()
     encoder.fit_normalisation(images)
     pictures_input = Pictures(encoder.eval())
     z, examples = pictures_input.vectors(Batch([], images)), pictures_input.examples(Batch([], images))
-    known, kept_out = np.arange(70), np.arange(70, 90)
-    classifier = AttnKNNClassifier(random_state=0, **FAST).fit(z[known], y[known])
-    cases = Cases(z[kept_out], y[kept_out], examples.take(kept_out))
-    Model(classifier, pictures_input, examples.take(known), cases).save(folder / "model")
+    train, test = np.arange(70), np.arange(70, 90)
+    classifier = AttnKNNClassifier(random_state=0, **FAST).fit(z[train], y[train])
+    cases = Cases(z[test], y[test], examples.take(test))
+    Model(classifier, pictures_input, examples.take(train), cases).save(folder / "model")
     return folder / "model"
 
 
 def vector_model(folder: Path, named: bool = False) -> Path:
-    """A classifier that was saved by itself."""
+    """A saved classifier, without input or examples."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 120)
     X = 2 * np.eye(3, 5)[y] + rng.normal(size=(120, 5))
@@ -88,13 +88,13 @@ def vector_model(folder: Path, named: bool = False) -> Path:
 
 
 def beside_model(folder: Path, dim: int, rows: int = 90) -> Path:
-    """Vectors without names, and columns beside them that are not read."""
+    """Vectors without names, with columns beside them that the model does not read."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, rows)
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "x.npy", 2 * np.eye(2, dim)[y] + rng.normal(size=(rows, dim)))
-    beside = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
-    pd.DataFrame(beside).to_csv(folder / "rows.csv", index=False)
+    columns = {"name": [f"thing {i}" for i in range(rows)], "kind": np.array(["no", "yes"])[y]}
+    pd.DataFrame(columns).to_csv(folder / "rows.csv", index=False)
     model, _ = fit_model(folder / "x.npy", rows=folder / "rows.csv", target="kind", test=0.2, **FAST)
     model.save(folder / "model")
     return folder / "model"
@@ -108,26 +108,13 @@ def png(pixels: np.ndarray) -> bytes:
 
 @contextmanager
 def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tuple[int, subprocess.Popen]]:
-    """`attnknn serve` as a process, which may open so many files; its port."""
-    command = [
-        sys.executable,
-        "-c",
-        "from attnknn.app.cli import app; app()",
-        "serve",
-        str(model),
-        "--port",
-        "0",
-        *options,
-    ]
+    """Run `attnknn serve` as a process with a limit of open files; yield its port."""
+    command = [*COMMAND, "serve", str(model), "--port", "0", *options]
     if files is not None:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(command, text=True, env=environment, **pipes)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -141,7 +128,7 @@ def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tu
 
 @contextmanager
 def running(app: object) -> Iterator[int]:
-    """An application served by a thread of this process; its port."""
+    """Serve an application in a thread of this process; yield its port."""
     listening = bind("127.0.0.1", 0)
     server = Server(uvicorn_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -156,17 +143,16 @@ def running(app: object) -> Iterator[int]:
 
 
 def client_of(path: Path, **options: Any) -> TestClient:
-    model = Model.load(path)
-    app = create_app(model, name="tried", folder=path, **options)
-    return TestClient(app, base_url=HERE, raise_server_exceptions=False)
+    app = create_app(Model.load(path), name="tested", folder=path, **options)
+    return TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
 
 
-def refused(reply: Any, status: int, words: str) -> None:
-    """One clear line, and nothing about the machine."""
+def refused(reply: Any, status: int, message: str) -> None:
+    """Assert that a reply is an error of one line, without details of the machine."""
     assert reply.status_code == status, reply.text
     assert set(reply.json()) == {"error"}
     line = reply.json()["error"]
-    assert words in line, line
+    assert message in line, line
     assert "\n" not in line
     assert "Traceback" not in line
     assert tempfile.gettempdir() not in line

@@ -1,4 +1,4 @@
-"""Files that small models are fitted from."""
+"""Files to fit small models on."""
 
 from pathlib import Path
 

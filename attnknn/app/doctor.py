@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, Literal, NamedTuple
 
@@ -52,15 +53,15 @@ def _requirements() -> list[Requirement]:
 
 
 def _packages() -> list[Check]:
-    """One check for all required packages that fit, and one for each that does not."""
+    """One check of all required packages, and one for each that is missing or of a wrong version."""
     required = [requirement for requirement in _requirements() if requirement.marker is None]
     if not required:
         return [_optional("attnknn", "not installed as a package", "pip install -e . gives it its command")]
-    versions = [f"{r.name} {installed}" for r in required if (installed := _installed(r))]
+    versions = [f"{r.name} {installed}" for r in required if (installed := _installed_version(r))]
     return [_optional("packages", ", ".join(versions), ""), *_unmet(required)]
 
 
-def _installed(requirement: Requirement) -> str | None:
+def _installed_version(requirement: Requirement) -> str | None:
     try:
         return version(requirement.name)
     except PackageNotFoundError:
@@ -68,10 +69,10 @@ def _installed(requirement: Requirement) -> str | None:
 
 
 def _unmet(required: list[Requirement]) -> list[Check]:
-    """The requirements that are not installed, or in a version that does not fit."""
+    """One check for each requirement that is missing or of a wrong version."""
     checks = []
     for requirement in required:
-        installed = _installed(requirement)
+        installed = _installed_version(requirement)
         if installed is None or installed not in requirement.specifier:
             fix = f"pip install '{requirement.name}{requirement.specifier}'"
             checks.append(Check(requirement.name, installed or "not installed", "missing", fix))
@@ -79,12 +80,12 @@ def _unmet(required: list[Requirement]) -> list[Check]:
 
 
 def _extras() -> list[Check]:
-    """The packages of the extras a user chooses from; one that is not installed is a note, a wrong version is not."""
+    """Packages of the optional extras: a missing one is a note, a wrong version is `missing`."""
     checks = []
     for extra, use in _EXTRAS.items():
         required = [r for r in _requirements() if r.marker and r.marker.evaluate({"extra": extra})]
-        missing = [r.name for r in required if _installed(r) is None]
-        value = f"lacks {', '.join(missing)}" if missing else ", ".join(r.name for r in required)
+        missing = [r.name for r in required if _installed_version(r) is None]
+        value = f"missing: {', '.join(missing)}" if missing else ", ".join(r.name for r in required)
         fix = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
         checks.append(_optional(f"extra [{extra}]", value, fix))
         checks += _unmet([r for r in required if r.name not in missing])
@@ -104,15 +105,15 @@ def _torch() -> list[Check]:
         checks.append(_optional("GPU", names, ""))
     else:
         cuda = torch.version.cuda
-        value = f"torch is built for CUDA {cuda} and sees none" if cuda else "none; this torch is a CPU build"
-        checks.append(_optional("GPU", value, "none is needed; for one install torch's CUDA build (pytorch.org)"))
+        value = f"none visible to torch, built for CUDA {cuda}" if cuda else "none; this torch is a CPU build"
+        checks.append(_optional("GPU", value, "optional; to use one, install torch's CUDA build (pytorch.org)"))
     if importlib.util.find_spec("torchvision") is None:
         return checks
     try:
         importlib.import_module("attnknn.core.torchvision_shim")
         checks.append(_optional("torchvision", version("torchvision"), ""))
     except (ImportError, RuntimeError) as error:
-        fix = "install the torchvision that belongs to this torch: pip install -c constraints.txt torch torchvision"
+        fix = "install the torchvision that matches this torch: pip install -c constraints.txt torch torchvision"
         checks.append(Check("torchvision", " ".join(str(error).split())[:200], "missing", fix))
     return checks
 
@@ -126,13 +127,10 @@ def _faiss() -> Check:
 
 
 def _processor() -> Check:
-    """Whether the processor has fast bfloat16; see README, The encoder."""
+    """Check for fast bfloat16 (AVX-512 BF16 or AMX)."""
     flags: set[str] = set()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = set(next((line for line in file if line.startswith("flags")), "").split())
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        flags = set(next((line for line in file if line.startswith("flags")), "").split())
     bf16 = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
     name = platform.processor() or platform.machine()
     if bf16:
@@ -142,14 +140,14 @@ def _processor() -> Check:
 
 
 def _pipeline() -> list[Check]:
-    """Tools, disk space and mirror of the pipeline."""
+    """Checks of the pipeline's tools, disk space and mirror."""
     checks = []
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"
         checks.append(_optional(tool, path or "not on PATH", fix))
     free = shutil.disk_usage(".").free / 1e9
-    fix = "" if free > 5 else "the pipeline's cache needs some GB: free some"
+    fix = "" if free > 5 else "the pipeline's cache needs several GB; free some space"
     checks.append(_optional("disk", f"{free:.0f} GB free here", fix))
     mirror = os.environ.get("ATTNKNN_MIRROR")
     if mirror:

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import fit_and_calibrate
-from attnknn.classifier.held_out import fold_parts, held_out_spaces, query_space
+from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import (
     Parts,
@@ -33,7 +33,7 @@ from attnknn.core.errors import InputError, require
 from attnknn.evaluation.conformal import conformal_p
 from attnknn.index.validation import LARGEST
 
-# Fitted plain values: name on disk → attribute.
+# Fitted scalars: name on disk → attribute.
 _FITTED = {
     "n_features_in_": "n_features_in_",
     "n_iter_": "n_iter_",
@@ -50,22 +50,23 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
         w = softmax([sim₁/τ + bias₁ … sim_K/τ + bias_K, n₁ … n_C]),     p(c) = w_null,c + Σᵢ wᵢ·1[yᵢ = c]
 
-    `fit` keeps all rows as the memory, and learns τ, the biases and the null neighbours (see `heads.Attention`) on rows
-    held out of it in folds, so that no row is its own neighbour and no statistic knows the query's label. Half of the
-    held-out rows fit; the other half stop the training and calibrate, `predict_set` too. Columns should be on one
-    scale, as for any nearest neighbours: put a `StandardScaler` in front, or give embeddings.
+    `fit` keeps all rows as the memory, and learns τ, the biases and the null neighbours (see
+    `heads.attention.Attention`) by cross-fitting: queries are held out of the memory in folds, so that no row is its
+    own neighbour and no neighbour statistic depends on the query's label. One half of the held-out rows fits the head;
+    the other half is for early stopping, calibration and `predict_set`. Columns should be on one scale, as for any
+    nearest neighbours: put a `StandardScaler` in front, or give embeddings.
 
     It passes scikit-learn's `check_estimator` except `check_sample_weight_equivalence_on_dense_data`: a row of weight 2
-    votes as two of weight 1 at its place would, but is one of the `n_neighbors`, and one row of a fold. Weights belong
-    to the memory alone: held-out rows count alike in fitting, calibration and prediction sets, so give a row whose
-    label is not trusted a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Do not oversample:
+    has the votes of two identical rows of weight 1, but is one of the `n_neighbors`, and one row of a fold. Weights
+    apply to the memory only: held-out rows count equally in fitting, calibration and prediction sets, so give rows with
+    untrusted labels a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Do not oversample:
     copies of a held-out row stay in the memory, which makes the head overconfident; give `sample_weight` instead.
 
     Parameters
     ----------
     n_neighbors : int, default=50
-        Neighbours that vote; all of them where the memory has fewer. `distance` and `uniform` weights choose among
-        smaller numbers as well, by the log-loss of held-out rows.
+        Number of neighbours; all rows if the memory has fewer. `distance` and `uniform` weights also try smaller
+        numbers, and take the one of lowest log-loss on held-out rows.
     weights : {'attention', 'distance', 'uniform'}, default='attention'
         How votes are weighted: learned, by distance, or equally.
     metric : {'l2', 'cosine'}, default='l2'
@@ -73,11 +74,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     index : {'auto', 'flat', 'hnsw', 'ivf', 'ivfpq'}, default='auto'
         Nearest-neighbour index; `flat` compares all rows, `auto` does so up to 100,000.
     calibration : {'temperature', 'vector', None}, default='temperature'
-        Fitted on held-out rows; skipped where it does not lower their log-loss.
+        Fitted on held-out rows; skipped if it does not lower their log-loss.
     prototypes : bool, default=True
-        Whether class means may vote beside the neighbours in `attention`, with a learned weight. That improves
-        probabilities where an encoder has drawn classes together, and makes explanations less complete: `explain` tells
-        how much of a prediction is due to means, which may be most of it.
+        Whether class means vote beside the neighbours in `attention`, with a learned weight. They improve probabilities
+        where an encoder separates the classes, and make explanations less complete: most of a prediction may be due to
+        the means; `explain` returns their share.
     prior : float or None, default=None
         Total weight of the null neighbours, above 0 and below 1; None learns it.
     abstain : float, default=0.0
@@ -85,10 +86,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     max_iter : int, default=200
         Maximum number of epochs; training stops after ten without a lower log-loss on held-out rows.
     learning_rate : float, default=0.003
-        Of the head.
+        Learning rate of the head.
     device : str, default='auto'
-        Where the head is trained and neighbours are searched: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if there is
-        one.
+        Device of training and neighbour search: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if available.
     n_jobs : int or None, default=None
         Threads; None keeps the settings of torch and BLAS, -1 uses all.
     random_state : int, RandomState instance or None, default=None
@@ -101,11 +101,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X had names.
+        Column names of a data frame X.
     memory_ : Memory
         The training rows.
     head_ : Attention, Distance or Uniform
-        Weights their votes.
+        The fitted weighting of votes.
     calibration_ : tuple of two ndarrays of shape (n_classes,)
         Scale and bias of the calibration softmax(scale·log p + bias); ones and zeros without calibration.
     n_iter_ : int
@@ -175,13 +175,13 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             X: (N, D) real numbers.
             y: (N,) labels of any kind.
             sample_weight: (N,) weight of each row as a neighbour; rows of weight 0 are left out.
-            held_out: (X, y) of rows to fit the head on instead of folds of X, for an X from an encoder that was trained
-                on these very rows and labels: their neighbourhoods are purer than those of new rows. They do not enter
-                the memory; `partial_fit` adds them. A `Pipeline` does not transform them: give them transformed.
+            held_out: (X, y) to fit the head on instead of folds of X. Needed if X are embeddings of an encoder that was
+                trained on these rows and labels, since their neighbourhoods are purer than those of new rows. They do
+                not enter the memory; `partial_fit` adds them. A `Pipeline` does not transform them.
 
         Raises:
-            ValueError: one class alone, values that are not finite, or an invalid parameter. After an error or an
-                interruption the classifier is as it was before.
+            ValueError: a single class, values that are not finite, or an invalid parameter. After an error or an
+                interruption the classifier is unchanged.
         """
         before = dict(vars(self))
         try:
@@ -199,30 +199,28 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         self.classes_, labels = np.unique(y, return_inverse=True)
         require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
-        few = f"n_samples = {len(X)}: three are needed, so that some can be held out to learn on; or give held_out"
-        require(len(X) > 2 or held_out is not None, few)
+        too_few = f"n_samples = {len(X)}: at least three are needed to hold some out; add rows or give held_out"
+        require(len(X) > 2 or held_out is not None, too_few)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._origin, self._unit = fit_scaling(X, self.metric)
         self._mean_weight = float(weight.mean())
         z = self._vectors(X)
         with self._threads():
-            self.memory_ = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
-            args = (self.memory_, z, len(self.classes_), int(self.n_neighbors))
+            memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
+            k, self.memory_ = int(self.n_neighbors), memory
             if held_out is None:
-                spaces = held_out_spaces(*args, fold_parts(labels, seed))
+                spaces = [held_out_space(memory, k, part) for part in fold_parts(labels, seed)]
             else:
-                pair = isinstance(held_out, tuple | list) and len(held_out) == 2
-                require(pair, "held_out: give a pair (X, y) of rows and their labels")
+                is_pair = isinstance(held_out, tuple | list) and len(held_out) == 2
+                require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
                 checked = validate_data(self, *held_out, dtype=np.float64, reset=False, ensure_min_samples=2)
                 X_held, y_held = cast(tuple[np.ndarray, np.ndarray], checked)
-                self._check_known("held_out", y_held)
-                queries = self._vectors(X_held), np.searchsorted(self.classes_, y_held)
-                spaces = [query_space(*args, *queries, seed)]
+                spaces = [query_space(memory, k, self._vectors(X_held), self._encode_labels("held_out", y_held), seed)]
             with torch.random.fork_rng():  # keeps the caller's random state
                 fitted = fit_and_calibrate(
                     spaces,
                     weights=self.weights,
-                    n_neighbors=int(self.n_neighbors),
+                    n_neighbors=k,
                     prior=self.prior,
                     prototypes=bool(self.prototypes),
                     max_iter=self.max_iter,
@@ -232,15 +230,17 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                     device=self._device(),
                 )
             self.head_, self.n_iter_, self.calibration_ = fitted.head, fitted.n_iter, fitted.calibration
-            # Laplace's rule of succession: n rows support no more confidence than that.
+            # Laplace's rule of succession bounds the confidence that n rows support.
             self._smoothing = 1 / (len(fitted.y) + 1)
             self._held_out = self._predictor().calibrated(fitted.votes), fitted.y
         return self
 
-    def _check_known(self, name: str, y: np.ndarray) -> None:
+    def _encode_labels(self, name: str, y: np.ndarray) -> np.ndarray:
+        """Class numbers of labels."""
         unknown = np.setdiff1d(y, self.classes_)
-        known, new = (", ".join(map(str, labels[:10])) for labels in (self.classes_, unknown))
-        require(len(unknown) == 0, f"{name}: {new} are new classes; this model knows {known}; fit it anew")
+        classes, new = (", ".join(map(str, labels[:10])) for labels in (self.classes_, unknown))
+        require(len(unknown) == 0, f"{name}: unknown labels {new}; the classes of this model are {classes}; fit again")
+        return np.searchsorted(self.classes_, y)
 
     def _predictor(self) -> Predictor:
         check_is_fitted(self)
@@ -248,10 +248,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, self._device())
 
     def _relative(self, weight: np.ndarray) -> np.ndarray:
-        """Weights relative to their mean in `fit`, and above 0 in float32."""
+        """Weights divided by their mean in `fit`, above 0 in float32."""
         relative = weight / self._mean_weight
-        large = f"sample_weight: one is over {LARGEST:g} times the mean of those that were fitted; give smaller ones"
-        require(float(relative.max()) <= LARGEST, large)
+        too_large = f"sample_weight: a weight is over {LARGEST:g} times the mean in fit; give smaller ones"
+        require(float(relative.max()) <= LARGEST, too_large)
         return np.maximum(relative, np.finfo(np.float32).tiny)
 
     def _vectors(self, X: np.ndarray) -> np.ndarray:
@@ -284,7 +284,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             torch.set_num_threads(before)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (B, C), columns in the order of `classes_`; float64, rows sum to 1."""
+        """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
         z = self._queries(X)
         with self._threads():
             return self._predictor().probabilities(z)
@@ -299,49 +299,49 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         return self.predict_proba(X).max(1) < self.abstain
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> np.ndarray:
-        """Split conformal prediction sets (B, C), bool: they hold the true class with probability 1 − alpha or more.
+        """Split conformal prediction sets, bool (B, C), with coverage of the true class of at least 1 − alpha.
 
-        Marginal over exchangeable rows, and approximate, since the held-out rows that calibrate the sets have also
-        stopped the training. The most probable class is always in. Rows that are added or forgotten change predictions,
-        but not this calibration.
+        The coverage is marginal over exchangeable rows, and approximate, since the calibration rows also stopped the
+        training. The most probable class is always included. The calibration does not change as rows are added or
+        forgotten.
         """
         return self.sets_from_proba(self.predict_proba(X), alpha)
 
     def sets_from_proba(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
-        """The sets of `predict_set` from probabilities (B, C)."""
+        """Prediction sets of `predict_set` from probabilities (B, C)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
         top = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
         return top | (conformal_p(*self._held_out, probabilities, "split") > alpha)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to the memory; the head is not refitted. A classifier that is not fitted is fitted.
+        """Add rows to the memory without refitting the head. The first call is `fit`.
 
         Args:
-            classes: (C,) possible labels; only read where the model is not fitted, to check y.
+            classes: (C,) possible labels; only read by the first call, to check y.
             sample_weight: as in `fit`, in its units.
 
         Raises:
-            ValueError: a label that `fit` did not see, since no weights were learned for it.
+            ValueError: a label that `fit` did not see.
         """
         if not hasattr(self, "memory_"):
             if classes is not None:
                 unknown = np.setdiff1d(y, classes)
-                require(len(unknown) == 0, f"classes: {', '.join(map(str, unknown))} in y, but not among them")
+                require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
             return self.fit(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, reset=False)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        self._check_known("y", y)
+        labels = self._encode_labels("y", y)
         if len(X):
             with self._threads():
-                self.memory_.add(self._vectors(X), np.searchsorted(self.classes_, y), self._relative(weight))
+                self.memory_.add(self._vectors(X), labels, self._relative(weight))
         return self
 
     def forget(self, ids: Any) -> Self:
-        """Remove rows from the memory by their ids; the head is not refitted.
+        """Remove rows from the memory by their ids, without refitting the head.
 
         Raises:
-            ValueError: an id that the memory does not have, or fewer than two rows would be left.
+            ValueError: an id is not in the memory, or fewer than two rows would be left.
         """
         check_is_fitted(self)
         with self._threads():
@@ -352,17 +352,17 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         """Save the fitted model to a folder, atomically; see `persistence`.
 
         Args:
-            write_more: writes more files into the new folder, which `load` then checks too.
+            write_more: writes more files into the new folder; `load` checks them too.
 
         Raises:
-            ValueError: labels that JSON cannot hold, or something that is no model is at `path`.
+            ValueError: labels that JSON cannot represent, or `path` holds something other than a model.
         """
         check_is_fitted(self)
         labels = self.classes_.tolist()
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
         (scale, bias), (probs, y) = self.calibration_, self._held_out
-        # A grid search passes NumPy scalars, which JSON cannot hold.
+        # A grid search passes NumPy scalars, which JSON cannot represent.
         params = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.get_params().items()}
         state = params["random_state"] if isinstance(params["random_state"], int) else None
         values = {
@@ -377,10 +377,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a saved model; it predicts as it did.
+        """Load a saved model.
 
         Raises:
-            ValueError: no model, a damaged one, or one of a later format.
+            ValueError: not a model, a damaged one, or one of a later format.
         """
         memory, head, arrays, values = read_consistently(Path(path), lambda: load_parts(Path(path)))
         try:
@@ -393,7 +393,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             model.calibration_ = arrays["scale"], arrays["bias"]
             model._held_out = arrays["probs"], arrays["y"]
         except (KeyError, TypeError) as error:
-            raise InputError(f"{path}: not a whole model ({error}); fit and save it anew") from None
+            raise InputError(f"{path}: incomplete model ({error}); fit and save again") from None
         vars(model).update(fitted)
         return model
 

@@ -1,4 +1,4 @@
-"""Neighbours, explanations and counterfactuals of a fitted classifier."""
+"""Neighbours, explanations and counterfactuals of a classifier."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ from attnknn.core.errors import require
 
 
 class ExplainMixin:
-    """`kneighbors`, `explain`, `explain_rows` and `counterfactual` of a classifier with a memory."""
+    """Mixin with `kneighbors`, `explain`, `explain_rows` and `counterfactual`."""
 
     n_neighbors: int
     classes_: np.ndarray
@@ -34,17 +34,17 @@ class ExplainMixin:
     ) -> Any:
         """Distances and ids (B, K) of the nearest rows of the memory, nearest first.
 
-        Ids are positions in the X of `fit`, then those that `partial_fit` gave.
+        Ids are positions in the X of `fit`; `partial_fit` continues them.
 
         Args:
-            X: (B, D); None for the neighbours of each row of the memory without itself, in the order of ids.
+            X: (B, D); None for every row of the memory, excluding itself, in the order of ids.
             n_neighbors: None for the parameter of that name.
-            return_weights: the attention weights too, which are those among the parameter's number of neighbours.
+            return_weights: return the attention weights too, computed with the parameter `n_neighbors`.
         """
         check_is_fitted(self)
         largest = len(self.memory_) - (X is None)
         k = min(self.n_neighbors, largest) if n_neighbors is None else n_neighbors
-        require(1 <= k <= largest, f"n_neighbors: {k} asked for; the memory can give 1 … {largest}")
+        require(1 <= k <= largest, f"n_neighbors: {k}; the memory allows 1 … {largest}")
         require(not return_weights or X is not None, "return_weights: give X")
         z = self.memory_.vectors() if X is None else self._queries(X)
         exclude = self.memory_.ids if X is None else None
@@ -65,18 +65,18 @@ class ExplainMixin:
         return self._explain(self._queries(X))
 
     def explain_rows(self, ids: Any) -> Explanation:
-        """Explain the predictions for rows of the memory, by their ids, as if each were not in it.
+        """Explain leave-one-out predictions for rows of the memory, by their ids.
 
         Raises:
-            ValueError: an id that the memory does not have.
+            ValueError: an id is not in the memory.
         """
-        each = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
-        return Explanation(*(np.concatenate([getattr(one, f.name) for one in each]) for f in fields(Explanation)))
+        parts = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
+        return Explanation(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Explanation)))
 
     def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
         check_is_fitted(self)
         ids = check_row_ids(ids)
-        require(len(ids) > 0, "ids: none given")
+        require(len(ids) > 0, "ids: empty; give one or more")
         positions = self.memory_.require_positions(ids)
         return list(zip(ids.tolist(), self.memory_.vectors(positions), strict=True))
 
@@ -89,28 +89,27 @@ class ExplainMixin:
     def counterfactual(
         self, X: Any = None, how: Literal["forget", "relabel"] = "forget", most: int = 50, *, ids: Any = None
     ) -> list[Counterfactual]:
-        """Find rows of the memory whose removal, or another label, changes each prediction.
+        """Find rows of the memory whose removal or relabelling changes each prediction.
 
-        Greedy: each step takes the neighbour with the largest weight for the prediction, and predicts again. `forget`
-        removes it, and another may come in its place; `relabel` gives it the second most probable class. Probabilities
-        are those of `predict_proba` after the change; the memory itself stays as it is.
+        Greedy: each step changes the neighbour with the largest weight for the prediction, and predicts again.
+        `forget` removes it, and the next nearest row takes its place; `relabel` assigns the second most probable
+        class. Probabilities are those of `predict_proba` after the change; the memory itself is not changed.
 
         Args:
             X: (B, D).
             how: `forget` or `relabel`.
-            most: rows at most.
-            ids: rows of the memory in the place of X, each taken as removed itself.
+            most: maximum number of rows.
+            ids: rows of the memory instead of X, each left out of its own neighbours.
         """
         require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
         require((X is None) != (ids is None), "X and ids: give one of them")
         with self._threads():
-            predictor = self._predictor()
+            predictor, classes = self._predictor(), self.classes_
             if ids is None:
-                results = [predictor.counterfactual(row[None], how, most) for row in self._queries(X)]
+                queries = [(row, []) for row in self._queries(X)]
             else:
-                rows = self._memory_rows(ids)
-                results = [predictor.counterfactual(row[None], how, most, [row_id]) for row_id, row in rows]
-        classes = self.classes_
+                queries = [(row, [row_id]) for row_id, row in self._memory_rows(ids)]
+            results = [predictor.counterfactual(row[None], how, most, exclude) for row, exclude in queries]
         return [replace(r, label=classes[r.label], prediction=classes[r.prediction]) for r in results]
 
 

@@ -9,11 +9,12 @@ from attnknn.classifier.persistence import AnyHead
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.evaluation.calibration import fit_scaling
 from attnknn.evaluation.evaluate import tuned_baselines
+from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 
-# Chosen by the study on validation rows of its datasets; see params.yaml.
+# Chosen on the validation rows of the pipeline's datasets; see params.yaml.
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
 PRIORS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5)
 KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
@@ -21,10 +22,10 @@ FEATURES = ("distance", "gap", "label_share", "agreement", "density", "class_pri
 
 
 class FittedHead(NamedTuple):
-    """A head, its calibration, and what it was calibrated on.
+    """A fitted head and its calibration.
 
     Attributes:
-        head: in float64 on the CPU.
+        head: float64, on the CPU.
         n_iter: epochs; 1 for the baselines.
         calibration: scale and bias (C,).
         votes: (M, C) of the VAL rows.
@@ -51,10 +52,9 @@ def fit_and_calibrate(
     seed: int,
     device: str,
 ) -> FittedHead:
-    """Fit a head on the FIT rows, stop and calibrate by the VAL rows; for the arguments see `AttnKNNClassifier`."""
+    """Fit a head on FIT rows, with early stopping and calibration on VAL rows; see `AttnKNNClassifier`."""
     k = int(min(n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces)))
     priors = PRIORS if prior is None else (prior,)
-    n_iter = 1
     if weights == "attention":
         queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
         head, history = fit_head(
@@ -79,7 +79,7 @@ def fit_and_calibrate(
         )
         n_iter = int(history[-1]["epoch"])
     else:
-        ks = sorted({smaller for smaller in KS if smaller < k} | {k})
+        n_iter, ks = 1, choices_of_k(KS, k)
         head = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][weights]
     fit_votes, val_votes = (classify_part(head, spaces, part, k, device) for part in (FIT, VAL))
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))

@@ -1,4 +1,4 @@
-"""A bank whose rows have labels, weights and neighbour statistics, kept up to date as rows are added and removed."""
+"""Training rows with labels, weights, an index and neighbour statistics, updated as rows are added and removed."""
 
 import copy
 from collections.abc import Collection, Sequence
@@ -16,21 +16,21 @@ from attnknn.neighbours.space import NeighbourBatch
 from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
 from attnknn.nn.votes import class_shares
 
-SIZES = (5, 20, 64)  # of neighbourhoods for label agreement, as in the study
-_SPARE = 32  # neighbours stored beyond those: as many may be removed before a row is searched for again
+SIZES = (5, 20, 64)  # neighbourhood sizes of label agreement; the defaults of the pipeline
+_SPARE = 32  # neighbours stored beyond the largest size; so many can be removed before a row is searched again
 
 
 @dataclass(eq=False)
 class Memory:
-    """Rows in the order of their ids, with what a head needs of them.
+    """Labelled rows, ordered by id.
 
     Attributes:
         bank: vectors and search.
         ids: int64 (N,), ascending.
         y: int64 (N,) class numbers.
-        weight: float32 (N,), above 0; a row of weight 2 counts as two rows of weight 1 at its place.
-        neighbour_ids, neighbour_sims: (N, S) nearest other rows of each row; −1 and −inf beyond those known.
-        next_id: of the next row that is added; ids are never reused.
+        weight: float32 (N,), above 0; a row of weight 2 counts as two identical rows of weight 1.
+        neighbour_ids, neighbour_sims: (N, S) nearest other rows of each row; padded with −1 and −inf.
+        next_id: id of the next row to be added; ids are never reused.
         sums: float64 (C, D), weighted sum of the vectors of each class.
         agreement: float32 (N, len(SIZES)). density: float32 (N,). See `artifacts.NeighbourStatistics`.
     """
@@ -72,7 +72,7 @@ class Memory:
         return cls(bank, ids, np.asarray(y), np.asarray(weight, np.float32), *neighbours, sums, len(z))
 
     def positions(self, ids: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
-        """Positions of row ids; −1 for ids that the memory does not have."""
+        """Positions of row ids; −1 for ids not in the memory."""
         valid = (ids >= 0) & (ids < len(self._position_of))
         return np.where(valid, self._position_of[np.where(valid, ids, 0)], -1)
 
@@ -80,7 +80,7 @@ class Memory:
         """Positions of row ids.
 
         Raises:
-            InputError: an id that the memory does not have.
+            InputError: an id is not in the memory.
         """
         positions = self.positions(ids)
         missing = ids[positions < 0]
@@ -92,7 +92,7 @@ class Memory:
         self._position_of[self.ids] = np.arange(len(self.ids))
 
     def vectors(self, positions: Int[np.ndarray, " M"] | slice = slice(None)) -> Float[np.ndarray, "M D"]:
-        """Vectors at positions, by default all; the bank has them in another order, a graph removed ones too."""
+        """Vectors at positions, by default all. The bank stores them in another order; HNSW keeps removed ones too."""
         order = np.argsort(self.bank.ids, kind="stable")
         return self.bank.z[order[len(order) - len(self.ids) :][positions]]
 
@@ -104,11 +104,11 @@ class Memory:
         device: str = "cpu",
         without: Sequence[int] = (),
     ) -> tuple[Int[np.ndarray, "B K"], NeighbourBatch]:
-        """Ids of the k nearest rows of each query, and the batch for a head.
+        """Ids (B, K) of the k nearest rows of each query, and the batch for a head.
 
         Args:
-            needs: see `heads.Head`.
-            without: ids of rows taken as removed.
+            needs: optional fields of the batch that the head reads; its attribute `needs`.
+            without: ids of rows to leave out.
         """
         removed = np.unique(np.asarray(without, dtype=np.int64))
         exclude = np.broadcast_to(removed, (len(queries), len(removed))) if len(removed) else None
@@ -119,44 +119,42 @@ class Memory:
         else:
             agreement, density = self.agreement[positions], self.density[positions]
         arrays = {"agreement": agreement, "density": density, "query": np.ascontiguousarray(queries, dtype=np.float32)}
-        gathered = {name: torch.from_numpy(array) for name, array in arrays.items() if name in needs}
+        optional = {name: torch.from_numpy(array) for name, array in arrays.items() if name in needs}
         labels = torch.from_numpy(np.where(positions >= 0, self.y[positions], -1))
         log_weight = torch.from_numpy(np.log(self.weight[positions])) if self.weighted else None
         shares, prototypes = self.classes(removed)
-        batch = NeighbourBatch(torch.from_numpy(sims), labels, shares, prototypes, log_weight=log_weight, **gathered)
+        batch = NeighbourBatch(torch.from_numpy(sims), labels, shares, prototypes, log_weight=log_weight, **optional)
         return ids, batch
 
     def _statistics_without(
         self, positions: Int[np.ndarray, "B K"], removed: Int[np.ndarray, " M"]
     ) -> tuple[Float[np.ndarray, "B K S"], Float[np.ndarray, "B K"]]:
-        """`agreement` and `density` of rows as they are without others."""
+        """Agreement and density at positions, computed without the removed rows."""
         first = self.positions(self.ids[:1])
         rows, inverse = np.unique(np.where(positions >= 0, positions, first), return_inverse=True)
         exclude = np.column_stack([self.ids[rows], np.broadcast_to(removed, (len(rows), len(removed)))])
         k = min(SIZES[-1], len(self) - len(removed) - 1)
         neighbours = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0), np.float32)
-        if k > 0:  # else one row is left, which has no other
+        if k > 0:  # a single row left has no neighbour
             neighbours = self.bank.search(self.vectors(rows), k, exclude=exclude)
         agreement, density = self._statistics(rows, *neighbours)
         return agreement[inverse.reshape(positions.shape)], density[inverse.reshape(positions.shape)]
 
     def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
-        """Shares (see `votes.class_shares`) and prototypes of the classes, without rows of these ids."""
+        """Class shares (see `votes.class_shares`) and prototypes, computed without the rows of these ids."""
         positions = self.positions(np.asarray(without, dtype=np.int64))
-        kept = np.ones(len(self), dtype=bool)
-        kept[positions] = False
         sums = self.sums
         if len(positions):
             sums = sums - class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(sums))
-        shares = class_shares(self.y[kept], len(sums), self.weight[kept].astype(np.float64))
-        return shares, torch.from_numpy(class_prototypes(sums))
+        y, weight = np.delete(self.y, positions), np.delete(self.weight, positions)
+        return class_shares(y, len(sums), weight.astype(np.float64)), torch.from_numpy(class_prototypes(sums))
 
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
-        """A copy with another class for rows; it shares vectors and index, so neither may be changed.
+        """Copy with another class for some rows. It shares vectors and index, so neither may be changed.
 
         Args:
             label: class number.
-            neighbour_ids: ids of the rows whose statistics are updated; those of the others stay.
+            neighbour_ids: ids of the rows whose statistics are recomputed.
         """
         positions = self.positions(np.asarray(ids, dtype=np.int64))
         result = copy.copy(self)
@@ -169,34 +167,36 @@ class Memory:
         return result
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the bank's spare capacity, in which removed rows may still stand."""
+        """State without the bank's spare capacity, which may still hold removed rows."""
         bank = Bank(self.bank.z.copy(), self.bank.ids.copy(), self.bank.metric, self.bank.index)
         return {**vars(self), "bank": bank}
 
     @property
     def weighted(self) -> bool:
-        """Whether rows differ in weight."""
+        """Whether the rows have different weights."""
         return bool((self.weight != self.weight[0]).any())
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        """Add rows; returns their ids, which follow all earlier ones."""
+        """Add rows and return their ids, which follow all earlier ones."""
         z = check_vectors("X", z)
         new = np.arange(self.next_id, self.next_id + len(z))
         changed = self._insert_neighbours(z, new)
         self.bank.add(z, new)
         neighbours = self.bank.search(z, min(SIZES[-1] + _SPARE, len(self.bank) - 1), exclude=new)
         self.next_id += len(new)
-        self.ids, self.y = np.concatenate([self.ids, new]), np.concatenate([self.y, y])
-        self.weight = np.concatenate([self.weight, np.asarray(weight, np.float32)])
-        stored = self.neighbour_ids, self.neighbour_sims
-        self.neighbour_ids, self.neighbour_sims = (
-            np.concatenate([_widened(array, more, fill), _widened(more, array, fill)])
-            for array, more, fill in zip(stored, neighbours, (-1, -np.inf), strict=True)
-        )
         self.sums += class_sums(z, y, weight, len(self.sums))
-        rows = len(self.ids) - len(new)
-        self.agreement = np.concatenate([self.agreement, np.zeros((len(new), len(SIZES)), np.float32)])
-        self.density = np.concatenate([self.density, np.zeros(len(new), np.float32)])
+        rows, width = len(self.ids), self.neighbour_ids.shape[1]  # at least as many columns as `neighbours`
+        added = {
+            "ids": new,
+            "y": y,
+            "weight": np.asarray(weight, np.float32),
+            "neighbour_ids": pad_columns(neighbours[0], width, -1),
+            "neighbour_sims": pad_columns(neighbours[1], width, -np.inf),
+            "agreement": np.zeros((len(new), len(SIZES)), np.float32),
+            "density": np.zeros(len(new), np.float32),
+        }
+        for name, values in added.items():
+            setattr(self, name, np.concatenate([getattr(self, name), values]))
         self._update_positions()
         self._update_statistics(np.concatenate([changed, np.arange(rows, rows + len(new))]))
         return new
@@ -205,53 +205,45 @@ class Memory:
         """Remove rows.
 
         Raises:
-            InputError: an id that the memory does not have, or fewer than two rows would be left.
+            InputError: an id is not in the memory, or fewer than two rows would be left.
         """
         removed = np.unique(ids)
         positions = self.require_positions(removed)
         require(len(self) - len(removed) > 1, "ids: fewer than two rows would be left; keep at least two")
         self.sums -= class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
         self.bank.remove(removed)
-        kept = np.ones(len(self.ids), dtype=bool)
-        kept[positions] = False
         for name in ("ids", "y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
-            setattr(self, name, getattr(self, name)[kept])
+            setattr(self, name, np.delete(getattr(self, name), positions, axis=0))
         self._update_positions()
         lost = np.isin(self.neighbour_ids, removed)
         changed = np.flatnonzero(lost.any(1))
         self.neighbour_ids[lost], self.neighbour_sims[lost] = -1, -np.inf
-        order = np.argsort(lost[changed], axis=1, kind="stable")  # those left move up, in their order
+        order = np.argsort(lost[changed], axis=1, kind="stable")  # the remaining neighbours move up
         for array in (self.neighbour_ids, self.neighbour_sims):
             array[changed] = np.take_along_axis(array[changed], order, axis=1)
-        needed = min(SIZES[-1], len(self) - 1)
-        self._refill(changed[(self.neighbour_ids[changed] >= 0).sum(1) < needed])
+        rows = changed[(self.neighbour_ids[changed] >= 0).sum(1) < min(SIZES[-1], len(self) - 1)]
+        if len(rows):  # too few neighbours left
+            k = min(self.neighbour_ids.shape[1], len(self) - 1)
+            neighbours = self.bank.search(self.vectors(rows), k, exclude=self.ids[rows])
+            self.neighbour_ids[rows, :k], self.neighbour_sims[rows, :k] = neighbours
         self._update_statistics(changed)
 
-    def _refill(self, rows: np.ndarray) -> None:
-        """Search again for the neighbours of rows that have lost too many."""
-        if not len(rows):
-            return
-        k = min(self.neighbour_ids.shape[1], len(self) - 1)
-        ids, sims = self.bank.search(self.vectors(rows), k, exclude=self.ids[rows])
-        self.neighbour_ids[rows, :k], self.neighbour_sims[rows, :k] = ids, sims
-
     def _insert_neighbours(self, z: np.ndarray, new: np.ndarray) -> Int[np.ndarray, " T"]:
-        """Insert rows that are to be added among the neighbours of present rows; positions of the rows changed."""
-        others = build(z, new, metric=self.bank.metric)
-        known, z = (self.neighbour_ids >= 0).sum(1), self.vectors()
-        # Beyond its last known neighbour a row may have others, unless it knows them all.
-        furthest = self.neighbour_sims[np.arange(len(known)), np.maximum(known, 1) - 1]
-        furthest = np.where(known == len(self) - 1, -np.inf, furthest)
-        changed = np.flatnonzero(others.search(z, 1)[1][:, 0] > furthest)
+        """Insert rows to be added among the stored neighbours of present rows; return the positions changed."""
+        added = build(z, new, metric=self.bank.metric)
+        count, z = (self.neighbour_ids >= 0).sum(1), self.vectors()
+        # Beyond the last stored neighbour there may be nearer rows than a new one, unless all rows are stored.
+        threshold = self.neighbour_sims[np.arange(len(count)), np.maximum(count, 1) - 1]
+        threshold = np.where(count == len(self) - 1, -np.inf, threshold)
+        changed = np.flatnonzero(added.search(z, 1)[1][:, 0] > threshold)
         width = min(SIZES[-1] + _SPARE, len(self) + len(new) - 1)
-        new_ids, new_sims = others.search(z[changed], min(len(new), width))
-        nearer = new_sims > furthest[changed, None]
+        new_ids, new_sims = added.search(z[changed], min(len(new), width))
+        nearer = new_sims > threshold[changed, None]
         ids = np.concatenate([self.neighbour_ids[changed], np.where(nearer, new_ids, -1)], axis=1)
         sims = np.concatenate([self.neighbour_sims[changed], np.where(nearer, new_sims, -np.inf)], axis=1)
         order = np.argsort(-sims, axis=1, kind="stable")[:, :width]  # ties: the older row, as in a search
-        padding = ((0, 0), (0, max(0, width - self.neighbour_ids.shape[1])))
-        self.neighbour_ids = np.pad(self.neighbour_ids, padding, constant_values=-1)
-        self.neighbour_sims = np.pad(self.neighbour_sims, padding, constant_values=-np.inf)
+        self.neighbour_ids = pad_columns(self.neighbour_ids, width, -1)
+        self.neighbour_sims = pad_columns(self.neighbour_sims, width, -np.inf)
         self.neighbour_ids[changed, :width] = np.take_along_axis(ids, order, 1)
         self.neighbour_sims[changed, :width] = np.take_along_axis(sims, order, 1)
         return changed
@@ -263,13 +255,12 @@ class Memory:
     def _statistics(
         self, rows: Int[np.ndarray, " M"], ids: Int[np.ndarray, "M S"], sims: Float[np.ndarray, "M S"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Agreement and density of rows from their neighbours."""
+        """Agreement and density of rows, from their neighbours."""
         positions = self.positions(ids)
         labels = np.where(positions >= 0, self.y[positions], -1)
         return agreement_and_density(self.y[rows], labels, sims, SIZES, self.weight[positions])
 
 
-def _widened(array: np.ndarray, other: np.ndarray, fill: float) -> np.ndarray:
-    """The array with at least as many columns as another."""
-    missing = max(0, other.shape[1] - array.shape[1])
-    return np.pad(array, ((0, 0), (0, missing)), constant_values=fill)
+def pad_columns(array: np.ndarray, width: int, fill: float) -> np.ndarray:
+    """Pad (N, K) to at least `width` columns."""
+    return np.pad(array, ((0, 0), (0, max(0, width - array.shape[1]))), constant_values=fill)

@@ -20,9 +20,9 @@ from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
 
 FORMAT = 1
-_DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save the model anew"
+_DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
-# Names on disk of the arrays of a memory.
+# Arrays of a memory: name on disk → attribute.
 _MEMORY_ARRAYS = {
     "ids": "ids",
     "y": "y",
@@ -37,7 +37,7 @@ _BASELINES = {"distance": Distance, "uniform": Uniform}
 
 
 def head_to_arrays(head: AnyHead) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Configuration and weights of a head."""
+    """Configuration and weights of a head, to be saved."""
     if isinstance(head, Distance | Uniform):
         return {"kind": type(head).__name__.lower(), **dataclasses.asdict(head)}, {}
     weights = {name: tensor.cpu().numpy() for name, tensor in head.state_dict().items()}
@@ -45,7 +45,7 @@ def head_to_arrays(head: AnyHead) -> tuple[dict[str, Any], dict[str, np.ndarray]
 
 
 def head_from_arrays(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> AnyHead:
-    """The inverse of `head_to_arrays`; on the CPU, in float64 and evaluation mode."""
+    """Head from `head_to_arrays`: on the CPU, float64, in evaluation mode."""
     import torch
 
     config = dict(config)
@@ -57,13 +57,13 @@ def head_from_arrays(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> A
 
 
 class Parts(NamedTuple):
-    """The contents of a saved model.
+    """Contents of a saved model.
 
     Attributes:
-        memory: of the classifier.
-        head: in float64.
+        memory: the training rows.
+        head: float64.
         arrays: other fitted arrays.
-        values: other fitted values, as JSON holds them.
+        values: other fitted values, JSON-serialisable.
     """
 
     memory: Memory
@@ -73,14 +73,14 @@ class Parts(NamedTuple):
 
 
 def save_parts(parts: Parts, folder: Path, write_more: Callable[[Path], None] | None = None) -> None:
-    """Write to `folder`, atomically; files that `write_more` adds to the new folder get checksums too.
+    """Write to `folder`, atomically, with checksums, also of the files that `write_more` adds to the new folder.
 
     Raises:
-        InputError: `folder` holds something that is no model.
+        InputError: `folder` holds something other than a model.
     """
     from attnknn import __version__
 
-    folder = folder.resolve()  # a link stays one
+    folder = folder.resolve()  # a symbolic link is kept
     check_destination(folder)
     config, weights = head_to_arrays(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
@@ -102,7 +102,7 @@ def check_destination(folder: Path) -> None:
     """Check that saving to `folder` would overwrite nothing but a model.
 
     Raises:
-        InputError: a file, a folder that is no model, or a model with other files in its folder.
+        InputError: it is a file, a folder without a model, or a folder with other files beside a model.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
@@ -111,45 +111,46 @@ def check_destination(folder: Path) -> None:
     except (OSError, ValueError, RecursionError):
         meta = {}
     is_model = isinstance(meta, dict) and isinstance(meta.get("sha256"), dict) and "format" in meta
-    require(is_model, f"{folder}: there already, and no model; name another folder")
+    require(is_model, f"{folder}: exists and is not a model; name another folder")
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     others = sorted(files - {*meta["sha256"], _META})
     require(not others, f"{folder}: holds {', '.join(others[:3])} beside a model, which would be lost; move it away")
 
 
 def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) -> T:
-    """The result of `read`; repeated if another process replaces the folder meanwhile, so never of two models."""
-    before = _identity(folder)
+    """Call `read`, again if another process replaced the folder meanwhile, so that files of two models never mix."""
+    before = file_identity(folder)
     try:
         result = read()
-        if not retries or _identity(folder) == before:
+        if not retries or file_identity(folder) == before:
             return result
     except (InputError, OSError):
-        if not retries or (before is not None and _identity(folder) == before):
+        if not retries or (before is not None and file_identity(folder) == before):
             raise
     time.sleep(0.01)
-    # Without a folder at first, the old one may just have been moved away, and the new one be about to come.
+    # No folder at first: a save may be between moving the old one away and moving the new one in.
     return read_consistently(folder, read, 0 if before is None else retries - 1)
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Inode and modification time of a file or folder; None if it does not exist."""
     try:
-        status = folder.stat()
+        status = path.stat()
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
 
 
 def load_parts(folder: Path) -> Parts:
-    """Read what `save_parts` wrote.
+    """Read a model saved by `save_parts`, after checking the checksums.
 
     Raises:
-        InputError: no model, a later format, or a missing or damaged file.
+        InputError: not a model, a later format, or a missing or damaged file.
     """
     meta = _read_meta(folder)
     for name, digest in meta["sha256"].items():
         path = folder / name
-        require(path.is_file(), f"{path}: missing; copy the whole folder again, or fit and save the model anew")
+        require(path.is_file(), f"{path}: missing; copy the whole folder again, or fit and save again")
         require(_digest(path) == digest, _DAMAGED.format(path))
     try:
         arrays = load_file(folder / _ARRAYS)
@@ -164,7 +165,7 @@ def load_parts(folder: Path) -> Parts:
         return Parts(memory, head, _with_prefix(arrays, "own."), meta["about"])
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: not a whole model ({reason}); fit and save it anew") from None
+        raise InputError(f"{folder}: incomplete model ({reason}); fit and save again") from None
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -176,10 +177,10 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: damaged ({error}); copy it again, or fit and save the model anew") from None
+        raise InputError(f"{path}: damaged ({error}); copy it again, or fit and save again") from None
     number = meta.get("format") if isinstance(meta, dict) else None
     if type(number) is not int or number < 1 or "sha256" not in meta:
-        raise InputError(f"{path}: no model of Attn-KNN; give a folder that `save` wrote")
+        raise InputError(f"{path}: not a model of Attn-KNN; give a folder that `save` wrote")
     version = f"{folder}: format {number}, written by attnknn {meta.get('attnknn')}"
     require(number <= FORMAT, f"{version}; this version reads up to {FORMAT}: upgrade")
     digest = meta.pop("own_sha256", None)

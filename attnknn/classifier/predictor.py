@@ -1,4 +1,4 @@
-"""Predictions of a memory, a head and a calibration, and their explanations. Classes are numbers."""
+"""Predict and explain from a memory, a head and a calibration. Classes are numbers 0 … C−1."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +12,24 @@ from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import apply_scaling
 
-_SEARCHED, _BATCH = 16_384, 1024  # queries searched, and passed through the head, at once
+_SEARCH_BATCH, _HEAD_BATCH = 16_384, 1024  # queries
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why queries get their predictions: each neighbour's label and weight.
+    """Neighbours, attention weights and votes behind predictions.
 
     Attributes:
-        ids: (B, K) rows of the memory, nearest first, as `kneighbors` and `forget` name them.
+        ids: (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`.
         labels: (B, K) their classes.
         distances: (B, K).
-        weights: (B, K) their attention weights.
-        null: (B, C) weights of the null neighbours, by which each class gets votes without any neighbour: by its mean
-            where `prototypes` may vote, else by its share of the memory. With `weights` a row sums to 1.
+        weights: (B, K) attention weights.
+        null: (B, C) weights of the null neighbours, one a class: from its prototype where `prototypes` is set, else
+            from its share of the memory. `weights` and `null` of a query sum to 1.
         votes: (B, C), null plus the weights of each class's neighbours.
-        probabilities: (B, C), the calibrated votes, as `predict_proba` gives them.
+        probabilities: (B, C) calibrated votes, as in `predict_proba`.
         predictions: (B,).
-        shares: (B, K) share of each neighbour in the votes for the predicted class; 0 for other labels.
+        shares: (B, K) each neighbour's share of the votes for the predicted class; 0 for other labels.
     """
 
     ids: np.ndarray
@@ -49,11 +49,11 @@ class Counterfactual:
 
     Attributes:
         how: `forget` or `relabel`.
-        ids: (M,) rows of the memory to forget, or to relabel, heaviest first.
-        label: the second most probable class, which `relabel` gives them.
-        prediction: the prediction after the change.
+        ids: (M,) ids of the rows to forget or relabel, largest weight first.
+        label: the second most probable class, assigned by `relabel`.
+        prediction: prediction after the change.
         probabilities: (C,) after the change.
-        turned: whether the prediction is another one; if not, none was found within the rows allowed.
+        turned: whether the prediction changed; False if the search ran out of rows.
     """
 
     how: str
@@ -66,15 +66,15 @@ class Counterfactual:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predictions for queries.
+    """Predict class probabilities of queries.
 
     Attributes:
-        memory: the rows that vote.
-        head: weighs them; in float64 on the CPU.
+        memory: the training rows.
+        head: float64, on the CPU.
         scale, bias: (C,) of the calibration; see `calibration.apply_scaling`.
         smoothing: weight of the class shares in every prediction.
-        k: neighbours; all of the memory where it has fewer.
-        device: where neighbours are searched.
+        k: number of neighbours; all rows if the memory has fewer.
+        device: of the neighbour search.
     """
 
     memory: Memory
@@ -98,21 +98,22 @@ class Predictor:
     def batches(
         self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield ids, similarities, weights (B, K) and votes (B, C) of a batch of queries at a time.
+        """Yield ids, similarities, weights (B, K) and votes (B, C) in batches of queries.
 
         Args:
-            without: ids of rows taken as removed.
+            without: ids of rows to leave out.
         """
         k = min(self.k, len(self.memory) - len(without))
-        for queries in (z[start : start + _SEARCHED] for start in range(0, len(z), _SEARCHED)):
+        for start in range(0, len(z), _SEARCH_BATCH):
+            queries = z[start : start + _SEARCH_BATCH]
             ids, neighbours = self.memory.retrieve(queries, k, self.head.needs, self.device, without)
-            for rows in torch.arange(len(queries)).split(_BATCH):
+            for rows in torch.arange(len(queries)).split(_HEAD_BATCH):
                 batch = neighbours.take(rows)
                 votes, weights = self.head(batch.to(torch.float64))
                 yield ids[rows.numpy()], batch.sims.numpy(), weights.numpy(), votes.numpy()
 
     def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
-        """Explanations in which `distances` are similarities, and labels class numbers."""
+        """Explain predictions; `distances` holds similarities here, and labels are class numbers."""
         ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
         labels, rows = self.memory.y[self.memory.positions(ids)], np.arange(len(z))
         null = votes.copy()
@@ -123,18 +124,18 @@ class Predictor:
         return Explanation(ids, labels, sims, weights, null.clip(0), votes, probabilities, top, shares)
 
     def counterfactual(
-        self, z: Float[np.ndarray, "1 D"], how: str, most: int, itself: Sequence[int] = ()
+        self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()
     ) -> Counterfactual:
         """Greedy search, one neighbour a step; see `AttnKNNClassifier.counterfactual`.
 
         Args:
-            itself: ids of rows taken as removed from the first.
+            exclude: ids of rows to leave out from the start.
         """
         changed: list[int] = []
         first = second = -1
         neighbour_ids = np.empty(0, dtype=np.int64)  # relabelling does not change them
         while True:
-            without = [*itself, *changed] if how == "forget" else itself
+            without = [*exclude, *changed] if how == "forget" else exclude
             predictor = self
             if how == "relabel" and changed:
                 predictor = replace(self, memory=self.memory.relabelled(changed, second, neighbour_ids))
@@ -146,7 +147,7 @@ class Predictor:
             labels = predictor.memory.y[self.memory.positions(ids[0])]
             supporting = np.where(labels == first, weights[0], 0.0)
             heaviest = int(supporting.argmax())
-            possible = len(changed) < min(most, len(self.memory) - len(itself) - 2) and supporting[heaviest] > 0
+            possible = len(changed) < min(most, len(self.memory) - len(exclude) - 2) and supporting[heaviest] > 0
             if top != first or not possible:
                 return Counterfactual(how, np.array(changed, dtype=np.int64), second, top, probabilities, top != first)
             changed.append(int(ids[0, heaviest]))

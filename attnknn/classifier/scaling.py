@@ -1,4 +1,4 @@
-"""Columns → float32 vectors whose distances are in proportion to those of the columns."""
+"""Centre and scale columns to float32 vectors; the same factor for all columns, so that distances keep their order."""
 
 import math
 
@@ -8,7 +8,7 @@ from attnknn.core.errors import require
 
 
 def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
-    """Origin (D,) and unit of the vectors: mean and root mean square distance from it; 0 and 1 for cosine."""
+    """Origin (D,) and unit for `to_vectors`: the mean and the RMS distance from it; 0 and 1 for cosine."""
     if metric == "cosine":
         return np.zeros(X.shape[1]), 1.0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -32,5 +32,5 @@ def to_vectors(X: np.ndarray, origin: np.ndarray, unit: float, metric: str) -> n
 
 
 def _power_of_two(largest: np.ndarray) -> np.ndarray:
-    """Powers of two to divide by before squaring, which could overflow float64; the division is exact."""
+    """Powers of two to divide by, exactly, before squares that could overflow float64."""
     return np.ldexp(1.0, np.frexp(largest)[1] - 1)

@@ -24,7 +24,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert out.count("\n") < 70
 
 
-def test_shells_are_offered_completion() -> None:
+def test_shell_completion() -> None:
     environment = {**os.environ, "_ATTNKNN_COMPLETE": "complete_bash", "COMP_WORDS": "attnknn pre", "COMP_CWORD": "1"}
     command = [
         sys.executable,
@@ -35,7 +35,7 @@ def test_shells_are_offered_completion() -> None:
     assert done.stdout.split() == ["predict"]
 
 
-def test_it_starts_without_the_heavy_libraries() -> None:
+def test_lazy_imports() -> None:
     code = "import sys, attnknn.app.cli; print(*{'torch', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert out.strip() == ""

@@ -1,8 +1,9 @@
-"""The page in a headless Chromium: what a person does there, at two sizes, and what data must not do."""
+"""The page in headless Chromium: user interactions, layout at two sizes, and data with HTML in it."""
 
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 expect = playwright.expect
 SIZES = ((420, 800), (1280, 800))
+OpenPage = Callable[..., Any]  # kind of model, fragment of the address, options of `create_app` → page
 
 
 @pytest.fixture(scope="module")
@@ -41,49 +43,42 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def opened(browser: Any, models: dict[str, Path]) -> Iterator[Callable[..., Any]]:
-    """Opens the page of a model; at the end nothing may have gone wrong in it, and no request have left the host."""
-    faults: list[str] = []
-    closing: list[Callable[[], None]] = []
+def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
+    """Open the page of a model; at the end there must be no errors in it, and no request to another host."""
+    errors: list[str] = []
+    with ExitStack() as stack:
 
-    def open_page(kind: str, fragment: str = "", **options: Any) -> Any:
-        model = Model.load(models[kind])
-        served = running(create_app(model, name=f"my {kind}", folder=models[kind], **options))
-        port = served.__enter__()
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        page = context.new_page()
-        page.set_default_timeout(8000)
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        def open_model(kind: str, fragment: str = "", **options: Any) -> Any:
+            app = create_app(Model.load(models[kind]), name=f"my {kind}", folder=models[kind], **options)
+            home = f"http://127.0.0.1:{stack.enter_context(running(app))}/"
+            page = stack.enter_context(browser.new_context(viewport={"width": 1280, "height": 800})).new_page()
+            page.set_default_timeout(8000)
+            page.errors, page.questions, page.confirms = errors, [], True
 
-        def answer_dialog(dialog: Any) -> None:
-            if dialog.type != "confirm":
-                faults.append(f"{dialog.type}: {dialog.message}")
-            page.questions.append(dialog.message)
-            if page.says_yes:
-                dialog.accept()
-            else:
-                dialog.dismiss()
+            def on_dialog(dialog: Any) -> None:
+                if dialog.type != "confirm":
+                    errors.append(f"{dialog.type}: {dialog.message}")
+                page.questions.append(dialog.message)
+                (dialog.accept if page.confirms else dialog.dismiss)()
 
-        page.questions, page.says_yes = [], True
-        page.on("dialog", answer_dialog)
-        home = f"http://127.0.0.1:{port}/"
-        local = (home, "data:", "blob:")
-        page.on("request", lambda sent: None if sent.url.startswith(local) else faults.append(f"left: {sent.url}"))
-        page.goto(home + fragment)
-        page.expected_faults = faults
-        closing.append(lambda: (context.close(), served.__exit__(None, None, None)))  # type: ignore[func-returns-value]
-        return page
+            def on_request(request: Any) -> None:
+                if not request.url.startswith((home, "data:", "blob:")):
+                    errors.append(f"request to another host: {request.url}")
 
-    yield open_page
-    for close in closing:
-        close()
-    assert faults == []
+            page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on("dialog", on_dialog)
+            page.on("request", on_request)
+            page.goto(home + fragment)
+            return page
+
+        yield open_model
+    assert errors == []
 
 
 @pytest.fixture
 def copied(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the table model, opened in its place."""
+    """Copy of the table model, opened instead of it."""
     copied = Path(shutil.copytree(models["table"], tmp_path / "model"))
     monkeypatch.setitem(models, "table", copied)
     return copied
@@ -94,22 +89,21 @@ def answer(page: Any) -> str:
 
 
 def fits(page: Any) -> bool:
-    """Whether nothing is wider than the window or its card, on a phone and on a desk."""
-    over = []
+    """Whether nothing is wider than the window or its card, at both sizes."""
+    overflow = []
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
-        over.append(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        overflow.append(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
         wide = "[...document.querySelectorAll('.card')].filter((card) => card.scrollWidth > card.clientWidth).length"
-        over.append(page.evaluate(wide))
-    return over == [0, 0, 0, 0]
+        overflow.append(page.evaluate(wide))
+    return overflow == [0, 0, 0, 0]
 
 
-def test_it_opens_with_an_answer(opened: Callable[..., Any], models: dict[str, Path]) -> None:
-    page = opened("images")
+def test_first_answer(open_page: OpenPage, models: dict[str, Path]) -> None:
+    page = open_page("images")
     expect(page.locator("#name")).to_have_text("my images")
     expect(page).to_have_title("my images · Attn-KNN")
     model = Model.load(models["images"])
-    assert model.cases is not None
     (top,) = model.answers(model.classifier.explain(model.cases.vectors[:1]))
     expect(page.locator("#prediction")).to_contain_text(f"{top['prediction']}, {round(100 * top['confidence'])} % sure")
     expect(page.locator("#set")).to_contain_text("90 % set: ")
@@ -123,8 +117,8 @@ def test_it_opens_with_an_answer(opened: Callable[..., Any], models: dict[str, P
     expect(cards).to_have_count(12)
 
 
-def test_from_neighbour_to_neighbour_and_back(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/2")
+def test_navigation_between_neighbours(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/2")
     expect(page.locator("#trail")).to_contain_text("Test case 2")
     card = page.locator("#neighbours article").nth(1)
     row = card.get_attribute("data-id")
@@ -142,9 +136,9 @@ def test_from_neighbour_to_neighbour_and_back(opened: Callable[..., Any]) -> Non
     expect(page.locator("#verdict")).to_contain_text("left out")
 
 
-def test_adding_and_forgetting_are_seen(opened: Callable[..., Any], models: dict[str, Path]) -> None:
+def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> None:
     new = len(Model.load(models["table"]).classifier.memory_)
-    page = opened("table", "#case/1")
+    page = open_page("table", "#case/1")
     expect(page.locator("#prediction")).to_be_visible()
     expect(page.locator("#changes")).to_be_hidden()
     first = answer(page)
@@ -161,9 +155,9 @@ def test_adding_and_forgetting_are_seen(opened: Callable[..., Any], models: dict
     assert answer(page) == first
     for _ in range(3):
         count = page.locator("#neighbours article").count()
-        gone = page.locator("#neighbours article").first
-        row = gone.get_attribute("data-id")
-        gone.locator("button").click()
+        nearest = page.locator("#neighbours article").first
+        row = nearest.get_attribute("data-id")
+        nearest.locator("button").click()
         expect(page.locator(f'[data-id="{row}"]')).to_have_count(0)
         assert page.locator("#neighbours article").count() == count
     expect(page.locator("#comparison")).to_contain_text(re.compile("The answer (was|stays)"))
@@ -175,14 +169,14 @@ def test_adding_and_forgetting_are_seen(opened: Callable[..., Any], models: dict
     page.locator("#to-ask").click()
     page.locator("#reset").click()
     expect(page.locator("#changes")).to_be_hidden()
-    expect(page.locator("#trail")).to_contain_text("Test case 0")  # it starts anew
+    expect(page.locator("#trail")).to_contain_text("Test case 0")  # reloaded
     page.goto(page.url.partition("#")[0] + "#case/1")
     expect(page.locator("#trail")).to_contain_text("Test case 1")
     expect(page.locator("#prediction")).to_have_text(first)
 
 
-def test_a_row_that_is_looked_at_is_forgotten(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#memory/5")
+def test_forget_the_current_row(open_page: OpenPage) -> None:
+    page = open_page("table", "#memory/5")
     page.locator("#neighbours article a").first.click()
     expect(page.locator("#back")).to_be_visible()
     page.locator("#forget-this").click()
@@ -190,8 +184,8 @@ def test_a_row_that_is_looked_at_is_forgotten(opened: Callable[..., Any]) -> Non
     expect(page.locator("#changes")).to_contain_text("1 row forgotten")
 
 
-def test_changes_are_saved_where_that_is_allowed(opened: Callable[..., Any], copied: Path) -> None:
-    page = opened("table", "#case/0", allow_save=True)
+def test_save(open_page: OpenPage, copied: Path) -> None:
+    page = open_page("table", "#case/0", allow_save=True)
     page.locator("#neighbours article button").first.click()
     expect(page.locator("#changes")).to_contain_text("1 change, not saved")
     before = len(Model.load(copied).classifier.memory_)
@@ -201,8 +195,8 @@ def test_changes_are_saved_where_that_is_allowed(opened: Callable[..., Any], cop
     assert len(Model.load(copied).classifier.memory_) == before - 1
 
 
-def test_the_page_starts_anew_when_test_cases_have_other_numbers(opened: Callable[..., Any], copied: Path) -> None:
-    page = opened("table", "#case/2", allow_save=True)
+def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied: Path) -> None:
+    page = open_page("table", "#case/2", allow_save=True)
     other = page.context.new_page()
     other.goto(page.url)
     page.locator("#add").click()
@@ -213,16 +207,14 @@ def test_the_page_starts_anew_when_test_cases_have_other_numbers(opened: Callabl
     expect(page.locator("#trail")).to_have_text("Test case 0→")
     expect(page.locator("#comparison")).to_have_count(0)
     assert "#" not in page.url
-    # Whoever else looks at it begins anew too.
+    # Other pages of the model reload too.
     expect(other.locator("#trail")).to_contain_text("Test case 2")
     other.locator('[id="go →"]').click()
     expect(other.locator("#trail")).to_have_text("Test case 0→")
 
 
-def test_another_model_on_disk_is_another_page(
-    opened: Callable[..., Any], models: dict[str, Path], copied: Path
-) -> None:
-    page = opened("table", "#case/1")
+def test_reset_to_another_model(open_page: OpenPage, models: dict[str, Path], copied: Path) -> None:
+    page = open_page("table", "#case/1")
     page.locator("#ask-it").click()
     expect(page.locator("#trail")).to_contain_text("Your row")
     page.locator("#add").click()
@@ -232,13 +224,13 @@ def test_another_model_on_disk_is_another_page(
     page.locator("#reset").click()
     expect(page.locator("#trail")).to_have_text("Row 0")
     expect(page.locator("#comparison")).to_have_count(0)
-    expect(page.locator("#add-label option")).to_have_count(0)  # a row of the memory is not added
+    expect(page.locator("#add-label option")).to_have_count(0)  # a row of the memory cannot be added
     expect(page.locator("#field-4")).to_be_visible()
     expect(page.locator("#about")).to_contain_text("vectors")
 
 
-def test_what_somebody_else_changed_is_not_taken_for_ones_own(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/1")
+def test_changes_by_another_client(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/1")
     expect(page.locator("#neighbours article").first).to_be_visible()
     home = page.url.partition("#")[0]
     rows = [card.get_attribute("data-id") for card in page.locator("#neighbours article").all()]
@@ -249,7 +241,7 @@ def test_what_somebody_else_changed_is_not_taken_for_ones_own(opened: Callable[.
     row = page.locator("#neighbours article").first.get_attribute("data-id")
     page.locator(f'[data-id="{row}"] button').click()
     expect(page.locator("#comparison")).to_contain_text(re.compile(f"Row {row} forgotten. The answer (was|stays)"))
-    # A neighbour that is gone, and the address.
+    # A neighbour that another client has removed.
     row = page.locator("#neighbours article").first.get_attribute("data-id")
     page.request.post(f"{home}api/forget", data={"ids": [int(row)]})
     page.locator(f'[data-id="{row}"] a').click()
@@ -257,24 +249,23 @@ def test_what_somebody_else_changed_is_not_taken_for_ones_own(opened: Callable[.
     expect(page.locator(f'[data-id="{row}"]')).to_have_count(0)
     assert page.url.endswith("#case/1")
     expect(page.locator("#changes")).to_contain_text("5 changes")
-    page.expected_faults.clear()
+    page.errors.clear()
 
 
-def test_confident_and_wrong(opened: Callable[..., Any], models: dict[str, Path]) -> None:
-    page = opened("table", "#cases")
+def test_confident_errors(open_page: OpenPage, models: dict[str, Path]) -> None:
+    page = open_page("table", "#cases")
     model = Model.load(models["table"])
-    assert model.cases is not None
     probs = model.classifier.predict_proba(model.cases.vectors)
     wrong = model.classifier.classes_[probs.argmax(1)] != model.cases.labels
     expect(page.locator("#count")).to_contain_text(f"{len(wrong)} test cases, {wrong.sum()} of them wrong")
     expect(page.locator("#list a.wrong")).to_have_count(int(wrong.sum()))
     page.get_by_text("Confident and wrong").click()
     page.locator("#least").select_option("0.5")
-    sure = np.flatnonzero(wrong & (probs.max(1) >= 0.5))
-    assert len(sure)
-    expect(page.locator("#list a")).to_have_count(len(sure))
+    confident = np.flatnonzero(wrong & (probs.max(1) >= 0.5))
+    assert len(confident)
+    expect(page.locator("#list a")).to_have_count(len(confident))
     first = page.locator("#list a").first
-    assert first.get_attribute("data-case") == str(sure[probs.max(1)[sure].argmax()])
+    assert first.get_attribute("data-case") == str(confident[probs.max(1)[confident].argmax()])
     expect(first).to_contain_text("taken for")
     first.click()
     expect(page.locator("#verdict")).to_contain_text("Wrong: its label is")
@@ -282,45 +273,43 @@ def test_confident_and_wrong(opened: Callable[..., Any], models: dict[str, Path]
     expect(page.locator("#only-confident-wrong")).to_be_checked()
 
 
-def altered(page: Any, address: str, alter: Callable[[dict[str, Any]], None]) -> None:
-    """Changes what the server answers."""
+def alter_answers(page: Any, address: str, alter: Callable[[dict[str, Any]], None]) -> None:
+    """Change the answers of the server at an address."""
 
-    def answered(route: Any) -> None:
+    def handle(route: Any) -> None:
         reply = route.fetch()
         response = reply.json()
         alter(response["answer"])
         route.fulfill(response=reply, json=response)
 
-    page.route(address, answered)
+    page.route(address, handle)
 
 
-def test_what_an_answer_was_and_is(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/1")
+def test_comparison_with_the_answer_before_a_change(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/1")
     expect(page.locator("#prediction")).to_be_visible()
     first: dict[str, Any] = page.request.get(page.url.partition("#")[0] + "api/case/1").json()["answer"]
-    for by, prediction in ((0, None), (0.2, None), (0, "another")):
-
-        def alter(answer: dict[str, Any], by: float = by, prediction: str | None = prediction) -> None:
-            answer["confidence"] = first["confidence"] - by
-            answer["prediction"] = prediction or first["prediction"]
-
-        page.goto(page.url.partition("#")[0] + "#case/2")
-        expect(page.locator("#trail")).to_contain_text("Test case 2")
-        page.goto(page.url.partition("#")[0] + "#case/1")
-        expect(page.locator("#trail strong")).to_have_text("Test case 1")
-        altered(page, "**/api/case/1?*", alter)
+    for changes, message in (
+        ({}, "The answer stays as it was."),
+        ({"confidence": first["confidence"] - 0.2}, f"is now {first['prediction']} ("),
+        ({"prediction": "another"}, "is now another ("),
+    ):
+        for case in (2, 1):
+            page.goto(page.url.partition("#")[0] + f"#case/{case}")
+            expect(page.locator("#trail strong")).to_have_text(f"Test case {case}")
+        before = {name: first[name] for name in ("confidence", "prediction")}
+        alter_answers(page, "**/api/case/1?*", lambda answer, new=before | changes: answer.update(new))
         page.locator("#neighbours article button").first.click()
-        words = f"is now {prediction or first['prediction']} (" if by or prediction else "The answer stays as it was."
-        expect(page.locator("#comparison")).to_contain_text(words)
+        expect(page.locator("#comparison")).to_contain_text(message)
         page.unroute("**/api/case/1?*")
 
 
-def test_a_row_that_was_added_and_weighs_nothing(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/1")
+def test_an_added_row_of_negligible_weight(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/1")
     expect(page.locator("#prediction")).to_be_visible()
 
     def alter(answer: dict[str, Any]) -> None:
-        added = max(answer["neighbours"], key=lambda entry: entry["id"])  # the row that was added
+        added = max(answer["neighbours"], key=lambda entry: entry["id"])
         for other in answer["neighbours"]:
             other["label"] = "apple"
         added.update(weight=0.0001, label="melon")
@@ -328,7 +317,7 @@ def test_a_row_that_was_added_and_weighs_nothing(opened: Callable[..., Any]) -> 
         for entry in answer["probabilities"][1:]:
             entry["p"] = 0.0002
 
-    altered(page, "**/api/case/1?*row=*", alter)
+    alter_answers(page, "**/api/case/1?*row=*", alter)
     page.locator("#add-label").select_option("melon")
     page.locator("#add").click()
     expect(page.locator("#added-weighs")).to_contain_text("it weighs 0.01 %: the rows around it carry other labels")
@@ -336,7 +325,7 @@ def test_a_row_that_was_added_and_weighs_nothing(opened: Callable[..., Any]) -> 
     expect(page.locator("#bars .label")).to_have_count(1)
     row = re.findall(r"Row (\d+)", page.locator("#added-weighs").inner_text())[0]
     expect(page.locator(f'[data-id="{row}"] button')).to_be_visible()
-    # The label that was chosen stays while the same is asked.
+    # The chosen label stays with the query.
     expect(page.locator("#add-label")).to_have_value("melon")
     page.locator('[id="go →"]').click()
     expect(page.locator("#trail")).to_contain_text("Test case 2")
@@ -348,11 +337,11 @@ def test_a_row_that_was_added_and_weighs_nothing(opened: Callable[..., Any]) -> 
     expect(page.locator("#weights")).to_contain_text("labels counts for little")
 
 
-def test_nothing_is_lost_or_written_without_a_yes(opened: Callable[..., Any], copied: Path) -> None:
-    page = opened("table", "#case/0", allow_save=True)
+def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> None:
+    page = open_page("table", "#case/0", allow_save=True)
     page.locator("#neighbours article button").first.click()
     expect(page.locator("#changes")).to_contain_text("1 change, not saved")
-    page.says_yes = False
+    page.confirms = False
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     page.locator("#save").click()
@@ -364,42 +353,40 @@ def test_nothing_is_lost_or_written_without_a_yes(opened: Callable[..., Any], co
     expect(page.locator("#changes")).to_contain_text("1 change, not saved")
 
 
-def test_answers_that_come_late_are_dropped(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/0")
+def test_late_responses_are_dropped(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/0")
     expect(page.locator("#prediction")).to_be_visible()
-    held: list[Any] = []
-    page.route("**/api/case/1?*", lambda route: held.append(route))
+    delayed: list[Any] = []
+    page.route("**/api/case/1?*", lambda route: delayed.append(route))
     page.locator('[id="go →"]').click()
     page.evaluate("location.hash = '#case/2'")
     expect(page.locator("#trail strong")).to_have_text("Test case 2")
     with page.expect_response("**/api/case/1?*") as reply:
-        held[0].continue_()
+        delayed[0].continue_()
     reply.value.finished()
     page.wait_for_timeout(100)
     expect(page.locator("#trail strong")).to_have_text("Test case 2")
 
 
-def test_columns_beside_a_vector(opened: Callable[..., Any]) -> None:
-    for kind in ("beside", "long"):
-        page = opened(kind, "#case/2")
-        expect(page.locator("#beside")).to_contain_text("thing")
-        expect(page.locator("#neighbours article").first).to_contain_text("thing")
-        expect(page.locator("#neighbours article svg").first).to_be_visible()
-        was = answer(page)
-        expect(page.locator("#line")).to_have_count(int(kind == "long"))  # many fields without names say nothing
-        expect(page.locator(".fields input")).to_have_count(5 if kind == "beside" else 0)
-        page.locator("#ask-it").click()
-        expect(page.locator("#trail")).to_contain_text("Your vector")
-        expect(page.locator("#prediction")).to_have_text(was)
-        expect(page.locator("#notice")).to_be_hidden()
-        assert fits(page)
+@pytest.mark.parametrize("kind", ["beside", "long"])
+def test_columns_beside_a_vector(open_page: OpenPage, kind: str) -> None:
+    page = open_page(kind, "#case/2")
+    expect(page.locator("#beside")).to_contain_text("thing")
+    expect(page.locator("#neighbours article").first).to_contain_text("thing")
+    expect(page.locator("#neighbours article svg").first).to_be_visible()
+    before = answer(page)
+    expect(page.locator("#line")).to_have_count(int(kind == "long"))  # instead of many fields without names
+    expect(page.locator(".fields input")).to_have_count(5 if kind == "beside" else 0)
+    page.locator("#ask-it").click()
+    expect(page.locator("#trail")).to_contain_text("Your vector")
+    expect(page.locator("#prediction")).to_have_text(before)
+    expect(page.locator("#notice")).to_be_hidden()
+    assert fits(page)
 
 
-def test_data_is_shown_as_text(opened: Callable[..., Any], models: dict[str, Path]) -> None:
-    model = Model.load(models["table"])
-    assert model.cases is not None
-    hostile = int(np.flatnonzero(model.cases.labels == HOSTILE)[0])
-    page = opened("table", f"#case/{hostile}")
+def test_data_is_shown_as_text(open_page: OpenPage, models: dict[str, Path]) -> None:
+    hostile = int(np.flatnonzero(Model.load(models["table"]).cases.labels == HOSTILE)[0])
+    page = open_page("table", f"#case/{hostile}")
     expect(page.locator("#verdict")).to_contain_text(HOSTILE)
     expect(page.locator(".label", has_text=HOSTILE).first).to_be_visible()
     expect(page.get_by_text("<b>colour</b>", exact=True).first).to_be_visible()
@@ -422,38 +409,37 @@ def test_data_is_shown_as_text(opened: Callable[..., Any], models: dict[str, Pat
     assert page.title() == "my table · Attn-KNN"
 
 
-def test_pictures_of_ones_own(opened: Callable[..., Any], tmp_path: Path) -> None:
-    page = opened("images")
+def test_upload_pictures(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page("images")
     expect(page.locator("#prediction")).to_be_visible()
     (image,), _ = pictures(1, seed=9)
     page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png(image[0])})
     expect(page.locator("#trail")).to_contain_text("Your picture")
     assert "#asked/" in page.url
-    mine = page.url
-    was = answer(page)
+    url = page.url
+    before = answer(page)
     page.locator("#random").click()
     expect(page.locator("#trail")).to_contain_text("Test case")
-    page.goto(mine)
-    expect(page.locator("#prediction")).to_have_text(was)
-    assert page.expected_faults == []
-    for name, data, words in (
+    page.goto(url)
+    expect(page.locator("#prediction")).to_have_text(before)
+    assert page.errors == []
+    for name, data, message in (
         ("words.jpg", b"no picture at all", "no readable image"),
         ("dot.png", png(np.zeros((1, 1), np.uint8)), "1×1 pixels: too few"),
         ("large.png", bytes(9_000_000), "The file has 9.0 MB; at most 8 are taken"),
     ):
         (tmp_path / name).write_bytes(data)
         page.locator("#file").set_input_files(tmp_path / name)
-        expect(page.locator("#notice")).to_contain_text(words)
-        expect(page.locator("#prediction")).to_have_text(was)
-    # A browser tells its console of every answer that is an error.
-    assert len(page.expected_faults) == 2
-    page.expected_faults.clear()
+        expect(page.locator("#notice")).to_contain_text(message)
+        expect(page.locator("#prediction")).to_have_text(before)
+    assert len(page.errors) == 2  # browsers log every error response
+    page.errors.clear()
     page.locator("#random").click()
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_a_row_of_ones_own(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#case/3")
+def test_edit_and_paste_a_row(open_page: OpenPage) -> None:
+    page = open_page("table", "#case/3")
     field = page.get_by_label("size", exact=True)
     expect(field).not_to_have_value("")
     field.fill("12.5")
@@ -464,8 +450,8 @@ def test_a_row_of_ones_own(opened: Callable[..., Any]) -> None:
     expect(page.locator("#verdict")).to_have_count(0)
     field.fill("large")
     page.keyboard.press("Enter")
-    expect(page.locator("#notice")).to_contain_text("column 'size' is 'large', no number")
-    page.expected_faults.clear()
+    expect(page.locator("#notice")).to_contain_text("column 'size' is 'large'")
+    page.errors.clear()
     page.get_by_text("Paste a line of a CSV file").click()
     page.locator("#paste").fill('0.5, 3.25, "red"')
     page.locator("#fill").click()
@@ -473,7 +459,7 @@ def test_a_row_of_ones_own(opened: Callable[..., Any]) -> None:
     expect(field).to_have_value("0.5")
     url = page.url
     page.locator("#ask-it").click()
-    expect(page).not_to_have_url(url)  # the answer is there, and the form is drawn anew
+    expect(page).not_to_have_url(url)  # the form is redrawn
     expect(page.locator("#notice")).to_be_hidden()
     page.get_by_text("Paste a line of a CSV file").click()
     page.locator("#paste").fill("1,2")
@@ -481,8 +467,8 @@ def test_a_row_of_ones_own(opened: Callable[..., Any]) -> None:
     expect(page.locator("#notice")).to_contain_text("2 values for 3 fields")
 
 
-def test_vectors_and_what_a_model_without_test_cases_says(opened: Callable[..., Any]) -> None:
-    page = opened("vectors")
+def test_vectors_without_test_cases(open_page: OpenPage) -> None:
+    page = open_page("vectors")
     expect(page.locator("#trail")).to_contain_text("Row 0")
     expect(page.locator("#neighbours article svg").first).to_be_visible()
     page.locator("#field-0").fill("−1.5")
@@ -496,40 +482,40 @@ def test_vectors_and_what_a_model_without_test_cases_says(opened: Callable[..., 
         expect(page.locator(f"#{view}")).to_contain_text("attnknn fit SOURCE -o MODEL --test 0.1")
 
 
-def test_what_would_change_an_answer_is_marked(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#cases")
+def test_counterfactual(open_page: OpenPage) -> None:
+    page = open_page("table", "#cases")
     page.locator("#only-unsure").check(force=True)
     expect(page.locator("#count")).to_contain_text("least sure first")
     page.locator("#list a").first.click()
     expect(page.locator("#prediction")).to_be_visible()
-    was = answer(page)
+    before = answer(page)
     page.locator("#what-if").click()
     expect(page.locator("#counterfactual")).to_contain_text("it would be")
     expect(page.locator("article.marked").first).to_be_visible()
     page.locator("#forget-these").click()
     expect(page.locator("#comparison")).to_contain_text("The answer was")
-    assert answer(page).partition(",")[0] != was.partition(",")[0]
+    assert answer(page).partition(",")[0] != before.partition(",")[0]
 
 
-def test_a_server_that_is_gone_is_told(opened: Callable[..., Any]) -> None:
-    page = opened("images")
+def test_server_not_available(open_page: OpenPage) -> None:
+    page = open_page("images")
     expect(page.locator("#prediction")).to_be_visible()
     page.route("**/api/change*", lambda route: route.abort())
     page.locator("#what-if").click()
     expect(page.locator("#notice")).to_contain_text("The server does not answer")
-    page.expected_faults.clear()
+    page.errors.clear()
 
 
-def test_an_address_of_nothing_leads_to_the_first_answer(opened: Callable[..., Any]) -> None:
-    page = opened("table", "#memory/999999")
+def test_unknown_address(open_page: OpenPage) -> None:
+    page = open_page("table", "#memory/999999")
     expect(page.locator("#prediction")).to_be_visible()
     expect(page.locator("#notice")).to_contain_text("is not in the memory")
-    page.expected_faults.clear()
+    page.errors.clear()
 
 
 @pytest.mark.parametrize("kind", ["table", "images", "vectors"])
-def test_every_view_fits_at_both_sizes(opened: Callable[..., Any], kind: str) -> None:
-    page = opened(kind, "#memory/1")
+def test_every_view_fits_at_both_sizes(open_page: OpenPage, kind: str) -> None:
+    page = open_page(kind, "#memory/1")
     expect(page.locator("#prediction")).to_be_visible()
     page.locator("#what-if").click()
     expect(page.locator("#counterfactual")).to_be_visible()

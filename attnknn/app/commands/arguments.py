@@ -1,4 +1,4 @@
-"""Arguments shared by several commands; loading, locking and changing saved models."""
+"""Arguments shared by several commands; load, lock and change saved models."""
 
 import sys
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ INPUTS: Any = typer.Argument(
     help="Pictures, folders of pictures, CSV or .npy files, as the model reads; - is standard input."
 )
 AS_JSON: Any = typer.Option(False, "--json", help="Print JSON.")
-SEPARATOR: Any = typer.Option(",", help="Of CSV files: one character, or tab.")
+SEPARATOR: Any = typer.Option(",", help="Separator of CSV files: one character, or tab.")
 MISSING: Any = typer.Option([], help="A value of CSV files that means missing; may be repeated.")
 
 
@@ -39,7 +39,7 @@ def load(folder: Path) -> "Model":
 
 @contextmanager
 def changing(folder: Path) -> Iterator["Model"]:
-    """Yield a model under its lock, and save it when the block ends well."""
+    """Yield a model under its lock, and save it if the block ends without an error."""
     require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
     with locked(folder):
         model = load(folder)
@@ -52,7 +52,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a model's folder.
 
     Raises:
-        InputError: another process has held it for a minute.
+        InputError: another process holds it for over a minute.
     """
     from filelock import Timeout
 
@@ -68,6 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def check_stdin(inputs: list[str]) -> None:
     """Refuse `-` if standard input is closed or a terminal."""
-    if "-" in inputs and (sys.stdin is None or sys.stdin.isatty()):
-        state = "closed" if sys.stdin is None else "a terminal"
-        raise InputError(f"-: standard input is {state}; pipe the input in, or name files")
+    if "-" in inputs:
+        hint = "pipe the input in, or name files"
+        require(sys.stdin is not None, f"-: standard input is closed; {hint}")
+        require(not sys.stdin.isatty(), f"-: standard input is a terminal; {hint}")

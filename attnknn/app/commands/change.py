@@ -1,4 +1,4 @@
-"""`attnknn add` and `attnknn forget`: change a model's memory without fitting again."""
+"""`attnknn add` and `attnknn forget`: change a model's memory without refitting."""
 
 import json
 import sys
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 def add(
     model: Path = MODEL,
     inputs: list[str] = INPUTS,
-    label: str = typer.Option(None, help="Label of all rows that are added."),
+    label: str = typer.Option(None, help="Label of all added rows."),
     target: str = typer.Option(None, help="For CSV files: the column of the labels."),
     rows: Path = typer.Option(None, help="For .npy files: a file with a label for each row."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Add rows or pictures to a model's memory: all of them, or none if one does not fit."""
+    """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
     options = [
         name for name, value in (("--label", label), ("--target", target), ("--rows", rows)) if value is not None
     ]
     require(
         options in (["--label"], ["--target"], ["--rows"], ["--target", "--rows"]),
-        f"labels: {' and '.join(options) or 'nothing'} given; say what they are with --label, --target or --rows",
+        f"labels: {' and '.join(options) or 'none'} given; give --label, --target or --rows",
     )
     check_stdin(inputs)
     with changing(model) as loaded:
@@ -51,7 +51,7 @@ def add(
 def forget(
     model: Path = MODEL,
     ids: list[str] = typer.Argument(
-        help="Ids of rows, as `explain` and `add` print them; - reads them from standard input."
+        help="Row ids, as `explain` and `add` print them; - reads them from standard input."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -60,7 +60,7 @@ def forget(
     texts = [text for argument in ids for text in (sys.stdin.read().split() if argument == "-" else [argument])]
     invalid = [text for text in texts if not text.isdecimal()]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
-    require(bool(texts), "ids: none given")
+    require(bool(texts), "ids: empty; give one or more")
     removed = sorted({int(text) for text in texts})
     with changing(model) as loaded:
         loaded.forget(removed)
@@ -82,20 +82,20 @@ def _labels(
         return model.parse_labels(list(file_labels))
     labels: list[Any] = []
     for batch in batches:
-        require(hasattr(batch.values, "columns"), "--target: these have no columns; give --label or --rows")
+        require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
         require(target in batch.values.columns, f"{batch.names[0]}: no column {target!r}; correct --target")
         labels += batch.values[target].tolist()
     for name, text in zip(names, labels, strict=True):
         if text != text:
-            raise InputError(f"{name}: no label in column {target!r}; give it one")
+            raise InputError(f"{name}: no label in column {target!r}; add one")
     return model.parse_labels(labels)
 
 
-def _report(model: Path, done: str, ids: list[int], size: int, as_json: bool) -> None:
+def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({done: ids, "rows": size}))
+        typer.echo(json.dumps({action: ids, "rows": size}))
         return
     rows = f"row {ids[0]}" if len(ids) == 1 else f"{len(ids):,} rows"
     if len(ids) > 1 and ids == list(range(ids[0], ids[0] + len(ids))):
         rows += f", {ids[0]} … {ids[-1]}"
-    typer.echo(f"{model}: {done} {rows}; {size:,} rows in memory")
+    typer.echo(f"{model}: {action} {rows}; {size:,} rows in memory")

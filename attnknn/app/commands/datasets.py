@@ -13,7 +13,7 @@ from attnknn.app.commands.output import print_table
 from attnknn.core.errors import InputError, needs_extra, require
 
 _HOW_TO_ADD = """\
-To add one, describe it in {datasets}, after the example of one of the same kind:
+To add one, describe it in {datasets}, like an existing one of the same kind:
 
   birds:
     source: {{kind: image_folder, path: /data/birds.zip}}
@@ -24,7 +24,7 @@ To add one, describe it in {datasets}, after the example of one of the same kind
     tta: {{}}
     train_field: {{}}
 
-For a table the settings of winequality_red are a better start, or those of adult for tens of thousands of rows.
+For a table, start from the settings of winequality_red, or of adult for tens of thousands of rows.
 Then run it: dvc exp run -S 'datasets=[birds]'
 """
 
@@ -37,19 +37,19 @@ def _load(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{path}: no such file; run from the project's root, or give --params") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no valid YAML: {' '.join(str(error).split())}; correct that line") from None
+        raise InputError(f"{path}: invalid YAML: {' '.join(str(error).split())}; correct that line") from None
     return content if isinstance(content, dict) else {}
 
 
 def _read(params: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
+    """Source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
     in_use, entries = _load(params).get("datasets"), _load(path)
     sources = {name: entry.get("source") if isinstance(entry, dict) else None for name, entry in entries.items()}
     for name, source in sources.items():
         valid = isinstance(source, dict) and "kind" in source
-        require(valid, f"{path}: {name}: an entry `source: {{kind: …}}` is needed")
+        require(valid, f"{path}: {name}: expected an entry `source: {{kind: …}}`")
     if not isinstance(in_use, list):
-        raise InputError(f"{params}: datasets: {in_use!r} given; a list of names of {path.name} is needed")
+        raise InputError(f"{params}: datasets: {in_use!r}; expected a list of names of {path.name}")
     unknown = [str(name) for name in in_use if name not in sources]
     require(not unknown, f"{params}: datasets: {', '.join(unknown)} has no entry in {path.name}; add one")
     return sources, in_use
@@ -65,7 +65,7 @@ def _origin(source: dict[str, Any]) -> str:
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file, or of all files in a folder; None if it does not exist."""
+    """Bytes of a file or of all files in a folder; None if it does not exist."""
     if not path.exists():
         return None
     return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())

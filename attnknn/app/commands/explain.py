@@ -27,17 +27,17 @@ def explain(
     model: Path = MODEL,
     inputs: list[str] = INPUTS,
     output: Path = typer.Option(None, "--output", "-o", help="Draw the explanations to this .png file."),
-    shown: int = typer.Option(8, help="Neighbours to show, heaviest first."),
-    first: int = typer.Option(5, help="Rows to explain, the first ones."),
+    shown: int = typer.Option(8, help="Number of neighbours to show, largest weight first."),
+    first: int = typer.Option(5, help="Number of rows to explain, from the first."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Show which examples decided, with what weight, and what would change the decision."""
-    require(output is None or output.suffix.lower() == ".png", f"--output: {output}; a picture is a .png file")
+    """Show the neighbours behind each prediction, their weights, and what would change the prediction."""
+    require(output is None or output.suffix.lower() == ".png", f"--output: {output}; give a .png file")
     require(output is None or not output.is_dir(), f"--output: {output} is a folder; name a file")
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
     if output is not None:
         with needs_extra("pipeline", "--output"):
-            import_module("matplotlib")  # before the search, which takes longer
+            import_module("matplotlib")  # fail before the slow search
     check_stdin(inputs)
     loaded = load(model)
     names, queries, vectors = _read_first(loaded, inputs, first)
@@ -64,7 +64,7 @@ def explain(
         print_table(_by_neighbour(rows, answer) if queries.table is None else _by_column(rows, query, answer))
         typer.echo(describe_counterfactual(answer, change))
     if output is not None and not as_json:
-        typer.echo(f"drawn in {output}")
+        typer.echo(f"drawn to {output}")
 
 
 def _read_first(model: "Model", inputs: list[str], count: int) -> tuple[list[str], "Examples", Any]:
@@ -89,7 +89,7 @@ def _read_first(model: "Model", inputs: list[str], count: int) -> tuple[list[str
 
 
 def _by_neighbour(rows: list[dict[str, str | None]], answer: dict[str, Any]) -> Table:
-    """A line a neighbour, with the columns stored beside its vector."""
+    """One line a neighbour, with the columns stored beside its vector."""
     columns = list(rows[0])[:_COLUMNS] if rows else []
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("neighbour", "label", "weight", "distance", *columns):

@@ -22,23 +22,23 @@ def fit(
     encoder: Path = typer.Option(
         None, help="For pictures and splits: the folder of an encoder, such as models/encoder/digits/42."
     ),
-    test: float = typer.Option(0.1, help="Share of each class that is held out, scored once, and kept as test cases."),
+    test: float = typer.Option(0.1, help="Share of each class to hold out, score once, and store as test cases."),
     neighbours: int = typer.Option(50, "--neighbours", "-k", help="Number of neighbours."),
     weights: str = typer.Option("attention", help="attention, distance or uniform."),
     metric: str = typer.Option("l2", help="l2 or cosine."),
-    prototypes: bool = typer.Option(True, help="Whether class means may vote beside neighbours."),
+    prototypes: bool = typer.Option(True, help="Whether class means vote beside neighbours."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option([], help="A column to read as categories; may be repeated."),
     separator: str = SEPARATOR,
     missing: list[str] = MISSING,
-    seed: int = typer.Option(0, help="Draws the held-out rows and the folds."),
+    seed: int = typer.Option(0, help="Random seed of the held-out rows and the folds."),
     force: bool = typer.Option(False, help="Replace an existing model."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Fit a model on labelled rows.
 
-    All rows but the test cases become its memory; the weights of neighbours are learned on folds held out of it.
+    All rows but the test cases become its memory; the weights of neighbours are learned on held-out folds.
     """
     _check_output(output, force)
     from sklearn.utils._param_validation import InvalidParameterError
@@ -65,23 +65,23 @@ def fit(
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None
     with locked(output):
-        _check_output(output, force)  # another process may have written one in the meantime
+        _check_output(output, force)  # another process may have written a model in the meantime
         model.save(output)
     if as_json:
         typer.echo(json.dumps({"model": str(output), **summary}, ensure_ascii=False))
         return
     typer.echo(f"{output}: {summary['memory']:,} rows of {summary['classes']} classes in memory")
     if summary["left_out"]:
-        typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric takes one in)")
+        typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric includes a column)")
     if summary["test"]:
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}")
 
 
 def _check_output(output: Path, force: bool) -> None:
-    """Refuse to overwrite a model without --force, and anything else at all; called before any work."""
+    """Refuse to overwrite a model without --force, and anything else in any case."""
     from attnknn.classifier.persistence import check_destination
 
     check_destination(output)
     exists = (output / "model.json").is_file()
-    require(force or not exists, f"{output}: a model is there already; name another folder, or add --force")
+    require(force or not exists, f"{output}: holds a model already; name another folder, or add --force")

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 
 def print_table(table: Table) -> None:
-    """Print a table: wrapped at a terminal's edge, a row a line in a pipe, without trailing spaces."""
+    """Print a table without trailing spaces: wrapped in a terminal, one line a row in a pipe."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=10_000)

@@ -30,7 +30,7 @@ def predict(
     inputs: list[str] = INPUTS,
     output: Path = typer.Option(None, "--output", "-o", help="A .csv, .jsonl or .parquet file; else standard output."),
     probabilities: bool = typer.Option(False, help="Add the probability of each class."),
-    alpha: float = typer.Option(None, help="Add sets that hold the true class with probability 1 − alpha."),
+    alpha: float = typer.Option(None, help="Add prediction sets with coverage 1 − alpha of the true class."),
     keep_going: bool = typer.Option(False, help="Skip what cannot be read, report it, and exit with 1."),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -65,7 +65,7 @@ def predict_batch(
     """Yield batches with their probabilities.
 
     Args:
-        failed: called with the error of an invalid row, which is found by bisection and skipped; None raises.
+        failed: called with the error of an invalid row, which is located by bisection and skipped; None raises.
     """
     try:
         vectors = model.encode(batch)
@@ -85,7 +85,7 @@ def predict_batch(
 def to_records(
     model: "Model", names: list[str], probs: "np.ndarray", all_classes: bool, alpha: float | None, suffix: str
 ) -> list[Record]:
-    """One record a prediction; JSON lines hold lists and objects, the other formats columns."""
+    """One record a prediction: nested values in JSON lines, one column each in the other formats."""
     classes, top = model.classifier.classes_.tolist(), probs.argmax(1)
     sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha)
     nested = suffix == ".jsonl"
@@ -106,13 +106,13 @@ def to_records(
 
 
 def _check_format(output: Path | None, as_json: bool) -> str:
-    """The suffix of the output's format."""
+    """Suffix of the output's format."""
     if output is None:
         return ".jsonl" if as_json else ".csv"
     require(not output.is_dir(), f"--output: {output} is a folder; name a file")
     suffix = output.suffix.lower()
-    require(suffix in _FORMATS, f"--output: {output} ends with none of {', '.join(_FORMATS)}; name it so")
-    require(not as_json or suffix == ".jsonl", f"--json writes JSON lines; name --output so, not {output}")
+    require(suffix in _FORMATS, f"--output: {output}; the name must end with one of {', '.join(_FORMATS)}")
+    require(not as_json or suffix == ".jsonl", f"--output: {output}; --json writes JSON lines, to a .jsonl file")
     missing = suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None
     require(not missing, "--output: .parquet needs pyarrow: pip install 'attnknn[tables]'")
     return suffix
@@ -120,7 +120,7 @@ def _check_format(output: Path | None, as_json: bool) -> str:
 
 @contextmanager
 def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[Record]], None]]:
-    """Yield a function that writes records batch by batch; a file appears once it is complete."""
+    """Yield a function that writes records batch by batch; a file is written atomically."""
     with ExitStack() as stack:
         if output is None:
             require(sys.stdout is not None, "standard output is closed; name a file with --output")

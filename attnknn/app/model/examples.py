@@ -1,4 +1,4 @@
-"""Rows in the form that people can read: images or table columns, stored beside their vectors."""
+"""Readable form of rows: images or table columns, stored beside their vectors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from attnknn.core.errors import InputError, require
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows in the order of a memory's ids, or of test cases.
+    """Table columns or images of rows, in the order of a memory's ids or of test cases.
 
     Attributes:
         table: a data frame of strings, NaN where missing; None without columns.
@@ -27,7 +27,7 @@ class Examples:
         return type(self)(table, None if self.images is None else self.images[rows])
 
     def append(self, more: Self, count: int) -> Self:
-        """These rows followed by the `count` rows of `more`; columns that `more` lacks stay empty."""
+        """Concatenate with the `count` rows of `more`; columns missing there are empty."""
         import pandas as pd
 
         table = self.table
@@ -41,13 +41,13 @@ class Examples:
         return type(self)(table, images)
 
     def columns(self, row: int) -> dict[str, str | None]:
-        """Text by column name of the row at a position; empty without a table."""
+        """Text by column name of one row; empty without a table."""
         if self.table is None:
             return {}
         return {str(name): None if value != value else str(value) for name, value in self.table.iloc[row].items()}
 
     def image(self, row: int) -> np.ndarray | None:
-        """The image at a position, uint8 (H, W) or (H, W, 3)."""
+        """Image of one row, uint8 (H, W) or (H, W, 3)."""
         if self.images is None:
             return None
         image = np.asarray(self.images[row])
@@ -62,10 +62,10 @@ class Examples:
 
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
-        """Read what `save` wrote; images are memory-mapped.
+        """Read files written by `save`; images are memory-mapped.
 
         Args:
-            rows: the number expected.
+            rows: the expected number.
 
         Raises:
             InputError: a file is damaged, or has another number of rows.
@@ -79,7 +79,7 @@ class Examples:
             if (folder / f"{name}.npy").is_file():
                 images = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise InputError(f"{folder}: {name} damaged ({error}); copy the model again, or fit it anew") from None
+            raise InputError(f"{folder}: {name} damaged ({error}); copy the model again, or fit again") from None
         for suffix, values in (("csv", table), ("npy", images)):
             count = rows if values is None else len(values)
             changed = f"{folder / name}.{suffix}: {count} rows, the model has {rows}; the file was changed"

@@ -1,4 +1,4 @@
-"""Explanations of answers as a PNG."""
+"""Draw explanations of predictions as a PNG."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -25,7 +25,7 @@ def plot_explanations(
     answers: Sequence[dict[str, Any]],
     changes: Sequence[dict[str, Any]],
 ) -> bytes:
-    """Draw a band for each answer: the query, its heaviest neighbours, and what would change the answer.
+    """Draw one panel a query: the query, its neighbours of largest weight, and the counterfactual.
 
     Args:
         names, queries: name and example of each query.

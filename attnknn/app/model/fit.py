@@ -1,10 +1,11 @@
-"""Fit a model from a CSV file, vectors, an image folder, or a split of the pipeline."""
+"""Fit a model from a CSV file, vectors, an image folder or a split of the pipeline."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from scipy.special import ndtr
 from tqdm import tqdm
@@ -15,10 +16,10 @@ from attnknn.app.model.model import Cases, Model
 from attnknn.app.model.read_files import open_array, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, TEST, Split
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 from attnknn.evaluation.metrics import scores
 
-_MAX_CASES = 2000  # test cases stored with a model
+_MAX_CASES = 2000  # stored with a model
 
 
 class _Data(NamedTuple):
@@ -29,8 +30,9 @@ class _Data(NamedTuple):
         X: (N, D).
         labels: (N,).
         is_test: bool (N,).
-        examples: their readable form.
-        held_out: bool (N,), rows that the head is fitted on; None for folds of the memory.
+        examples: readable form of the rows.
+        held_out: bool (N,), rows to fit the head on; None for folds of the memory.
+        left_out: columns left out as ids.
     """
 
     input: Input
@@ -39,6 +41,7 @@ class _Data(NamedTuple):
     is_test: np.ndarray
     examples: Examples
     held_out: np.ndarray | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def fit_model(
@@ -58,22 +61,22 @@ def fit_model(
     """Fit a model and score it on held-out rows.
 
     Args:
-        source: a CSV file with a column `target`; a .npy file (N, D) with its labels in `rows`; a folder with one
-            folder of images a class, or with such folders in train/ and test/, and an `encoder`; or a `Split` of the
-            pipeline with the encoder trained on its bank.
+        source: a CSV file with a column `target`; a .npy file (N, D) with its labels in `rows`; a folder of class
+            folders of images, or of such folders in train/ and test/, with an `encoder`; or a `Split` of the pipeline
+            with the encoder trained on its bank.
         target: column of the labels.
         rows: a CSV file with a row for each vector, or a .npy file of labels.
         encoder: folder of an `Encoder`.
-        layout: of CSV files: keyword arguments of `read_csv.row_chunks`.
+        layout: keyword arguments of `read_csv.row_chunks`, for CSV files.
         drop: columns to leave out.
-        numeric, categories: columns of that kind whatever their values; see `schema.column_kinds`.
-        test: share of the rows of each class that is held out; ignored for a split and for a folder test/.
-        seed: draws these rows, and is the classifier's `random_state`.
+        numeric, categories: columns to read as that kind; see `schema.column_kinds`.
+        test: share of the rows of each class to hold out; ignored for a split and for a folder test/.
+        seed: for the held-out rows; also the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
 
     Returns:
-        The model; and a dict of the rows in the memory (`memory`), `classes`, rows held out (`test`), columns left out
-        as ids (`left_out`) and, if rows were held out, the `metrics.scores` on them.
+        The model, and a dict with the numbers of rows in the memory (`memory`), `classes` and held-out rows (`test`),
+        the columns left out as ids (`left_out`) and, if rows were held out, their `metrics.scores`.
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -84,34 +87,31 @@ def fit_model(
     if source.is_dir():
         is_split = (source / "meta.json").is_file()
         kind = "a split" if is_split else "a folder of pictures"
-        needs = f"{source}: {kind} needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
-        require(encoder is not None, f"{needs}; the pipeline trains one")
-        assert encoder is not None
+        if encoder is None:
+            needed = "needs --encoder, the folder of an encoder such as models/encoder/cifar10/42"
+            raise InputError(f"{source}: {kind} {needed}; the pipeline trains one")
         is_encoder = (encoder / "config.json").is_file()
-        require(is_encoder, f"{encoder}: no encoder; give the folder of one, as the pipeline trains")
-        if is_split:
-            return _fit_and_score(_load_split(source, encoder, layout), seed, params)
-        return _fit_and_score(_load_folders(source, encoder, test, seed), seed, params)
-    if source.suffix.lower() == ".npy":
-        return _fit_and_score(_load_vectors(source, rows, target, layout, test, seed), seed, params)
-    require(source.exists(), f"{source}: no such file or folder; correct the path")
-    is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
-    require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
-    for name, value in (("--rows", rows), ("--encoder", encoder)):
-        require(value is None, f"{name}: {value} given, but {source} is a table, which takes none; leave it out")
-    data, ids = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
-    model, summary = _fit_and_score(data, seed, params)
-    return model, {**summary, "left_out": list(ids)}
+        require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
+        load = _load_split if is_split else _load_folders
+        data = load(source, encoder, layout, test, seed)
+    elif source.suffix.lower() == ".npy":
+        data = _load_vectors(source, rows, target, layout, test, seed)
+    else:
+        require(source.exists(), f"{source}: no such file or folder; correct the path")
+        is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
+        require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
+        for name, value in (("--rows", rows), ("--encoder", encoder)):
+            require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
+        data = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
+    return _fit_and_score(data, seed, params)
 
 
 def stratified_mask(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Draw a share of the rows of each class, rounded down: bool (N,)."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    _, counts = np.unique(labels, return_counts=True)
-    rank = np.concatenate([np.arange(n) for n in counts])
+    by_class = pd.Series(labels[order]).groupby(labels[order])
     mask = np.zeros(len(labels), dtype=bool)
-    mask[order] = rank < np.repeat((counts * share + 1e-9).astype(int), counts)
+    mask[order] = by_class.cumcount() < (by_class.transform("size") * share + 1e-9).astype(int)
     return mask
 
 
@@ -119,23 +119,24 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     X, labels, held_out = data.X, data.labels, data.held_out
     in_memory = ~data.is_test if held_out is None else ~data.is_test & ~held_out
     classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
-    only = classes[0] if len(classes) else "none"
-    require(len(classes) > 1, f"labels: {only} alone; give rows of two classes or more")
-    distinct = f"{len(classes)} different ones in {n_rows} rows"
-    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct}; they are no classes, so put classes there")
+    single = classes[0] if len(classes) else "none"
+    require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
+    distinct = f"{len(classes)} distinct values in {n_rows} rows"
+    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
     classifier = AttnKNNClassifier(random_state=seed, **params)
     # A spinner: the number of epochs is not known beforehand.
     with Console(stderr=True).status("fitting the attention head …"):
         head_rows = None if held_out is None else (X[held_out], labels[held_out])
         classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
-    summary: dict[str, Any] = {"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": []}
+    sizes = {"memory": n_rows, "classes": len(classes), "test": len(test)}
+    summary: dict[str, Any] = {**sizes, "left_out": list(data.left_out)}
     cases = None
     if len(test):
         probs = np.maximum(classifier.predict_proba(X[test]), np.finfo(np.float32).tiny)
         summary |= scores(probs, np.searchsorted(classes, labels[test]))
-        kept = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
-        cases = Cases(X[kept], labels[kept], data.examples.take(kept))
+        sample = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
+        cases = Cases(X[sample], labels[sample], data.examples.take(sample))
     return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
 
 
@@ -147,26 +148,27 @@ def _load_table(
     kinds: tuple[Sequence[str], Sequence[str]],
     test: float,
     seed: int,
-) -> tuple[_Data, tuple[str, ...]]:
-    """The rows of a CSV file, and its columns left out as ids."""
+) -> _Data:
+    """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     from attnknn.data.read_csv import read_csv
     from attnknn.data.schema import column_kinds, fit_schema
 
-    require(target is not None, f"{path}: which column is to be predicted? name it with --target")
+    require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
     labels = label_column.to_numpy(str)
     is_test = stratified_mask(labels, test, seed)
     schema = fit_schema(frame, column_kinds(frame, *kinds), ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
-    return _Data(model_input, model_input.vectors(batch), labels, is_test, model_input.examples(batch)), schema.ids
+    X, examples = model_input.vectors(batch), model_input.examples(batch)
+    return _Data(model_input, X, labels, is_test, examples, left_out=schema.ids)
 
 
 def _load_vectors(
     path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], test: float, seed: int
 ) -> _Data:
     require(path.exists(), f"{path}: no such file; correct the path")
-    require(rows is not None, f"{path}: where are the labels? name their file with --rows")
-    assert rows is not None
+    if rows is None:
+        raise InputError(f"{path}: no labels; name their file with --rows")
     labels, columns = read_labels(rows, target, layout)
     array = open_vectors(path)
     require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
@@ -177,11 +179,11 @@ def _load_vectors(
     return _Data(model_input, X, labels, stratified_mask(labels, test, seed), examples)
 
 
-def _load_folders(folder: Path, encoder: Path, test: float, seed: int) -> _Data:
+def _load_folders(folder: Path, encoder_folder: Path, layout: dict[str, Any], test: float, seed: int) -> _Data:
     """Images in class folders; train/ and test/ are an official split."""
-    image_encoder, bf16 = _load_encoder(encoder)
-    require(len(image_encoder.config["shape"]) == 3, f"{encoder}: an encoder of tables; give one of images")
-    pictures = Pictures(image_encoder, bf16)
+    encoder, bf16 = _load_encoder(encoder_folder)
+    require(len(encoder.config["shape"]) == 3, f"{encoder_folder}: an encoder of tables; give one of images")
+    pictures = Pictures(encoder, bf16)
     official = all((folder / name).is_dir() for name in ("train", "test"))
     batches: list[Batch] = []
     class_names: list[str] = []
@@ -189,8 +191,7 @@ def _load_folders(folder: Path, encoder: Path, test: float, seed: int) -> _Data:
     with tqdm(desc="read", unit=" pictures", delay=2, disable=None) as bar:
         for top in (folder / "train", folder / "test") if official else (folder,):
             classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-            needed = "two or more are needed, with pictures of a class each"
-            require(len(classes) > 1, f"{top}: {len(classes)} class folders in it; {needed}")
+            require(len(classes) > 1, f"{top}: {len(classes)} class folders; two or more are needed, one a class")
             for path in classes:
                 for batch in pictures.batches([str(path)]):
                     batches.append(batch)
@@ -211,8 +212,8 @@ def _load_encoder(folder: Path) -> tuple[Any, bool]:
     return encoder, bool(config.get("bf16", False))
 
 
-def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
-    """The bank becomes the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
+def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any], test: float, seed: int) -> _Data:
+    """Bank rows as the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
     from attnknn.data.schema import Schema
 
     split = Split.load(source)
@@ -230,17 +231,15 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
         model_input = Rows(schema, layout, encoder)
         examples = Examples(table=decode_columns(schema, x))
     held_out = (part != TEST) & (part != BANK)
-    require(held_out.sum() > 1, "split: no fit and val rows to learn on; set prepare.fit and prepare.val above 0")
+    require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
     return _Data(model_input, embed_rows(encoder, x, bf16), labels, part == TEST, examples, held_out)
 
 
 def decode_columns(schema: Any, x: np.ndarray) -> Any:
-    """Decode the columns (N, F) of a `Schema` to texts: a data frame, NaN where a value was missing.
+    """Decode the columns (N, F) of a `Schema` to a data frame of strings, NaN where a value was missing.
 
     Numbers have six digits; quantile-scaled ones are interpolated between quantiles. Rare categories are "(rare)".
     """
-    import pandas as pd
-
     from attnknn.data.schema import MISSING
 
     index = {name: i for i, name in enumerate(schema.features)}
@@ -264,25 +263,26 @@ def decode_columns(schema: Any, x: np.ndarray) -> Any:
 
 
 def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple[np.ndarray, Any]:
-    """Read a file of labels: texts (N,), and the other columns of a CSV file, or None.
+    """Read a file of labels: strings (N,), and the other columns of a CSV file or None.
 
     Args:
         path: a one-dimensional .npy file, or a CSV file.
-        column: of the labels; None if it is the only one.
+        column: of the labels; None if the CSV file has no other.
 
     Raises:
         InputError: the file, the column or a label is missing.
     """
     if path.suffix.lower() == ".npy":
         labels = open_array(path)
-        require(labels.ndim == 1 and labels.dtype.kind in "iuUb", f"{path}: labels are whole numbers or texts (rows,)")
+        valid = labels.ndim == 1 and labels.dtype.kind in "iuUb"
+        require(valid, f"{path}: {labels.dtype} of shape {labels.shape}; expected integers or strings (rows,)")
         return labels.astype(str), None
     from attnknn.data.read_csv import read_csv, read_rows
 
     if column is None:
         frame = read_rows(path, **layout)
         names = ", ".join(frame.columns)
-        require(frame.shape[1] == 1, f"{path.name}: columns {names}; name that of the labels with --target")
+        require(frame.shape[1] == 1, f"{path.name}: columns {names}; name the label column with --target")
         labels = frame[frame.columns[0]]
         missing = labels.index[labels.isna()]
         require(not len(missing), f"{missing[0] if len(missing) else ''}: no label")

@@ -1,4 +1,4 @@
-"""Inputs of a model: files of images, table rows or vectors, read in batches and encoded as vectors."""
+"""Model inputs: files of images, table rows or vectors, read in batches and encoded as vectors."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,17 +13,17 @@ from attnknn.app.model.read_files import BATCH, csv_chunks, image_files, open_ve
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import read_json, write_json
 
-_MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels that the encoder reads
-_MAX_SIDE = 96  # of the images stored as examples
+_MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
+_MAX_SIDE = 96  # pixels, of images stored as examples
 _FILE = "input.json"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows as read from a file.
+    """Rows read from a file.
 
     Attributes:
-        names: file and line or row of each.
+        names: file and line or row of each, for messages.
         values: a data frame of strings, float (B, D), or uint8 (B, C, H, W).
     """
 
@@ -42,7 +42,7 @@ class Vectors:
 
     Attributes:
         dim: D.
-        names: the columns of a CSV file to read, in order; empty to read all.
+        names: columns of a CSV file to read, in order; empty for all.
     """
 
     dim: int
@@ -65,7 +65,7 @@ class Vectors:
         """float64 (B, D).
 
         Raises:
-            InputError: a column is missing, or a value is no finite number.
+            InputError: a column is missing, or a value is not a finite number.
         """
         values = batch.values if isinstance(batch.values, np.ndarray) else self._parse(batch.values)
         self._check_dim(batch.names[0], values)
@@ -74,9 +74,9 @@ class Vectors:
             raise InputError(f"{batch.names[invalid[0]]}: NaN or infinite values; leave the row out, or correct it")
         return values
 
-    def _check_dim(self, where: str, values: np.ndarray) -> None:
+    def _check_dim(self, name: str, values: np.ndarray) -> None:
         dim = values.shape[1]
-        require(dim == self.dim, f"{where}: {dim} dimensions; this model was fitted on {self.dim}")
+        require(dim == self.dim, f"{name}: {dim} dimensions; this model was fitted on {self.dim}")
 
     def _parse(self, frame: Any) -> np.ndarray:
         from attnknn.data.schema import as_floats
@@ -90,15 +90,15 @@ class Vectors:
         if len(invalid):
             row, column = invalid[0]
             text = frame.iloc[row][names[column]]
-            raise InputError(f"{frame.index[row]}: column {names[column]!r} is {text!r}, no number; correct it")
+            raise InputError(f"{frame.index[row]}: column {names[column]!r} is {text!r}, not a number; correct it")
         return values
 
     def examples(self, batch: Batch) -> Examples:
-        """Empty: vectors have no readable form."""
+        """Empty examples: vectors have no readable form."""
         return Examples()
 
     def config(self) -> dict[str, Any]:
-        """The fields as plain values for JSON."""
+        """JSON-serialisable fields."""
         return {"dim": self.dim, "names": list(self.names)}
 
 
@@ -109,7 +109,7 @@ class Rows:
     Attributes:
         schema: a `data.schema.Schema`.
         layout: keyword arguments of `read_csv.row_chunks`.
-        encoder: an `Encoder`; None to compare the schema's columns.
+        encoder: an `Encoder`; None to take the encoded columns as vectors.
     """
 
     schema: Any
@@ -119,28 +119,27 @@ class Rows:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that are read."""
+        """Names of the columns to read."""
         return tuple(column.name for column in (*self.schema.numeric, *self.schema.categories))
 
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
         """Rows of CSV files in batches."""
         for source in sources:
-            expected = "a CSV file with the columns that it was fitted on"
-            require(Path(source).suffix.lower() != ".npy", f"{source}: this model reads {expected}")
-            for frame in csv_chunks(source, self.layout):
-                yield Batch(list(frame.index), frame)
+            is_array = Path(source).suffix.lower() == ".npy"
+            require(not is_array, f"{source}: this model reads a CSV file with the columns that it was fitted on")
+            yield from (Batch(list(frame.index), frame) for frame in csv_chunks(source, self.layout))
 
     def vectors(self, batch: Batch) -> np.ndarray:
-        """(B, D), from data frames of strings."""
+        """Encode a data frame of strings: (B, D)."""
         x = self.schema.encode(batch.values)
         return x if self.encoder is None else embed_rows(self.encoder, x, False)
 
     def examples(self, batch: Batch) -> Examples:
-        """The columns that are read."""
+        """The columns of `columns`."""
         return Examples(table=batch.values[list(self.columns)].reset_index(drop=True))
 
     def config(self) -> dict[str, Any]:
-        """The fields as plain values for JSON."""
+        """JSON-serialisable fields."""
         return {"schema": self.schema.to_dict(), "layout": self.layout}
 
 
@@ -169,7 +168,7 @@ class Pictures:
 
         Args:
             failed: called with the error of an unreadable image, which is skipped; None raises.
-            size: images of a batch.
+            size: images per batch.
         """
         names: list[str] = []
         images: list[np.ndarray] = []
@@ -192,7 +191,7 @@ class Pictures:
         try:
             data = path.read_bytes()
         except ValueError:
-            raise InputError("a path holds a NUL; correct it") from None
+            raise InputError("a path contains a NUL character; correct it") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from None
         return self.decode(data, str(path))
@@ -207,16 +206,16 @@ class Pictures:
         return image if len(image) == channels else np.repeat(image, channels, axis=0)
 
     def vectors(self, batch: Batch) -> np.ndarray:
-        """(B, D), from images."""
+        """Embed images: (B, D)."""
         return embed_rows(self.encoder, batch.values, self.bf16)
 
     def examples(self, batch: Batch) -> Examples:
-        """The images, subsampled to at most `_MAX_SIDE` pixels a side."""
+        """Images, subsampled to at most `_MAX_SIDE` pixels a side."""
         step = -(-max(batch.values.shape[2:]) // _MAX_SIDE)
         return Examples(images=np.ascontiguousarray(batch.values[:, :, ::step, ::step]))
 
     def config(self) -> dict[str, Any]:
-        """The fields as plain values for JSON."""
+        """JSON-serialisable fields."""
         return {"bf16": self.bf16}
 
 
@@ -224,14 +223,14 @@ Input = Vectors | Rows | Pictures
 
 
 def save_input(model_input: Input, folder: Path) -> None:
-    """Write `input.json`, and the encoder beside it, to an existing folder."""
+    """Write `input.json` and the encoder, if any, to an existing folder."""
     write_json(folder / _FILE, {"kind": model_input.kind, **model_input.config()})
     if not isinstance(model_input, Vectors) and model_input.encoder is not None:
         model_input.encoder.save(folder / "encoder")
 
 
 def load_input(folder: Path) -> Input:
-    """Read what `save_input` wrote.
+    """Read an input saved by `save_input`.
 
     Raises:
         InputError: a file is damaged.
@@ -250,10 +249,10 @@ def load_input(folder: Path) -> Input:
 
             return Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
         images = config["kind"] == Pictures.kind and encoder is not None
-        require(images, f"{folder / _FILE}: a kind of input that this version does not know")
+        require(images, f"{folder / _FILE}: unknown kind of input; the model is of a later version: upgrade")
         return Pictures(encoder, config["bf16"])
     except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / _FILE}: damaged ({error}); copy the model again, or fit it anew") from None
+        raise InputError(f"{folder / _FILE}: damaged ({error}); copy the model again, or fit again") from None
 
 
 def embed_rows(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:

@@ -1,7 +1,7 @@
 """A saved model: the classifier with its input, the examples of its memory, and test cases.
 
-On disk it is the folder that `AttnKNNClassifier.save` writes, with a folder `input` in it. Its classifier can be loaded
-alone, and a classifier saved alone loads as a model of vectors.
+On disk it is the folder of `AttnKNNClassifier.save` with a subfolder `input`. `AttnKNNClassifier.load` reads its
+classifier, and a classifier saved without `input` loads as a model of vectors.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from attnknn.core.errors import require
 from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
-_MAX_FORGOTTEN = 10  # rows of a counterfactual by forgetting; beyond, relabelling is reported
+_MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
 
 
 def model_lock(folder: Path, timeout: float) -> Any:
-    """The `FileLock` beside a model's folder that every process holds while it changes the model."""
+    """`FileLock` beside a model's folder; every process holds it while it changes the model."""
     from filelock import FileLock
 
     return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=timeout)
@@ -32,12 +32,12 @@ def model_lock(folder: Path, timeout: float) -> Any:
 
 @dataclass(frozen=True)
 class Cases:
-    """Labelled test rows that neither the memory nor the head was fitted on.
+    """Labelled test rows, in neither the memory nor the rows that the head was fitted on.
 
     Attributes:
         vectors: float (M, D).
         labels: (M,).
-        examples: their readable form.
+        examples: readable form of the rows.
     """
 
     vectors: np.ndarray
@@ -56,7 +56,7 @@ class Model:
     Attributes:
         classifier: fitted.
         input: reads files and encodes them.
-        examples: the rows of the memory, in the order of their ids.
+        examples: readable form of the rows of the memory, in the order of their ids.
         cases: test cases, if any.
     """
 
@@ -70,7 +70,7 @@ class Model:
         """Read a model, or a classifier saved alone.
 
         Raises:
-            InputError: the folder holds no model, or a damaged one.
+            InputError: the folder does not hold a model, or a damaged one.
         """
         return read_consistently(folder, lambda: cls._load(folder))
 
@@ -88,7 +88,7 @@ class Model:
         return cls(classifier, load_input(inner), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
 
     def save(self, folder: Path) -> None:
-        """Write to `folder`, in one step."""
+        """Write to `folder`, atomically."""
 
         def write_input(draft: Path) -> None:
             inner = draft / _FOLDER
@@ -103,15 +103,15 @@ class Model:
         self.classifier.save(folder, write_input)
 
     def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
-        """Labels of the classifier's dtype from their texts.
+        """Labels in the classifier's dtype from strings.
 
         Raises:
-            InputError: a text is no class of the model.
+            InputError: a string is not a class of the model.
         """
         classes = {str(label): label for label in self.classifier.classes_}
         unknown = sorted({text for text in texts if text not in classes})
         listed = ", ".join(list(classes)[:20]) + (", …" if len(classes) > 20 else "")
-        require(not unknown, f"label {', '.join(unknown[:5])}: no class of this model, which knows {listed}")
+        require(not unknown, f"label {', '.join(unknown[:5])}: not a class of this model; its classes are {listed}")
         return np.array([classes[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
     def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
@@ -132,16 +132,16 @@ class Model:
         Raises:
             InputError: an id is not in the memory, or fewer than two rows would be left.
         """
-        kept = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
+        remaining = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
         self.classifier.forget(list(ids))
-        self.examples = self.examples.take(kept)
+        self.examples = self.examples.take(remaining)
 
     def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
-        """The columns of rows of the memory; empty without a table."""
+        """Columns of rows of the memory by id; empty without a table."""
         return [self.examples.columns(row) for row in self.positions(ids)]
 
     def positions(self, ids: Sequence[int]) -> list[int]:
-        """Positions of rows of the memory.
+        """Positions of rows of the memory by id.
 
         Raises:
             InputError: an id is not in the memory.
@@ -157,7 +157,7 @@ class Model:
         """Encode a batch as the classifier's input: (B, D), a data frame if it was fitted on one.
 
         Raises:
-            InputError: a row does not fit the model, or has too large values.
+            InputError: a row does not fit the model, or its values are too large.
         """
         return self.with_names(self._encode(batch))
 
@@ -178,11 +178,11 @@ class Model:
         return pd.DataFrame(vectors, columns=names)
 
     def answers(self, explanation: Explanation, shown: int = 8, alpha: float = 0.1) -> list[dict[str, Any]]:
-        """An explanation as one JSON-serialisable dict a query.
+        """Convert an explanation to one JSON-serialisable dict a query.
 
         Args:
             explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
-            shown: neighbours to list, heaviest first.
+            shown: number of neighbours to list, largest weight first.
             alpha: of the prediction sets.
         """
         c = self.classifier
@@ -220,7 +220,7 @@ class Model:
         return answers
 
     def counterfactuals(self, vectors: Any = None, ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
-        """What would change each answer, as JSON-serialisable dicts.
+        """Counterfactual of each prediction as a JSON-serialisable dict.
 
         Up to `_MAX_FORGOTTEN` rows to forget, or else rows to relabel; see `AttnKNNClassifier.counterfactual`.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnknn.core.errors import InputError, require
 
-BATCH = 1024  # rows of a chunk
+BATCH = 1024  # rows per chunk
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 STDIN = "-"
 
@@ -18,11 +18,11 @@ def open_vectors(path: Path) -> np.ndarray:
     """Open the vectors (N, D) of a .npy file, memory-mapped.
 
     Raises:
-        InputError: the file is missing, or holds no numeric (N, D) array with rows.
+        InputError: the file is missing, or does not hold a numeric (N, D) array with N > 0.
     """
     array = open_array(path)
     numeric = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu"
-    require(numeric, f"{path}: {array.dtype} of shape {array.shape}; numbers (rows, dimensions) are needed")
+    require(numeric, f"{path}: {array.dtype} of shape {array.shape}; expected numbers (rows, dimensions)")
     require(len(array) > 0, f"{path}: no rows; give a file with rows")
     return array
 
@@ -31,14 +31,14 @@ def open_array(path: Path) -> np.ndarray:
     """Open the array of a .npy file, memory-mapped.
 
     Raises:
-        InputError: the file is missing, or no .npy file.
+        InputError: the file is missing, or not a .npy file.
     """
     try:
         array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; correct the path") from None
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: no array that numpy can read ({error}); write it with numpy.save") from None
+        raise InputError(f"{path}: not a readable .npy file ({error}); write it with numpy.save") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path}: several arrays; give a .npy file with one")
@@ -46,7 +46,7 @@ def open_array(path: Path) -> np.ndarray:
 
 
 def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | None = None) -> Iterator[Path]:
-    """Paths of images: files as named, images below folders sorted by name, and paths read from standard input.
+    """Paths of images: files, images below folders sorted by name, and paths read from standard input.
 
     Args:
         failed: called with the error of a missing path, which is skipped; None raises.
@@ -65,19 +65,16 @@ def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | N
                 raise error
             failed(error)
         elif path.is_dir():
-            yield from _images_below(path)
+            images = [file for file in sorted(path.rglob("*")) if _is_image(file, path)]
+            require(len(images) > 0, f"{path}: no image in it ({', '.join(SUFFIXES)})")
+            yield from images
         else:
             yield path
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
-    empty = True
-    for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
-            empty = False
-            yield path
-    require(not empty, f"{folder}: no picture in it ({', '.join(SUFFIXES)})")
+def _is_image(path: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
 
 
 def csv_chunks(source: str, layout: dict[str, Any]) -> Iterator[Any]:

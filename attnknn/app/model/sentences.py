@@ -1,10 +1,10 @@
-"""Answers as sentences, for the command line and the plot."""
+"""Predictions, weights and counterfactuals as sentences, for the command line and the plot."""
 
 from typing import Any
 
 
 def percent(share: float) -> str:
-    """A share of 1 in whole percent, with one digit below 1 and above 99."""
+    """Format a share of 1 in whole percent, with one decimal below 1 and above 99."""
     value = 100 * share
     if 0 < value < 0.05 or 99.95 <= value < 100:
         return "< 0.1 %" if value < 1 else "> 99.9 %"
@@ -19,14 +19,14 @@ def describe_answer(answer: dict[str, Any]) -> str:
 
 
 def describe_rest(answer: dict[str, Any]) -> str:
-    """Weight of the neighbours that are not shown, and of the null neighbours."""
+    """Weights of the neighbours that are not listed and of the null neighbours."""
     rest, null = answer["rest"], answer["null"]
     others = f"{rest['count']} more neighbours weigh {percent(rest['weight'])}, " if rest["count"] else ""
     return f"{others}{null['of']} {percent(null['weight'])}"
 
 
 def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> str:
-    """What would change the answer; see `Model.counterfactuals`."""
+    """Counterfactual of a prediction; see `Model.counterfactuals`."""
     ids = ", ".join(f"#{row}" for row in change["ids"][:8]) + (", …" if len(change["ids"]) > 8 else "")
     count, outcome = len(change["ids"]), f"{change['prediction']} ({percent(change['confidence'])})"
     rows = f"neighbour {ids}" if count == 1 else f"its {count} heaviest neighbours for {answer['prediction']} ({ids})"

@@ -1,4 +1,4 @@
-"""The web application: routes and request handlers. The work is done in threads, so that no request blocks others."""
+"""Web application: routes and request handlers. Handlers work in threads, so that no request blocks others."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,20 +41,20 @@ _FILES = {
     "/static/page.js": ("page.js", "text/javascript"),
     "/static/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-_THREADS, _DECODERS = 4, 2  # decoding an image of 25 million pixels takes 200 MB
+_THREADS, _DECODERS = 4, 2  # decoding an image of 25 million pixels needs 200 MB
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(
     model: Model, *, name: str = "model", folder: Path | None = None, allow_save: bool = False, host: str = "127.0.0.1"
 ) -> Starlette:
-    """The page of a model and its JSON interface.
+    """Create the page of a model and its JSON interface.
 
     Args:
         name: title of the page.
         folder: where the model was loaded from, to reset and to save.
         allow_save: whether the page may write to the folder.
-        host: the address that the server is bound to; requests for other hosts are refused.
+        host: address that the server is bound to; requests for other hosts are refused.
     """
     views = _Views(Session(model, folder, allow_save), name)
     files = {path: ((_PAGE / file).read_bytes(), kind) for path, (file, kind) in _FILES.items()}
@@ -113,7 +113,7 @@ class _Views:
         try:
             min_confidence = float(params.get("least", "0.8")[:20])
         except ValueError:
-            raise InputError("least: no number; give a confidence from 0 to 1") from None
+            raise InputError("least: not a number; give a confidence from 0 to 1") from None
         name, label = params.get("filter", "all"), params.get("label", "")
         return Json(await self._run(self.session.cases, name, label, start, count, min_confidence))
 
@@ -123,7 +123,7 @@ class _Views:
     async def picture(self, request: Request) -> Response:
         kind, file = request.path_params["kind"], request.path_params["file"]
         if not file.endswith(".png"):
-            raise RequestError(404, "a picture is named ….png")
+            raise RequestError(404, "the name of a picture ends with .png")
         png = await self._run(self.session.picture, f"{kind}/{file.removesuffix('.png')}")
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
@@ -184,8 +184,8 @@ def _catch_errors(view: Handler) -> Handler:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    line = {404: "there is nothing at this address", 405: "this address does not take that method"}
-    return Json({"error": line.get(error.status_code, error.detail)}, error.status_code, headers=error.headers)
+    messages = {404: "no such address", 405: "method not allowed at this address"}
+    return Json({"error": messages.get(error.status_code, error.detail)}, error.status_code, headers=error.headers)
 
 
 def _shown(request: Request) -> int:
@@ -193,5 +193,5 @@ def _shown(request: Request) -> int:
 
 
 def _parse_int(text: str) -> int:
-    require(re.fullmatch("[0-9]{1,9}", text) is not None, f"{text[:20]!r} is no whole number; give one from 0")
+    require(re.fullmatch("[0-9]{1,9}", text) is not None, f"{text[:20]!r} is not a whole number; give one from 0")
     return int(text)

@@ -16,7 +16,7 @@ class SharedLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold the lock with other readers. Not reentrant: a writer waiting in between would deadlock."""
+        """Share the lock with other readers. Not reentrant: a waiting writer would deadlock."""
         with self._changed:
             self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
             self._readers += 1
@@ -29,7 +29,7 @@ class SharedLock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the lock alone."""
+        """Hold the lock exclusively."""
         with self._changed:
             self._writers_waiting += 1
             self._changed.wait_for(lambda: not self._writing and not self._readers)

@@ -1,4 +1,4 @@
-"""Parse and check a query: an image, a row or a vector, as a `Batch`."""
+"""Parse and validate a query (an image, a row or a vector) as a `Batch`."""
 
 import math
 from typing import Any
@@ -14,10 +14,10 @@ _ROW = "the row"
 
 
 def parse_picture(model_input: Input, data: bytes) -> Batch:
-    """One image as the bytes of a file.
+    """Decode one image file.
 
     Raises:
-        InputError: the model reads no images, or this is none.
+        InputError: the model does not read images, or the bytes are not an image.
     """
     if not isinstance(model_input, Pictures):
         raise RequestError(415, f"this model does not read pictures but {model_input.kind}; send JSON")
@@ -26,10 +26,10 @@ def parse_picture(model_input: Input, data: bytes) -> Batch:
 
 
 def parse_row(model_input: Input, row: Any) -> Batch:
-    """One row as texts by column, parsed like the cells of a CSV file.
+    """Parse one row, strings by column, like the cells of a CSV file.
 
     Raises:
-        InputError: it is no object, has other columns than the model, or a value is no text.
+        InputError: not an object, other columns than the model's, or a value that is not a string.
     """
     import pandas as pd
 
@@ -37,7 +37,7 @@ def parse_row(model_input: Input, row: Any) -> Batch:
 
     if isinstance(model_input, Pictures):
         raise InputError("this model reads pictures; send a picture's bytes with Content-Type image/…")
-    require(isinstance(row, dict) and len(row) > 0, "row: give an object of texts by column, such as {…}")
+    require(isinstance(row, dict) and len(row) > 0, "row: give an object of strings by column, such as {…}")
     columns = model_input.columns if isinstance(model_input, Rows) else model_input.names
     if isinstance(model_input, Vectors) and not columns:
         raise InputError(f"this model reads vectors without names; send a vector of {model_input.dim} numbers")
@@ -45,7 +45,7 @@ def parse_row(model_input: Input, row: Any) -> Batch:
     unknown = [name for name in row if name not in columns]
     expected = f"the model reads {_listed(columns)}"
     require(not missing, f"{_ROW}: no column {_listed(missing)}; {expected}")
-    require(not unknown, f"{_ROW}: column {_listed(unknown)} is none of the model's; {expected}")
+    require(not unknown, f"{_ROW}: unknown column {_listed(unknown)}; {expected}")
     layout = model_input.layout if isinstance(model_input, Rows) else {}
     strip = layout.get("strip", {})
     na_values = {*MISSING, *layout.get("missing", ())}
@@ -63,31 +63,31 @@ def _text(name: str, value: Any) -> str:
         return ""
     if type(value) in (int, float):
         value = repr(value)
-    require(isinstance(value, str), f"{column}: no text; give one, or a number")
+    require(isinstance(value, str), f"{column}: not a string; give a string or a number")
     require(len(value) <= _MAX_CELL, f"{column}: {len(value)} characters; at most {_MAX_CELL} are allowed")
     try:
         value.encode()
     except UnicodeEncodeError:  # a lone surrogate
-        raise InputError(f"{column}: no valid Unicode; correct it") from None
-    require("\0" not in value, f"{column}: holds a NUL; remove it")
+        raise InputError(f"{column}: invalid Unicode; correct it") from None
+    require("\0" not in value, f"{column}: contains a NUL character; remove it")
     return value.strip()
 
 
 def parse_vector(model_input: Input, vector: Any) -> Batch:
-    """One vector of finite numbers.
+    """Parse one vector.
 
     Raises:
-        InputError: it is no list of as many finite numbers as the model has dimensions.
+        InputError: not a list of finite numbers, one for each dimension of the model.
     """
     if not isinstance(model_input, Vectors):
         is_table = isinstance(model_input, Rows)
-        expected = "a row: texts by column" if is_table else "a picture's bytes with Content-Type image/…"
+        expected = "a row: strings by column" if is_table else "a picture's bytes with Content-Type image/…"
         raise InputError(f"this model does not read vectors; send {expected}")
     require(isinstance(vector, list), "vector: give a list of numbers")
     dim = model_input.dim
     require(len(vector) == dim, f"vector: {len(vector)} numbers; this model was fitted on {dim}")
     numeric = all(type(value) in (int, float) for value in vector)
-    require(numeric, "vector: an element is no number; give numbers alone")
+    require(numeric, "vector: an element is not a number; give numbers only")
     try:
         values = np.array([[float(value) for value in vector]])
     except OverflowError:

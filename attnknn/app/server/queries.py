@@ -1,4 +1,4 @@
-"""Queries by name: test cases, rows of the memory, and the last ones that clients sent."""
+"""Look up queries by name: test cases, rows of the memory, and the last queries that clients sent."""
 
 import re
 import secrets
@@ -11,7 +11,7 @@ from attnknn.app.model.examples import Examples
 from attnknn.app.model.model import Model
 from attnknn.app.server.security import RequestError
 
-MAX_KEPT = 64
+MAX_RECENT = 64
 NO_CASES = "this model has no test cases; `attnknn fit` keeps some"
 
 
@@ -21,10 +21,10 @@ class Query:
 
     Attributes:
         name: `case/3`, `memory/12`, or `asked/…` with a token.
-        vectors: (N, D), the query at position `row`; empty for a row of the memory.
-        examples: the query at position `row`.
-        label: the true label; None if unknown.
-        memory_id: the id of a row of the memory; else None.
+        vectors: (N, D), with the query at position `row`; empty for a row of the memory.
+        examples: readable form, with the query at position `row`.
+        label: true label; None if unknown.
+        memory_id: id of a row of the memory; else None.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Query:
 
 
 def new_query(vectors: np.ndarray, examples: Examples) -> Query:
-    """A query that a client sent, vectors (1, D), under a new name."""
+    """Query sent by a client, vectors (1, D), under a new name."""
     return Query(f"asked/{secrets.token_urlsafe(9)}", vectors, examples)
 
 
 def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
-    """The query of a name.
+    """Find a query by name.
 
     Args:
         recent: queries that clients sent.
@@ -58,7 +58,7 @@ def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
     if kind == "asked":
         query = next((query for query in tuple(recent) if query.name == name), None)
         if query is None:
-            raise RequestError(404, f"this is none of the last {MAX_KEPT} queries, which are kept; ask it again")
+            raise RequestError(404, f"unknown query; the last {MAX_RECENT} are stored: ask it again")
         return query
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
     if kind == "memory":
@@ -74,5 +74,5 @@ def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
     if cases is None:
         raise RequestError(404, NO_CASES)
     if not 0 <= number < len(cases.labels):
-        raise RequestError(404, f"there is no test case {rest[:20]}; they are 0 … {len(cases.labels) - 1}")
+        raise RequestError(404, f"no test case {rest[:20]}; they are 0 … {len(cases.labels) - 1}")
     return Query(name, cases.vectors, cases.examples, number, str(cases.labels[number]))

@@ -1,4 +1,4 @@
-"""Examples, answers and the model's input as the JSON and PNG that the page shows."""
+"""Render examples, answers and the model's input as JSON and PNG for the page."""
 
 import io
 import secrets
@@ -10,17 +10,17 @@ from attnknn.app.model.inputs import Pictures, Rows, Vectors
 from attnknn.app.model.model import Model
 from attnknn.app.server.queries import Query
 
-_MAX_DIMENSIONS = 256  # of a vector that are shown
-_SCALE_ROWS = 10_000  # rows of the memory, at most, from which mean and standard deviation are taken
-_MAX_VALUES = 200  # of a category that are offered
+_MAX_DIMENSIONS = 256  # shown of a vector
+_SCALE_ROWS = 10_000  # maximum sample of the memory for mean and standard deviation
+_MAX_VALUES = 200  # suggested for a category
 
 
 class Renderer:
-    """Renders examples of one model; mean and scale of its vectors are those of the memory at construction."""
+    """Render examples of one model; vectors are standardised by the memory at construction."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._version = secrets.token_hex(4)  # browsers cache images, and another model's have the same names
+        self._version = secrets.token_hex(4)  # browsers cache images by name, and models share names
         bank = model.classifier.memory_.bank
         z = bank.z[bank.ids >= 0]
         sample = z[:: -(-len(z) // _SCALE_ROWS), :_MAX_DIMENSIONS].astype(np.float64)
@@ -29,10 +29,10 @@ class Renderer:
         self._show_vectors = unreadable or isinstance(model.input, Vectors)
 
     def example(self, query: Query, whole: bool = False) -> dict[str, Any]:
-        """Columns, address of the image, and vector of a query, as far as the model has them.
+        """Columns, image address and vector of a query, as far as the model has them.
 
         Args:
-            whole: give a long vector in full, so that it can be edited and sent.
+            whole: return a long vector in full, to be edited and sent.
         """
         example: dict[str, Any] = {}
         if query.examples.images is not None:
@@ -44,7 +44,7 @@ class Renderer:
         return example
 
     def _vector(self, query: Query, limit: int | None) -> dict[str, Any]:
-        """Values in the units of the input, and their z-scores (`off`) in the memory."""
+        """Values in the input's units, and their z-scores (`off`)."""
         c = self._model.classifier
         if query.memory_id is None:
             z, x = c._vectors(query.vector)[0], query.vector[0]
@@ -58,7 +58,7 @@ class Renderer:
         return {"values": values, "off": [round(float(value), 2) for value in z_scores]}
 
     def input_form(self) -> dict[str, Any]:
-        """The model's input, for the page's form."""
+        """Description of the model's input for the page's form."""
         model_input = self._model.input
         if isinstance(model_input, Pictures):
             return {"shape": list(model_input.shape)}
@@ -86,7 +86,7 @@ def png(image: np.ndarray) -> bytes:
 
 
 def labels_as_texts(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer of `Model.answers` with its labels as texts, as `Model.parse_labels` reads them."""
+    """Convert the labels of an answer of `Model.answers` to strings, as `Model.parse_labels` reads them."""
     answer["prediction"] = str(answer["prediction"])
     answer["set"] = [str(label) for label in answer["set"]]
     for entry in (*answer["probabilities"], *answer["neighbours"]):

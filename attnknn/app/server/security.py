@@ -1,8 +1,8 @@
 """Request checks: host and origin, body sizes, timeouts and the number of simultaneous requests.
 
-A web page can make its visitor's browser send requests to 127.0.0.1. So a request is answered only if its Host names
-this server (which stops DNS rebinding), and if no other page made it: browsers send `Origin` and `Sec-Fetch-Site`.
-There is no password: whoever can open a connection can read.
+A web page can make its visitor's browser send requests to 127.0.0.1. Therefore a request is answered only if its Host
+names this server, which stops DNS rebinding, and if no other page sent it, by `Origin` and `Sec-Fetch-Site`. There is
+no password: any client that can connect can read.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 IMAGE_BYTES = 8_000_000
 JSON_BYTES = 1_000_000
 IMAGE_PIXELS = 25_000_000
-MAX_REQUESTS = 200  # handled at once; others get 503
-MAX_IMAGE_BODIES, MAX_JSON_BODIES = 16, 16  # held in memory at once
-_QUEUE_TIMEOUT, _BODY_TIMEOUT = 10.0, 20.0  # seconds to wait for one of these places, and for a body to arrive
+MAX_REQUESTS = 200  # concurrent; further ones get 503
+MAX_IMAGE_BODIES, MAX_JSON_BODIES = 16, 16  # concurrent, in memory
+_QUEUE_TIMEOUT, _BODY_TIMEOUT = 10.0, 20.0  # seconds to wait for one of these slots, and for a body to arrive
 _MAX_ERROR = 600  # characters
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
@@ -53,7 +53,7 @@ class RequestError(InputError):
 
 
 class Json(Response):
-    """JSON in ASCII, so that lone surrogates can be sent; NaN is refused."""
+    """JSON response in ASCII, so that lone surrogates can be sent; NaN is refused."""
 
     media_type = "application/json"
 
@@ -63,13 +63,13 @@ class Json(Response):
 
 
 def error_response(error: Exception) -> Json:
-    """An error as one line of JSON that says nothing about this machine."""
+    """Error as one line of JSON, without details of this machine."""
     if isinstance(error, InputError):
         line = " ".join(str(error).split())
         line = line if len(line) <= _MAX_ERROR else line[: _MAX_ERROR - 1] + "…"
         return Json({"error": line}, error.status if isinstance(error, RequestError) else 400)
     log.error("a request failed", exc_info=error)
-    return Json({"error": "internal error; the terminal of the server says what"}, 500)
+    return Json({"error": "internal error; see the server's terminal"}, 500)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class AllowedHosts:
 
     @classmethod
     def for_address(cls, bound: str) -> Self:
-        """The hosts of a server bound to an address; bound to all, the machine's name is one too."""
+        """Allowed hosts of a server bound to an address; bound to all, the machine's name is allowed too."""
         local = {"localhost", "127.0.0.1", "::1"}
         if bound in ("", "0.0.0.0", "::"):
             return cls(frozenset(local | {socket.gethostname().lower(), socket.getfqdn().lower()}), True)
@@ -106,7 +106,7 @@ class AllowedHosts:
 
 
 class SecurityMiddleware:
-    """Refuses requests for other hosts, from other pages, and beyond `MAX_REQUESTS`; adds the security headers."""
+    """Refuse requests for other hosts, from other pages and beyond `MAX_REQUESTS`; add the security headers."""
 
     def __init__(self, app: ASGIApp, bound: str) -> None:
         self.app = app
@@ -140,12 +140,12 @@ class SecurityMiddleware:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self.hosts.allow(host):
-            return RequestError(403, "this server has another name; open it by the address that it printed")
+            return RequestError(403, "unknown host name; open the address that the server printed")
         if origin is not None and scope["method"] != "GET" and not _same_host(origin, host):
-            return RequestError(403, "the request comes from another page; only this server's own page may ask")
+            return RequestError(403, "the request comes from another page; only this server's own page may send it")
         cross_site = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
         if cross_site and scope["path"].startswith("/api/"):
-            return RequestError(403, "the request comes from another site; only this server's own page may ask")
+            return RequestError(403, "the request comes from another site; only this server's own page may send it")
         if self._active >= MAX_REQUESTS:
             return RequestError(503, "too many requests at once; try again in a moment")
         return None
@@ -160,26 +160,26 @@ def _same_host(origin: str, host: str) -> bool:
 
 
 class BodyReader:
-    """Reads request bodies up to a size, a limited number at once."""
+    """Read request bodies up to a size, a limited number concurrently."""
 
-    def __init__(self, places: int) -> None:
-        self._places = asyncio.Semaphore(places)
+    def __init__(self, limit: int) -> None:
+        self._slots = asyncio.Semaphore(limit)
 
     @asynccontextmanager
     async def read(self, request: Request, max_bytes: int) -> AsyncIterator[bytes]:
-        """Yield a body; its place is taken until the block ends.
+        """Yield a body, holding a slot until the block ends.
 
         Raises:
-            RequestError: it is too large, does not arrive in time, or no place gets free in time.
+            RequestError: it is too large, does not arrive in time, or no slot is free in time.
         """
         too_large = RequestError(413, f"larger than {max_bytes / 1e6:g} MB; send less")
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit() and len(length) < 16):
-            raise RequestError(400, "Content-Length is no number")
+            raise RequestError(400, "Content-Length is not a number")
         if int(length) > max_bytes:
             raise too_large
         try:
-            await asyncio.wait_for(self._places.acquire(), _QUEUE_TIMEOUT)
+            await asyncio.wait_for(self._slots.acquire(), _QUEUE_TIMEOUT)
         except TimeoutError:
             raise RequestError(503, "too many uploads at once; try again in a moment") from None
         try:
@@ -196,7 +196,7 @@ class BodyReader:
                 raise RequestError(400, "the upload broke off; send it again") from None
             yield bytes(body)
         finally:
-            self._places.release()
+            self._slots.release()
 
 
 def media_type(request: Request) -> str:
@@ -208,14 +208,12 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        InputError: the body is no JSON object.
+        InputError: the body is not a JSON object.
     """
-    if not body.strip():
-        raise InputError("the body is empty; send a JSON object")
+    require(bool(body.strip()), "the body is empty; send a JSON object")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):  # also invalid UTF-8, and numbers of thousands of digits
-        raise InputError("the body is no JSON that can be read; send an object such as {…}") from None
-    if not isinstance(value, dict):
-        raise InputError("the body is no JSON object; send one such as {…}")
+        raise InputError("the body is not valid JSON; send an object such as {…}") from None
+    require(isinstance(value, dict), "the body is not a JSON object; send one such as {…}")
     return value

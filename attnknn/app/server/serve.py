@@ -1,4 +1,4 @@
-"""Run the server: bind an address, and serve with limits until Ctrl-C."""
+"""Run the server: bind an address and serve until Ctrl-C, with limits on connections and timeouts."""
 
 import asyncio
 import errno
@@ -21,18 +21,18 @@ from attnknn.core.errors import InputError, require
 
 MAX_CONNECTIONS = 1500
 IDLE_TIMEOUT = 5  # seconds without a request, and for the head of a request from its first byte
-READ_TIMEOUT = 20  # seconds for a client to read what is buffered for it
-SPARE_FILES = 64  # open files besides the connections
+READ_TIMEOUT = 20  # seconds for a client to read the buffered response
+SPARE_FILES = 64  # file descriptors besides those of connections
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose client sends no request or does not read.
+    """HTTP/1.1 with timeouts for clients that send no complete request or do not read the response.
 
-    Uvicorn's own timeout begins after the first response, and stops at the first byte of a request.
+    Uvicorn's own timeout starts after the first response, and stops at the first byte of a request.
     """
 
-    _head_deadline: float | None = None  # of a request that has begun
+    _head_deadline: float | None = None  # of the current request
     _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -54,12 +54,12 @@ class TimeoutProtocol(H11Protocol):
         self.timeout_keep_alive_task = self.loop.call_at(deadline, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection, also if the client never reads what is left."""
+        """Close the connection; abort it if the client does not read the rest."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
     def pause_writing(self) -> None:
-        """Start the read timer: the buffer is full until the client reads."""
+        """Start the read timer; the buffer is full until the client reads."""
         super().pause_writing()
         self._read_timer = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
@@ -76,7 +76,7 @@ class TimeoutProtocol(H11Protocol):
 
 
 class SparingSocket(socket.socket):
-    """A listening socket that accepts no connection while few file descriptors are left."""
+    """Listening socket that accepts no connection while few file descriptors are left."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection.
@@ -92,7 +92,7 @@ class SparingSocket(socket.socket):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without tracebacks for connections that have to wait, and with lazy imports done at startup."""
+    """Uvicorn without tracebacks for connections that wait, and with lazy imports done at startup."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(_ignore_emfile)
@@ -106,7 +106,7 @@ def _ignore_emfile(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 
 def _file_limit() -> int:
-    """The number of files that the process may open, raised to what `MAX_CONNECTIONS` need if that is allowed."""
+    """Limit of open files of this process, raised for `MAX_CONNECTIONS` if allowed."""
     needed = MAX_CONNECTIONS + SPARE_FILES
     try:
         import resource
@@ -124,12 +124,12 @@ def _file_limit() -> int:
 
 
 def connection_limit() -> int:
-    """The number of open connections, most of them idle; further ones get 503."""
+    """Maximum number of open connections; further ones get 503."""
     return max(min(MAX_CONNECTIONS, _file_limit() - SPARE_FILES), 1)
 
 
 def uvicorn_config(app: object) -> uvicorn.Config:
-    """Uvicorn's settings: limits and timeouts, no access log."""
+    """Uvicorn settings: limits and timeouts, no access log."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=TimeoutProtocol,
@@ -151,12 +151,12 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
 
     Args:
         host: address to bind to; any but 127.0.0.1 lets other machines connect, without a password.
-        port: 0 takes a free one.
+        port: 0 selects a free one.
         open_browser: whether to open the page.
         allow_save: whether the page may write the model back to `folder`.
 
     Raises:
-        InputError: the folder holds no model, or the address cannot be bound.
+        InputError: the folder does not hold a model, or the address cannot be bound.
     """
     model = Model.load(folder)
     name = folder.resolve().name
@@ -166,7 +166,7 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
         address = f"http://{f'[{host_name}]' if ':' in host_name else host_name}:{listening.getsockname()[1]}/"
         print(f"{name} at {address}   (Ctrl-C ends it)", flush=True)
         if host not in _LOCAL:
-            print("Whoever reaches this machine can see its training examples and change its memory.", flush=True)
+            print("Any machine that can connect can read the training examples and change the memory.", flush=True)
         server = Server(uvicorn_config(app))
         if open_browser:
             threading.Thread(target=_open_when_started, args=(server, address), daemon=True).start()
@@ -183,7 +183,7 @@ def _open_when_started(server: uvicorn.Server, address: str) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Create a listening socket.
 
     Raises:
         InputError: the address cannot be bound.

@@ -1,12 +1,9 @@
-"""A served model: answers, test cases and counterfactuals for the page, and changes to the memory.
-
-All public methods are thread-safe.
-"""
+"""A served model: answers, test cases, counterfactuals and changes to the memory. All methods are thread-safe."""
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -17,14 +14,15 @@ import numpy as np
 from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model, model_lock
 from attnknn.app.server.lock import SharedLock
-from attnknn.app.server.queries import MAX_KEPT, NO_CASES, Query, find_query, new_query
+from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query, new_query
 from attnknn.app.server.render import Renderer, labels_as_texts, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
+from attnknn.classifier.persistence import file_identity
 from attnknn.core.errors import InputError, require
 
 SHOWN, MAX_SHOWN, MAX_CASES, MAX_FORGOTTEN = 8, 64, 100, 1000
-LOCK_TIMEOUT = 5.0  # seconds, for another process that changes the model
+LOCK_TIMEOUT = 5.0  # seconds to wait for another process that changes the model
 log = logging.getLogger(__name__)
 
 
@@ -32,16 +30,16 @@ class Session:
     """A model and its unsaved changes.
 
     Args:
-        folder: where the model was loaded from; None for a model that can be neither reset nor saved.
+        folder: where the model was loaded from; None if it can be neither reset nor saved.
         allow_save: whether it may be written back.
     """
 
     def __init__(self, model: Model, folder: Path | None = None, allow_save: bool = False) -> None:
         self._folder, self._allow_save = folder, allow_save and folder is not None
         self._lock, self._scoring = SharedLock(), Lock()
-        self._recent: deque[Query] = deque(maxlen=MAX_KEPT)
-        self._models = 0  # models so far: query and case numbers of one mean nothing in another
-        self._version = 0  # of the memory; rises with every change
+        self._recent: deque[Query] = deque(maxlen=MAX_RECENT)
+        self._models = 0  # models loaded; query names and case numbers are of one model
+        self._version = 0  # of the memory; incremented by every change
         self._scored: tuple[int, np.ndarray] | None = None
         self._start(model, self._file_stamp())
 
@@ -50,22 +48,17 @@ class Session:
         self._model, self._renderer = model, Renderer(model)
         self._initial_ids = model.classifier.memory_.ids.copy()
         self._added_cases: dict[int, int] = {}  # test case by its row id in the memory
-        self._recent.clear()  # another model may have another input
+        self._recent.clear()
         self._models += 1
         self._version += 1
         self._stamp = stamp
         self._initial_calibration = self._calibration()
 
     def _file_stamp(self) -> tuple[int, int] | None:
-        """Modification time and inode of the model on disk."""
-        with suppress(OSError):
-            if self._folder is not None:
-                stat = (self._folder / "model.json").stat()
-                return stat.st_mtime_ns, stat.st_ino
-        return None
+        return None if self._folder is None else file_identity(self._folder / "model.json")
 
     def about(self) -> dict[str, Any]:
-        """The model, its limits and what is allowed."""
+        """Description of the model, limits and permissions."""
         with self._lock.reading():
             model, c = self._model, self._model.classifier
             return {
@@ -85,41 +78,39 @@ class Session:
 
     def _state(self) -> dict[str, int]:
         ids = self._model.classifier.memory_.ids
-        kept = int(np.isin(self._initial_ids, ids).sum())
+        remaining = int(np.isin(self._initial_ids, ids).sum())
         return {
             "memory": len(ids),
-            "added": len(ids) - kept,
-            "forgotten": len(self._initial_ids) - kept,
+            "added": len(ids) - remaining,
+            "forgotten": len(self._initial_ids) - remaining,
             "first": int(ids[0]),
             "version": self._version,
             "model": self._models,
         }
 
-    # Queries
-
     def ask(self, parse: Callable[[Input, Any], Batch], value: Any, shown: int = SHOWN) -> dict[str, Any]:
-        """Explain the answer for a new query.
+        """Predict and explain a new query.
 
         Args:
-            parse: a function of `parse`, for this `value`.
-            shown: neighbours to list, heaviest first.
+            parse: a function of module `parse`, for this `value`.
+            shown: number of neighbours to list, largest weight first.
         """
         model, models = self._model, self._models
         batch = parse(model.input, value)
         vectors, examples = model.input.vectors(batch), model.input.examples(batch)
         with self._lock.reading():
             if self._models != models:
-                raise RequestError(409, "the model was loaded again in the meantime; ask again")
+                raise RequestError(409, "the model was reloaded in the meantime; ask again")
             query = new_query(vectors, examples)
             self._recent.append(query)
             return self._explain(query, shown)
 
     def answer(self, name: str, shown: int = SHOWN, row_id: int | None = None) -> dict[str, Any]:
-        """Explain the answer for `case/3`, `memory/12` or `asked/…`.
+        """Predict and explain `case/3`, `memory/12` or `asked/…`.
 
         Args:
-            shown: neighbours to list, heaviest first.
-            row_id: a neighbour to list too, last.
+            shown: number of neighbours to list, largest weight first.
+            row_id: id of a neighbour to list in any case, last.
 
         Raises:
             RequestError: no query has that name.
@@ -157,7 +148,7 @@ class Session:
         return find_query(name, self._model, self._recent)
 
     def change(self, name: str) -> dict[str, Any]:
-        """A counterfactual of a query."""
+        """Counterfactual of a query."""
         with self._lock.reading():
             query, model = self._query(name), self._model
             if query.memory_id is None:
@@ -167,7 +158,7 @@ class Session:
             return {**change, "prediction": str(change["prediction"]), "label": str(change["label"]), "query": name}
 
     def picture(self, name: str) -> bytes:
-        """A PNG of a query."""
+        """PNG of a query."""
         with self._lock.reading():
             query = self._query(name)
             image = query.examples.image(query.row)
@@ -175,15 +166,13 @@ class Session:
             raise RequestError(404, "this model has no pictures")
         return png(image)
 
-    # Test cases
-
     def _cases(self) -> Cases:
         if self._model.cases is None:
             raise RequestError(404, NO_CASES)
         return self._model.cases
 
     def _case_probabilities(self) -> np.ndarray:
-        """(M, C), computed once for each version of the memory."""
+        """Probabilities (M, C) of the test cases, cached for each version of the memory."""
         with self._scoring:
             if self._scored is None or self._scored[0] != self._version:
                 vectors = self._model.with_names(self._cases().vectors)
@@ -197,7 +186,7 @@ class Session:
         return calibration(self._case_probabilities(), y)
 
     def calibration(self) -> dict[str, Any]:
-        """Calibration on the test cases, now and before the changes."""
+        """Calibration on the test cases, with the current memory and with the initial one."""
         with self._lock.reading():
             state = self._state()
             changed = state["added"] + state["forgotten"] > 0
@@ -211,11 +200,11 @@ class Session:
     def cases(
         self, name: str = "all", label: str = "", start: int = 0, count: int = 50, min_confidence: float = 0.8
     ) -> dict[str, Any]:
-        """A page of test cases.
+        """One page of the list of test cases.
 
         Args:
             name, min_confidence: of the filter; see `test_cases.select`.
-            label: only cases of this label; empty for all.
+            label: true label of the cases to list; empty for all.
         """
         require(name in FILTERS, f"filter: {name}; give one of {', '.join(FILTERS)}")
         require(1 <= count <= MAX_CASES, f"count: {count}; give 1 … {MAX_CASES}")
@@ -242,8 +231,6 @@ class Session:
             counts = {"total": len(rows), "of": len(correct), "wrong": int((~correct).sum()), "start": start}
             return {**counts, "cases": page, "state": self._state()}
 
-    # Changes
-
     def add(self, name: str, label: str) -> dict[str, Any]:
         """Add a query to the memory."""
         with self._lock.writing():
@@ -268,30 +255,30 @@ class Session:
             return {"ids": ids, "state": self._state()}
 
     def reset(self) -> dict[str, Any]:
-        """Load the model from disk again."""
+        """Reload the model from disk."""
         if self._folder is None:
-            raise RequestError(409, "this model was not read from a folder, so it cannot be reset")
+            raise RequestError(409, "this model was not loaded from a folder, so it cannot be reset")
         stamp = self._file_stamp()
         try:
             model = Model.load(self._folder)
         except InputError as error:
-            log.error("reset: %s", error)  # it names paths
-            raise RequestError(409, "the model on disk cannot be read; the server's terminal says why") from None
+            log.error("reset: %s", error)  # not for clients: it names paths
+            raise RequestError(409, "the model on disk cannot be read; see the server's terminal") from None
         with self._lock.writing():
             self._start(model, stamp)
             return {"state": self._state()}
 
     def save(self) -> dict[str, Any]:
-        """Write the model to its folder, without the test cases that are in its memory now."""
+        """Write the model to its folder, without the test cases that were added to its memory."""
         if not self._allow_save or self._folder is None:
             raise RequestError(403, "saving is not allowed; start the server with --allow-save")
         with self._lock.writing(), _locked(self._folder):
             if self._file_stamp() != self._stamp:
-                raise RequestError(409, "the model on disk has been changed since it was read; reset first")
+                raise RequestError(409, "the model on disk was changed since it was loaded; reset first")
             model, added = self._model, self._cases_in_memory()
             if added:
-                kept = np.setdiff1d(np.arange(len(self._cases().labels)), added)
-                model = replace(model, cases=self._cases().take(kept) if len(kept) else None)
+                remaining = np.setdiff1d(np.arange(len(self._cases().labels)), added)
+                model = replace(model, cases=self._cases().take(remaining) if len(remaining) else None)
             model.save(self._folder)
             self._start(model, self._file_stamp())
             return {"state": self._state()}
@@ -308,4 +295,4 @@ def _locked(folder: Path) -> Iterator[None]:
     except Timeout:
         raise RequestError(409, "another process is changing the model on disk; try again") from None
     except OSError as error:
-        raise RequestError(409, f"the model could not be written ({error.strerror}); nothing is lost here") from None
+        raise RequestError(409, f"the model was not saved ({error.strerror}); the changes are still here") from None

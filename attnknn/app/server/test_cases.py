@@ -10,7 +10,7 @@ FILTERS = ("all", "wrong", "confident-wrong", "unsure")
 
 
 def calibration(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Scores of probabilities (M, C) for true classes (M,), and the non-empty bins of a reliability diagram.
+    """Scores of probabilities (M, C) for classes y (M,), and the non-empty bins of a reliability diagram.
 
     `low` and `high` are the 95 % Wilson interval of the accuracy.
     """
@@ -29,10 +29,10 @@ def calibration(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
 
 def select(name: str, confidence: np.ndarray, correct: np.ndarray, min_confidence: float) -> np.ndarray:
-    """Positions of the cases that a filter keeps, in the order to show them.
+    """Positions of the test cases that match a filter, in the order of the page.
 
     Args:
-        name: of `FILTERS`; `confident-wrong` keeps confidences from `min_confidence`, highest first, `unsure` sorts
+        name: of `FILTERS`. `confident-wrong`: errors of confidence `min_confidence` or more, highest first. `unsure`:
             all by confidence, lowest first.
         confidence, correct: of each case (M,).
     """

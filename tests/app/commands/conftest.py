@@ -1,5 +1,6 @@
 """A folder with data and a model of each kind."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from command_line import succeeded
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data, and a model of each kind."""
     folder = tmp_path_factory.mktemp("commands")
     iris_csv(folder / "iris.csv")
     rng = np.random.default_rng(0)
@@ -32,8 +32,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
-    import shutil
-
-    shutil.copytree(folder, tmp_path / "made")
-    return tmp_path / "made"
+    """A copy of the folder, to be changed."""
+    return Path(shutil.copytree(folder, tmp_path / "copied"))

@@ -1,11 +1,10 @@
-"""`attnknn add` and `attnknn forget`, also by two processes at once."""
+"""`attnknn add` and `attnknn forget`, also by concurrent processes."""
 
-import csv
-import io
 import json
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -14,45 +13,40 @@ from PIL import Image
 from synthetic_models import save_npy
 
 from attnknn.app.model.model import Model
-from command_line import COMMAND, attnknn, refused, succeeded
+from attnknn.classifier import persistence
+from command_line import COMMAND, attnknn, csv_rows, refused, succeeded
 
 
-def test_rows_that_are_added_are_found_and_can_be_forgotten(copied: Path) -> None:
+def test_add_and_forget_vectors(copied: Path) -> None:
     model = copied / "vectors"
     new = save_npy(copied / "new.npy", np.full((2, 3), 50.0))
     assert succeeded("add", model, new, "--label", "down") == f"{model}: added 2 rows, 72 … 73; 74 rows in memory\n"
-    rows = list(csv.DictReader(io.StringIO(succeeded("predict", model, new))))
-    assert [row["label"] for row in rows] == ["down", "down"]
-    assert json.loads(succeeded("forget", model, 73, "-", "--json", stdin="72\n")) == {
-        "forgotten": [72, 73],
-        "rows": 72,
-    }
-    again = list(csv.DictReader(io.StringIO(succeeded("predict", model, new))))
-    assert [row["label"] for row in again] == ["up", "up"]
+    assert [row["label"] for row in csv_rows("predict", model, new)] == ["down", "down"]
+    out = succeeded("forget", model, 73, "-", "--json", stdin="72\n")
+    assert json.loads(out) == {"forgotten": [72, 73], "rows": 72}
+    assert [row["label"] for row in csv_rows("predict", model, new)] == ["up", "up"]
     save_npy(copied / "y.npy", np.array(["up", "down"]))
     assert json.loads(succeeded("add", model, new, "--rows", copied / "y.npy", "--json"))["added"] == [74, 75]
     memory = Model.load(model).classifier.memory_
     assert memory.y[-2:].tolist() == [1, 0]
 
 
-def test_rows_of_a_table_are_added_by_their_column(copied: Path) -> None:
+def test_add_rows_of_a_table_and_a_picture(copied: Path) -> None:
     frame = pd.read_csv(copied / "iris.csv").head(4)
     frame.to_csv(copied / "new.csv", index=False)
-    hole = frame.assign(target=["setosa", None, "setosa", "setosa"])
-    hole.to_csv(copied / "hole.csv", index=False)
-    assert "hole.csv line 3: no label in column 'target'" in refused(
-        "add", copied / "table", copied / "hole.csv", "--target", "target"
-    )
+    frame.assign(target=["setosa", None, "setosa", "setosa"]).to_csv(copied / "hole.csv", index=False)
+    line = refused("add", copied / "table", copied / "hole.csv", "--target", "target")
+    assert "hole.csv line 3: no label in column 'target'" in line
     succeeded("add", copied / "table", copied / "new.csv", "--target", "target")
     model = Model.load(copied / "table")
     assert model.classifier.classes_[model.classifier.memory_.y[-4:]].tolist() == frame["target"].tolist()
     picture = next((copied / "images/left").iterdir())
     succeeded("add", copied / "pictures", picture, "--label", "right")
-    shown = Model.load(copied / "pictures").examples.image(-1)
-    np.testing.assert_array_equal(shown, np.asarray(Image.open(picture)))
+    example = Model.load(copied / "pictures").examples.image(-1)
+    np.testing.assert_array_equal(example, np.asarray(Image.open(picture)))
 
 
-def test_vectors_of_a_csv_are_added_by_a_column_beside_them(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_add_vectors_of_a_csv_with_a_label_column(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnknn.app.model.read_files.BATCH", 7)
     way = ["up", "down", "down"] * 6 + ["up", "down"]
     z = np.random.default_rng(0).normal(size=(20, 3))
@@ -66,9 +60,7 @@ def test_vectors_of_a_csv_are_added_by_a_column_beside_them(copied: Path, monkey
     np.testing.assert_allclose(classifier.memory_.vectors()[-40:-20], classifier.memory_.vectors()[-20:], atol=1e-6)
 
 
-def test_a_model_is_read_whole_while_another_is_saved_in_its_place(copied: Path, monkeypatch) -> None:
-    from attnknn.classifier import persistence
-
+def test_loading_during_a_save(copied: Path, monkeypatch) -> None:
     other, digest = Model.load(copied / "vectors"), persistence._digest
     other.forget([0])
 
@@ -81,11 +73,8 @@ def test_a_model_is_read_whole_while_another_is_saved_in_its_place(copied: Path,
     assert len(Model.load(copied / "vectors").classifier.memory_) == 71
 
 
-def test_what_is_interrupted_while_it_saves_has_changed_nothing(copied: Path, monkeypatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnknn.app.model.examples.Examples.save", interrupted)
+def test_an_interrupted_save_changes_nothing(copied: Path, monkeypatch) -> None:
+    monkeypatch.setattr("attnknn.app.model.examples.Examples.save", Mock(side_effect=KeyboardInterrupt))
     flags = ("--target", "target", "--weights", "uniform", "--force")
     for command in (
         ("forget", copied / "vectors", 3),
@@ -98,18 +87,13 @@ def test_what_is_interrupted_while_it_saves_has_changed_nothing(copied: Path, mo
     assert not [path for path in copied.iterdir() if path.name.endswith((".draft", ".old"))]
 
 
-def test_two_who_change_a_model_at_once_lose_nothing(copied: Path) -> None:
+def test_concurrent_changes_are_all_kept(copied: Path) -> None:
     new = save_npy(copied / "new.npy", np.zeros((1, 3)))
     command = [*COMMAND, "add", str(copied / "vectors"), str(new), "--label", "up"]
-    done: list[int] = []
 
-    def run() -> None:
-        done.append(subprocess.run(command, capture_output=True, timeout=120).returncode)
+    def run(_: int) -> int:
+        return subprocess.run(command, capture_output=True, timeout=120).returncode
 
-    workers = [threading.Thread(target=run) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert done == [0, 0, 0]
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(run, range(3))) == [0, 0, 0]
     assert len(Model.load(copied / "vectors").classifier.memory_) == 75

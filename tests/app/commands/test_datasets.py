@@ -2,14 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from attnknn.app.cli import app
+from command_line import COMMAND, refused, succeeded
 from import_closure import ROOT
 from pipeline.settings import OVERRIDES
 
@@ -32,18 +30,16 @@ def params(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_says_what_is_used_and_on_disk(params: Path) -> None:
-    done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(params)])
-    assert done.exit_code == 0
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
+def test_json(params: Path) -> None:
+    rows = {row["name"]: row for row in json.loads(succeeded("datasets", "--json", "--params", params))}
     assert list(rows) == ["iris", "table", "birds"]
     assert [row["in_use"] for row in rows.values()] == [True, False, False]
     assert [row["bytes_on_disk"] for row in rows.values()] == [None, None, 1500]
     assert rows["table"]["origin"] == f"{LONG}, test.csv"
 
 
-def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) -> None:
-    command = [sys.executable, "-c", "from attnknn.app.cli import app; app()", "datasets", "--params", str(params)]
+def test_a_pipe_gets_one_line_a_dataset_without_colour(params: Path) -> None:
+    command = [*COMMAND, "datasets", "--params", str(params)]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     lines = out.splitlines()
     assert lines[1].split()[:4] == ["iris", "sklearn", "yes", "no"]
@@ -52,16 +48,15 @@ def test_in_a_pipe_one_dataset_is_one_uncut_line_without_colour(params: Path) ->
     assert "\x1b" not in out
 
 
-def test_the_way_to_add_one_is_complete(params: Path) -> None:
-    out = CliRunner().invoke(app, ["datasets", "--params", str(params)]).stdout
+def test_the_entry_for_a_new_dataset_is_complete(params: Path) -> None:
+    out = succeeded("datasets", "--params", params)
     entry = out.split("of the same kind:")[1].split("For a table")[0]
     assert set(yaml.safe_load(entry)["birds"]) == {"source", *OVERRIDES}
 
 
-def test_it_lists_what_the_project_describes() -> None:
-    done = CliRunner().invoke(app, ["datasets", "--json", "--params", str(ROOT / "params.yaml")])
-    names = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
-    assert [row["name"] for row in json.loads(done.stdout)] == list(names)
+def test_datasets_of_the_project() -> None:
+    rows = json.loads(succeeded("datasets", "--json", "--params", ROOT / "params.yaml"))
+    assert [row["name"] for row in rows] == list(yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8")))
 
 
 IRIS = "iris: {source: {kind: sklearn}}"
@@ -71,23 +66,18 @@ IRIS = "iris: {source: {kind: sklearn}}"
     ("params", "datasets", "file", "message"),
     [
         (None, IRIS, "params.yaml", "no such file"),
-        ("datasets: [", IRIS, "params.yaml", "no valid YAML"),
+        ("datasets: [", IRIS, "params.yaml", "invalid YAML"),
         ("datasets: [iris]", None, "datasets.yaml", "no such file"),
         ("datasets: [iris]", "iris: {}", "datasets.yaml", "source"),
         ("datasets: [iris]", "iris: {source: 3}", "datasets.yaml", "kind"),
-        ("datasets: iris", IRIS, "params.yaml", "'iris' given"),
+        ("datasets: iris", IRIS, "params.yaml", "'iris'; expected a list"),
         ("datasets: [nope]", IRIS, "params.yaml", "nope has no entry"),
     ],
 )
-def test_what_the_user_can_mend_is_one_line(
-    tmp_path: Path, params: str | None, datasets: str | None, file: str, message: str
-) -> None:
+def test_invalid_files(tmp_path: Path, params: str | None, datasets: str | None, file: str, message: str) -> None:
     for name, text in (("params.yaml", params), ("datasets.yaml", datasets)):
         if text is not None:
             (tmp_path / name).write_text(text)
-    done = CliRunner().invoke(app, ["datasets", "--params", str(tmp_path / "params.yaml")])
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert message in done.stderr
-    assert str(tmp_path / file) in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    line = refused("datasets", "--params", tmp_path / "params.yaml")
+    assert message in line
+    assert str(tmp_path / file) in line

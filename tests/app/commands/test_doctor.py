@@ -2,20 +2,20 @@
 
 import json
 
+import faiss
 import pytest
+import torch
 
+from attnknn.app import doctor
 from attnknn.app.doctor import check_all
 from command_line import attnknn, succeeded
 
 
-def test_the_doctor_finds_this_machine_well() -> None:
+def test_this_machine() -> None:
     checks = {check.name: check for check in check_all()}
     assert {"Python", "packages", "torch threads", "torchvision", "faiss", "git", "dvc"} <= set(checks)
     assert [check for check in checks.values() if check.state == "missing"] == []
     assert all(check.fix for check in checks.values() if check.state == "note")
-    import faiss
-    import torch
-
     assert f"torch {torch.__version__}".partition("+")[0] in checks["packages"].value
     assert faiss.__version__ in checks["faiss"].value
     out = succeeded("doctor")
@@ -23,9 +23,7 @@ def test_the_doctor_finds_this_machine_well() -> None:
     assert {check["what"] for check in json.loads(succeeded("doctor", "--json"))} == set(checks)
 
 
-def test_the_doctor_names_what_is_missing_and_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    import attnknn.app.doctor as doctor
-
+def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor.version
 
     def version(name: str) -> str:
@@ -41,7 +39,7 @@ def test_the_doctor_names_what_is_missing_and_the_mend(monkeypatch: pytest.Monke
     assert "faiss-cpu: pip install 'faiss-cpu>=1.11'" in done.stdout
     assert "scipy: pip install 'scipy>=1.11'" in done.stdout
     assert "pip install 'attnknn[pipeline]'" in done.stdout
-    assert "pip install 'dvc>=3.60'" not in done.stdout, "a note: the core works without it"
+    assert "pip install 'dvc>=3.60'" not in done.stdout, "an extra is optional"
     required.pop(0)
     monkeypatch.setattr(doctor, "version", real)
     assert attnknn("doctor").exit_code == 0

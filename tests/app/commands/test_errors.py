@@ -1,4 +1,4 @@
-"""What cannot be done is one line on standard error, exit code 2, and changes nothing."""
+"""Errors are one line on standard error and exit code 2, and change nothing."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ from attnknn.core.errors import InputError
 from command_line import refused
 
 
-def test_nobody_is_waited_for_at_a_terminal_or_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_that_is_a_terminal_or_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdin, message in ((None, "is closed"), (types.SimpleNamespace(isatty=lambda: True), "is a terminal")):
         monkeypatch.setattr(sys, "stdin", stdin)
         with pytest.raises(InputError, match=f"standard input {message}"):
@@ -50,11 +50,11 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", v, f / "wide.npy"), "4 dimensions; this model was fitted on 3"),
         (("predict", v, f / "none.npy"), "no rows"),
         (("predict", v, f / "other.csv"), "2 dimensions; this model was fitted on 3"),
-        (("predict", v, f / "words.csv"), "words.csv line 2: column 'c' is 'three', no number"),
+        (("predict", v, f / "words.csv"), "words.csv line 2: column 'c' is 'three', not a number"),
         (("predict", v, f / "cut.csv"), "cut.csv line 2: 2 values for 3 columns"),
         (("predict", v, f / "empty.csv"), "empty.csv: empty"),
         (("predict", v, f / "dot.png"), "no valid CSV"),
-        (("predict", v, f / "z.npy", "-o", f / "a.xls"), "ends with none of .csv, .jsonl, .parquet"),
+        (("predict", v, f / "z.npy", "-o", f / "a.xls"), "must end with one of .csv, .jsonl, .parquet"),
         (("predict", v, f / "z.npy", "-o", f / "a.csv", "--json"), "--json writes JSON lines"),
         (("predict", v, f / "z.npy", "--alpha", 1.5), "--alpha: 1.5"),
         (("predict", v, f / "z.npy", "-o", f / "folder.csv"), "folder.csv is a folder; name a file"),
@@ -62,7 +62,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", v, f / "several.npy"), "several arrays"),
         (("fit", f / "z.npy", "--rows", f / "several.npy", "-o", f / "m"), "several arrays"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--seed", -1), "seed: -1"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 different ones in 3 rows"),
+        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 distinct values in 3 rows"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--rows", f / "rows.csv"), "--rows"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--encoder", f / "encoder"), "--encoder"),
         (("predict", t, f / "other.csv"), "no column"),
@@ -73,7 +73,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", p, f / "empty.png"), "empty.png: no readable image"),
         (("predict", p, f / "dot.png"), "1×1 pixels"),
         (("predict", p, f / "huge.png"), "refused as too large"),
-        (("predict", p, f / "nothing"), "no picture in it"),
+        (("predict", p, f / "nothing"), "no image in it"),
         (("predict", p, f / "gone.png"), "gone.png: no such file"),
         (("predict", p, f / "images/../gone.png"), "no such file"),
         (("predict", p, f / "z.npy"), "no readable image"),
@@ -81,24 +81,24 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("explain", v, f / "wide.npy"), "4 dimensions"),
         (("explain", t, f / "other.csv"), "no column"),
         (("explain", t, f / "other.csv", "--json"), "no column"),
-        (("explain", v, f / "z.npy", "-o", f / "why.pdf"), "a picture is a .png file"),
+        (("explain", v, f / "z.npy", "-o", f / "why.pdf"), "give a .png file"),
         (("explain", v, f / "z.npy", "--shown", 0), "give 1 or more"),
-        (("add", v, f / "z.npy"), "say what they are with --label, --target or --rows"),
-        (("add", v, f / "z.npy", "--label", "sideways"), "no class of this model, which knows down, up"),
+        (("add", v, f / "z.npy"), "give --label, --target or --rows"),
+        (("add", v, f / "z.npy", "--label", "sideways"), "not a class of this model; its classes are down, up"),
         (("add", v, f / "nan.npy", "--label", "up"), "NaN"),
         (("add", v, f / "z.npy", f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
         (("add", v, f / "z.npy", "--rows", save_npy(f / "y2.npy", np.array(["up", "down"]))), "2 labels for 80 rows"),
         (("add", v, f / "z.npy", "--rows", save_npy(f / "y99.npy", np.array(["up"] * 99))), "99 labels for 80 rows"),
         (("add", v, f / "z.npy", "--label", "up", "--target", "way"), "--label and --target given"),
-        (("add", v, f / "z.npy", "--rows", f / "words.csv"), "name that of the labels with --target"),
-        (("add", v, f / "z.npy", "--target", "way"), "these have no columns"),
+        (("add", v, f / "z.npy", "--rows", f / "words.csv"), "name the label column with --target"),
+        (("add", v, f / "z.npy", "--target", "way"), "the input has no columns"),
         (("add", t, f / "iris.csv", "--target", "species"), "no column 'species'"),
         (("add", p, f / "dot.png", "--label", "left"), "1×1 pixels"),
         (("add", f / "none", f / "z.npy", "--label", "up"), "no saved model"),
         (("forget", v, 999), "id 999: not in the memory"),
         (("forget", v, 10**30), f"id {10**30}: not in the memory"),
         (("forget", v, 3, 72), "id 72: not in the memory"),
-        (("forget", v, "-"), "ids: none given"),
+        (("forget", v, "-"), "ids: empty"),
         (("forget", v, "²"), "ids: ²; give whole numbers"),
         (("forget", v, "all"), "ids: all; give whole numbers"),
         (("forget", v, "../x"), "give whole numbers"),
@@ -112,7 +112,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     ]  # fmt: skip
 
 
-def test_what_cannot_be_done_is_one_line_and_changes_nothing(copied: Path) -> None:
+def test_errors_are_one_line_and_change_nothing(copied: Path) -> None:
     calls = bad_calls(copied)
 
     def files() -> dict[Path, bytes]:
@@ -127,6 +127,6 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(copied: Path) -> No
     assert files() == before
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(folder: Path) -> None:
+def test_an_output_folder_that_is_not_writable(folder: Path) -> None:
     command = ("fit", folder / "iris.csv", "--target", "target", "--weights", "uniform", "-o", "/proc/none/m")
     assert "/proc/none" in refused(*command)

@@ -1,6 +1,5 @@
 """`attnknn explain`."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from attnknn.app.model.model import Model
 from command_line import json_lines, succeeded
 
 
-def test_explain_names_who_decided(folder: Path, tmp_path: Path) -> None:
+def test_json_table_and_plot(folder: Path, tmp_path: Path) -> None:
     model = Model.load(folder / "table")
     explanations = json_lines("explain", folder / "table", folder / "iris.csv")
     assert len(explanations) == 5
@@ -23,10 +22,8 @@ def test_explain_names_who_decided(folder: Path, tmp_path: Path) -> None:
         assert explanation["neighbours"][0]["id"] == heaviest
         assert explanation["neighbours"][0]["row"] == model.rows_of([heaviest])[0]
         assert explanation["row"]["petal width (cm)"] == batch.values["petal width (cm)"].iloc[i]
-    out = succeeded(
-        "explain", folder / "table", folder / "iris.csv", "--first", 1, "--shown", 2, "-o", tmp_path / "why.png"
-    )
-    lines = out.splitlines()
+    flags = ("--first", 1, "--shown", 2, "-o", tmp_path / "why.png")
+    lines = succeeded("explain", folder / "table", folder / "iris.csv", *flags).splitlines()
     assert lines[0].startswith("iris.csv line 2: ")
     assert lines[1].split() == ["query", *(f"#{n['id']}" for n in explanations[0]["neighbours"][:2])]
     assert any(line.startswith("petal width (cm)") for line in lines)
@@ -35,7 +32,7 @@ def test_explain_names_who_decided(folder: Path, tmp_path: Path) -> None:
     assert "t" in succeeded("explain", folder / "vectors", folder / "z.npy", "--first", 1)
 
 
-def test_hostile_texts_are_printed_as_they_are(tmp_path: Path) -> None:
+def test_markup_in_data_is_escaped(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(40) % 9, "[red]c[/red]": ["[bold]", "=cmd"] * 20, "y": ["[/]", "b"] * 20})
     frame.to_csv(tmp_path / "t.csv", index=False)
     succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "uniform", "-k", 3)
@@ -45,15 +42,12 @@ def test_hostile_texts_are_printed_as_they_are(tmp_path: Path) -> None:
     assert "[/]" in out
 
 
-def test_explain_goes_on_to_the_next_file(folder: Path, tmp_path: Path) -> None:
+def test_rows_of_several_files(folder: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(folder / "iris.csv", dtype=str)
     for i, columns in enumerate((list(frame), list(frame)[::-1])):  # in any order
         frame.iloc[i : i + 1][columns].to_csv(tmp_path / f"{i}.csv", index=False)
-    files = (tmp_path / "0.csv", tmp_path / "1.csv")
-    split = [json.loads(line) for line in succeeded("explain", folder / "table", *files, "--json").splitlines()]
-    whole = [
-        json.loads(line) for line in succeeded("explain", folder / "table", folder / "iris.csv", "--json").splitlines()
-    ]
+    split = json_lines("explain", folder / "table", tmp_path / "0.csv", tmp_path / "1.csv")
+    whole = json_lines("explain", folder / "table", folder / "iris.csv")
     assert [line["input"] for line in split] == ["0.csv line 2", "1.csv line 2"]
     assert [line["confidence"] for line in split] == pytest.approx([line["confidence"] for line in whole[:2]])
     assert [line["row"] for line in split] == [line["row"] for line in whole[:2]]

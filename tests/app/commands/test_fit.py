@@ -1,46 +1,44 @@
 """`attnknn fit`."""
 
-import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from attnknn.app.model.fit import fit_model
 from attnknn.app.model.model import Model
-from command_line import refused, succeeded
+from command_line import csv_rows, refused, succeeded
 
 
-def test_fit_tells_what_was_measured_on_rows_kept_out(folder: Path, tmp_path: Path) -> None:
+def test_summary_of_the_held_out_rows(folder: Path, tmp_path: Path) -> None:
     flags = ("--target", "target", "--weights", "distance", "--test", 0.2)
     summary = json.loads(succeeded("fit", folder / "iris.csv", "-o", tmp_path / "m", *flags, "--json"))
     assert (summary["memory"], summary["test"]) == (120, 30)
-    cases = Model.load(tmp_path / "m").cases
-    answers = Model.load(tmp_path / "m").classifier.predict(cases.vectors)
-    assert summary["accuracy"] == (answers == cases.labels).mean()
+    model = Model.load(tmp_path / "m")
+    assert summary["accuracy"] == (model.classifier.predict(model.cases.vectors) == model.cases.labels).mean()
     out = succeeded("fit", folder / "iris.csv", "-o", tmp_path / "n", *flags)
     assert f"on 30 rows held out: accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}" in out
     out = succeeded("fit", folder / "iris.csv", "-o", tmp_path / "all", "--target", "target", "--test", 0)
     assert out == f"{tmp_path / 'all'}: 150 rows of 3 classes in memory\n"
 
 
-def test_fit_replaces_nothing_unasked_and_never_anything_else(folder: Path, tmp_path: Path) -> None:
-    flags = ("--target", "target", "--weights", "distance")
+def test_force_overwrites_models_only(folder: Path, tmp_path: Path) -> None:
+    command = ("fit", folder / "iris.csv", "--target", "target", "--weights", "distance", "-o")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("years")
     for force in ((), ("--force",)):
-        assert "there already, and no model" in refused(
-            "fit", folder / "iris.csv", "-o", tmp_path / "mine", *flags, *force
-        )
+        assert "exists and is not a model" in refused(*command, tmp_path / "mine", *force)
     assert (tmp_path / "mine/thesis.tex").read_text() == "years"
-    succeeded("fit", folder / "iris.csv", "-o", tmp_path / "m", *flags)
-    assert "a model is there already" in refused("fit", folder / "iris.csv", "-o", tmp_path / "m", *flags)
-    succeeded("fit", folder / "iris.csv", "-o", tmp_path / "m", *flags, "--force", "--drop", "kind")
+    succeeded(*command, tmp_path / "m")
+    assert "holds a model already" in refused(*command, tmp_path / "m")
+    succeeded(*command, tmp_path / "m", "--force", "--drop", "kind")
     assert "kind" not in Model.load(tmp_path / "m").input.columns
 
 
-def test_fit_hands_its_options_on(folder: Path, tmp_path: Path) -> None:
+def test_options(folder: Path, tmp_path: Path) -> None:
     text = (folder / "iris.csv").read_text().replace(",", ";").replace("short", "?")
     (tmp_path / "t.csv").write_text(text)
     layout = ("--separator", ";", "--missing", "?", "--drop", "sepal width (cm)")
@@ -51,34 +49,26 @@ def test_fit_hands_its_options_on(folder: Path, tmp_path: Path) -> None:
     assert {name: model.classifier.get_params()[name] for name in expected} == expected
     assert "sepal width (cm)" not in model.input.columns
     assert model.examples.table["kind"].dropna().unique().tolist() == ["long"]
-    piped = succeeded("predict", tmp_path / "m", "-", stdin=text)  # it knows the separator
-    labels = pd.read_csv(io.StringIO(piped))["label"].tolist()
-    assert (
-        labels == pd.read_csv(io.StringIO(succeeded("predict", tmp_path / "m", tmp_path / "t.csv")))["label"].tolist()
-    )
+    piped, read = (csv_rows("predict", tmp_path / "m", name, stdin=text) for name in ("-", tmp_path / "t.csv"))
+    assert [row["label"] for row in piped] == [row["label"] for row in read]  # the model stores the separator
 
 
-def test_of_two_who_fit_at_once_the_slower_replaces_nothing(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    import shutil
-
-    from attnknn.app.model import fit
-
+def test_a_model_written_during_a_fit_is_not_overwritten(folder: Path, tmp_path: Path, monkeypatch) -> None:
     def slow(*args: Any, **settings: Any) -> Any:
         shutil.copytree(folder / "vectors", tmp_path / "m")
-        return fit_it(*args, **settings)
+        return fit_model(*args, **settings)
 
-    fit_it = fit.fit_model
-    monkeypatch.setattr(fit, "fit_model", slow)
+    monkeypatch.setattr("attnknn.app.model.fit.fit_model", slow)
     command = ("fit", folder / "iris.csv", "--target", "target", "--weights", "uniform", "-o", tmp_path / "m")
-    assert "a model is there already" in refused(*command)
+    assert "holds a model already" in refused(*command)
     assert Model.load(tmp_path / "m").input.kind == "vectors"
 
 
-def test_columns_that_are_left_out_are_told_and_can_be_taken_in(tmp_path: Path) -> None:
+def test_id_columns_are_left_out_unless_included(tmp_path: Path) -> None:
     frame = pd.DataFrame({"second": np.arange(60), "x": np.arange(60) % 7, "y": np.repeat(["a", "b"], 30)})
     frame.to_csv(tmp_path / "t.csv", index=False)
     flags = ("fit", tmp_path / "t.csv", "--target", "y", "--weights", "uniform", "-k", 3, "-o")
-    assert "left out as ids: second (--categories or --numeric takes one in)" in succeeded(*flags, tmp_path / "m")
+    assert "left out as ids: second (--categories or --numeric includes a column)" in succeeded(*flags, tmp_path / "m")
     summary = json.loads(succeeded(*flags, tmp_path / "n", "--numeric", "second", "--json"))
     assert summary["left_out"] == []
     assert summary["accuracy"] > 0.9

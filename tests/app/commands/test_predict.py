@@ -1,13 +1,11 @@
 """`attnknn predict`."""
 
-import csv
 import importlib.util
-import io
-import json
 import os
 import shlex
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -16,16 +14,15 @@ from PIL import Image
 from synthetic_models import picture_folders, save_npy
 
 from attnknn.app.model.model import Model
-from command_line import COMMAND, attnknn, refused, succeeded
+from command_line import COMMAND, attnknn, csv_rows, json_lines, refused, succeeded
 
 
-def test_predictions_are_the_classifier_s_in_every_format(folder: Path, tmp_path: Path) -> None:
+def test_formats(folder: Path, tmp_path: Path) -> None:
     model = Model.load(folder / "vectors")
     z = np.load(folder / "z.npy")
     probs = model.classifier.predict_proba(z)
     command = ("predict", folder / "vectors", folder / "z.npy", "--probabilities", "--alpha", 0.2)
-    rows = list(csv.DictReader(io.StringIO(succeeded(*command))))
-    lines = [json.loads(line) for line in succeeded(*command, "--json").splitlines()]
+    rows, lines = csv_rows(*command), json_lines(*command)
     sets = model.classifier.predict_set(z, 0.2)
     for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
         assert row["input"] == line["input"] == f"z.npy row {i}"
@@ -44,28 +41,26 @@ def test_predictions_are_the_classifier_s_in_every_format(folder: Path, tmp_path
         assert "pip install 'attnknn[tables]'" in refused(*command, "-o", tmp_path / "a.parquet")
 
 
-def test_many_batches_are_one_answer(folder: Path, tmp_path: Path) -> None:
+def test_many_batches(folder: Path, tmp_path: Path) -> None:
     z = np.tile(np.load(folder / "z.npy"), (40, 1))
-    out = succeeded("predict", folder / "vectors", save_npy(tmp_path / "long.npy", z))
-    read = pd.read_csv(io.StringIO(out))
-    assert len(read) == 3200
-    assert read["label"].tolist()[:80] * 40 == read["label"].tolist()
-    assert read["input"].tolist() == [f"long.npy row {i}" for i in range(3200)]
-    lines = ["a,b,c", *(f"{row[0]},{row[1]},{row[2]}" for row in z)]
-    again = succeeded("predict", folder / "vectors", "-", stdin="\n".join(lines))
-    assert pd.read_csv(io.StringIO(again))["label"].tolist() == read["label"].tolist()
+    rows = csv_rows("predict", folder / "vectors", save_npy(tmp_path / "long.npy", z))
+    labels = [row["label"] for row in rows]
+    assert labels[:80] * 40 == labels
+    assert [row["input"] for row in rows] == [f"long.npy row {i}" for i in range(3200)]
+    text = pd.DataFrame(z, columns=list("abc")).to_csv(index=False)
+    assert [row["label"] for row in csv_rows("predict", folder / "vectors", "-", stdin=text)] == labels
 
 
-def test_pictures_by_file_folder_and_pipe_are_answered_alike(folder: Path) -> None:
+def test_pictures_by_file_folder_and_pipe(folder: Path) -> None:
     images = folder / "images/left"
-    by_folder = succeeded("predict", folder / "pictures", images)
     files = sorted(images.iterdir())
-    assert succeeded("predict", folder / "pictures", *files) == by_folder
-    assert succeeded("predict", folder / "pictures", "-", stdin="\n".join(map(str, files)) + "\n") == by_folder
-    assert [row["input"] for row in csv.DictReader(io.StringIO(by_folder))] == [str(path) for path in files]
+    rows = csv_rows("predict", folder / "pictures", images)
+    assert [row["input"] for row in rows] == [str(path) for path in files]
+    assert csv_rows("predict", folder / "pictures", *files) == rows
+    assert csv_rows("predict", folder / "pictures", "-", stdin="\n".join(map(str, files)) + "\n") == rows
 
 
-def test_keep_going_leaves_out_says_so_and_exits_with_1(folder: Path, tmp_path: Path) -> None:
+def test_keep_going(folder: Path, tmp_path: Path) -> None:
     picture_folders(tmp_path / "images")
     (tmp_path / "images/left/0.jpg").write_text("not an image")
     Image.new("L", (1, 1)).save(tmp_path / "images/left/1.bmp")
@@ -85,7 +80,7 @@ def test_keep_going_leaves_out_says_so_and_exits_with_1(folder: Path, tmp_path: 
     assert done.stdout.splitlines() == [line for i, line in enumerate(whole) if i not in (18, 91)]
 
 
-def test_nothing_is_left_of_a_file_that_could_not_be_finished(folder: Path, tmp_path: Path) -> None:
+def test_an_incomplete_output_is_not_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("earlier")
     frame = pd.read_csv(folder / "iris.csv", dtype=str)
     frame.loc[149, "sepal width (cm)"] = "wide"
@@ -96,17 +91,15 @@ def test_nothing_is_left_of_a_file_that_could_not_be_finished(folder: Path, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "iris.csv"]
 
 
-def test_an_answer_says_that_it_abstains(folder: Path, tmp_path: Path) -> None:
+def test_abstention(folder: Path, tmp_path: Path) -> None:
     classifier = Model.load(folder / "vectors").classifier
     classifier.set_params(abstain=0.9).save(tmp_path / "m")
-    rows = list(csv.DictReader(io.StringIO(succeeded("predict", tmp_path / "m", folder / "z.npy"))))
-    assert [row["abstains"] for row in rows] == [
-        str(abstains) for abstains in classifier.abstains(np.load(folder / "z.npy"))
-    ]
-    assert {row["abstains"] for row in rows} == {"True", "False"}
+    abstains = [row["abstains"] for row in csv_rows("predict", tmp_path / "m", folder / "z.npy")]
+    assert abstains == list(map(str, classifier.abstains(np.load(folder / "z.npy"))))
+    assert set(abstains) == {"True", "False"}
 
 
-def test_keep_going_leaves_out_rows_far_away_and_pictures_that_are_not_there(folder: Path, tmp_path: Path) -> None:
+def test_keep_going_with_large_values_and_missing_files(folder: Path, tmp_path: Path) -> None:
     far = np.zeros((3, 3))
     far[1] = 1e20
     done = attnknn("predict", folder / "vectors", save_npy(tmp_path / "far.npy", far), "--keep-going")
@@ -119,28 +112,25 @@ def test_keep_going_leaves_out_rows_far_away_and_pictures_that_are_not_there(fol
     assert "gone.png: no such file" in done.stderr
 
 
-def test_odd_names_of_pictures(folder: Path, tmp_path: Path) -> None:
+def test_unusual_file_names(folder: Path, tmp_path: Path) -> None:
     picture = (folder / "images/left/0.png").read_bytes()
     names = [" lead and trail .png", 'comma, "quote".PNG', os.fsdecode(b"\xff.png")]
     for name in (*names, ".hidden.png", "notes.txt"):
         (tmp_path / name).write_bytes(picture)
-    rows = list(csv.DictReader(io.StringIO(succeeded("predict", folder / "pictures", tmp_path))))
+    rows = csv_rows("predict", folder / "pictures", tmp_path)
     assert {Path(row["input"]).name for row in rows} == {*names[:2], "\\xff.png"}
     paths = [str(tmp_path / name) for name in (names[0], names[1], "ends in a blank.png ")]
     Path(paths[2]).write_bytes(picture)
-    piped = succeeded("predict", folder / "pictures", "-", stdin="\r\n\n".join(paths) + "\n")
-    assert [row["input"] for row in csv.DictReader(io.StringIO(piped))] == paths
+    piped = csv_rows("predict", folder / "pictures", "-", stdin="\r\n\n".join(paths) + "\n")
+    assert [row["input"] for row in piped] == paths
 
 
-def test_what_a_machine_cannot_hold_is_said_in_a_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("attnknn.app.commands.predict.load", full)
+def test_out_of_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnknn.app.commands.predict.load", Mock(side_effect=MemoryError))
     assert "out of memory" in refused("predict", folder / "vectors", folder / "z.npy")
 
 
-def test_in_a_pipe_that_closes_early_nothing_is_said(folder: Path, tmp_path: Path) -> None:
+def test_a_pipe_that_closes_early(folder: Path, tmp_path: Path) -> None:
     z = np.tile(np.load(folder / "z.npy"), (300, 1))
     save_npy(tmp_path / "long.npy", z)
     command = shlex.join([*COMMAND, "predict", str(folder / "vectors"), str(tmp_path / "long.npy")])

@@ -13,9 +13,9 @@ from attnknn.app.model.model import Model
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model, dict]:
     folder = tmp_path_factory.mktemp("table")
     iris_csv(folder / "iris.csv")
-    model, about = fit_model(folder / "iris.csv", target="target", test=0.2, **FAST)
+    model, summary = fit_model(folder / "iris.csv", target="target", test=0.2, **FAST)
     model.save(folder / "model")
-    return folder, model, about
+    return folder, model, summary
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model, dic
     folder = tmp_path_factory.mktemp("pictures")
     picture_folders(folder / "images")
     picture_encoder().save(folder / "encoder")
-    model, about = fit_model(folder / "images", encoder=folder / "encoder", test=0.25, **FAST)
+    model, summary = fit_model(folder / "images", encoder=folder / "encoder", test=0.25, **FAST)
     model.save(folder / "model")
-    return folder, model, about
+    return folder, model, summary

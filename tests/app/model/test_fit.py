@@ -1,4 +1,4 @@
-"""Models are fitted on memory rows alone and scored on test cases; bad sources are refused in one line."""
+"""Fitting models from tables, vectors, image folders and splits; invalid sources."""
 
 from pathlib import Path
 
@@ -17,50 +17,46 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.evaluation.metrics import scores
 
 
-def test_rows_kept_out_are_a_share_of_each_class_and_no_others() -> None:
+def test_stratified_mask() -> None:
     labels = np.repeat(["a", "b", "c"], [50, 9, 1])
-    out = stratified_mask(labels, 0.2, seed=3)
-    assert [int(out[labels == name].sum()) for name in "abc"] == [10, 1, 0]
-    assert (stratified_mask(labels, 0.2, 3) == out).all()
-    assert (stratified_mask(labels, 0.2, 4) != out).any()
+    mask = stratified_mask(labels, 0.2, seed=3)
+    assert [int(mask[labels == name].sum()) for name in "abc"] == [10, 1, 0]
+    assert (stratified_mask(labels, 0.2, 3) == mask).all()
+    assert (stratified_mask(labels, 0.2, 4) != mask).any()
     assert not stratified_mask(labels, 0.0, 3).any()
-    assert stratified_mask(np.zeros(100, str), 0.29, 3).sum() == 29  # 0.29 times 100 is less in float64
+    assert stratified_mask(np.zeros(100, str), 0.29, 3).sum() == 29  # 0.29·100 < 29 in float64
 
 
-def test_scores_are_those_of_cases_that_are_in_no_memory(table: tuple[Path, Model, dict]) -> None:
-    folder, model, about = table
-    assert (about["memory"], about["test"], about["classes"]) == (120, 30, 3)
-    cases = model.cases
-    assert cases is not None
-    probs = model.classifier.predict_proba(cases.vectors)
-    y = np.searchsorted(model.classifier.classes_, cases.labels)
-    assert about["nll"] == pytest.approx(scores(probs, y)["nll"])
-    frame = pd.read_csv(folder / "iris.csv", dtype=str, keep_default_na=False)
-    known = frame[model.examples.table.columns].agg("|".join, axis=1)
-    mine = model.examples.table.fillna("").agg("|".join, axis=1)
-    theirs = cases.examples.table.fillna("").agg("|".join, axis=1)
-    assert sorted([*mine, *theirs]) == sorted(known)
-    assert model.examples.table["kind"].isna().sum() + cases.examples.table["kind"].isna().sum() == 1
+def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Model, dict]) -> None:
+    folder, model, summary = table
+    assert (summary["memory"], summary["test"], summary["classes"]) == (120, 30, 3)
+    probs = model.classifier.predict_proba(model.cases.vectors)
+    y = np.searchsorted(model.classifier.classes_, model.cases.labels)
+    assert summary["nll"] == pytest.approx(scores(probs, y)["nll"])
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)[model.examples.table.columns]
+    stored = pd.concat([model.examples.table, model.cases.examples.table])
+    assert sorted(stored.fillna("").agg("|".join, axis=1)) == sorted(frame.fillna("").agg("|".join, axis=1))
+    assert stored["kind"].isna().sum() == 1
 
 
-def test_a_schema_is_learned_from_memory_rows_alone(tmp_path: Path) -> None:
+def test_the_schema_is_fitted_on_memory_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.r_[np.arange(40.0) % 7, 1000 * np.ones(40)], "y": ["a", "b"] * 40})
     frame.to_csv(tmp_path / "t.csv", index=False)
     model, _ = fit_model(tmp_path / "t.csv", target="y", test=0.5, seed=1, **FAST)
     assert isinstance(model.input, Rows)
-    kept = ~stratified_mask(frame["y"].to_numpy(str), 0.5, 1)
-    assert model.input.schema.numeric[0].mean == pytest.approx(frame["x"][kept].mean())
+    in_memory = ~stratified_mask(frame["y"].to_numpy(str), 0.5, 1)
+    assert model.input.schema.numeric[0].mean == pytest.approx(frame["x"][in_memory].mean())
 
 
 def test_official_test_folders_are_the_test_cases(tmp_path: Path) -> None:
     picture_folders(tmp_path / "images/train")
     picture_folders(tmp_path / "images/test", 4)
     picture_folders(tmp_path / "more", 2)
-    (tmp_path / "more/left").rename(tmp_path / "images/test/elsewhere")  # a class that nobody was taught
+    (tmp_path / "more/left").rename(tmp_path / "images/test/unknown")  # a class without training rows
     picture_folders(tmp_path / "images/train/.cache", 1)
     picture_encoder().save(tmp_path / "encoder")
-    model, about = fit_model(tmp_path / "images", encoder=tmp_path / "encoder", **FAST)
-    assert (about["memory"], about["test"], len(model.examples.images)) == (24, 8, 24)
+    model, summary = fit_model(tmp_path / "images", encoder=tmp_path / "encoder", **FAST)
+    assert (summary["memory"], summary["test"], len(model.examples.images)) == (24, 8, 24)
 
 
 def split_of_digits() -> Split:
@@ -70,13 +66,13 @@ def split_of_digits() -> Split:
     return Split(x, rng.integers(0, 2, 100), part, ("no", "yes"))
 
 
-def test_of_a_split_the_bank_is_the_memory_and_the_others_teach_or_test(tmp_path: Path) -> None:
+def test_parts_of_a_split(tmp_path: Path) -> None:
     split = split_of_digits()
     split.save(tmp_path / "split")
     encoder = picture_encoder()
     encoder.save(tmp_path / "encoder")
-    model, about = fit_model(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)
-    assert (about["memory"], about["test"]) == (60, 20)
+    model, summary = fit_model(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)
+    assert (summary["memory"], summary["test"]) == (60, 20)
     assert len(model.classifier._held_out[1]) == 10  # half of fit and val rows
     z = embed(encoder, split.x)[0]
     np.testing.assert_allclose(model.cases.vectors, z[80:], atol=1e-6)
@@ -84,7 +80,7 @@ def test_of_a_split_the_bank_is_the_memory_and_the_others_teach_or_test(tmp_path
     np.testing.assert_array_equal(model.examples.images, split.x[:60])
 
 
-def test_a_split_of_a_table_is_read_by_its_schema_and_encoder(tmp_path: Path) -> None:
+def test_a_split_of_a_table(tmp_path: Path) -> None:
     iris_csv(tmp_path / "iris.csv")
     frame = pd.read_csv(tmp_path / "iris.csv", dtype=str)
     names = frame.pop("target")
@@ -117,45 +113,39 @@ def test_decoded_columns_are_those_that_were_encoded(tmp_path: Path, scale: str)
         np.testing.assert_allclose(again[name].astype(float), frame[name].astype(float), atol=tolerance)
 
 
-def test_labels_of_a_file(tmp_path: Path) -> None:
-    labels, beside = read_labels(save_npy(tmp_path / "y.npy", np.array([3, 1])), None, {})
-    assert (labels.tolist(), beside) == (["3", "1"], None)
+def test_read_labels(tmp_path: Path) -> None:
+    labels, columns = read_labels(save_npy(tmp_path / "y.npy", np.array([3, 1])), None, {})
+    assert (labels.tolist(), columns) == (["3", "1"], None)
     (tmp_path / "one.csv").write_text("class\na\nb\n")
     assert read_labels(tmp_path / "one.csv", None, {})[0].tolist() == ["a", "b"]
     (tmp_path / "two.csv").write_text("class,title\na,x\nb,y\n")
-    labels, beside = read_labels(tmp_path / "two.csv", "class", {})
+    labels, columns = read_labels(tmp_path / "two.csv", "class", {})
     assert labels.tolist() == ["a", "b"]
-    assert beside["title"].tolist() == ["x", "y"]
-    with pytest.raises(InputError, match="columns class, title; name that of the labels with --target"):
+    assert columns["title"].tolist() == ["x", "y"]
+    with pytest.raises(InputError, match="columns class, title; name the label column with --target"):
         read_labels(tmp_path / "two.csv", None, {})
     (tmp_path / "hole.csv").write_text("class\na\nNA\nb\n")
     with pytest.raises(InputError, match=r"hole\.csv line 3: no label"):
         read_labels(tmp_path / "hole.csv", None, {})
-    with pytest.raises(InputError, match="whole numbers or texts"):
+    with pytest.raises(InputError, match="expected integers or strings"):
         read_labels(save_npy(tmp_path / "f.npy", np.zeros(3)), None, {})
 
 
-def test_of_many_cases_some_are_kept_with_what_belongs_to_them(tmp_path: Path, monkeypatch) -> None:
+def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("attnknn.app.model.fit._MAX_CASES", 3)
-    z, names = np.random.default_rng(0).normal(size=(60, 3)), [f"t{i}" for i in range(60)]
-    pd.DataFrame({"y": ["a", "b"] * 30, "title": names}).to_csv(tmp_path / "r.csv", index=False)
-    model, about = fit_model(save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.5, **FAST)
-    rows = [names.index(title) for title in model.cases.examples.table["title"]]
-    assert (about["test"], len(rows)) == (30, 3)
+    z, labels = np.random.default_rng(0).normal(size=(60, 3)), np.array(["a", "b"] * 30)
+    titles = [f"t{i}" for i in range(60)]
+    pd.DataFrame({"y": labels, "title": titles}).to_csv(tmp_path / "r.csv", index=False)
+    source, params = save_npy(tmp_path / "z.npy", z), {"rows": tmp_path / "r.csv", "metric": "cosine", **FAST}
+    model, summary = fit_model(source, target="y", test=0.1, seed=5, **params)
+    assert summary["test"] == 6
+    rows = [titles.index(title) for title in model.cases.examples.table["title"]]
+    assert len(rows) == 3
     np.testing.assert_allclose(model.cases.vectors, z[rows])
-    assert model.cases.labels.tolist() == [["a", "b"][row % 2] for row in rows]
-
-
-def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(60, 3))
-    pd.DataFrame({"y": ["a", "b"] * 30, "title": [f"t{i}" for i in range(60)]}).to_csv(tmp_path / "r.csv", index=False)
-    model, about = fit_model(
-        save_npy(tmp_path / "z.npy", z), rows=tmp_path / "r.csv", target="y", test=0.1, seed=5, metric="cosine", **FAST
-    )
-    assert about["test"] == 6
-    out = stratified_mask(np.array(["a", "b"] * 30), 0.1, 5)
-    assert model.examples.table["title"].tolist() == [f"t{i}" for i in np.flatnonzero(~out)]
+    assert model.cases.labels.tolist() == labels[rows].tolist()
+    mask = stratified_mask(labels, 0.1, 5)
+    assert mask[rows].all()
+    assert model.examples.table["title"].tolist() == [titles[i] for i in np.flatnonzero(~mask)]
     assert model.classifier.metric == "cosine"
     ids = model.add(Batch(["new"], z[:1]), model.parse_labels(["a"]))
     assert model.rows_of(ids) == [{"title": None}]
@@ -183,28 +173,28 @@ def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
         "no kind": (folder / "odd.bin", {}, "neither a .csv nor a .npy file"),
         "no target": (folder / "one.csv", {}, "name it with --target"),
         "another target": (folder / "one.csv", {"target": "z"}, "no target column 'z'"),
-        "one class": (folder / "one.csv", {"target": "y"}, "labels: a alone"),
-        "no classes": (folder / "many.csv", {"target": "y"}, "labels: 20 different ones in 20 rows"),
+        "one class": (folder / "one.csv", {"target": "y"}, "a single class \\(a\\)"),
+        "no classes": (folder / "many.csv", {"target": "y"}, "labels: 20 distinct values in 20 rows"),
         "empty": (folder / "empty.csv", {"target": "y"}, "empty.csv: empty"),
-        "no labels": (z, {}, "where are the labels"),
+        "no labels": (z, {}, "no labels"),
         "fewer labels": (save("w.npy", np.zeros((19, 3))), {"rows": y}, "20 rows for 19 vectors"),
         "NaN": (save("nan.npy", nan), {"rows": y}, "nan.npy row 4: NaN"),
         "one dimension": (save("flat.npy", np.zeros(20)), {"rows": y}, "of shape \\(20,\\)"),
         "complex": (save("c.npy", np.zeros((20, 3), complex)), {"rows": y}, "complex128 of shape"),
         "seed": (z, {"rows": y, "seed": 2**32}, "seed: 4294967296"),
-        "objects": (save("o.npy", np.array([["a"]] * 20)), {"rows": y}, "numbers \\(rows, dimensions\\)"),
-        "text": (folder / "text.npy", {"rows": y}, "no array that numpy can read"),
+        "objects": (save("o.npy", np.array([["a"]] * 20)), {"rows": y}, "expected numbers \\(rows, dimensions\\)"),
+        "text": (folder / "text.npy", {"rows": y}, "not a readable .npy file"),
         "no encoder": (folder / "pictures", {}, "needs --encoder"),
-        "one folder": (folder / "pictures", e, "1 class folders in it"),
+        "one folder": (folder / "pictures", e, "1 class folders"),
         "text as image": (folder / "broken", e, "x.jpg: no readable image"),
         "encoder of tables": (folder / "broken", {"encoder": folder / "mlp"}, "an encoder of tables"),
         "split of another": (folder / "split", {"encoder": folder / "mlp"}, "reads rows of shape \\(3,\\)"),
-        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "no encoder"),
+        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "not an encoder"),
         "test": (z, {"rows": y, "test": 1.0}, "test: 1.0"),
     }  # fmt: skip
 
 
-def test_what_cannot_be_taught_is_said_in_a_line(tmp_path: Path) -> None:
+def test_invalid_sources(tmp_path: Path) -> None:
     for name, (source, kwargs, message) in bad_sources(tmp_path).items():
         with pytest.raises(InputError, match=message) as raised:
             fit_model(source, **{**FAST, **kwargs})

@@ -1,4 +1,4 @@
-"""Images are decoded as a viewer shows them, in the encoder's size and channels."""
+"""Images are decoded in the encoder's size and channels, as an image viewer shows them."""
 
 import io
 from pathlib import Path
@@ -15,47 +15,42 @@ from attnknn.data.image_folder import decode
 from attnknn.encoder.encoder import Encoder, embed
 
 
-def test_pictures_are_what_the_encoder_makes_of_their_files(pictures: tuple[Path, Model, dict]) -> None:
-    folder, model, about = pictures
-    assert (about["memory"], about["test"]) == (18, 6)
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    image.save(buffer := io.BytesIO(), kind, **options)
+    return buffer.getvalue()
+
+
+def test_images_of_a_folder_are_decoded_and_embedded(pictures: tuple[Path, Model, dict]) -> None:
+    folder, model, summary = pictures
+    assert (summary["memory"], summary["test"]) == (18, 6)
     (batch,) = model.input.batches([str(folder / "images" / "left")])
     assert [Path(name).name for name in batch.names] == sorted(f"{i}.png" for i in range(12))
     pixels = np.stack([np.asarray(Image.open(name)) for name in batch.names])[:, None]
     np.testing.assert_array_equal(batch.values, pixels)
     encoder, _ = Encoder.load(folder / "encoder")
     np.testing.assert_allclose(model.input.vectors(batch), embed(encoder, pixels)[0], atol=1e-6)
-    known = [model.examples.image(row).tolist() for row in range(18)]
-    of_class = [known.count(image.tolist()) for image in pixels[:, 0]]
-    assert sum(of_class) == 9
+    examples = [model.examples.image(row).tolist() for row in range(18)]
+    assert sum(examples.count(image.tolist()) for image in pixels[:, 0]) == 9
     assert (model.classifier.classes_[model.classifier.memory_.y[:9]] == "left").all()
 
 
-def test_pictures_of_another_size_and_colour_become_those_of_the_encoder() -> None:
-    pictures = Pictures(picture_encoder())
-    buffer = io.BytesIO()
-    Image.new("RGB", (40, 20), (200, 10, 10)).save(buffer, "PNG")
-    image = pictures.decode(buffer.getvalue(), "red.png")
+def test_images_are_resized_and_converted_to_the_channels_of_the_encoder() -> None:
+    image = Pictures(picture_encoder()).decode(encoded(Image.new("RGB", (40, 20), (200, 10, 10))), "red.png")
     assert image.shape == (1, 8, 8)
-    assert (image == 67).all()  # 0.299·200 + 0.701·10, as ITU-R 601 has it
+    assert (image == 67).all()  # 0.299·200 + 0.701·10, by ITU-R 601
     colour = Pictures(Encoder("convnet", (3, 8, 8), 0, [4, 4, 4], embed_dim=3, depth=1))
-    Image.new("L", (8, 8), 9).save(buffer := io.BytesIO(), "PNG")
-    assert colour.decode(buffer.getvalue(), "grey.png").tolist() == np.full((3, 8, 8), 9).tolist()
+    assert colour.decode(encoded(Image.new("L", (8, 8), 9)), "grey").tolist() == np.full((3, 8, 8), 9).tolist()
 
 
-def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    image.save(buffer := io.BytesIO(), kind, **options)
-    return buffer.getvalue()
-
-
-def test_pictures_are_upright_as_the_camera_says() -> None:
+def test_exif_orientation() -> None:
     config = Pictures(picture_encoder())
     pixels = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
     upright = Image.fromarray(pixels)
-    turned = {  # orientation: what the camera wrote
+    rotated = {  # stored pixels by orientation
         1: pixels, 2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1],
         5: pixels.T, 6: np.rot90(pixels), 7: pixels[::-1, ::-1].T, 8: np.rot90(pixels, -1),
     }  # fmt: skip
-    for orientation, stored in turned.items():
+    for orientation, stored in rotated.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
         for kind in ("PNG", "TIFF", "WEBP"):
@@ -67,7 +62,7 @@ def test_pictures_are_upright_as_the_camera_says() -> None:
     assert (config.decode(encoded(upright, exif=b"Exif\0\0damaged"), "damaged") == pixels).all()
 
 
-def test_pictures_of_any_kind_are_what_a_viewer_shows_first() -> None:
+def test_image_modes_and_formats() -> None:
     pictures = Pictures(picture_encoder())
     pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
     grey = Image.fromarray(pixels)
@@ -81,7 +76,7 @@ def test_pictures_of_any_kind_are_what_a_viewer_shows_first() -> None:
         pictures.decode(encoded(Image.fromarray(pixels.astype(np.uint16))), "x")
 
 
-def test_axes_of_a_picture_are_channel_height_width() -> None:
+def test_axes_are_channel_height_width() -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
     data = encoded(Image.fromarray(pixels))
     np.testing.assert_array_equal(decode(data, "x"), pixels.transpose(2, 0, 1))
@@ -93,17 +88,15 @@ def test_axes_of_a_picture_are_channel_height_width() -> None:
         with pytest.raises(InputError, match=f"{mode} pixels; convert the images to 8 bits a channel"):
             decode(encoded(grey.convert(mode), "TIFF"), "x")
     with pytest.raises(InputError, match="no readable image"):
-        decode(encoded(grey, "ICO"), "x")  # no format of pictures that are taken
+        decode(encoded(grey, "ICO"), "x")  # not an accepted format
 
 
-def test_large_pictures_are_kept_small() -> None:
-    pictures = Pictures(picture_encoder())
-    kept = pictures.examples(Batch(["a"], np.zeros((1, 1, 200, 100), np.uint8))).images
-    assert kept is not None
-    assert kept.shape == (1, 1, 67, 34)
+def test_examples_of_large_images_are_subsampled() -> None:
+    examples = Pictures(picture_encoder()).examples(Batch(["a"], np.zeros((1, 1, 200, 100), np.uint8)))
+    assert examples.images.shape == (1, 1, 67, 34)
 
 
-def test_pictures_come_in_batches(pictures: tuple[Path, Model, dict]) -> None:
+def test_images_are_read_in_batches(pictures: tuple[Path, Model, dict]) -> None:
     folder, model, _ = pictures
     batches = list(model.input.batches([str(folder / "images"), str(folder / "images/left/0.png")], size=6))
     assert [len(batch.names) for batch in batches] == [6, 6, 6, 6, 1]

@@ -1,6 +1,7 @@
-"""Models are saved, changed and explained with the examples of their rows."""
+"""Models are saved, changed and explained together with the examples of their rows."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,33 +19,29 @@ from attnknn.core.errors import InputError
 
 
 @pytest.mark.parametrize("kind", ["table", "pictures"])
-def test_what_is_read_again_answers_and_looks_alike(kind: str, request: pytest.FixtureRequest) -> None:
+def test_loaded_models_equal_the_saved(kind: str, request: pytest.FixtureRequest) -> None:
     folder, model, _ = request.getfixturevalue(kind)
-    again = Model.load(folder / "model")
-    assert again.input.kind == model.input.kind
-    assert again.cases is not None
-    np.testing.assert_array_equal(again.cases.labels, model.cases.labels)
-    np.testing.assert_array_equal(
-        again.classifier.predict_proba(again.cases.vectors), model.classifier.predict_proba(model.cases.vectors)
-    )
+    loaded = Model.load(folder / "model")
+    assert loaded.input.kind == model.input.kind
+    np.testing.assert_array_equal(loaded.cases.labels, model.cases.labels)
+    expected = model.classifier.predict_proba(model.cases.vectors)
+    for classifier in (loaded.classifier, AttnKNNClassifier.load(folder / "model")):
+        np.testing.assert_array_equal(classifier.predict_proba(loaded.cases.vectors), expected)
     for row in range(3):
-        assert again.examples.columns(row) == model.examples.columns(row)
-        np.testing.assert_array_equal(again.examples.image(row), model.examples.image(row))
-    # The classifier of it can be read alone.
-    alone = AttnKNNClassifier.load(folder / "model")
-    np.testing.assert_array_equal(alone.predict(model.cases.vectors), model.classifier.predict(model.cases.vectors))
+        assert loaded.examples.columns(row) == model.examples.columns(row)
+        np.testing.assert_array_equal(loaded.examples.image(row), model.examples.image(row))
 
 
-def test_cases_may_lack_a_class(tmp_path: Path) -> None:
+def test_test_cases_without_a_rare_class(tmp_path: Path) -> None:
     z = np.random.default_rng(0).normal(size=(43, 3))
     y = save_npy(tmp_path / "y.npy", np.array(["b"] * 20 + ["c"] * 20 + ["a"] * 3))
-    model, about = fit_model(save_npy(tmp_path / "z.npy", z), rows=y, test=0.2, **FAST)
-    assert (about["classes"], about["test"]) == (3, 8)  # too few of a
+    model, summary = fit_model(save_npy(tmp_path / "z.npy", z), rows=y, test=0.2, **FAST)
+    assert (summary["classes"], summary["test"]) == (3, 8)
     model.save(tmp_path / "m")
     assert Model.load(tmp_path / "m").cases.labels.tolist() == model.cases.labels.tolist() == ["b"] * 4 + ["c"] * 4
 
 
-def test_rows_that_come_and_go_take_their_looks_along(table: tuple[Path, Model, dict]) -> None:
+def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict]) -> None:
     folder, _, _ = table
     model = Model.load(folder / "model")
     before = model.examples.table.copy()
@@ -61,26 +58,25 @@ def test_rows_that_come_and_go_take_their_looks_along(table: tuple[Path, Model, 
     with pytest.raises(InputError, match="not in the memory"):
         model.forget([120])
     model.save(folder / "changed")
-    again = Model.load(folder / "changed")
-    assert again.rows_of([121]) == model.rows_of([121])
-    assert again.add(new.take([0]), again.parse_labels(["setosa"])) == [122]
+    loaded = Model.load(folder / "changed")
+    assert loaded.rows_of([121]) == model.rows_of([121])
+    assert loaded.add(new.take([0]), loaded.parse_labels(["setosa"])) == [122]
 
 
-def test_looks_are_read_as_they_were_written(tmp_path: Path) -> None:
-    looks = Examples(
-        table=pd.DataFrame({"a": ["None", "1.0", np.nan], "b, c": ['"', "NULL", "two\nlines"]}, dtype=object)
-    )
-    looks.save(tmp_path, "memory")
-    again = Examples.load(tmp_path, "memory", 3)
-    assert [again.columns(row) for row in range(3)] == [looks.columns(row) for row in range(3)]
+def test_examples_are_saved_loaded_and_appended(tmp_path: Path) -> None:
+    table = {"a": ["None", "1.0", np.nan], "b, c": ['"', "NULL", "two\nlines"]}
+    examples = Examples(table=pd.DataFrame(table, dtype=object))
+    examples.save(tmp_path, "memory")
+    loaded = Examples.load(tmp_path, "memory", 3)
+    assert [loaded.columns(row) for row in range(3)] == [examples.columns(row) for row in range(3)]
     with pytest.raises(InputError, match=r"memory\.csv: 3 rows, the model has 4"):
         Examples.load(tmp_path, "memory", 4)
-    more = looks.append(Examples(table=pd.DataFrame({"d": ["x"], "a": ["y"]})), 1)
-    assert more.columns(3) == {"a": "y", "b, c": None}
-    assert looks.take(np.array([2, 0])).append(looks, 3).columns(1) == looks.columns(0)
+    longer = examples.append(Examples(table=pd.DataFrame({"d": ["x"], "a": ["y"]})), 1)
+    assert longer.columns(3) == {"a": "y", "b, c": None}
+    assert examples.take(np.array([2, 0])).append(examples, 3).columns(1) == examples.columns(0)
 
 
-def test_a_classifier_that_was_saved_alone_is_a_model_of_vectors(tmp_path: Path) -> None:
+def test_a_saved_classifier_loads_as_a_model_of_vectors(tmp_path: Path) -> None:
     frame = load_breast_cancer(as_frame=True)
     X = frame.data.iloc[:, :4]
     AttnKNNClassifier(weights="distance", random_state=0).fit(X, frame.target).save(tmp_path / "m")
@@ -91,14 +87,14 @@ def test_a_classifier_that_was_saved_alone_is_a_model_of_vectors(tmp_path: Path)
     vectors = model.encode(Batch(list(shuffled.index), shuffled))
     np.testing.assert_allclose(model.classifier.predict_proba(vectors), model.classifier.predict_proba(X.head(5)))
     assert model.parse_labels(["1", "0"]).tolist() == [1, 0]
-    with pytest.raises(InputError, match="label 2: no class of this model, which knows 0, 1"):
+    with pytest.raises(InputError, match="label 2: not a class of this model; its classes are 0, 1"):
         model.parse_labels(["2"])
 
 
-def test_an_answer_says_what_explain_says(table: tuple[Path, Model, dict]) -> None:
+def test_answers_are_those_of_explain(table: tuple[Path, Model, dict]) -> None:
     _, model, _ = table
-    cases = model.cases.vectors[:4]
-    explanation = model.classifier.explain(cases)
+    vectors = model.cases.vectors[:4]
+    explanation, sets = model.classifier.explain(vectors), model.classifier.predict_set(vectors, 0.1)
     for i, answer in enumerate(model.answers(explanation, shown=3)):
         json.dumps(answer)
         assert answer["prediction"] == explanation.predictions[i]
@@ -108,34 +104,22 @@ def test_an_answer_says_what_explain_says(table: tuple[Path, Model, dict]) -> No
         assert sum(weights) + answer["rest"]["weight"] + answer["null"]["weight"] == pytest.approx(1)
         assert answer["rest"]["count"] == 4
         assert weights == sorted(explanation.weights[i], reverse=True)[:3]
-        sets = model.classifier.predict_set(cases, 0.1)[i]
-        assert answer["set"] == model.classifier.classes_[sets].tolist()
+        assert answer["set"] == model.classifier.classes_[sets[i]].tolist()
 
 
-def test_a_row_of_the_memory_is_asked_for_as_if_it_were_not_in_it(table: tuple[Path, Model, dict]) -> None:
-    folder, model, _ = table
-    (answer,) = model.answers(model.classifier.explain_rows([4]))
-    assert 4 not in [neighbour["id"] for neighbour in answer["neighbours"]]
-    left = Model.load(folder / "model")
-    vector = left.classifier.memory_.vectors()[4:5] * left.classifier._unit + left.classifier._origin
-    left.forget([4])
-    np.testing.assert_allclose(left.classifier.predict_proba(vector)[0].max(), answer["confidence"], atol=1e-5)
-
-
-def test_what_no_neighbour_says_is_named_for_what_says_it() -> None:
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({"weights": "distance"}, "class shares"), ({"prototypes": False}, "class shares"), ({}, "class means")],
+)
+def test_names_of_null_neighbours_and_abstention(settings: dict, expected: str) -> None:
     X, y = load_iris(return_X_y=True)
-    for settings, expected in (
-        ({"weights": "distance"}, "class shares"),
-        ({"prototypes": False}, "class shares"),
-        ({}, "class means"),
-    ):
-        classifier = AttnKNNClassifier(7, max_iter=1, random_state=0, abstain=0.99, **settings).fit(X, y)
-        answers = Model(classifier, Vectors(4), Examples()).answers(classifier.explain(X[60:90]))
-        assert {answer["null"]["of"] for answer in answers} == {expected}
-        assert [answer["abstains"] for answer in answers] == classifier.abstains(X[60:90]).tolist()
+    classifier = AttnKNNClassifier(7, max_iter=1, random_state=0, abstain=0.99, **settings).fit(X, y)
+    answers = Model(classifier, Vectors(4), Examples()).answers(classifier.explain(X[60:90]))
+    assert {answer["null"]["of"] for answer in answers} == {expected}
+    assert [answer["abstains"] for answer in answers] == classifier.abstains(X[60:90]).tolist()
 
 
-def test_what_changes_is_a_few_to_forget_or_else_labels(table: tuple[Path, Model, dict]) -> None:
+def test_counterfactuals_forget_up_to_ten_rows_or_else_relabel(table: tuple[Path, Model, dict]) -> None:
     _, model, _ = table
     vectors = model.cases.vectors
     changes = model.counterfactuals(vectors)
@@ -151,11 +135,8 @@ def test_what_changes_is_a_few_to_forget_or_else_labels(table: tuple[Path, Model
 
 
 @pytest.mark.parametrize("file", ["input/input.json", "input/memory.csv", "input/case_vectors.npy"])
-def test_a_damaged_model_is_refused(table: tuple[Path, Model, dict], tmp_path: Path, file: str) -> None:
-    import shutil
-
-    copy = tmp_path / "model"
-    shutil.copytree(table[0] / "model", copy)
+def test_damaged_models(table: tuple[Path, Model, dict], tmp_path: Path, file: str) -> None:
+    copy = Path(shutil.copytree(table[0] / "model", tmp_path / "model"))
     (copy / file).write_bytes((copy / file).read_bytes()[:-9])
     with pytest.raises(InputError, match="damaged"):
         Model.load(copy)

@@ -1,4 +1,4 @@
-"""Answers as sentences and as a plot."""
+"""Predictions and counterfactuals as sentences and as a plot."""
 
 import io
 
@@ -15,33 +15,40 @@ from attnknn.app.model.inputs import Vectors
 from attnknn.app.model.model import Model
 from attnknn.app.model.sentences import describe_answer, describe_counterfactual, describe_rest, percent
 
+ANSWER = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
 
-def test_words() -> None:
-    assert [percent(p) for p in (0, 1e-5, 0.004, 0.5, 0.996, 0.99999, 1)] == [
-        "0 %", "< 0.1 %", "0.4 %", "50 %", "99.6 %", "> 99.9 %", "100 %",
-    ]  # fmt: skip
-    answer = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
-    assert describe_answer(answer) == "a (50 %); 90 % set: {a, b}"
-    assert (
-        describe_answer({**answer, "abstains": True, "set": []}) == "abstains; the likeliest is a (50 %); 90 % set: {}"
-    )
+
+def test_describe_answer() -> None:
+    shares = {0: "0", 1e-5: "< 0.1", 0.004: "0.4", 0.5: "50", 0.996: "99.6", 0.99999: "> 99.9", 1: "100"}
+    assert {p: percent(p) for p in shares} == {p: f"{text} %" for p, text in shares.items()}
+    assert describe_answer(ANSWER) == "a (50 %); 90 % set: {a, b}"
+    abstained = describe_answer({**ANSWER, "abstains": True, "set": []})
+    assert abstained == "abstains; the likeliest is a (50 %); 90 % set: {}"
     parts = {"rest": {"count": 4, "weight": 0.2}, "null": {"of": "class means", "weight": 0.3}}
     assert describe_rest(parts) == "4 more neighbours weigh 20 %, class means 30 %"
     assert describe_rest({**parts, "rest": {"count": 0, "weight": 0}}) == "class means 30 %"
-    change = {"how": "forget", "turned": True, "ids": [4], "label": "b", "prediction": "b", "confidence": 0.6}
-    assert describe_counterfactual(answer, change) == "Without neighbour #4 it would be b (60 %)."
-    assert "its 2 heaviest neighbours for a (#4, #5)" in describe_counterfactual(answer, {**change, "ids": [4, 5]})
-    relabel = {**change, "how": "relabel", "ids": [4, 5]}
-    assert (
-        describe_counterfactual(answer, relabel)
-        == "If its 2 heaviest neighbours for a (#4, #5) were b, it would be b (60 %)."
-    )
-    assert describe_counterfactual(answer, {**relabel, "turned": False, "prediction": "a"}).startswith("Even if its 2")
-    assert describe_counterfactual(answer, {**change, "ids": [], "turned": False}) == "No neighbour votes for it."
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"ids": [4]}, "Without neighbour #4 it would be b (60 %)."),
+        ({}, "Without its 2 heaviest neighbours for a (#4, #5) it would be b (60 %)."),
+        ({"how": "relabel"}, "If its 2 heaviest neighbours for a (#4, #5) were b, it would be b (60 %)."),
+        (
+            {"how": "relabel", "turned": False, "prediction": "a"},
+            "Even if its 2 heaviest neighbours for a (#4, #5) were b, it would still be a (60 %).",
+        ),
+        ({"ids": [], "turned": False}, "No neighbour votes for it."),
+    ],
+)
+def test_describe_counterfactual(change: dict, expected: str) -> None:
+    default = {"how": "forget", "turned": True, "ids": [4, 5], "label": "b", "prediction": "b", "confidence": 0.6}
+    assert describe_counterfactual(ANSWER, {**default, **change}) == expected
 
 
 @pytest.mark.parametrize("kind", ["table", "pictures", "vectors"])
-def test_an_explanation_is_drawn(kind: str, request: pytest.FixtureRequest) -> None:
+def test_plot_explanations(kind: str, request: pytest.FixtureRequest) -> None:
     if kind == "vectors":
         X, y = load_iris(return_X_y=True)
         model = Model(AttnKNNClassifier(**FAST, random_state=0).fit(X, y), Vectors(4), Examples())
@@ -51,8 +58,8 @@ def test_an_explanation_is_drawn(kind: str, request: pytest.FixtureRequest) -> N
         vectors, queries = model.cases.vectors[:2], model.cases.examples.take(np.arange(2))
     answers = model.answers(model.classifier.explain(vectors), 3)
     changes = model.counterfactuals(vectors)
-    names = ["$a_1", "b" * 80]  # no mathematics
-    drawn = plot_explanations(model, names, queries, answers, changes)
-    picture = np.asarray(Image.open(io.BytesIO(drawn)).convert("L"))
-    assert (picture < 128).mean() > 0.002
-    assert drawn != plot_explanations(model, names, queries, answers[::-1], changes)
+    names = ["$a_1", "b" * 80]  # not mathtext
+    png = plot_explanations(model, names, queries, answers, changes)
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("L"))
+    assert (pixels < 128).mean() > 0.002
+    assert png != plot_explanations(model, names, queries, answers[::-1], changes)

@@ -1,4 +1,4 @@
-"""A saved model of every kind, and a client of each."""
+"""Saved models of every kind, and a client of each."""
 
 import shutil
 from pathlib import Path
@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from server_fixtures import (
-    client_of,
-    picture_model,
-    table_model,
-    vector_model,
-)
+from server_fixtures import client_of, picture_model, table_model, vector_model
 
 
 @pytest.fixture(scope="session")

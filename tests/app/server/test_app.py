@@ -1,12 +1,9 @@
-"""Routes: the page, its files, and addresses that lead nowhere."""
+"""Routes: the page, its files, and invalid addresses."""
 
 import pytest
 from starlette.testclient import TestClient
 
-from server_fixtures import (
-    HOSTILE,
-    refused,
-)
+from server_fixtures import HOSTILE, refused
 
 
 def test_the_page_and_its_files(table: TestClient) -> None:
@@ -23,7 +20,7 @@ def test_the_page_and_its_files(table: TestClient) -> None:
 
 def test_about_the_model(table: TestClient, images: TestClient, vectors: TestClient) -> None:
     response = table.get("/api/model").json()
-    assert (response["name"], response["kind"]) == ("tried", "table")
+    assert (response["name"], response["kind"]) == ("tested", "table")
     assert set(response["classes"]) == {"apple", "melon", HOSTILE}
     columns = {column["name"]: column for column in response["columns"]}
     assert columns["size"]["kind"] == "number"
@@ -33,8 +30,8 @@ def test_about_the_model(table: TestClient, images: TestClient, vectors: TestCli
     assert response["can_reset"]
     assert response["cases"] > 30
     assert images.get("/api/model").json()["shape"] == [1, 8, 8]
-    about = vectors.get("/api/model").json()
-    assert (about["dim"], about["cases"], about["classes"]) == (5, 0, ["0", "1", "2"])
+    response = vectors.get("/api/model").json()
+    assert (response["dim"], response["cases"], response["classes"]) == (5, 0, ["0", "1", "2"])
 
 
 @pytest.mark.parametrize(
@@ -62,14 +59,14 @@ def test_about_the_model(table: TestClient, images: TestClient, vectors: TestCli
         "/%00",
     ],
 )
-def test_paths_lead_nowhere(table: TestClient, path: str) -> None:
+def test_invalid_paths(table: TestClient, path: str) -> None:
     reply = table.get(path)
     assert reply.status_code == 404, reply.text
     assert set(reply.json()) == {"error"}
     assert len(reply.text) < 800
 
 
-def test_other_methods_and_numbers_are_refused(table: TestClient) -> None:
+def test_invalid_methods_and_numbers(table: TestClient) -> None:
     for method, path in (("PUT", "/api/ask"), ("DELETE", "/api/memory/3"), ("GET", "/api/save"), ("POST", "/")):
         assert table.request(method, path).status_code in (404, 405)
     for shown in ("0", "65", "-1", "1.5", "x", "9" * 30):

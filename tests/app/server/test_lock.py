@@ -2,39 +2,32 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from attnknn.app.server.lock import SharedLock
 
 
-def test_readers_share_and_writers_do_not() -> None:
-    lock, seen, order = SharedLock(), [], []
-    inside = threading.Barrier(3)
-
-    def read() -> None:
-        with lock.reading():
-            inside.wait(5)  # three at once, or this breaks
-
-    def write(name: int) -> None:
-        with lock.writing():
-            order.append(name)
-            time.sleep(0.01)
-            seen.append(order[-1] == name)
-
-    for work in (
-        [threading.Thread(target=read) for _ in range(3)],
-        [threading.Thread(target=write, args=(i,)) for i in range(5)],
-    ):
-        for thread in work:
-            thread.start()
-        for thread in work:
-            thread.join(5)
-    assert seen == [True] * 5
-
-
-def test_a_writer_goes_before_readers_that_come_later() -> None:
+def test_readers_share_and_writers_exclude_each_other() -> None:
     lock, order = SharedLock(), []
-    reading = lock.reading()
-    reading.__enter__()
+    barrier = threading.Barrier(3)
+
+    def read(_: int) -> None:
+        with lock.reading():
+            barrier.wait(5)  # breaks unless three hold the lock
+
+    def write(i: int) -> bool:
+        with lock.writing():
+            order.append(i)
+            time.sleep(0.01)
+            return order[-1] == i
+
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(read, range(3)))
+        assert list(threads.map(write, range(5))) == [True] * 5
+
+
+def test_a_waiting_writer_precedes_later_readers() -> None:
+    lock, order = SharedLock(), []
 
     def write() -> None:
         with lock.writing():
@@ -44,13 +37,10 @@ def test_a_writer_goes_before_readers_that_come_later() -> None:
         with lock.reading():
             order.append("read")
 
-    writer, reader = threading.Thread(target=write), threading.Thread(target=read)
-    writer.start()
-    time.sleep(0.05)
-    reader.start()
-    time.sleep(0.05)
-    assert order == []
-    reading.__exit__(None, None, None)
-    writer.join(5)
-    reader.join(5)
+    with ThreadPoolExecutor(2) as threads, lock.reading():
+        threads.submit(write)
+        time.sleep(0.05)
+        threads.submit(read)
+        time.sleep(0.05)
+        assert order == []
     assert order == ["write", "read"]

@@ -1,7 +1,6 @@
 """Hosts, origins, headers and limits of requests."""
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,10 +15,12 @@ from attnknn.app.server.security import (
     MAX_REQUESTS,
     AllowedHosts,
 )
-from server_fixtures import HERE, ROW, refused
+from server_fixtures import BASE_URL, ROW, refused
+
+POST_PATHS = ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save")
 
 
-def test_every_answer_has_the_headers_that_guard_it(table: TestClient) -> None:
+def test_security_headers(table: TestClient) -> None:
     refusal = table.get("/", headers={"Host": "evil.example"})
     for reply in (table.get("/"), table.get("/api/model"), table.get("/api/nothing"), refusal):
         sent = dict(reply.headers)
@@ -58,12 +59,12 @@ def test_every_answer_has_the_headers_that_guard_it(table: TestClient) -> None:
         "[::1",
     ],
 )
-def test_only_its_own_names_are_answered(table: TestClient, host: str) -> None:
+def test_unknown_hosts(table: TestClient, host: str) -> None:
     for path in ("/", "/api/model", "/api/picture/memory/1.png"):
-        refused(table.get(path, headers={"Host": host}), 403, "this server has another name")
+        refused(table.get(path, headers={"Host": host}), 403, "unknown host name")
 
 
-def test_its_own_names() -> None:
+def test_allowed_hosts() -> None:
     for header in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"):
         assert AllowedHosts.for_address("127.0.0.1").allow(header)
     assert AllowedHosts.for_address("192.168.1.5").allow("192.168.1.5:8000")
@@ -74,21 +75,20 @@ def test_its_own_names() -> None:
     assert not AllowedHosts.for_address("0.0.0.0").allow("evil.example")
 
 
-def test_other_pages_are_refused(table: TestClient) -> None:
-    for origin in (
-        "http://evil.example",
-        "null",
-        "http://127.0.0.1:9000",
-        "http://localhost:8000",
-        "file://",
-        "http://[",
-    ):
-        for path in ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save"):
-            refused(table.post(path, json={}, headers={"Origin": origin}), 403, "from another page")
-    assert table.post("/api/ask", json={"row": ROW}, headers={"Origin": HERE}).status_code == 200
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1:9000", "http://localhost:8000", "file://", "http://["],
+)
+def test_other_origins(table: TestClient, origin: str) -> None:
+    for path in POST_PATHS:
+        refused(table.post(path, json={}, headers={"Origin": origin}), 403, "from another page")
+
+
+def test_cross_site_requests(table: TestClient) -> None:
+    assert table.post("/api/ask", json={"row": ROW}, headers={"Origin": BASE_URL}).status_code == 200
     for site in ("cross-site", "same-site"):
         refused(table.get("/api/model", headers={"Sec-Fetch-Site": site}), 403, "from another site")
-        assert table.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page may be followed
+        assert table.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page
     assert table.get("/api/model", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
     reply = table.options(
         "/api/ask", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
@@ -97,33 +97,25 @@ def test_other_pages_are_refused(table: TestClient) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_what_a_form_can_send_is_refused(table: TestClient, kind: str) -> None:
-    for path in ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save"):
+def test_content_types_of_html_forms(table: TestClient, kind: str) -> None:
+    for path in POST_PATHS:
         refused(table.post(path, content=b"{}", headers={"Content-Type": kind}), 415, "application/json")
 
 
-def test_a_body_without_a_length_is_stopped_where_it_is_too_large(images: TestClient) -> None:
-    sent = 0
-
-    def chunks() -> Iterator[bytes]:
-        nonlocal sent
-        for _ in range(1000):
-            sent += 1
-            yield bytes(100_000)
-
+def test_bodies_without_a_valid_length(images: TestClient) -> None:
+    chunks = (bytes(100_000) for _ in range(1000))
     headers = {"Content-Type": "image/png"}
-    refused(images.post("/api/ask", content=chunks(), headers=headers), 413, "larger than 8 MB")
+    refused(images.post("/api/ask", content=chunks, headers=headers), 413, "larger than 8 MB")
     wrong = {"Content-Type": "application/json", "Content-Length": "many"}
     refused(images.post("/api/ask", content=b"{}", headers=wrong), 400, "Content-Length")
 
 
-def test_a_fault_of_ours_tells_the_client_nothing(table: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_reveal_nothing(table: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Model, "answers", lambda *_: 1 / 0)
-    refused(table.get("/api/case/0"), 500, "the terminal of the server says what")
+    refused(table.get("/api/case/0"), 500, "see the server's terminal")
     assert "ZeroDivision" not in table.get("/api/case/0").text
 
 
-def test_limits_hold_little_memory() -> None:
-    """What clients can make the server hold at once: bodies, and pictures while they are decoded."""
+def test_limits_bound_the_memory_of_request_bodies() -> None:
     assert MAX_IMAGE_BODIES * IMAGE_BYTES + MAX_JSON_BODIES * JSON_BYTES <= 150e6
     assert MAX_REQUESTS < serve.MAX_CONNECTIONS
