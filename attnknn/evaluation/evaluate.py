@@ -156,15 +156,21 @@ def compare(
 
 
 def classifier(
-    network: Embeddings, like: EmbeddingSpace, ridges: Sequence[float], calibrations: Sequence[str]
+    network: Embeddings,
+    like: EmbeddingSpace,
+    ridges: Sequence[float],
+    calibrations: Sequence[str],
+    peers: Sequence[Predictions] = (),
 ) -> Comparison:
     """Predictions of a plain classifier from its logits, as the method `cnn`, uncalibrated and with each calibration.
 
     Args:
         network: its outputs for the rows of `like`, whose embeddings they replace.
+        peers: predictions of test and of val rows by other classifiers, added to its own; or none.
     """
     space = [dataclasses.replace(like, embeddings=network)]
-    return Comparison(*calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations))
+    test, val, tuned = calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations)
+    return Comparison(stack_methods(test, *peers[:1]), stack_methods(val, *peers[1:]), tuned)
 
 
 def stack_methods(first: Predictions, *others: Predictions) -> Predictions:

@@ -196,3 +196,23 @@ def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BA
         if method in methods
         for row in metrics.reliability(probs, predictions.y, bins)
     ]
+
+
+def score_tables(
+    test: Predictions, val: Sequence[Predictions], bins: int, resamples: int, confidence: float, seed: int
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
+    """Score all methods on the test rows.
+
+    Args:
+        val: predictions of validation rows, by different methods.
+
+    Returns:
+        Metrics by method, `evaluate` of `BASE` and `calibration` of the rest; and the tables `intervals`, `paired`,
+        `reliability` and `validation`.
+    """
+    scored = scores(test, bins)
+    base, calibrated = ({name: scored[name] for name in scored if (name in BASE) == own} for own in (True, False))
+    intervals, paired = intervals_and_tests(test, pairs(test.methods), bins, resamples, confidence, seed)
+    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(test, bins)}
+    tables["validation"] = [row for predictions in val for row in values(predictions, bins)]
+    return {"evaluate": base, "calibration": calibrated}, tables
