@@ -95,8 +95,10 @@ def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monke
             printed = run_shell(text, tmp_path)
         else:
             assert language == "text", f"{page.name}: block {number} is {language!r}; expected python, sh or text"
-            told, seen = ([line.rstrip() for line in of.strip("\n").splitlines()] for of in (text, printed))
-            assert told == seen, f"{page.name}: block {number}"
+            expected, seen = (
+                [line.rstrip() for line in command.strip("\n").splitlines()] for command in (text, printed)
+            )
+            assert expected == seen, f"{page.name}: block {number}"
 
 
 @every(WITH_README)
@@ -185,10 +187,10 @@ def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
             if name.isupper() or name == "…":
                 continue
             options = re.findall(r"(?<!\S)--?[a-z][a-z-]*", f"{name} {words}")
-            of = COMMAND if name.startswith("-") else COMMAND.commands.get(name)
-            assert of is not None, f"attnknn {name}: no such command"
-            known = {option for p in of.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
-            known |= {"--install-completion", "--show-completion"} if of is COMMAND else set()
+            command = COMMAND if name.startswith("-") else COMMAND.commands.get(name)
+            assert command is not None, f"attnknn {name}: no such command"
+            known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+            known |= {"--install-completion", "--show-completion"} if command is COMMAND else set()
             assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
 
 

@@ -86,8 +86,8 @@ def test_shell_lines_end_well(pages: list[str], prepared: Path, monkeypatch: pyt
     lines = [line for page in pages for line in lines_of(page)]
     # A page is no script: what one line makes another may come before, and several pages make the same.
     for line in sorted(lines, key=lambda line: not line.startswith("fit ")):
-        given = ["--force", "--weights", "distance"] if line.startswith("fit ") else []
-        result = CliRunner().invoke(app, [*shlex.split(line), *given], input=(prepared / "new.csv").read_text())
+        options = ["--force", "--weights", "distance"] if line.startswith("fit ") else []
+        result = CliRunner().invoke(app, [*shlex.split(line), *options], input=(prepared / "new.csv").read_text())
         assert result.exit_code == 0, f"attnknn {line}\n{result.output}"
         done += 1
     assert done >= 6
@@ -108,11 +108,11 @@ def test_python_blocks_run(page: str, prepared: Path, monkeypatch: pytest.Monkey
     for block in blocks:
         exec(compile(block, page, "exec"), scope)
     if page == "README.md":
-        model, asked, truth = scope["model"], scope["new"][100:], scope["truth"][100:]
-        probabilities = model.predict_proba(asked)
+        model, queries, truth = scope["model"], scope["new"][100:], scope["truth"][100:]
+        probabilities = model.predict_proba(queries)
         np.testing.assert_allclose(probabilities.sum(1), 1)
         again = type(model).load("digits-model")
-        np.testing.assert_array_equal(again.predict_proba(asked), probabilities)
+        np.testing.assert_array_equal(again.predict_proba(queries), probabilities)
         assert len(model.memory_) == len(scope["labels"]) + 100 - 3
         assert scope["why"].weights.shape == (1, 50)
         assert scope["sets"][np.arange(len(truth)), truth].mean() > 0.87  # 350 rows: .9 less two standard errors

@@ -30,7 +30,7 @@ def rows(n: int, seed: int, classes: int = 4, sharp: float = 3.0) -> Rows:
     return softmax(sharp * logits, 1).astype(np.float32), y
 
 
-def nll_of(probs: np.ndarray, y: np.ndarray) -> float:
+def mean_nll(probs: np.ndarray, y: np.ndarray) -> float:
     return -float(np.log(probs[np.arange(len(y)), y].astype(np.float64)).mean())
 
 
@@ -42,21 +42,21 @@ def are_distributions(probs: np.ndarray) -> bool:
 def test_what_is_too_sure_comes_near_the_truth(kind: str) -> None:
     """The labels' own probabilities have the lowest NLL there is; calibration wins back most of what is lost to it."""
     (fit, y_fit), (val, y_val), (test, y) = (rows(1500, seed) for seed in range(3))
-    truth = nll_of(rows(1500, 2, sharp=1.0)[0], y)
-    found = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-    assert are_distributions(found.val)
-    assert are_distributions(found.test)
-    assert nll_of(found.test, y) - truth < 0.25 * (nll_of(test, y) - truth)
-    assert found.settings != UNCHANGED
+    truth = mean_nll(rows(1500, 2, sharp=1.0)[0], y)
+    result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
+    assert are_distributions(result.val)
+    assert are_distributions(result.test)
+    assert mean_nll(result.test, y) - truth < 0.25 * (mean_nll(test, y) - truth)
+    assert result.settings != UNCHANGED
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change_where_fit_rows_mislead(kind: str) -> None:
     """Fit rows whose labels say nothing: whatever is fitted to them is worse on val than the probabilities as given."""
     (fit, y_fit), (val, y_val), (test, _) = (rows(60, seed, sharp=1.0) for seed in range(3))
-    found = calibrate(kind, fit, (y_fit + 1) % 4, val, y_val, test, (0.0001,))
-    assert found.settings == UNCHANGED
-    np.testing.assert_allclose(found.test, test, rtol=1e-6)
+    result = calibrate(kind, fit, (y_fit + 1) % 4, val, y_val, test, (0.0001,))
+    assert result.settings == UNCHANGED
+    np.testing.assert_allclose(result.test, test, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,9 +65,9 @@ def test_no_change_where_fit_rows_mislead(kind: str) -> None:
 def test_few_rows_and_zeros(kind: str, classes: int, n: int) -> None:
     (fit, y_fit), (val, y_val), (test, _) = (rows(n, seed, classes) for seed in range(3))
     fit[0], test[0], val[0] = np.eye(classes)[[0, 1, 1]]
-    found = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-    assert are_distributions(found.val)
-    assert are_distributions(found.test)
+    result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
+    assert are_distributions(result.val)
+    assert are_distributions(result.test)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,10 +77,10 @@ def test_a_class_without_a_fit_row_can_still_be_answered(kind: str) -> None:
     fit, y_fit = fit[y_fit != 3], y_fit[y_fit != 3]
     val, y_val = val[y_val != 3], y_val[y_val != 3]
     test = np.array([[1e-6, 1e-6, 1e-6, 1 - 3e-6]], dtype=np.float32)
-    found = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-    assert found.settings != UNCHANGED
-    assert are_distributions(found.test)
-    assert found.test[0, 3] > 1e-4
+    result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
+    assert result.settings != UNCHANGED
+    assert are_distributions(result.test)
+    assert result.test[0, 3] > 1e-4
 
 
 def test_isotonic_by_hand() -> None:
@@ -88,17 +88,17 @@ def test_isotonic_by_hand() -> None:
     p = np.array([0.2, 0.4, 0.6, 0.8] * 50)
     y = np.array([0, 1, 0, 1] * 50)
     both = np.stack([1 - p, p], 1)
-    found = calibrate("isotonic", both, y, both, y, both[:4], ())
-    mix = found.settings["mix"]
+    result = calibrate("isotonic", both, y, both, y, both[:4], ())
+    mix = result.settings["mix"]
     assert mix == 0.001
-    np.testing.assert_allclose(found.test[:, 1], (1 - mix) * np.array([0, 0.5, 0.5, 1]) + mix * p[:4], rtol=1e-5)
+    np.testing.assert_allclose(result.test[:, 1], (1 - mix) * np.array([0, 0.5, 0.5, 1]) + mix * p[:4], rtol=1e-5)
 
 
 def test_temperature_settings_explain_the_probabilities() -> None:
     (fit, y_fit), (val, y_val), (test, _) = (rows(300, seed) for seed in range(3))
-    found = calibrate("temperature", fit, y_fit, val, y_val, test, RIDGES)
-    np.testing.assert_allclose(found.test, softmax(np.log(test) / found.settings["temperature"], 1), rtol=1e-4)
-    np.testing.assert_array_equal(found.test.argmax(1), test.argmax(1))
+    result = calibrate("temperature", fit, y_fit, val, y_val, test, RIDGES)
+    np.testing.assert_allclose(result.test, softmax(np.log(test) / result.settings["temperature"], 1), rtol=1e-4)
+    np.testing.assert_array_equal(result.test.argmax(1), test.argmax(1))
 
 
 def test_test_rows_change_nothing_about_the_fit() -> None:
@@ -165,11 +165,11 @@ def test_dirichlet_is_the_same_by_either_solver_and_in_any_order_of_ridges(monke
     newton, turned = (calibration._fit_dirichlet(probs, y, order) for order in (ridges, ridges[::-1]))
     monkeypatch.setattr(calibration, "_NEWTON_CLASSES", 3)
     quasi = calibration._fit_dirichlet(probs, y, ridges)
-    found = [step(probs) for step in newton]
+    result = [step(probs) for step in newton]
     for i in range(3):
-        np.testing.assert_allclose(turned[::-1][i](probs), found[i], atol=1e-12)
-        np.testing.assert_allclose(quasi[i](probs), found[i], atol=2e-3)
-    assert np.abs(found[0] - found[1]).max() > 0.01, "each ridge keeps its own fit"
+        np.testing.assert_allclose(turned[::-1][i](probs), result[i], atol=1e-12)
+        np.testing.assert_allclose(quasi[i](probs), result[i], atol=2e-3)
+    assert np.abs(result[0] - result[1]).max() > 0.01, "each ridge keeps its own fit"
 
 
 def test_the_prior_is_taken_out_by_hand() -> None:
@@ -195,9 +195,9 @@ def test_eta_is_that_of_the_lowest_class_balanced_nll_on_val() -> None:
     (fit, y_fit), (val, y_val) = skewed(50, 0, shares), skewed(20_000, 1, shares)
     test, y = skewed(20_000, 2, np.full(3, 1 / 3))
     test = softmax(np.log(test) + np.log(shares), 1)  # as a model of the skewed rows answers
-    found = calibrate(PRIOR, fit, y_fit, val, y_val, test, RIDGES, shares)
-    assert found.settings == {"eta": 1.0}
-    assert nll_of(found.test, y) < nll_of(test, y) - 0.05
+    result = calibrate(PRIOR, fit, y_fit, val, y_val, test, RIDGES, shares)
+    assert result.settings == {"eta": 1.0}
+    assert mean_nll(result.test, y) < mean_nll(test, y) - 0.05
     even = calibrate(PRIOR, fit, y_fit, val, y_val, test, RIDGES, np.full(3, 1 / 3))
     assert even.settings == UNCHANGED, "even shares leave nothing to correct"
-    assert are_distributions(found.test)
+    assert are_distributions(result.test)

@@ -1,5 +1,7 @@
 """Conformal sets: `crepes`, quantiles by hand, and coverage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -16,9 +18,9 @@ def test_p_values_are_those_of_crepes_and_of_the_definition() -> None:
 
     rng = np.random.default_rng(0)
     calibration, scores = rng.integers(20, size=31) / 7, rng.integers(-2, 24, size=(13, 3)) / 7
-    found = p_values(calibration, scores)
-    assert found == pytest.approx(((calibration >= scores[..., None]).sum(-1) + 1) / 32)
-    assert (found == ConformalClassifier().fit(calibration).predict_p(scores, smoothing=False)).all()
+    p = p_values(calibration, scores)
+    assert p == pytest.approx(((calibration >= scores[..., None]).sum(-1) + 1) / 32)
+    assert (p == ConformalClassifier().fit(calibration).predict_p(scores, smoothing=False)).all()
 
 
 def test_the_quantile_of_five_scores_by_hand() -> None:
@@ -32,8 +34,8 @@ def test_the_quantile_of_five_scores_by_hand() -> None:
 def test_class_conditional_sets_are_crepes_with_classes_as_bins() -> None:
     from crepes import ConformalClassifier
 
-    made, new = predictions(TIE, 83, 3, seed=1), predictions(TIE, 41, 3, seed=2)
-    val, y, probs = made.probs[3], made.y, new.probs[3]
+    val_predictions, new = predictions(TIE, 83, 3, seed=1), predictions(TIE, 41, 3, seed=2)
+    val, y, probs = val_predictions.probs[3], val_predictions.y, new.probs[3]
     own, scores = log_complement(val)[np.arange(83), y], log_complement(probs)
     bins = np.tile(np.arange(3), 41)
     mondrian = ConformalClassifier().fit(own, bins=y).predict_p(scores.ravel(), bins=bins, smoothing=False)
@@ -77,18 +79,18 @@ def test_class_conditional_sets_cover_the_class_that_split_sets_miss() -> None:
     assert worst[1] > 0.86
 
 
-def of_class(made: Predictions, keep: np.ndarray) -> Predictions:
-    return Predictions(made.rows[keep], made.y[keep], made.probs[:, keep], made.methods, made.classes)
+def select_rows(predictions: Predictions, mask: np.ndarray) -> Predictions:
+    return replace(predictions, rows=predictions.rows[mask], y=predictions.y[mask], probs=predictions.probs[:, mask])
 
 
 def test_a_class_without_enough_val_rows_is_in_every_set() -> None:
     val, test = predictions(TIE, 200, 3, seed=1), predictions(TIE, 50, 3, seed=2)
-    keep = val.y != 2
-    keep[np.flatnonzero(~keep)[:9]] = True
-    for few, at in ((of_class(val, val.y != 2), (1, 1)), (of_class(val, keep), (1, 0))):
-        assert (np.bincount(few.y, minlength=3)[2] == 0) == (at == (1, 1))
+    nine = val.y != 2
+    nine[np.flatnonzero(~nine)[:9]] = True
+    for few, always in ((select_rows(val, val.y != 2), (1, 1)), (select_rows(val, nine), (1, 0))):
         table, _ = conformal(test, few, [0.05, 0.1], 100, 0.95, 0)
-        assert tuple(r["always"] for r in table if (r["method"], r["kind"]) == ("attention", "class_conditional")) == at
+        rows = [r for r in table if (r["method"], r["kind"]) == ("attention", "class_conditional")]
+        assert tuple(r["always"] for r in rows) == always
         assert {r["always"] for r in table if r["kind"] == "split"} == {0}
         for method, probs in zip(few.methods, few.probs, strict=True):
             p = conformal_p(probs, few.y, test.probs[few.methods.index(method)], "class_conditional")

@@ -12,28 +12,28 @@ from synthetic_results import TIE, predictions
 
 
 def test_confusion_is_scikit_learns() -> None:
-    of = predictions(TIE, 300, seed=2)
-    table = pd.DataFrame(confusion(of, ("attention", "distance_vector")))
+    results = predictions(TIE, 300, seed=2)
+    table = pd.DataFrame(confusion(results, ("attention", "distance_vector")))
     for method in ("attention", "distance_vector"):
         counts = table[table["method"] == method].pivot_table("count", "actual", "predicted", fill_value=0)
-        found = of.probs[of.methods.index(method)].argmax(1)
-        np.testing.assert_array_equal(counts, confusion_matrix(of.y, found))
+        predicted = results.probs[results.methods.index(method)].argmax(1)
+        np.testing.assert_array_equal(counts, confusion_matrix(results.y, predicted))
     with pytest.raises(InputError, match="cnn: no such method"):
-        confusion(of, ("cnn",))
+        confusion(results, ("cnn",))
 
 
 def test_mistakes_are_tested_on_the_same_rows() -> None:
-    of = predictions(TIE, 300, seed=2)
-    a, b = (of.probs[of.methods.index(m)].argmax(1) for m in ("attention", "distance_vector"))
-    table = confusion_tests(of, "attention", "distance_vector")
-    assert sum(row["count"] for row in table) == (a != of.y).sum()
-    assert sum(row["baseline_count"] for row in table) == (b != of.y).sum()
+    results = predictions(TIE, 300, seed=2)
+    a, b = (results.probs[results.methods.index(m)].argmax(1) for m in ("attention", "distance_vector"))
+    table = confusion_tests(results, "attention", "distance_vector")
+    assert sum(row["count"] for row in table) == (a != results.y).sum()
+    assert sum(row["baseline_count"] for row in table) == (b != results.y).sum()
     assert [row["count"] for row in table] == sorted((row["count"] for row in table), reverse=True)
     first = table[0]
-    t, p = of.classes.index(first["actual"]), of.classes.index(first["predicted"])
-    ours, theirs = (a == p) & (of.y == t), (b == p) & (of.y == t)
-    assert (first["both"], first["rows"]) == ((ours & theirs).sum(), (of.y == t).sum())
+    t, p = results.classes.index(first["actual"]), results.classes.index(first["predicted"])
+    ours, theirs = (a == p) & (results.y == t), (b == p) & (results.y == t)
+    assert (first["both"], first["rows"]) == ((ours & theirs).sum(), (results.y == t).sum())
     assert first["p"] == mcnemar(ours, theirs)
-    shared = shared_errors(of, ("attention", "distance_vector"))
-    assert shared["attention"]["errors"] == shared["attention"]["shared"] == (a != of.y).sum()
+    shared = shared_errors(results, ("attention", "distance_vector"))
+    assert shared["attention"]["errors"] == shared["attention"]["shared"] == (a != results.y).sum()
     assert shared["distance_vector"]["shared"] == sum(row["both"] for row in table)

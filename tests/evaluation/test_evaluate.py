@@ -1,6 +1,7 @@
 """Every method, on the same rows, by the same rules."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,22 +33,23 @@ def data() -> EmbeddingSpace:
 
 def heads(dim: int = 7) -> dict[str, Attention]:
     parts = {"attention": {}, "prototypes": {"prototypes": True, "neighbours": False}}
-    return {name: Attention(dim, 3, 2, 0.5, 0.05, **of).eval() for name, of in parts.items()}  # type: ignore[arg-type]
+    return {name: Attention(dim, 3, 2, 0.5, 0.05, **kwargs).eval() for name, kwargs in parts.items()}  # type: ignore[arg-type]
 
 
-def run(data: EmbeddingSpace, k_eval: int = 20, folds: tuple[EmbeddingSpace, ...] = ()) -> Comparison:
-    return compare([data, *folds], heads(), k_eval, **GRIDS, calibrations=("temperature", "vector"))  # type: ignore[arg-type]
+def run(*spaces: EmbeddingSpace, k_eval: int = 20, **settings: Any) -> Comparison:
+    settings = {**GRIDS, "calibrations": ("temperature", "vector"), **settings}
+    return compare(spaces, heads(spaces[0].embeddings.z.shape[1]), k_eval, **settings)
 
 
 def test_all_methods_answer_all_test_rows(data: EmbeddingSpace) -> None:
-    made = compare([data], heads(), 20, **GRIDS, calibrations=KINDS)  # type: ignore[arg-type]
+    result = run(data, calibrations=KINDS)
     calibrated = [f"{base}_{kind}" for base in BASES for kind in KINDS]
-    assert made.test.methods == made.val.methods == (*BASES, *calibrated)
-    for answered, part in ((made.test, TEST), (made.val, VAL)):
+    assert result.test.methods == result.val.methods == (*BASES, *calibrated)
+    for answered, part in ((result.test, TEST), (result.val, VAL)):
         np.testing.assert_array_equal(answered.rows, data.embeddings.rows(part))
         np.testing.assert_array_equal(answered.y, data.embeddings.y[answered.rows])
-    assert set(made.tuned) == {"uniform", "distance", *calibrated}
-    assert made.tuned["uniform"]["k"] in (1, 3, 8, 20)
+    assert set(result.tuned) == {"uniform", "distance", *calibrated}
+    assert result.tuned["uniform"]["k"] in (1, 3, 8, 20)
 
 
 def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: EmbeddingSpace) -> None:
@@ -57,18 +59,18 @@ def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Embed
     z = e.z + 0.5 * rng.normal(size=e.z.shape).astype(np.float32)
     other = retrieved(dataclasses.replace(e, z=(z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)))
     plain = run(data)
-    made = compare([data], heads(), 20, **GRIDS, calibrations=("temperature", "vector"), members=[other])  # type: ignore[arg-type]
-    assert made.test.methods == (*plain.test.methods, "distance-folds", "attention-folds")
-    np.testing.assert_array_equal(made.test.probs[:-2], plain.test.probs)
-    np.testing.assert_array_equal(made.val.probs, plain.val.probs)
+    result = run(data, members=[other])
+    assert result.test.methods == (*plain.test.methods, "distance-folds", "attention-folds")
+    np.testing.assert_array_equal(result.test.probs[:-2], plain.test.probs)
+    np.testing.assert_array_equal(result.val.probs, plain.val.probs)
     by_hand = [classify_part(heads()["attention"], [space], TEST, 20) for space in (data, other)]
-    np.testing.assert_allclose(made.test.probs[-1], np.mean(by_hand, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(result.test.probs[-1], np.mean(by_hand, axis=0), rtol=1e-6)
     assert (by_hand[0] != by_hand[1]).any()
 
 
 def test_fault_7_no_method_gives_a_class_probability_zero(data: EmbeddingSpace) -> None:
     for k_eval in (1, 20):
-        assert (run(data, k_eval).test.probs > 0).all()
+        assert (run(data, k_eval=k_eval).test.probs > 0).all()
 
 
 def test_fault_4_test_labels_change_no_probability_and_no_choice(data: EmbeddingSpace) -> None:
@@ -96,10 +98,10 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Embeddin
 
 
 def test_val_rows_are_calibrated_as_test_rows_are(data: EmbeddingSpace) -> None:
-    made = run(data)
-    temperature = made.tuned["linear_temperature"]["temperature"]
+    result = run(data)
+    temperature = result.tuned["linear_temperature"]["temperature"]
     assert abs(temperature - 1) > 0.1
-    for answered in (made.val, made.test):
+    for answered in (result.val, result.test):
         plain, calibrated = (answered.probs[answered.methods.index(name)] for name in ("linear", "linear_temperature"))
         expected = vector_scale(np.log(plain), np.array(1 / temperature), np.array(0.0))
         np.testing.assert_allclose(calibrated, expected, atol=1e-6)
@@ -108,12 +110,12 @@ def test_val_rows_are_calibrated_as_test_rows_are(data: EmbeddingSpace) -> None:
 def test_fault_8_the_whole_grid_is_searched() -> None:
     """Data whose best k is below k_eval and whose best τ is not 1: leaving either untuned gives other values."""
     data = retrieved(embedded(blobs(360, noise=0.5, dim=2, seed=3)))
-    grids = {**GRIDS, "temperatures": [0.2, 0.5, 1.0, 2.0]}
-    tuned = compare([data], heads(2), 20, **grids, calibrations=()).tuned  # type: ignore[arg-type]
+    temperatures = [0.2, 0.5, 1.0, 2.0]
+    tuned = run(data, temperatures=temperatures, calibrations=()).tuned
     sims, labels = part_neighbours([data], VAL, 20)
     val = sims, labels, data.embeddings.y[data.embeddings.rows(VAL)], data.shares, [1, 3, 8, 20]
     assert tuned["uniform"] == tune_uniform(*val, GRIDS["priors"])
-    assert tuned["distance"] == tune_distance(*val, grids["temperatures"], GRIDS["priors"])
+    assert tuned["distance"] == tune_distance(*val, temperatures, GRIDS["priors"])
     assert tuned["uniform"]["k"] < 20
     assert tuned["distance"]["k"] < 20
     assert tuned["distance"]["temperature"] != pytest.approx(similarity_scale(sims))
@@ -122,16 +124,16 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
 def test_folds_tune_and_calibrate_but_never_answer(data: EmbeddingSpace) -> None:
     """Their val rows count in tuning, their fit rows in calibration, their test rows in nothing."""
     fold = retrieved(embedded(blobs(360, noise=0.7, seed=4)))
-    alone, with_fold = run(data), run(data, folds=(fold,))
+    alone, with_fold = run(data), run(data, fold)
     assert with_fold.tuned["distance"] != alone.tuned["distance"]
     np.testing.assert_array_equal(with_fold.test.rows, alone.test.rows)
     assert len(with_fold.val.y) == len(alone.val.y) + len(fold.embeddings.rows(VAL))
-    at = alone.test.methods.index("attention")
-    np.testing.assert_array_equal(with_fold.test.probs[at], alone.test.probs[at])
-    other = run(data, folds=(relabelled(fold, FIT),))
+    idx = alone.test.methods.index("attention")
+    np.testing.assert_array_equal(with_fold.test.probs[idx], alone.test.probs[idx])
+    other = run(data, relabelled(fold, FIT))
     assert other.tuned["distance"] == with_fold.tuned["distance"]
     assert other.tuned["linear_temperature"] != with_fold.tuned["linear_temperature"]
-    np.testing.assert_array_equal(run(data, folds=(relabelled(fold, TEST),)).test.probs, with_fold.test.probs)
+    np.testing.assert_array_equal(run(data, relabelled(fold, TEST)).test.probs, with_fold.test.probs)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
@@ -156,7 +158,7 @@ def test_a_smaller_k_is_a_slice(data: EmbeddingSpace) -> None:
 
 def test_k_eval_above_what_is_stored(data: EmbeddingSpace) -> None:
     with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
-        run(data, 21)
+        run(data, k_eval=21)
 
 
 def test_without_a_linear_head(data: EmbeddingSpace) -> None:

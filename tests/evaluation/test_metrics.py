@@ -34,7 +34,7 @@ def slow_gap(values: np.ndarray, truth: np.ndarray, bin_of: list[int]) -> float:
     """Σ_b |Σ_{i∈b} (value − truth)| / N by loops."""
     total = 0.0
     for b in set(bin_of):
-        total += abs(sum(v - t for v, t, at in zip(values, truth, bin_of, strict=True) if at == b))
+        total += abs(sum(v - t for v, t, idx in zip(values, truth, bin_of, strict=True) if idx == b))
     return total / len(values)
 
 
@@ -61,29 +61,27 @@ def slow_mass_bins(confidence: np.ndarray, bins: int) -> list[int]:
     ],
 )
 def test_six_rows_by_hand(name: str, expected: float) -> None:
-    assert scores(SIX, SIX_Y, bins=4)[name] == pytest.approx(expected, abs=1e-12)
-
-
-def test_every_score_has_its_name() -> None:
-    assert tuple(scores(SIX, SIX_Y)) == METRICS
+    result = scores(SIX, SIX_Y, bins=4)
+    assert tuple(result) == METRICS
+    assert result[name] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_against_scikit_learn(seed: int) -> None:
     probs, y = sample(211, 7, seed)
-    predicted, found = probs.argmax(1), scores(probs, y)
-    assert found["accuracy"] == pytest.approx(accuracy_score(y, predicted))
-    assert found["f1_macro"] == pytest.approx(f1_score(y, predicted, average="macro"))
-    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
-    assert found["nll"] == pytest.approx(log_loss(y, probs, labels=range(7)))
+    predicted, result = probs.argmax(1), scores(probs, y)
+    assert result["accuracy"] == pytest.approx(accuracy_score(y, predicted))
+    assert result["f1_macro"] == pytest.approx(f1_score(y, predicted, average="macro"))
+    assert result["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
+    assert result["nll"] == pytest.approx(log_loss(y, probs, labels=range(7)))
 
 
 def test_absent_classes_count_as_in_scikit_learn() -> None:
     """Class 2 is neither true nor predicted; class 1 is predicted but never true: F1 of 0, no recall."""
     probs = np.array([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]])
-    found = scores(probs, np.zeros(3, dtype=int))
-    assert found["f1_macro"] == pytest.approx(f1_score([0, 0, 0], [0, 1, 0], average="macro")) == pytest.approx(0.4)
-    assert found["balanced_accuracy"] == pytest.approx(2 / 3)
+    result = scores(probs, np.zeros(3, dtype=int))
+    assert result["f1_macro"] == pytest.approx(f1_score([0, 0, 0], [0, 1, 0], average="macro")) == pytest.approx(0.4)
+    assert result["balanced_accuracy"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("bins", [2, 11, 15])
@@ -106,45 +104,34 @@ def test_calibration_and_brier_by_slow_loops(bins: int) -> None:
     probs[:40] = np.round(probs[:40] * 0.98, 1) + 0.001  # ties
     probs /= probs.sum(1, keepdims=True)
     confidence, hit = probs.max(1), probs.argmax(1) == y
-    found = scores(probs, y, bins)
+    result = scores(probs, y, bins)
     brier = sum((probs[i, c] - (y[i] == c)) ** 2 for i in range(151) for c in range(5)) / 151
     classwise = [slow_gap(probs[:, c], y == c, [width_bin(v, bins) for v in probs[:, c]]) for c in range(5)]
-    assert found["brier"] == pytest.approx(brier)
-    assert found["ece"] == pytest.approx(slow_gap(confidence, hit, [width_bin(v, bins) for v in confidence]))
-    assert found["ece_adaptive"] == pytest.approx(slow_gap(confidence, hit, slow_mass_bins(confidence, bins)))
-    assert found["ece_classwise"] == pytest.approx(sum(classwise) / 5)
+    assert result["brier"] == pytest.approx(brier)
+    assert result["ece"] == pytest.approx(slow_gap(confidence, hit, [width_bin(v, bins) for v in confidence]))
+    assert result["ece_adaptive"] == pytest.approx(slow_gap(confidence, hit, slow_mass_bins(confidence, bins)))
+    assert result["ece_classwise"] == pytest.approx(sum(classwise) / 5)
 
 
 rows = st.builds(sample, st.integers(1, 40), st.integers(2, 7), st.integers(0, 2**32 - 1))
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows, st.randoms(use_true_random=False))
-def test_relabelling_the_classes_or_reordering_the_rows_changes_no_score(data, random) -> None:
+@given(rows, st.randoms(use_true_random=False), st.integers(2, 4), st.integers(1, 20))
+def test_scores_are_in_range_and_invariant(data, random, times: int, bins: int) -> None:
+    """To relabelled classes, reordered rows and repeated rows, whose equal confidences share an equal-mass bin."""
     probs, y = data
     label = np.array(random.sample(range(probs.shape[1]), probs.shape[1]))
     order = np.array(random.sample(range(len(y)), len(y)))
     relabelled = np.empty_like(probs)
     relabelled[:, label] = probs
-    expected = pytest.approx(scores(probs, y), abs=1e-9)
-    assert scores(relabelled, label[y]) == expected
-    assert scores(probs[order], y[order]) == expected
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows, st.integers(2, 4))
-def test_repeating_every_row_changes_no_score(data, times: int) -> None:
-    """The equal-mass bins too, because equal confidences share a bin."""
-    probs, y = data
-    assert scores(np.tile(probs, (times, 1)), np.tile(y, times)) == pytest.approx(scores(probs, y), abs=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows, st.integers(1, 20))
-def test_ranges(data, bins: int) -> None:
-    found = scores(*data, bins)
+    result = scores(probs, y, bins)
+    expected = pytest.approx(result, abs=1e-9)
+    assert scores(relabelled, label[y], bins) == expected
+    assert scores(probs[order], y[order], bins) == expected
+    assert scores(np.tile(probs, (times, 1)), np.tile(y, times), bins) == expected
     top = {"nll": math.inf, "brier": 2.0}
-    assert all(0 <= value <= top.get(name, 1.0) for name, value in found.items())
+    assert all(0 <= value <= top.get(name, 1.0) for name, value in result.items())
 
 
 def test_certain_and_right_is_the_best_of_every_score() -> None:
@@ -213,35 +200,30 @@ def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
     """Few rows, so that classes go missing. Equal-mass bins stay those of all rows, so they have their own loop."""
     y = np.arange(13) % 5
     probs = np.stack([sample(13, 5, seed)[0] for seed in (0, 1)])
-    found = bootstrap(probs, y, bins=4, resamples=30, seed=7)
-    assert found.shape == (2, 30, 8)
+    result = bootstrap(probs, y, bins=4, resamples=30, seed=7)
+    assert result.shape == (2, 30, 8)
     counts = np.concatenate(list(metrics.bootstrap_counts(13, 30, seed=7))).astype(int)
     drawn = [np.repeat(np.arange(13), row) for row in counts]
-    assert min(len(set(y[at])) for at in drawn) < 5
+    assert min(len(set(y[idx])) for idx in drawn) < 5
     for m in range(2):
         confidence, hit = probs[m].max(1), probs[m].argmax(1) == y
         mass = np.array(slow_mass_bins(confidence, 4))
-        for r, at in enumerate(drawn):
-            expected = scores(probs[m][at], y[at], bins=4)
-            expected["ece_adaptive"] = slow_gap(confidence[at], hit[at], mass[at].tolist())
-            assert dict(zip(METRICS, found[m, r], strict=True)) == pytest.approx(expected)
+        for r, idx in enumerate(drawn):
+            expected = scores(probs[m][idx], y[idx], bins=4)
+            expected["ece_adaptive"] = slow_gap(confidence[idx], hit[idx], mass[idx].tolist())
+            assert dict(zip(METRICS, result[m, r], strict=True)) == pytest.approx(expected)
 
 
-def test_bootstrap_is_paired_and_repeats() -> None:
+def test_bootstrap_is_paired_repeats_and_is_the_same_in_groups_of_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     probs, y = sample(101, 3)
-    found = bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)
-    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
-    assert (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=5)).all()
-    np.testing.assert_allclose(found[:1], bootstrap(probs[None], y, 15, 250, seed=5), atol=1e-12)
-    assert not (found == bootstrap(np.stack([probs, probs]), y, 15, 250, seed=6)).all()
-
-
-def test_bootstrap_in_groups_of_methods_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    probs, y = sample(53, 3)
-    three = np.stack([probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
-    whole = bootstrap(three, y, 15, 120, seed=5)
-    monkeypatch.setattr(metrics, "_MAX_TERMS", 2 * 53 * (3 + 9 + 30 + 45))
-    np.testing.assert_allclose(bootstrap(three, y, 15, 120, seed=5), whole, atol=1e-12)
+    four = np.stack([probs, probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
+    result = bootstrap(four, y, 15, 250, seed=5)
+    np.testing.assert_allclose(result[0], result[1], atol=1e-12)
+    assert (result == bootstrap(four, y, 15, 250, seed=5)).all()
+    np.testing.assert_allclose(result[:1], bootstrap(probs[None], y, 15, 250, seed=5), atol=1e-12)
+    assert not (result == bootstrap(four, y, 15, 250, seed=6)).all()
+    monkeypatch.setattr(metrics, "_MAX_TERMS", 2 * 101 * (3 + 9 + 30 + 45))
+    np.testing.assert_allclose(bootstrap(four, y, 15, 250, seed=5), result, atol=1e-12)
 
 
 def test_bootstrap_centre_and_spread_of_accuracy() -> None:
@@ -287,14 +269,14 @@ def test_paired_p_goes_on_where_counting_ends() -> None:
 def test_paired_p_is_honest_where_losses_are_skewed(errors: int, most: float) -> None:
     """No difference in truth, and few wrong rows that cost much: p < .001 must stay about that rare."""
     rng, trials, rows = np.random.default_rng(0), 2000, 10_000
-    found = 0
+    rejected = 0
     for _ in range(trials):
         n = rng.poisson(errors)
         gains = rng.gamma(2.0, 0.5, n)
         total = gains.sum() - errors  # the other rows lose what the wrong ones gain on average
         deviation = math.sqrt((gains**2).sum() - rows * (total / rows) ** 2)  # of the bootstrap of the sum
-        found += paired_p(rng.normal(total, deviation, 1000), n) < 0.001
-    assert found / trials <= most
+        rejected += paired_p(rng.normal(total, deviation, 1000), n) < 0.001
+    assert rejected / trials <= most
 
 
 def test_mcnemar_by_hand() -> None:
@@ -324,10 +306,10 @@ def test_reliability_of_six_rows_by_hand() -> None:
 @pytest.mark.parametrize("bins", [1, 15, 200])
 def test_reliability_bins_make_up_the_ece(bins: int) -> None:
     probs, y = sample(173, 7)
-    found = [b for b in reliability(probs, y, bins) if b["count"]]
-    assert sum(b["count"] for b in found) == 173
-    assert all(b["low"] < b["confidence"] <= b["high"] for b in found)
-    gap = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in found) / 173
+    result = [b for b in reliability(probs, y, bins) if b["count"]]
+    assert sum(b["count"] for b in result) == 173
+    assert all(b["low"] < b["confidence"] <= b["high"] for b in result)
+    gap = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in result) / 173
     assert gap == pytest.approx(scores(probs, y, bins)["ece"])
 
 

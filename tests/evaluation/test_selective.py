@@ -1,13 +1,13 @@
 """Abstention: hand-computed curves and slow loops, and what the report says of it and of conformal sets."""
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.conformal import conformal
@@ -70,13 +70,13 @@ def test_resamples_are_as_if_their_rows_were_written_out() -> None:
     rng = np.random.default_rng(0)
     confidence, wrong = rng.integers(6, size=37) / 5, rng.random(37) < 0.3
     counts = next(metrics.bootstrap_counts(37, 11, seed=2)).T.astype(np.int32)
-    found = aurc(confidence, wrong, counts)
+    result = aurc(confidence, wrong, counts)
     for r, count in enumerate(counts.T):
         drawn = np.repeat(np.arange(37), count)
-        assert found[r] == pytest.approx(aurc(confidence[drawn], wrong[drawn])[0])
+        assert result[r] == pytest.approx(aurc(confidence[drawn], wrong[drawn])[0])
         tied = pd.Series(wrong[drawn].astype(float)).groupby(confidence[drawn]).transform("mean").to_numpy()
         order = np.argsort(-confidence[drawn], kind="stable")
-        assert found[r, 0] == pytest.approx(mean_risk(tied[order])), "a tied row is as wrong as its ties are on average"
+        assert result[r, 0] == pytest.approx(mean_risk(tied[order])), "ties share their mean risk"
 
 
 def test_a_long_curve_is_thinned_to_even_coverages() -> None:
@@ -104,9 +104,9 @@ def test_doubt_is_precise_where_a_probability_is_all_but_one() -> None:
     small = np.array([1e-9, 2e-9, 2e-9 * (1 + 1e-7)], dtype=np.float32)
     probs = np.stack([1 - small, small], 1).astype(np.float32)
     assert (probs[:, 0] == 1).all(), "float32 has lost the difference"
-    found = log_complement(probs)
-    assert found[0, 0] == pytest.approx(math.log(1e-9), abs=1e-4)
-    assert found[0, 0] < found[1, 0] == found[2, 0], "and rounding makes none"
+    result = log_complement(probs)
+    assert result[0, 0] == pytest.approx(math.log(1e-9), abs=1e-4)
+    assert result[0, 0] < result[1, 0] == result[2, 0], "and rounding makes none"
     assert log_complement(np.array([[0.25, 0.75]])) == pytest.approx(np.log([[0.75, 0.25]]), abs=1e-5)
 
 
@@ -114,13 +114,12 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
     test, val = predictions(TIE, 307, seed=1), predictions(TIE, 211, seed=2)
     curves, scores, tests = abstention(test, val, [0.05, 0.1], 200, 0.95, 0)
     sets, sizes = conformal(test, val, [0.05, 0.1], 200, 0.95, 0)
-    at = {(r["method"], r["metric"]): r for r in scores}
+    by_score = {(r["method"], r["metric"]): r for r in scores}
     for row in scores:
         assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
     for row in tests:
-        assert (
-            row["difference"] == at["attention", row["metric"]]["value"] - at[row["baseline"], row["metric"]]["value"]
-        )
+        ours, theirs = (by_score[method, row["metric"]]["value"] for method in ("attention", row["baseline"]))
+        assert row["difference"] == ours - theirs
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
     assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
@@ -128,19 +127,19 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
     assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
     kept = threshold(-log_complement(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
     answered = -log_complement(test.probs[0]).min(1) >= kept
-    assert at["uniform", "coverage_at_5"]["value"] == answered.mean()
-    assert at["uniform", "risk_at_5"]["value"] == wrong[answered].mean()
+    assert by_score["uniform", "coverage_at_5"]["value"] == answered.mean()
+    assert by_score["uniform", "risk_at_5"]["value"] == wrong[answered].mean()
     size = {(r["method"], r["kind"], r["alpha"]): r["size"] for r in sets}
     for row in sizes:
         alpha = {"size_at_95": 0.05, "size_at_90": 0.1}[row["metric"]]
         expected = size["attention", "split", alpha] - size[row["baseline"], "split", alpha]
         assert row["difference"] == pytest.approx(expected)
         assert row["low"] <= row["difference"] <= row["high"]
-    found = summary(scores, sets)
+    result = summary(scores, sets)
     linear = "linear_temperature"
-    assert found[linear]["aurc"] == at[linear, "aurc"]["value"]
-    assert found[linear]["split_size_at_90"] == size[linear, "split", 0.1]
-    assert all(isinstance(v, float) for of in found.values() for v in of.values())
+    assert result[linear]["aurc"] == by_score[linear, "aurc"]["value"]
+    assert result[linear]["split_size_at_90"] == size[linear, "split", 0.1]
+    assert all(isinstance(v, float) for scores_ in result.values() for v in scores_.values())
 
 
 def test_only_what_answers_val_rows_too_is_measured_and_attention_must() -> None:
@@ -160,24 +159,23 @@ def test_each_method_stands_with_the_calibration_that_val_rows_choose() -> None:
     test = predictions(forms | {"prototypes": (4.0, 1.9), "attention_vector": (4.0, 1.9)}, 400, seed=4)
     chosen = {"distance": "distance", "attention": "attention", "prototypes": "prototypes_isotonic"}
     assert best_forms(test, val) == chosen, "and bare where the calibration changes nothing"
-    asked = Predictions(test.rows, test.y, test.probs[:1], test.methods[:1], test.classes)
     with pytest.raises(InputError, match="attention: not among the methods"):
-        best_forms(asked, val)
+        best_forms(replace(test, probs=test.probs[:1], methods=test.methods[:1]), val)
     calibrated = tuple({"attention": "attention_isotonic"}.get(name, name) for name in val.methods)
-    test, val = (Predictions(p.rows, p.y, p.probs, calibrated, p.classes) for p in (test, val))
+    test, val = (replace(p, methods=calibrated) for p in (test, val))
     for tests in (abstention(test, val, [0.1], 100, 0.95, 0)[2], conformal(test, val, [0.1], 100, 0.95, 0)[1]):
         assert {r["method"] for r in tests} == {"attention_isotonic"}, "attention is calibrated as its opponents are"
         assert [r["baseline"] for r in tests][-1] == "prototypes_isotonic"
 
 
 def test_a_copy_is_no_finding_and_a_worse_order_is_one() -> None:
-    made, val = predictions({"attention": (2.0, 2.0)}, 900), predictions({"attention": (2.0, 2.0)}, 100, seed=1)
-    probs = made.probs[0]
-    shuffled = np.where((probs.argmax(1) == made.y)[:, None], 0.5 * probs + 0.1, probs)
+    results, val = predictions({"attention": (2.0, 2.0)}, 900), predictions({"attention": (2.0, 2.0)}, 100, seed=1)
+    probs = results.probs[0]
+    shuffled = np.where((probs.argmax(1) == results.y)[:, None], 0.5 * probs + 0.1, probs)
     names = ("attention", "uniform", "distance")
-    test = Predictions(made.rows, made.y, np.stack([probs, probs, shuffled]).astype(np.float32), names, made.classes)
-    both = Predictions(val.rows, val.y, val.probs[[0, 0, 0]], names, val.classes)
-    copy, _, worse, excess = abstention(test, both, [0.1], 300, 0.95, 0)[2]
+    test = replace(results, probs=np.stack([probs, probs, shuffled]).astype(np.float32), methods=names)
+    val = replace(val, probs=val.probs[[0, 0, 0]], methods=names)
+    copy, _, worse, excess = abstention(test, val, [0.1], 300, 0.95, 0)[2]
     assert (copy["difference"], copy["low"], copy["high"], copy["p"]) == (0, 0, 0, 1)
     for row in (worse, excess):
         assert row["high"] < 0
@@ -188,23 +186,23 @@ def run(strengths: dict, rows: int = 600, seed: int = 1, name: str = "digits") -
     test, val = predictions(strengths, rows, seed=seed), predictions(strengths, rows, seed=seed + 100)
     curves, scores, tests = abstention(test, val, [0.05], 1500, 0.95, 0)
     sets, sizes = conformal(test, val, [0.05, 0.1], 1500, 0.95, 0)
-    found = zip(TABLES, (curves, scores, tests + sizes, sets), strict=True)
-    return Run(name, seed, {"prepare": {"test": rows}}, {table: pd.DataFrame(of) for table, of in found})
+    result = zip(TABLES, (curves, scores, tests + sizes, sets), strict=True)
+    return Run(name, seed, {"prepare": {"test": rows}}, {table: pd.DataFrame(rows) for table, rows in result})
 
 
 def test_the_section_says_what_the_numbers_say() -> None:
     without = Run("wine", 1, {"prepare": {"test": 30}}, {})
     names = {"lost": LOSS, "won": TIE | {"attention": (3.0, 2.0)}, "level": TIE | {"attention": TIE["linear"]}}
     runs = [run(strengths, name=name) for name, strengths in names.items()]
-    found = page.section([*runs, without])
-    assert [part.dataset for part in found.parts] == list(names), "a dataset without the stage is skipped"
-    aurc = {part.dataset: {str(r[1]): r[-1] for r in part.tables[1].rows if r[0] == "AURC"} for part in found.parts}
+    result = page.section([*runs, without])
+    assert [part.dataset for part in result.parts] == list(names), "a dataset without the stage is skipped"
+    aurc = {part.dataset: {str(r[1]): r[-1] for r in part.tables[1].rows if r[0] == "AURC"} for part in result.parts}
     assert aurc["won"]["Uniform kNN"] == "yes"
     assert aurc["lost"]["Uniform kNN"] == "no"
     assert aurc["level"]["Linear head + temperature"] == "undecided"
-    sizes = [r[-1] for r in found.parts[0].tables[1].rows if str(r[0]).startswith("set size")]
+    sizes = [r[-1] for r in result.parts[0].tables[1].rows if str(r[0]).startswith("set size")]
     assert "no" in sizes
-    for part in found.parts:
+    for part in result.parts:
         assert len(part.pictures) == 3
         assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
         assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
@@ -234,8 +232,8 @@ def test_a_method_is_one_row_where_seeds_choose_other_calibrations() -> None:
 
 
 def test_sets_that_hold_too_few_are_told() -> None:
-    made = run(TIE)
-    sets = made.tables["conformal"]
+    results = run(TIE)
+    sets = results.tables["conformal"]
     sets.loc[sets["method"] == "linear_temperature", ["coverage", "low", "high"]] = (0.8, 0.75, 0.85)
-    rows = page.section([made]).parts[0].tables[2].rows
+    rows = page.section([results]).parts[0].tables[2].rows
     assert {str(row[0]) for row in rows if row[4] == "no"} == {"Linear head + temperature"}

@@ -45,6 +45,8 @@ PARTS["all, bank"] = EVERYTHING
 PARTS["all, l2"] = {**EVERYTHING, "similarity": "l2"}
 PARTS["bounded"] = {**EVERYTHING, "similarity": "dot", "temperature_bounds": [0.05, 20.0]}
 HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
+PARTS["historic"] = HISTORIC
+every_part = pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
 
 
 def untrained(parts: dict[str, Any], temperature: float = 0.7, prior: float = 0.1, metric: str = "l2") -> Attention:
@@ -61,7 +63,7 @@ def trained(parts: dict[str, Any], metric: str = "l2") -> Attention:
     return head
 
 
-def given_neighbours(sims: list[float], labels: list[int], shares: list[float]) -> NeighbourBatch:
+def batch_of(sims: list[float], labels: list[int], shares: list[float]) -> NeighbourBatch:
     k, c = len(sims), len(shares)
     return NeighbourBatch(
         query=torch.zeros(1, 2),
@@ -77,7 +79,7 @@ def given_neighbours(sims: list[float], labels: list[int], shares: list[float]) 
 
 def test_uniform_by_hand() -> None:
     """Three neighbours of classes 1, 1, 0 share .9; the null neighbour gives .1 of the class shares."""
-    n = given_neighbours([-1.0, -2.0, -3.0, -4.0], [1, 1, 0, 2], [0.5, 0.3, 0.2])
+    n = batch_of([-1.0, -2.0, -3.0, -4.0], [1, 1, 0, 2], [0.5, 0.3, 0.2])
     probs, weights = Uniform(3, 0.1)(n)
     torch.testing.assert_close(probs, torch.tensor([[0.3 + 0.05, 0.6 + 0.03, 0.02]]))
     torch.testing.assert_close(weights, torch.tensor([[0.3, 0.3, 0.3, 0.0]]))
@@ -85,7 +87,7 @@ def test_uniform_by_hand() -> None:
 
 def test_distance_by_hand() -> None:
     """exp(−1/2), exp(−2/2) over their sum, times .8; the third is cut off by k = 2."""
-    probs, weights = Distance(2, 2.0, 0.2)(given_neighbours([-1.0, -2.0, -3.0], [0, 0, 1], [0.5, 0.5]))
+    probs, weights = Distance(2, 2.0, 0.2)(batch_of([-1.0, -2.0, -3.0], [0, 0, 1], [0.5, 0.5]))
     a, b = math.exp(-0.5), math.exp(-1.0)
     torch.testing.assert_close(weights, torch.tensor([[0.8 * a / (a + b), 0.8 * b / (a + b), 0.0]]))
     torch.testing.assert_close(probs, torch.tensor([[0.9, 0.1]]))
@@ -93,14 +95,14 @@ def test_distance_by_hand() -> None:
 
 def test_a_neighbour_added_twice_counts_twice() -> None:
     """Two equal neighbours of class 0 and one of class 1 at the same distance: ⅔ to ⅓ of what the prior leaves."""
-    n = given_neighbours([-1.0, -1.0, -1.0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3])
+    n = batch_of([-1.0, -1.0, -1.0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3])
     for head in (Uniform(3, 0.1), Distance(3, 0.5, 0.1), Attention(2, 3, 1, 0.5, 0.1, prototypes=True)):
         torch.testing.assert_close(head(n)[0], torch.tensor([[0.6, 0.3, 0.0]]) + 0.1 / 3)
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+@every_part
 def test_untrained_attention_is_exactly_distance_weighting(parts: dict[str, Any], metric: str, missing: bool) -> None:
     n = neighbourhood(missing=missing, metric=metric)
     expected = Distance(n.labels.shape[1], 0.7, 0.1)(n)
@@ -108,8 +110,8 @@ def test_untrained_attention_is_exactly_distance_weighting(parts: dict[str, Any]
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
-def test_a_head_reads_what_it_asks_for_and_nothing_else(parts: dict[str, Any]) -> None:
+@every_part
+def test_a_head_reads_exactly_its_needs(parts: dict[str, Any]) -> None:
     head, n = trained(parts), neighbourhood()
     only = replace(n, **{name: None for name in NEEDS if name not in head.needs})
     for a, e in zip(head(only), head(n), strict=True):
@@ -119,7 +121,7 @@ def test_a_head_reads_what_it_asks_for_and_nothing_else(parts: dict[str, Any]) -
             head(replace(n, **{name: None}))
 
 
-@pytest.mark.parametrize("parts", [*PARTS.values(), HISTORIC], ids=[*PARTS, "historic"])
+@every_part
 def test_rows_sum_to_one_and_missing_neighbours_weigh_nothing(parts: dict[str, Any]) -> None:
     n = neighbourhood(b=13, missing=True)
     for head in (trained(parts), trained(parts).train()):
@@ -133,7 +135,7 @@ def test_rows_sum_to_one_and_missing_neighbours_weigh_nothing(parts: dict[str, A
 
 
 @pytest.mark.parametrize("head", [Uniform(3, 0.1), Distance(5, 0.7, 0.1)], ids=["uniform", "distance"])
-def test_rows_of_the_classic_weights(head: Any) -> None:
+def test_rows_of_the_baselines(head: Any) -> None:
     probs, weights = head(neighbourhood(b=13, missing=True))
     assert (probs > 0).all()
     assert (weights[0, -2:] == 0).all()
@@ -148,7 +150,7 @@ def test_the_whole_head_by_loops() -> None:
     head = trained(parts)
     head.requires_grad_(False)
     p = {name: value.double().numpy() for name, value in head.state_dict().items()}
-    tau, unit = 1.7 * math.exp(p["log_temperature_offset"][0]), 3.0
+    tau, scale = 1.7 * math.exp(p["log_temperature_offset"][0]), 3.0
     w = np.eye(D) + p["delta"]
     probs, weights = head(n)
     for b in range(3):
@@ -163,21 +165,21 @@ def test_the_whole_head_by_loops() -> None:
         for i, c in enumerate(labels):
             share = labels.count(c) / 4
             mean_log = sum(math.log(s) for s in shares) / C
-            seen = [
-                sims[i] / unit,
-                (sims[i] - sims[0]) / unit,
+            inputs = [
+                sims[i] / scale,
+                (sims[i] - sims[0]) / scale,
                 math.log(i + 1) / math.log(4),
                 math.log(share),
                 *n.agreement[b, i].tolist(),
-                n.density[b, i].item() / unit,
+                n.density[b, i].item() / scale,
                 math.log(shares[c]) - mean_log,
             ]
-            units = torch.tensor(p["fc1.weight"] @ np.array(seen) + p["fc1.bias"])
-            from_evidence = p["fc2.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["fc2.bias"][0]
+            units = torch.tensor(p["fc1.weight"] @ np.array(inputs) + p["fc1.bias"])
+            from_features = p["fc2.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["fc2.bias"][0]
             bias = by_class[c] + p["label_scale"][c] * math.log(share) - p["correction"] * math.log(shares[c])
-            logits.append(learned[i] + bias + from_evidence)
+            logits.append(learned[i] + bias + from_features)
         nulls = [
-            mass + p["null_bias"] + p["null_slope"] * sims[0] / unit + math.log(shares[c]) + by_class[c]
+            mass + p["null_bias"] + p["null_slope"] * sims[0] / scale + math.log(shares[c]) + by_class[c]
             for c in range(C)
         ]
         total = sum(math.exp(x) for x in [*logits, *nulls])
@@ -233,7 +235,7 @@ def test_fault_5_query_and_key_projections_learn() -> None:
 
 
 def test_fault_6_a_bias_that_is_the_same_for_all_neighbours_does_nothing() -> None:
-    """The historic label bias added one number to all K scores of a head: softmax does not see it."""
+    """The historic label bias added one number to all K scores of a head, which cancels in the softmax."""
     head, n = trained(PARTS["nothing"]), neighbourhood()
     before = head(n)[1]
     shifted = head.similarities(n) / head.temperatures()[:, None] + 4.2
@@ -242,8 +244,8 @@ def test_fault_6_a_bias_that_is_the_same_for_all_neighbours_does_nothing() -> No
 
 
 @pytest.mark.parametrize("name", ["label_bias", "label_share", "agreement"])
-def test_fault_6_ours_differs_from_neighbour_to_neighbour(name: str) -> None:
-    """Of two neighbours at one distance the one whose label is common, or confirmed, may weigh more."""
+def test_fault_6_the_bias_differs_between_neighbours(name: str) -> None:
+    """At equal distance, weights differ by label, its share or its agreement."""
     n = replace(neighbourhood(b=1, k=4), labels=torch.tensor([[0, 0, 0, 1]]), sims=torch.full((1, 4), -1.0))
     before = trained(PARTS["nothing"])(n)[1][0]
     torch.testing.assert_close(before, before[:1].expand(4))
@@ -263,7 +265,7 @@ def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
 @given(st.permutations([0, 1, 2]), st.integers(0, 10))
 @settings(max_examples=20, deadline=None)
 def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> None:
-    """Nothing depends on the order of the classes, but for what is learned for each of them."""
+    """Only parameters per class depend on the order of the classes."""
     head = trained({**EVERYTHING, "label_bias": False, "move_prototypes": False, "similarity": "l2"})
     with torch.no_grad():
         head.prototype_bias.zero_()  # type: ignore[union-attr]
@@ -279,7 +281,7 @@ def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> 
 )
 def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
     n = neighbourhood(b=2, k=4, missing=True).to(torch.float64)
-    head = trained({**parts, "dropout": 0.0}).double()
+    head = trained({**parts, "dropout": 0.0, "hidden": 5}).double()
     names = [name for name, _ in head.named_parameters()]
 
     def answer(*parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -318,17 +320,17 @@ def test_dropout_never_leaves_all_neighbours_out(k: int) -> None:
     torch.testing.assert_close(probs.sum(1), torch.ones(200))
 
 
-@pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
-def test_a_prepared_neighbourhood_gets_the_same_answer_whatever_is_taken_of_it(parts: dict[str, Any]) -> None:
-    head, n, at = trained(parts), neighbourhood(b=5, missing=True), torch.tensor([3, 0, 4])
-    prepared = head.precompute(n)
-    assert prepared.log_share is not None
-    for mine, other in zip(head(prepared.take(at)), head(n.take(at)), strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+@every_part
+def test_precomputed_inputs_change_nothing_for_any_rows(parts: dict[str, Any]) -> None:
+    head, n, idx = trained(parts), neighbourhood(b=5, missing=True), torch.tensor([3, 0, 4])
+    precomputed = head.precompute(n)
+    assert precomputed.log_share is not None
+    for a, e in zip(head(precomputed.take(idx)), head(n.take(idx)), strict=True):
+        torch.testing.assert_close(a, e, rtol=0, atol=0)
 
 
 def test_label_shares_by_hand() -> None:
-    """Of three neighbours there are, two carry class 1; the missing one counts for nothing."""
+    """Two of three present neighbours are of class 1; the missing one does not count."""
     share = label_shares(torch.tensor([[1, 0, 1, -1]]), 3)
     torch.testing.assert_close(share, torch.tensor([[2 / 3, 1 / 3, 2 / 3, 1.0]]))
 

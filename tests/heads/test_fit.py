@@ -1,4 +1,4 @@
-"""The head's loop: on fit rows, stopped by val rows, blind to the rest."""
+"""Training of heads: on fit rows, stopped by val rows, independent of test rows."""
 
 import dataclasses
 from typing import Any
@@ -63,7 +63,7 @@ def replaced(data: EmbeddingSpace, **changes: Any) -> EmbeddingSpace:
     return dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, **changes))
 
 
-def nll_of(head: Any, data: EmbeddingSpace, part: int) -> float:
+def part_nll(head: Any, data: EmbeddingSpace, part: int) -> float:
     rows = data.embeddings.rows(part)
     probs = classify(head, data, rows, 20)
     return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
@@ -71,17 +71,17 @@ def nll_of(head: Any, data: EmbeddingSpace, part: int) -> float:
 
 def test_it_starts_at_the_best_distance_weighting_of_k_train(data: EmbeddingSpace) -> None:
     y = data.embeddings.y[data.embeddings.rows(VAL)]
-    near = part_neighbours([data], VAL, 20)
-    tuned = tune_distance(*near, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
+    batch = part_neighbours([data], VAL, 20)
+    tuned = tune_distance(*batch, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
     _, history = fit(data, epochs=1)
-    assert history[0]["val_nll"] == pytest.approx(nll_of(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
+    assert history[0]["val_nll"] == pytest.approx(part_nll(Distance(**tuned), data, VAL), abs=1e-5)  # type: ignore[arg-type]
 
 
 def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: EmbeddingSpace) -> None:
     head, history = fit(data)
     assert history[-1]["fit_loss"] < history[0]["fit_loss"] - 0.02
     best = min(row["val_nll"] for row in history)
-    assert nll_of(head, data, VAL) == pytest.approx(best, abs=1e-5)
+    assert part_nll(head, data, VAL) == pytest.approx(best, abs=1e-5)
     assert best < history[0]["val_nll"]
 
 
@@ -110,17 +110,14 @@ def test_the_same_seed_gives_the_same_bytes(data: EmbeddingSpace) -> None:
     assert bytes_of(fit(data, seed=4)[0]) != bytes_of(fit(data)[0])
 
 
-def test_fault_3_it_is_fitted_on_fit_rows(data: EmbeddingSpace) -> None:
-    """Other labels of the fit rows make another head; bank and test rows are never its queries."""
+def test_faults_3_and_4_it_is_fitted_on_fit_rows_and_test_rows_change_nothing(data: EmbeddingSpace) -> None:
+    """Other labels of the fit rows give another head; bank and test rows are never its queries."""
     assert bytes_of(fit(relabelled(data, FIT))[0]) != bytes_of(fit(data)[0])
-    n = data.neighbours
-    asked = np.isin(data.embeddings.part[n.rows], (FIT, VAL))
-    only = Neighbours(n.rows[asked], n.ids[asked], n.sims[asked], "l2")
-    assert bytes_of(fit(dataclasses.replace(data, neighbours=only))[0]) == bytes_of(fit(data)[0])
-
-
-def test_fault_4_test_rows_change_nothing(data: EmbeddingSpace) -> None:
     assert bytes_of(fit(relabelled(data, TEST))[0]) == bytes_of(fit(data)[0])
+    n = data.neighbours
+    searched = np.isin(data.embeddings.part[n.rows], (FIT, VAL))
+    only = Neighbours(n.rows[searched], n.ids[searched], n.sims[searched], "l2")
+    assert bytes_of(fit(dataclasses.replace(data, neighbours=only))[0]) == bytes_of(fit(data)[0])
 
 
 def test_patience_stops_it(data: EmbeddingSpace) -> None:
@@ -134,7 +131,7 @@ def test_of_restarts_the_best_is_kept(data: EmbeddingSpace) -> None:
     assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]
     ends = [min(row["val_nll"] for row in history if row["restart"] == r) for r in range(3)]
     assert len(set(ends)) == 3
-    assert nll_of(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
+    assert part_nll(head, data, VAL) == pytest.approx(min(ends), abs=1e-5)
 
 
 def test_restarts_differ_in_their_first_weights(data: EmbeddingSpace) -> None:
@@ -169,12 +166,12 @@ def test_weight_decay_is_of_matrices_alone(data: EmbeddingSpace) -> None:
 def test_each_objective_moves_what_it_is_about(data: EmbeddingSpace) -> None:
     """Entropy spreads the weights, the calibration term lowers the calibration error, smoothing the confidence."""
     rows = data.embeddings.rows(FIT)
-    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
+    batch, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
 
     def answers(**change: Any) -> tuple[torch.Tensor, torch.Tensor]:
         head = fit(data, **change, epochs=40, patience=40, parts={**SETTINGS["parts"], "dropout": 0.0})[0]
         with torch.no_grad():
-            return head(near)
+            return head(batch)
 
     whole, _ = answers(batch_size=500)
     (probs, weights), (_, spread) = answers(), answers(entropy_weight=0.5)
@@ -187,14 +184,14 @@ def test_each_objective_moves_what_it_is_about(data: EmbeddingSpace) -> None:
 def test_a_weight_on_hard_queries_serves_them() -> None:
     data = wrongly_labelled(1)
     rows = data.embeddings.rows(FIT)
-    near, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
-    hard = hardness(near.labels, y)
+    batch, y = data.around(rows, 20, NEEDS), torch.from_numpy(data.embeddings.y[rows])
+    hard = hardness(batch.labels, y)
     hardest = hard > hard.quantile(0.7)
 
     def nll_of_the_hardest(weight: float) -> float:
         head = fit(data, hard_weight=weight, epochs=40, patience=40, lr=0.02)[0]
         with torch.no_grad():
-            return float(nll(head(near)[0][hardest], y[hardest]))
+            return float(nll(head(batch)[0][hardest], y[hardest]))
 
     assert nll_of_the_hardest(10.0) < nll_of_the_hardest(1.0) - 0.05
 
@@ -204,7 +201,7 @@ def test_several_spaces_are_fitted_and_validated_together(data: EmbeddingSpace) 
     other = wrongly_labelled(5)
     head, history = fit(data, other)
     n = [len(space.embeddings.rows(VAL)) for space in (data, other)]
-    pooled = sum(nll_of(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    pooled = sum(part_nll(head, space, VAL) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
     assert min(row["val_nll"] for row in history) == pytest.approx(pooled, abs=1e-5)
     assert bytes_of(fit(data, relabelled(other, FIT))[0]) != bytes_of(head)
 
@@ -215,7 +212,7 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, 
     other = wrongly_labelled(5)
     start, history = fit(data, other, epochs=0, batch_size=batch_size)
     n = [len(space.embeddings.rows(FIT)) for space in (data, other)]
-    pooled = sum(nll_of(start, space, FIT) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
+    pooled = sum(part_nll(start, space, FIT) * size for space, size in zip((data, other), n, strict=True)) / sum(n)
     assert history[0]["fit_loss"] == pytest.approx(pooled, abs=1e-5)
 
 

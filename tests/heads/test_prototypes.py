@@ -52,8 +52,8 @@ def test_a_ridge_that_is_great_leaves_the_class_shares(data: EmbeddingSpace) -> 
 
 
 def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: EmbeddingSpace) -> None:
-    def gain(of: EmbeddingSpace) -> float:
-        return float(fit_prototypes([of], [1e-4]).prototype_gain.detach())  # type: ignore[union-attr]
+    def gain(space: EmbeddingSpace) -> float:
+        return float(fit_prototypes([space], [1e-4]).prototype_gain.detach())  # type: ignore[union-attr]
 
     assert gain(relabelled(data, FIT)) != gain(data)
     assert gain(relabelled(data, TEST)) == gain(data)
