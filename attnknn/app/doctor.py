@@ -8,7 +8,7 @@ import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
@@ -25,24 +25,27 @@ class Check(NamedTuple):
     Attributes:
         name: what was checked.
         value: version, path or state.
-        state: `ok`; `note`, something optional is missing; `missing`, something required is.
         fix: what to do; empty if nothing.
+        required: whether the package works only with it.
     """
 
     name: str
     value: str
-    state: Literal["ok", "note", "missing"]
-    fix: str
+    fix: str = ""
+    required: bool = False
+
+    @property
+    def state(self) -> str:
+        """`ok`; `note`, something optional is missing; `missing`, something required is."""
+        if not self.fix:
+            return "ok"
+        return "missing" if self.required else "note"
 
 
 def check_all() -> list[Check]:
     """Run all checks."""
-    python = _optional("Python", f"{platform.python_version()} at {sys.executable}", "")
+    python = Check("Python", f"{platform.python_version()} at {sys.executable}")
     return [python, *_packages(), *_extras(), *_torch(), _faiss(), _processor(), *_pipeline()]
-
-
-def _optional(name: str, value: str, fix: str) -> Check:
-    return Check(name, value, "note" if fix else "ok", fix)
 
 
 def _requirements() -> list[Requirement]:
@@ -56,9 +59,9 @@ def _packages() -> list[Check]:
     """One check of all required packages, and one for each that is missing or of a wrong version."""
     required = [requirement for requirement in _requirements() if requirement.marker is None]
     if not required:
-        return [_optional("attnknn", "not installed as a package", "pip install -e . gives it its command")]
+        return [Check("attnknn", "not installed as a package", "pip install -e . gives it its command")]
     versions = [f"{r.name} {installed}" for r in required if (installed := _installed_version(r))]
-    return [_optional("packages", ", ".join(versions), ""), *_unmet(required)]
+    return [Check("packages", ", ".join(versions)), *_unmet(required)]
 
 
 def _installed_version(requirement: Requirement) -> str | None:
@@ -75,7 +78,7 @@ def _unmet(required: list[Requirement]) -> list[Check]:
         installed = _installed_version(requirement)
         if installed is None or installed not in requirement.specifier:
             fix = f"pip install '{requirement.name}{requirement.specifier}'"
-            checks.append(Check(requirement.name, installed or "not installed", "missing", fix))
+            checks.append(Check(requirement.name, installed or "not installed", fix, required=True))
     return checks
 
 
@@ -87,7 +90,7 @@ def _extras() -> list[Check]:
         missing = [r.name for r in required if _installed_version(r) is None]
         value = f"missing: {', '.join(missing)}" if missing else ", ".join(r.name for r in required)
         fix = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
-        checks.append(_optional(f"extra [{extra}]", value, fix))
+        checks.append(Check(f"extra [{extra}]", value, fix))
         checks += _unmet([r for r in required if r.name not in missing])
     return checks
 
@@ -96,25 +99,25 @@ def _torch() -> list[Check]:
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError as error:
-        return [Check("torch", str(error), "missing", "pip install -c constraints.txt -e . again")]
+        return [Check("torch", str(error), "pip install -c constraints.txt -e . again", required=True)]
     limit = os.environ.get("OMP_NUM_THREADS")
     fix = f"OMP_NUM_THREADS={limit} limits them; unset it for all" if limit else ""
-    checks = [_optional("torch threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores", fix)]
+    checks = [Check("torch threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores", fix)]
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        checks.append(_optional("GPU", names, ""))
+        checks.append(Check("GPU", names))
     else:
         cuda = torch.version.cuda
         value = f"none visible to torch, built for CUDA {cuda}" if cuda else "none; this torch is a CPU build"
-        checks.append(_optional("GPU", value, "optional; to use one, install torch's CUDA build (pytorch.org)"))
+        checks.append(Check("GPU", value, "optional; to use one, install torch's CUDA build (pytorch.org)"))
     if importlib.util.find_spec("torchvision") is None:
         return checks
     try:
         importlib.import_module("attnknn.core.torchvision_shim")
-        checks.append(_optional("torchvision", version("torchvision"), ""))
+        checks.append(Check("torchvision", version("torchvision")))
     except (ImportError, RuntimeError) as error:
         fix = "install the torchvision that matches this torch: pip install -c constraints.txt torch torchvision"
-        checks.append(Check("torchvision", " ".join(str(error).split())[:200], "missing", fix))
+        checks.append(Check("torchvision", " ".join(str(error).split())[:200], fix, required=True))
     return checks
 
 
@@ -122,8 +125,8 @@ def _faiss() -> Check:
     try:
         faiss: Any = importlib.import_module("faiss")
     except ImportError as error:
-        return Check("faiss", str(error), "missing", "pip install faiss-cpu")
-    return _optional("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}", "")
+        return Check("faiss", str(error), "pip install faiss-cpu", required=True)
+    return Check("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}")
 
 
 def _processor() -> Check:
@@ -134,9 +137,9 @@ def _processor() -> Check:
     bf16 = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
     name = platform.processor() or platform.machine()
     if bf16:
-        return _optional("processor", f"{name}, bfloat16 by {', '.join(bf16)}", "")
+        return Check("processor", f"{name}, bfloat16 by {', '.join(bf16)}")
     fix = "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
-    return _optional("processor", f"{name}, no fast bfloat16 detected", fix)
+    return Check("processor", f"{name}, no fast bfloat16 detected", fix)
 
 
 def _pipeline() -> list[Check]:
@@ -145,12 +148,12 @@ def _pipeline() -> list[Check]:
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"
-        checks.append(_optional(tool, path or "not on PATH", fix))
+        checks.append(Check(tool, path or "not on PATH", fix))
     free = shutil.disk_usage(".").free / 1e9
     fix = "" if free > 5 else "the pipeline's cache needs several GB; free some space"
-    checks.append(_optional("disk", f"{free:.0f} GB free here", fix))
+    checks.append(Check("disk", f"{free:.0f} GB free here", fix))
     mirror = os.environ.get("ATTNKNN_MIRROR")
     if mirror:
         exists = "://" in mirror or os.path.isdir(mirror)
-        checks.append(_optional("ATTNKNN_MIRROR", mirror, "" if exists else "no such folder; correct it, or unset it"))
+        checks.append(Check("ATTNKNN_MIRROR", mirror, "" if exists else "no such folder; correct it, or unset it"))
     return checks

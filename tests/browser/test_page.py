@@ -236,7 +236,7 @@ def test_changes_by_another_client(open_page: OpenPage) -> None:
     rows = [card.get_attribute("data-id") for card in page.locator("#neighbours article").all()]
     page.request.post(f"{home}api/forget", data={"ids": [int(rows[0]), int(rows[1])]})
     page.locator(f'[data-id="{rows[2]}"] button').click()
-    expect(page.locator("#comparison")).to_contain_text("Somebody else changed the memory in between")
+    expect(page.locator("#comparison")).to_contain_text("Another client changed the memory in between")
     expect(page.locator("#bars b")).to_have_count(0)
     row = page.locator("#neighbours article").first.get_attribute("data-id")
     page.locator(f'[data-id="{row}"] button').click()
@@ -266,7 +266,7 @@ def test_confident_errors(open_page: OpenPage, models: dict[str, Path]) -> None:
     expect(page.locator("#list a")).to_have_count(len(confident))
     first = page.locator("#list a").first
     assert first.get_attribute("data-case") == str(confident[probs.max(1)[confident].argmax()])
-    expect(first).to_contain_text("taken for")
+    expect(first).to_contain_text("predicted as")
     first.click()
     expect(page.locator("#verdict")).to_contain_text("Wrong: its label is")
     page.locator("#to-cases").click()
@@ -426,7 +426,7 @@ def test_upload_pictures(open_page: OpenPage, tmp_path: Path) -> None:
     for name, data, message in (
         ("words.jpg", b"no picture at all", "no readable image"),
         ("dot.png", png(np.zeros((1, 1), np.uint8)), "1×1 pixels: too few"),
-        ("large.png", bytes(9_000_000), "The file has 9.0 MB; at most 8 are taken"),
+        ("large.png", bytes(9_000_000), "The file has 9.0 MB; at most 8 MB are accepted"),
     ):
         (tmp_path / name).write_bytes(data)
         page.locator("#file").set_input_files(tmp_path / name)

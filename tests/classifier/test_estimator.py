@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -392,11 +393,7 @@ def test_a_failed_or_interrupted_fit_changes_nothing(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match="held_out: unknown labels 9"):
         model.fit(X[:40], y[:40], held_out=(X, np.full(90, 9)))
     np.testing.assert_array_equal(model.predict_proba(X), before)
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnknn.classifier.fitting.fit_head", interrupted)
+    monkeypatch.setattr("attnknn.classifier.fitting.fit_head", Mock(side_effect=KeyboardInterrupt))
     for classifier in (model, fresh):
         with pytest.raises(KeyboardInterrupt):
             classifier.fit(X[:40, :3], y[:40])

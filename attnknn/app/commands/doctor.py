@@ -16,8 +16,8 @@ def doctor(as_json: bool = AS_JSON) -> None:
 
     checks = check_all()
     if as_json:
-        keys = ("what", "found", "state", "mend")
-        typer.echo(json.dumps([dict(zip(keys, check, strict=True)) for check in checks], indent=2, ensure_ascii=False))
+        rows = [{"what": c.name, "found": c.value, "state": c.state, "mend": c.fix} for c in checks]
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
         table = Table(box=None, pad_edge=False, show_header=False)
         colours = {"ok": "green", "note": "yellow", "missing": "bold red"}

@@ -1,7 +1,6 @@
 """Look up queries by name: test cases, rows of the memory, and the last queries that clients sent."""
 
 import re
-import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -38,11 +37,6 @@ class Query:
     def vector(self) -> np.ndarray:
         """(1, D)."""
         return self.vectors[self.row : self.row + 1]
-
-
-def new_query(vectors: np.ndarray, examples: Examples) -> Query:
-    """Query sent by a client, vectors (1, D), under a new name."""
-    return Query(f"asked/{secrets.token_urlsafe(9)}", vectors, examples)
 
 
 def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_urlsafe
 from threading import Lock
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model, model_lock
 from attnknn.app.server.lock import SharedLock
-from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query, new_query
+from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, labels_as_texts, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
@@ -101,7 +102,7 @@ class Session:
         with self._lock.reading():
             if self._models != models:
                 raise RequestError(409, "the model was reloaded in the meantime; ask again")
-            query = new_query(vectors, examples)
+            query = Query(f"asked/{token_urlsafe(9)}", vectors, examples)
             self._recent.append(query)
             return self._explain(query, shown)
 

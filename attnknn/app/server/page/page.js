@@ -171,7 +171,7 @@ function draw() {
 const sendPicture = (file) => reportErrors(async () => {
   const most = about.limits.image_bytes / 1e6;
   const has = (file.size / 1e6).toFixed(1);
-  if (file.size > 1e6 * most) throw new Error(`the file has ${has} MB; at most ${most} are taken`);
+  if (file.size > 1e6 * most) throw new Error(`the file has ${has} MB; at most ${most} MB are accepted`);
   await send(file, file.type.startsWith("image/") ? file.type : "image/unknown");
 });
 
@@ -303,7 +303,7 @@ function drawComparison(answer) {
   const was = before.answer;
   if (!onlyChange()) {
     return h("p", { className: "comparison", id: "comparison" }, before.words,
-      " Somebody else changed the memory in between, so the answers before and after are not compared.");
+      " Another client changed the memory in between, so the answers before and after are not compared.");
   }
   const still = was.prediction === answer.prediction && Math.abs(was.confidence - answer.confidence) < 0.0005;
   const words = still ? "The answer stays as it was."
@@ -319,7 +319,7 @@ function drawCounterfactual() {
   if (!turned) {
     return h("p", { className: "note", id: "counterfactual" }, n === 0
       ? `Nothing: no neighbour votes for ${prediction}.`
-      : `Not these alone: were the ${n} heaviest for ${prediction} labelled ${label}, it would still be ${outcome}.`);
+      : `Not found: with the ${n} heaviest for ${prediction} labelled ${label}, it would still be ${outcome}.`);
   }
   const link = (id, i) => [i ? ", " : "", h("a", { href: `#memory/${id}` }, String(id))];
   const forgets = how === "forget", rows = one ? ["row ", link(ids[0], 0)[1]] : [`these ${n} rows`];
@@ -441,7 +441,7 @@ function drawNeighbours() {
   const { answer: { neighbours, rest, null: held }, example } = current;
   const fields = values(example);
   const few = neighbours.length > shown;  // with an added row of small weight
-  const hold = `${plural(rest.count, "lighter one")} hold${rest.count === 1 ? "s" : ""}`;
+  const hold = `${plural(rest.count, "lighter neighbour")} hold${rest.count === 1 ? "s" : ""}`;
   const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
     lighter,
@@ -459,7 +459,7 @@ function drawNeighbours() {
     h("details", { id: "weights", className: "quiet", open: weightsOpen,
       ontoggle: (event) => { weightsOpen = event.target.open; } }, h("summary", {}, "What is a weight?"),
       "A row's share of the votes. It depends on the distance, and on labels too: a row whose own neighbours carry ",
-      "other labels counts for little, as it looks wrongly labelled. Class means may hold most of the weight."));
+      "other labels counts for little, as its label is probably wrong. Class means may hold most of the weight."));
   const more = () => {
     shown = Math.min(MOST, shown + MORE);
     return show(current.query);
@@ -543,7 +543,7 @@ const askFields = () => (about.kind === "vectors"
 function toNumber(text, name) {
   const value = Number(text.trim().replace("−", "-"));
   if (text.trim() && Number.isFinite(value)) return value;
-  throw new Error(`${name}: ${text.trim() ? `“${text.slice(0, 40)}” is no number` : "no value"}; give a number`);
+  throw new Error(`${name}: ${text.trim() ? `“${text.slice(0, 40)}” is not a number` : "no value"}; give a number`);
 }
 
 function askLine(text) {
@@ -622,7 +622,7 @@ function drawCase({ case: which, label, prediction, confidence, right, example }
   return h("a", { className: `card ${right ? "" : "wrong"}`, href: `#case/${which}`, "data-case": which },
     example.picture && picture(example.picture, "", { loading: "lazy" }),
     h("span", { className: "row" }, labelled(label),
-      ...(right ? [] : [h("span", { className: "bad" }, "taken for"), labelled(prediction)])),
+      ...(right ? [] : [h("span", { className: "bad" }, "predicted as"), labelled(prediction)])),
     h("span", { className: "quiet" }, `${about.kind === "images" ? "" : `case ${which} · `}${confidenceText(confidence)}`),
     strip(example),
     line && h("span", { className: "quiet line" }, line));
