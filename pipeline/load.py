@@ -1,5 +1,7 @@
 """Load what earlier stages stored: embedding spaces and heads."""
 
+from attnknn.core.artifacts import Predictions
+from attnknn.core.files import read_json
 from attnknn.heads.registry import LearnedHead, load_head
 from attnknn.neighbours.space import EmbeddingSpace
 from pipeline.run import Run
@@ -13,3 +15,9 @@ def load_spaces(run: Run) -> list[EmbeddingSpace]:
 def load_heads(run: Run, *names: str) -> dict[str, LearnedHead]:
     """Fitted heads by name."""
     return {name: load_head(run.path("models/attention") / name).to(run.device) for name in names}
+
+
+def load_peers(run: Run) -> list[Predictions]:
+    """Predictions of test and of val rows by other classifiers of tables; empty for images."""
+    folder = run.path("data/peers")
+    return [Predictions.load(folder / part) for part in read_json(folder / "peers.json")["parts"]]

@@ -1,23 +1,19 @@
 """Compare all methods on the test rows: scores, intervals, paired tests, reliability, abstention, conformal sets."""
 
-from attnknn.core.artifacts import Embeddings, Predictions
-from attnknn.core.files import atomic_folder, read_json
+from attnknn.core.artifacts import Embeddings
+from attnknn.core.files import atomic_folder
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.conformal import selective_tables
 from attnknn.evaluation.evaluate import classifier, compare, headroom, stack_methods
 from attnknn.evaluation.paired_tests import score_tables
-from pipeline.load import load_heads, load_spaces
+from pipeline.load import load_heads, load_peers, load_spaces
 from pipeline.run import Run, main
 
 
 def evaluate(run: Run) -> None:
     p, spaces, heads = run.params, load_spaces(run), load_heads(run, "attention", "prototypes")
     ours = compare(spaces, heads, p.k_eval, **p.tune.model_dump(), calibrations=KINDS, device=run.device)
-    peers = [
-        Predictions.load(run.path("data/peers") / part)
-        for part in read_json(run.path("data/peers") / "peers.json")["parts"]
-    ]
-    others = classifier(Embeddings.load(run.path("data/cnn")), spaces[0], p.tune.ridges, KINDS, peers)
+    others = classifier(Embeddings.load(run.path("data/cnn")), spaces[0], p.tune.ridges, KINDS, load_peers(run))
     test = stack_methods(ours.test, others.test)
     val = ours.val if spaces[1:] else stack_methods(ours.val, others.val)  # `others` lack the val rows of folds
     with atomic_folder(run.path("data/predictions")) as draft:
