@@ -1,6 +1,6 @@
 """Typed artifacts that stages exchange: validated when constructed and loaded, written atomically.
 
-An artifact is a folder: one `.npy` file an array, opened memory-mapped, and `meta.json` for the rest.
+An artifact is a folder: one `.npy` file per array, opened memory-mapped, and `meta.json` for the other values.
 Row ids are positions in the dataset's `Split` and mean the same row in every artifact of that dataset and seed.
 """
 
@@ -17,27 +17,21 @@ from attnknn.core.files import atomic_folder, read_json, write_json
 
 PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
+_BLOCK = 2**22  # values checked at once, so that checking a memory-mapped array takes little memory
 
 
-_CHECKED = 2**22  # values checked at once, so that a check needs megabytes beside an array of gigabytes
-
-
-def _slices(value: np.ndarray) -> Iterator[slice]:
-    """Consecutive slices of rows, of some millions of values each."""
-    step = max(1, _CHECKED * len(value) // max(1, value.size))
+def _blocks(value: np.ndarray) -> Iterator[slice]:
+    step = max(1, _BLOCK * len(value) // max(1, value.size))
     return (slice(s, s + step) for s in range(0, len(value), step))
 
 
-def finite(value: np.ndarray) -> bool:
-    """Whether no value of an array is NaN or infinite."""
-    return all(bool(np.isfinite(value[rows]).all()) for rows in _slices(value))
-
-
-def _check_array(name: str, value: np.ndarray, dtypes: tuple[str, ...], ndim: tuple[int, ...]) -> None:
-    require(value.dtype.name in dtypes, f"{name}: dtype {value.dtype.name}; expected {' or '.join(dtypes)}")
-    require(value.ndim in ndim, f"{name}: shape {value.shape}; expected {' or '.join(map(str, ndim))} dimensions")
+def check_array(name: str, value: np.ndarray, dtype: str, ndim: int) -> None:
+    """Raise InputError unless an array has this dtype ("uint8 or float32"), dimensions and finite values."""
+    require(value.dtype.name in dtype.split(" or "), f"{name}: dtype {value.dtype.name}; expected {dtype}")
+    require(value.ndim == ndim, f"{name}: shape {value.shape}; expected {ndim} dimensions")
     if value.dtype.kind == "f":
-        require(finite(value), f"{name}: NaN or infinite values in an array of shape {value.shape}")
+        finite = all(np.isfinite(value[rows]).all() for rows in _blocks(value))
+        require(finite, f"{name}: NaN or infinite values in an array of shape {value.shape}")
 
 
 class Artifact:
@@ -63,10 +57,7 @@ class Artifact:
         folder = Path(folder)
         meta = read_json(folder / "meta.json")
         kind = meta.pop("artifact", None)
-        require(
-            kind == cls.__name__,
-            f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro` to make it again",
-        )
+        require(kind == cls.__name__, f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro`")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta.items()}
         for path in sorted(folder.glob("*.npy")):
             try:
@@ -76,13 +67,21 @@ class Artifact:
         try:
             return cls(**values)
         except TypeError as error:
-            raise InputError(f"{folder}: not a whole {cls.__name__} ({error}); run `dvc repro`") from None
+            raise InputError(f"{folder}: incomplete {cls.__name__} ({error}); run `dvc repro`") from None
         except InputError as error:
             raise InputError(f"{folder}: {error}") from None
 
 
+class _Parted(Artifact):
+    part: np.ndarray
+
+    def rows(self, part: int) -> np.ndarray:
+        """Row ids of a part, ascending: int64 (M,)."""
+        return np.flatnonzero(self.part == part)
+
+
 @dataclass(frozen=True)
-class Split(Artifact):
+class Split(_Parted):
     """A dataset with the part of each row.
 
     Attributes:
@@ -91,7 +90,7 @@ class Split(Artifact):
         part: int8 (N,), positions in `PARTS`.
         classes: the C class names.
         features: the F feature names of a table; empty for images.
-        schema: of a table, how its columns became x; see `schema.Schema.to_dict`. Empty for images.
+        schema: `schema.Schema.to_dict` of a table; empty for images.
     """
 
     x: np.ndarray
@@ -102,34 +101,25 @@ class Split(Artifact):
     schema: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        image = self.x.dtype == np.uint8
-        _check_array("x", self.x, ("uint8", "float32"), (4,) if image else (2,))
+        check_array("x", self.x, "uint8 or float32", 4 if self.is_image else 2)
         _check_labels(self.y, self.part, len(self.x), len(self.classes))
-        if not image:
-            require(
-                len(self.features) == self.x.shape[1],
-                f"features: {len(self.features)} names for {self.x.shape[1]} columns",
-            )
-        counts = np.bincount(self.part, minlength=4)
-        empty = [name for name, count in zip(PARTS, counts, strict=True) if count == 0]
+        named = self.is_image or len(self.features) == self.x.shape[1]
+        require(named, f"features: {len(self.features)} names for {self.x.shape[1]} columns")
+        empty = [name for part, name in enumerate(PARTS) if not (self.part == part).any()]
         require(not empty, f"part: no rows in {', '.join(empty)}; give more data or other shares")
         missing = np.setdiff1d(np.arange(len(self.classes)), self.y[self.part == BANK])
         names = ", ".join(self.classes[c] for c in missing)
-        require(len(missing) == 0, f"part: the bank holds no row of class {names}; give more rows of it")
+        require(not names, f"part: the bank holds no row of class {names}; give more rows of it")
 
     @property
     def is_image(self) -> bool:
         """Whether x holds images."""
         return self.x.dtype == np.uint8
 
-    def rows(self, part: int) -> np.ndarray:
-        """Row ids of a part, ascending: int64 (M,)."""
-        return np.flatnonzero(self.part == part)
-
 
 def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> None:
-    _check_array("y", y, ("int64",), (1,))
-    _check_array("part", part, ("int8",), (1,))
+    check_array("y", y, "int64", 1)
+    check_array("part", part, "int8", 1)
     require(len(y) == n and len(part) == n, f"rows: {n} in x, {len(y)} in y, {len(part)} in part; they must agree")
     require(n > 0, "rows: none")
     require(n_classes >= 2, f"classes: {n_classes}; a classifier needs at least two")
@@ -139,7 +129,7 @@ def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> No
 
 
 @dataclass(frozen=True)
-class Embeddings(Artifact):
+class Embeddings(_Parted):
     """The encoder's embedding of every row of a `Split`.
 
     Attributes:
@@ -157,16 +147,12 @@ class Embeddings(Artifact):
     logits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        _check_array("z", self.z, ("float32",), (2,))
+        check_array("z", self.z, "float32", 2)
         _check_labels(self.y, self.part, len(self.z), len(self.classes))
         if self.logits is not None:
-            _check_array("logits", self.logits, ("float32",), (2,))
+            check_array("logits", self.logits, "float32", 2)
             expected = (len(self.z), len(self.classes))
             require(self.logits.shape == expected, f"logits: shape {self.logits.shape}; expected {expected}")
-
-    def rows(self, part: int) -> np.ndarray:
-        """Row ids of a part, ascending: int64 (M,)."""
-        return np.flatnonzero(self.part == part)
 
 
 @dataclass(frozen=True)
@@ -175,7 +161,7 @@ class Neighbours(Artifact):
 
     Attributes:
         rows: int32 (M,), the query rows, ascending.
-        ids: int32 (M, K), bank rows; −1 where an approximate index found fewer than K.
+        ids: int32 (M, K), bank rows; −1 pads where an approximate index returned fewer than K.
         sims: float32 (M, K), −‖q − k‖² (or q·k under inner product), descending; −inf where ids is −1.
         metric: `l2` or `ip`.
     """
@@ -186,18 +172,17 @@ class Neighbours(Artifact):
     metric: str
 
     def __post_init__(self) -> None:
-        _check_array("rows", self.rows, ("int32",), (1,))
-        _check_array("ids", self.ids, ("int32",), (2,))
+        check_array("rows", self.rows, "int32", 1)
+        check_array("ids", self.ids, "int32", 2)
         require(self.sims.dtype == np.float32, f"sims: dtype {self.sims.dtype}; expected float32")
         require(self.metric in ("l2", "ip"), f"metric: {self.metric}; expected l2 or ip")
-        require(
-            self.ids.shape == self.sims.shape and len(self.ids) == len(self.rows),
-            f"shapes: rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape} do not agree",
-        )
-        for rows in _slices(self.ids):
-            agree = np.isfinite(self.sims[rows]) == (self.ids[rows] >= 0)
-            require(bool(agree.all()), "sims: must be finite exactly where ids is not −1")
-        require(bool((self.ids[:, :1] >= 0).all()), "ids: a query has no neighbour at all")
+        agree = self.ids.shape == self.sims.shape and len(self.ids) == len(self.rows)
+        shapes = f"rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape}"
+        require(agree, f"shapes: {shapes} do not agree")
+        for rows in _blocks(self.ids):
+            valid = np.isfinite(self.sims[rows]) == (self.ids[rows] >= 0)
+            require(bool(valid.all()), "sims: must be finite exactly where ids is not −1")
+        require(bool((self.ids[:, :1] >= 0).all()), "ids: a query has no neighbour")
         require(bool((np.diff(self.rows) > 0).all()), "rows: must ascend")
 
     def take(self, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -207,21 +192,21 @@ class Neighbours(Artifact):
             InputError: k is above the K stored, or a row has no stored neighbours.
         """
         stored = self.ids.shape[1]
-        require(1 <= k <= stored, f"k: {k} neighbours asked for; {stored} are stored (raise k_max, or lower k)")
+        require(1 <= k <= stored, f"k: {k} neighbours requested, {stored} stored; raise k_max, or lower k")
         idx = np.searchsorted(self.rows, rows)
-        known = (idx < len(self.rows)) & (self.rows[np.minimum(idx, len(self.rows) - 1)] == rows)
-        require(bool(known.all()), f"rows: {int((~known).sum())} rows have no stored neighbours")
+        missing = int((self.rows[np.minimum(idx, len(self.rows) - 1)] != rows).sum())
+        require(not missing, f"rows: {missing} rows have no stored neighbours")
         return self.ids[idx, :k], self.sims[idx, :k]
 
 
 @dataclass(frozen=True)
 class NeighbourStatistics(Artifact):
-    """Label agreement and density of each bank row, and class prototypes; computed once per bank and label set.
+    """Label agreement and density of each bank row, and class prototypes; see `neighbours/statistics.py`.
 
     Attributes:
-        agreement: float32 (N, S), the share of a bank row's `sizes[s]` nearest other bank rows with its label; 0
+        agreement: float32 (N, S), share of a bank row's `sizes[s]` nearest other bank rows with its label; 0 for rows
             outside the bank.
-        density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; 0 outside.
+        density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; likewise 0.
         prototypes: float32 (C, D), mean embedding of each class's bank rows, at unit length.
         sizes: the S neighbourhood sizes, ascending.
     """
@@ -232,9 +217,9 @@ class NeighbourStatistics(Artifact):
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _check_array("agreement", self.agreement, ("float32",), (2,))
-        _check_array("density", self.density, ("float32",), (1,))
-        _check_array("prototypes", self.prototypes, ("float32",), (2,))
+        check_array("agreement", self.agreement, "float32", 2)
+        check_array("density", self.density, "float32", 1)
+        check_array("prototypes", self.prototypes, "float32", 2)
         expected = (len(self.density), len(self.sizes))
         require(self.agreement.shape == expected, f"agreement: shape {self.agreement.shape}; expected {expected}")
         low, high = float(self.agreement.min()), float(self.agreement.max())
@@ -260,14 +245,12 @@ class Predictions(Artifact):
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_array("rows", self.rows, ("int32",), (1,))
-        _check_array("y", self.y, ("int64",), (1,))
-        _check_array("probs", self.probs, ("float32",), (3,))
+        check_array("rows", self.rows, "int32", 1)
+        check_array("y", self.y, "int64", 1)
+        check_array("probs", self.probs, "float32", 3)
         expected = (len(self.methods), len(self.rows), len(self.classes))
         require(self.probs.shape == expected, f"probs: shape {self.probs.shape}; expected {expected}")
         require(len(self.y) == len(self.rows), f"y: {len(self.y)} labels for {len(self.rows)} rows")
-        off = float(np.abs(self.probs.sum(-1) - 1).max())
-        require(
-            off < 1e-4 and float(self.probs.min()) >= 0,
-            f"probs: rows must be ≥ 0 and sum to 1; off by {off:.2g}",
-        )
+        error = float(np.abs(self.probs.sum(-1) - 1).max())
+        valid = error < 1e-4 and float(self.probs.min()) >= 0
+        require(valid, f"probs: rows must be ≥ 0 and sum to 1; off by {error:.2g}")

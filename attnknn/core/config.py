@@ -10,7 +10,7 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]  # what is derived from it must stay below 2⁶³; folds take it as it is
+Seed = Annotated[int, Field(ge=0, lt=2**31)]  # seeds derived from it must stay below 2⁶³
 Resamples = Annotated[int, Field(ge=100)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
 
@@ -22,7 +22,7 @@ class Block(BaseModel):
 
 
 def no_duplicates(**lists: list) -> None:
-    """Raise ValueError if a list names a value twice."""
+    """Raise ValueError if a list has a duplicate."""
     for key, values in lists.items():
         if len(set(values)) < len(values):
             raise ValueError(f"{key}: {values} names one twice")

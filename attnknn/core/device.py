@@ -20,8 +20,8 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of glibc's malloc.h
 def use_device(device: str, threads: int) -> str:
     """Set the number of threads, and resolve a device name (`auto`: a GPU if available) to a torch device.
 
-    On the CPU, freed memory is kept; see `keep_freed_memory`. The thread count changes the order of sums, so a seed
-    reproduces bytes only with the same count.
+    On the CPU, malloc is configured by `keep_freed_memory`. Results are reproducible to the byte only with the same
+    number of threads, which determines the order of sums.
 
     Raises:
         InputError: a GPU that torch does not see.
@@ -36,12 +36,12 @@ def use_device(device: str, threads: int) -> str:
     if device.startswith("cuda"):
         number = int(device.partition(":")[2] or 0)
         if number >= count:
-            raise InputError(f"device: {device} asked for, but torch sees {count} GPUs here; set device to auto or cpu")
+            raise InputError(f"device: {device}, but torch sees {count} GPUs; set device to auto or cpu")
     return device
 
 
 def n_workers(device: str, threads: int) -> int:
-    """Worker processes for independent fits: one a thread on the CPU, one on a GPU."""
+    """Number of worker processes for independent fits: one per thread on the CPU, one on a GPU."""
     return 1 if device.startswith("cuda") else threads
 
 
@@ -49,14 +49,14 @@ def keep_freed_memory() -> None:
     """Let malloc keep freed memory for the next tensors; no effect where the C library is not glibc.
 
     A training step on the CPU frees hundreds of megabytes that the next one allocates again. glibc returns such blocks
-    to the system, which then clears every page: that took a sixth of the time of the convnet's steps.
+    to the system, which clears every page: a sixth of the time of the convnet's steps.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    mallopt(_MMAP_MAX, 0)  # no block is mapped on its own
-    mallopt(_TRIM_THRESHOLD, -1)  # nor returned at the end of the heap
+    mallopt(_MMAP_MAX, 0)  # allocate large blocks on the heap
+    mallopt(_TRIM_THRESHOLD, -1)  # never trim the heap
 
 
 def compile_network(net: nn.Module, device: str) -> Callable[..., Any]:

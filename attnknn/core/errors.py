@@ -1,11 +1,11 @@
-"""Errors that the user can fix; shown in one line, without a traceback."""
+"""Errors that the user can fix, shown as one line without a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class InputError(ValueError):
-    """A value, file or setting that the user can fix; the message says what, where and what to do."""
+    """A value, file or setting that the user can fix; the message names it and the remedy."""
 
 
 def require(condition: bool, message: str) -> None:

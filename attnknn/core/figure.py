@@ -1,4 +1,4 @@
-"""matplotlib figures, drawn by Agg without a display; the same data give the same bytes."""
+"""matplotlib figures drawn by Agg, without a display; equal data give equal bytes."""
 
 import io
 from typing import TYPE_CHECKING, Literal
@@ -11,10 +11,10 @@ INK, SOFT = "#222222", "#c8c8c8"
 
 
 def new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> "Figure":
-    """An empty figure; sizes in inches, at most 3.4 wide. Layout "none" leaves the margins to the caller."""
+    """Create an empty figure; sizes in inches, width at most 3.4. Layout "none" leaves the margins to the caller."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=160, layout=layout, facecolor="white")
+    return Figure(figsize=(width, height), dpi=160, layout=layout, facecolor="white")  # type: ignore[arg-type]
 
 
 def style_axes(axes: "Axes") -> None:
@@ -30,8 +30,7 @@ def as_png(figure: "Figure") -> bytes:
     """Render to PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    # Without matplotlib's version in the file the bytes depend on the figure alone. `savefig` would draw everything
-    # twice, first for the layout, which drawing does by itself.
+    # matplotlib's version is left out of the file. `savefig` would draw everything twice, first for the layout.
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()

@@ -53,11 +53,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> None:
-    """Write rows with the same keys as CSV; None and NaN become empty cells.
-
-    Args:
-        columns: the header of a table without rows, as of a stage that has nothing to do for a dataset.
-    """
+    """Write rows with equal keys as CSV; None and NaN become empty cells. `columns` is the header if there are none."""
     with atomic_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]) if rows else columns, lineterminator="\n")
         table.writeheader()
@@ -65,11 +61,7 @@ def write_csv(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = (
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
+    """Read JSON; raise InputError if the file is missing or damaged."""
     try:
         return json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError:
@@ -79,23 +71,17 @@ def read_json(path: Path) -> Any:
 
 
 def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) -> None:
-    """Write a module's tensors to `weights.safetensors`, and `config.json` beside it, atomically."""
+    """Write a module's tensors to `weights.safetensors` and `config` to `config.json` in `folder`, atomically."""
     from safetensors.torch import save_file
 
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic_folder(folder) as draft:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()},
-            draft / "weights.safetensors",
-        )
+        save_file(tensors, draft / "weights.safetensors")
         write_json(draft / "config.json", config)
 
 
 def load_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what `save_weights` wrote: (tensors, config).
-
-    Raises:
-        InputError: a file is missing or damaged.
-    """
+    """Load (tensors, config) written by `save_weights`; raise InputError if a file is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -1,4 +1,4 @@
-"""Independent calls in worker processes of one thread each; results in the order of the calls."""
+"""Run independent calls in worker processes of one thread each; results in the order of the calls."""
 
 import multiprocessing
 import pickle
@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 
 T = TypeVar("T")
 
-# A forked process needs no imports, which take a new one longer than a head takes to fit, and shares the memory of the
-# calls' arguments. Forking is safe on Linux alone: macOS's own libraries do not survive it.
+# A forked process shares the arguments' memory and needs no imports, which take longer than fitting a head. Forking is
+# safe on Linux only: macOS's system libraries do not support it.
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
 _calls: Sequence[Callable[[], Any]] = ()  # in a worker process
 
@@ -21,25 +21,25 @@ def _initialise(calls: Sequence[Callable[[], Any]]) -> None:
     global _calls
     _calls = calls
     threadpool_limits(1)
-    if "torch" in sys.modules:  # calls that do not use torch need not wait for its import
+    if "torch" in sys.modules:  # calls without torch should not wait for its import
         import torch
 
         torch.set_num_threads(1)
 
 
 def _call(i: int) -> bytes:
-    # Pickled here, because torch would pass tensors as open files, which end with this process.
+    # Pickled here: torch would pass tensors as open files, which close with this process.
     return pickle.dumps(_calls[i]())
 
 
 def run_parallel(calls: Sequence[Callable[[], T]], workers: int) -> Iterator[T]:
     """Yield the results of calls, in their order, as they become available.
 
-    Fitting a head is thousands of small operations: a second process makes it faster, a second thread does not.
+    Fitting a head is thousands of small operations, which processes speed up and threads do not.
 
     Args:
-        calls: functions without arguments (`functools.partial`); results are pickled.
-        workers: processes; 1 runs the calls in this process, with its own threads.
+        calls: functions without arguments (`functools.partial`), with picklable results.
+        workers: number of processes; 1 runs the calls in this process.
     """
     if workers == 1 or len(calls) == 1:
         yield from (call() for call in calls)

@@ -1,4 +1,4 @@
-"""A progress bar for training, on a terminal and after two seconds."""
+"""Progress bar of training, shown on a terminal after two seconds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

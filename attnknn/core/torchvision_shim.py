@@ -1,11 +1,10 @@
-"""torchvision, also where its compiled operators were built for another torch.
+"""torchvision, also if its compiled operators were built for another torch.
 
-PyPI's torchvision is a CUDA build. With a CPU build of torch its compiled operators do not load, and the import fails
-because the schema of `nms` is unknown. Declaring the two schemas lets it succeed: datasets, models and transforms.v2
-are plain Python and work; compiled operators and `torchvision.io` do not (images are read with PIL). A build that
-matches its torch imports at the first try and is left alone.
+PyPI's torchvision is a CUDA build, whose compiled operators do not load beside a CPU build of torch; the import then
+fails because the schema of `nms` is unknown. Declaring two schemas lets it succeed: datasets, models and transforms.v2
+work; compiled operators and `torchvision.io` do not. A build that matches its torch is left unchanged.
 
-Import torchvision from here, and before torchmetrics, which imports it too.
+Import torchvision from this module, and before torchmetrics, which imports it too.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Sources → raw files, as published."""
+"""Download the raw files of a source."""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
     """Fetch the raw files of a source into `folder`, atomically.
 
     Args:
-        source: a source as params.yaml describes it; `kind` is sklearn, torchvision, image_folder or csv.
+        source: a source; see `data/config.py`.
         folder: replaced if present.
-        mirror: a directory or base URL that is searched first; empty for none.
+        mirror: a directory or base URL to search first; empty for none.
 
     Raises:
         InputError: a file is not available, or its checksum differs.
@@ -29,7 +29,7 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
         elif source["kind"] == "torchvision":
             name = source["name"]
             for url, file, md5 in official_files(name, source.get("md5")):
-                # MNIST and Fashion-MNIST give their files the same names.
+                # Files of MNIST and Fashion-MNIST have the same names.
                 fetch(url, draft / file, mirror, md5=md5, mirror_folder=name)
         elif source["kind"] == "image_folder":
             _save_image_folder(source["path"], draft, mirror, source.get("sha256", ""))
@@ -39,11 +39,7 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
 
 
 def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
-    """The `train` file of a csv source, and its `test` file if any.
-
-    Raises:
-        InputError: both have the same file name.
-    """
+    """The `train` file of a csv source, and its `test` file if any; their names must differ."""
     files = [source["train"], *([source["test"]] if source.get("test") else [])]
     names = {base_name(file["path"]) for file in files}
     if len(names) < len(files):
@@ -52,7 +48,7 @@ def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _save_bundled(loader: str, folder: Path) -> None:
-    """Write one of scikit-learn's bundled data sets: x.npy, y.npy and names.json."""
+    """Write x.npy, y.npy and names.json of one of scikit-learn's bundled data sets."""
     from sklearn import datasets
 
     data = getattr(datasets, f"load_{loader}")()
@@ -63,12 +59,11 @@ def _save_bundled(loader: str, folder: Path) -> None:
 
 
 def _save_image_folder(path: str, folder: Path, mirror: str, sha256: str) -> None:
-    """Fetch the archive, or pack the directory into one: DVC tracks one file faster than 60,000."""
+    """Fetch an archive, or pack a directory into one, because DVC tracks one file faster than 60,000."""
     local = Path(path).expanduser()
     if local.is_dir():
-        name = local.resolve().name
-        pack_folder(local, folder / f"{name}.tar")
+        pack_folder(local, folder / f"{local.resolve().name}.tar")
     elif path.lower().endswith(ARCHIVES):
         fetch(path, folder / base_name(path), mirror, sha256=sha256)
     else:
-        raise InputError(f"path: {path!r} is no directory and no archive ({', '.join(ARCHIVES)}); correct the path")
+        raise InputError(f"path: {path!r} is neither a directory nor an archive ({', '.join(ARCHIVES)}); correct it")

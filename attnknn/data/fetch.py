@@ -1,4 +1,4 @@
-"""Fetch one file from a mirror, a path or the web; its checksum is verified before it takes its place."""
+"""Fetch one file from a mirror, a path or the web, verified by checksum and written atomically."""
 
 import shutil
 import urllib.parse
@@ -15,7 +15,7 @@ MIRROR = "the mirror setting (`mirror`, or the environment variable ATTNKNN_MIRR
 
 
 class _Unavailable(Exception):
-    """A source does not have the file; the next one may."""
+    """A source does not have the file; the next one is tried."""
 
 
 def base_name(location: str) -> str:
@@ -44,16 +44,15 @@ def fetch(
     mirror_folder: str = "",
     timeout: float = 30.0,
 ) -> None:
-    """Copy the file at `location` to `out`; a file of its name in the mirror is preferred to a URL, not to a path.
+    """Copy the file at `location` to `out`, atomically; a mirror takes precedence over a URL, not over a path.
 
     Args:
         location: an http(s) URL or a path.
-        out: appears complete and verified, or not at all.
+        out: destination.
         mirror: a directory or an http(s) base URL; empty for none.
-        sha256: expected checksum in hexadecimal; empty for no check.
-        md5: the same, for sources that publish no other.
-        mirror_folder: folder of the mirror to search before its root, for names that several sources share.
-        timeout: seconds without a byte until a server counts as unavailable.
+        sha256, md5: expected checksums in hexadecimal; empty for no check.
+        mirror_folder: folder of the mirror to search before its root, for file names that several sources share.
+        timeout: seconds without data until a server counts as unavailable.
 
     Raises:
         InputError: no source has the file, or a checksum differs.
@@ -86,7 +85,7 @@ def _mirror_sources(mirror: str, folder: str, name: str) -> list[str]:
     if _is_url(mirror):
         name = urllib.parse.quote(name)
     elif not Path(mirror).expanduser().is_dir():
-        raise InputError(f"mirror: {mirror!r} is no directory and no http(s) URL; correct {MIRROR}")
+        raise InputError(f"mirror: {mirror!r} is neither a directory nor an http(s) URL; correct {MIRROR}")
     root = mirror.rstrip("/")
     return [f"{root}/{folder}/{name}"] * bool(folder) + [f"{root}/{name}"]
 
@@ -104,18 +103,18 @@ def _copy(source: str, draft: Path, timeout: float) -> None:
         # An archive with a Content-Encoding would be decompressed; ask for none.
         headers = {"User-Agent": "attnknn", "Accept-Encoding": "identity"}
         name = draft.name[1:].removesuffix(".draft")
-        # pooch sets the total; until then a bar must be true, which one without a total is not.
+        # pooch requires a bar that is true, which one without a total is not, and then sets its total.
         with tqdm(desc=name, total=1, unit="B", unit_scale=True, delay=2, disable=None) as bar:
             download = pooch.HTTPDownloader(bar, _CHUNK, timeout=timeout, headers=headers)  # type: ignore[arg-type]
             download(source, str(draft), None)
-    except (OSError, ValueError) as error:  # all errors of requests are among these
+    except (OSError, ValueError) as error:  # base classes of all errors of requests
         response = getattr(error, "response", None)
         reason = f"HTTP {response.status_code} {response.reason}" if response is not None else _cause(error)
         raise _Unavailable(reason) from None
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost of the errors that requests and urllib3 wrap in each other, in short."""
+    """Message of the innermost of the nested errors of requests and urllib3."""
     inner = [value for value in (*error.args, getattr(error, "reason", None)) if isinstance(value, Exception)]
     if inner:
         return _cause(inner[-1])

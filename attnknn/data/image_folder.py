@@ -1,7 +1,7 @@
-"""Images in class folders: pack them into one archive, and decode them from it.
+"""Images in class folders: pack them into one archive, and decode them from it without extracting it to disk.
 
-An archive holds `train/<class>/…` and `test/<class>/…`, or `<class>/…` alone, optionally inside one more folder.
-Nothing is extracted to disk. Hidden files and `__MACOSX` are ignored.
+An archive holds `train/<class>/…` and `test/<class>/…`, or only `<class>/…`, optionally inside one more folder. Hidden
+files and `__MACOSX` are ignored.
 """
 
 import lzma
@@ -21,21 +21,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
-# Formats that PIL decodes itself; some of the others run external programs.
+# Formats that PIL decodes itself; some others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_ORIENTATION = 0x0112  # EXIF tag
-_TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
+_ORIENTATION = 0x0112  # EXIF tag, and the transpositions that undo its values 2 … 8
+_NAMES = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+_TRANSPOSES = dict(enumerate(_NAMES, 2))
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
 
@@ -51,8 +44,8 @@ def pack_folder(folder: Path, out: Path) -> None:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror or error}); correct or remove it")
 
     for top, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        if any(Path(top).resolve() == parent.resolve() for parent in Path(top).parents):
-            raise InputError(f"{top}: a link to a folder above it; remove it")
+        circular = any(Path(top).resolve() == parent.resolve() for parent in Path(top).parents)
+        require(not circular, f"{top}: a link to a folder above it; remove it")
         folders[:] = [name for name in folders if not _ignored(PurePosixPath(name))]
         paths += [Path(top, name) for name in (*folders, *files) if not _ignored(PurePosixPath(name))]
     with tarfile.open(out, "w") as tar:
@@ -63,24 +56,24 @@ def pack_folder(folder: Path, out: Path) -> None:
                     member.type, member.mode = tarfile.DIRTYPE, 0o755
                     tar.addfile(member)
                     continue
-                if not path.is_file():
-                    raise InputError(f"{path}: neither a file nor a folder; remove it")
+                require(path.is_file(), f"{path}: neither a file nor a folder; remove it")
                 with path.open("rb") as file:
                     member.size = os.fstat(file.fileno()).st_size
                     tar.addfile(member, file)
             except OSError as error:
-                raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct or remove it") from None
+                error.filename = str(path)
+                refuse(error)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of an archive: training rows first, each part sorted by class and name.
+    """The images of an archive: training rows, then test rows, sorted by class and name.
 
     Attributes:
         names: the N member names.
         y: int64 (N,), positions in `classes`.
         classes: the class folders, sorted.
-        test: bool (N,), the rows under test/; None without such a part.
+        test: bool (N,), the rows under test/; None without that folder.
     """
 
     names: tuple[str, ...]
@@ -90,7 +83,7 @@ class Listing:
 
 
 def list_images(archive: Path) -> Listing:
-    """List image names and labels of an archive; no image is decoded.
+    """List image names and labels of an archive, without decoding images.
 
     Raises:
         InputError: the archive is damaged or has another layout, one class, an empty class, or an unsafe member.
@@ -99,42 +92,31 @@ def list_images(archive: Path) -> Listing:
     with _readable(archive):
         for path, read in _members(archive):
             (folders if read is None else files).add(path)
-    if not files:
-        raise InputError(f"{archive.name}: holds no files; {LAYOUT}")
-    skip = 0
-    if len({path.parts[0] for path in files}) == 1 and min(len(path.parts) for path in files) > 2:
-        skip = 1
+    require(bool(files), f"{archive.name}: holds no files; {LAYOUT}")
+    skip = int(len({path.parts[0] for path in files}) == 1 and min(len(path.parts) for path in files) > 2)
     tops = {path.parts[skip] for path in files if len(path.parts) > skip + 1}
     official = tops == {"train", "test"}
     depth = skip + (3 if official else 2)
     for path in sorted(files):
-        if len(path.parts) != depth:
-            raise InputError(f"{archive.name}: {path} is out of place; {LAYOUT}")
-    filled = {path.parent for path in files}
-    for path in sorted(folders):
-        if len(path.parts) == depth - 1 and path.parts[:skip] == min(files).parts[:skip] and path not in filled:
-            raise InputError(f"{archive.name}: class folder {path} is empty; put images into it, or remove it")
+        require(len(path.parts) == depth, f"{archive.name}: {path} is out of place; {LAYOUT}")
+    for path in sorted(folders - {path.parent for path in files}):
+        empty = len(path.parts) == depth - 1 and path.parts[:skip] == min(files).parts[:skip]
+        require(not empty, f"{archive.name}: class folder {path} is empty; put images into it, or remove it")
     ordered = sorted(files, key=lambda path: (official and path.parts[skip] == "test", path.parts))
     labels = np.array([path.parts[-2] for path in ordered])
     test = np.array([path.parts[skip] == "test" for path in ordered]) if official else None
     classes, y = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"{archive.name}: one class, {classes[0]}; give at least two class folders")
-    if test is not None:
-        untrained = np.setdiff1d(labels[test], labels[~test])
-        if len(untrained):
-            raise InputError(
-                f"{archive.name}: test/{untrained[0]} has images and train/{untrained[0]} has none; add some"
-            )
+    require(len(classes) > 1, f"{archive.name}: one class, {classes[0]}; give at least two class folders")
+    for name in [] if test is None else np.setdiff1d(labels[test], labels[~test]):
+        raise InputError(f"{archive.name}: test/{name} has images and train/{name} has none; add training images")
     names = tuple(str(path) for path in ordered)
     return Listing(names, y.astype(np.int64), tuple(str(name) for name in classes), test)
 
 
 def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndarray:
-    """Decode members: uint8 (N, C, H, W), C = 1 if all are grey, else 3 (RGB).
+    """Decode members of an archive: uint8 (N, C, H, W), C = 1 if all are grey, else 3 (RGB).
 
     Args:
-        archive: as for `list_images`.
         names: members, in the order of the rows.
         size: height and width to resize to (bilinear, antialiased); 0 keeps them.
 
@@ -144,10 +126,8 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
     rows = {name: row for row, name in enumerate(names)}
     images: Any = None
     first = ""
-    with (
-        _readable(archive),
-        tqdm(desc=f"decoding {archive.name}", total=len(names), delay=2, disable=None) as bar,
-    ):
+    bar = tqdm(desc=f"decoding {archive.name}", total=len(names), delay=2, disable=None)
+    with _readable(archive), bar:
         for path, read in _members(archive):
             name = str(path)
             if read is None or name not in rows:
@@ -165,8 +145,7 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
                 images = images.repeat(3, axis=1)
             images[rows[name]] = pixels  # a grey image fills all three channels
             bar.update()
-    if images is None:
-        raise InputError(f"{archive.name}: holds none of the {len(names)} images asked for; run `dvc repro`")
+    require(images is not None, f"{archive.name}: holds none of the {len(names)} listed images; run `dvc repro`")
     return images
 
 
@@ -179,7 +158,7 @@ def decode(
         data: the file's bytes.
         where: its name in errors.
         size: height and width to resize to (bilinear, antialiased); None keeps them.
-        most, least: allowed numbers of pixels, checked before decoding; 0 leaves the upper limit to PIL.
+        most, least: maximum and minimum number of pixels, checked before decoding; 0 takes PIL's maximum.
         grey: convert to grey.
 
     Raises:
@@ -192,26 +171,24 @@ def decode(
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(BytesIO(data), formats=FORMATS)
             shape = f"{where}: {image.width}×{image.height} pixels"
-            if most and image.width * image.height > most:
-                raise InputError(f"{shape}; at most {most / 1e6:g} million are taken, so make the image smaller")
-            if image.width * image.height < least:
-                raise InputError(f"{shape}: too few to say anything; give an image of {least} or more")
-            if image.mode[0] in "IF":
-                raise InputError(f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
+            n = image.width * image.height
+            too_large = f"{shape}; at most {most / 1e6:g} million are taken, so make the image smaller"
+            require(not most or n <= most, too_large)
+            require(n >= least, f"{shape}: too few; give an image of {least} or more")
+            require(image.mode[0] not in "IF", f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
             image.load()
-            turn = _TURNS.get(_orientation(image))
+            orientation = _orientation(image)
             image = image.convert("L" if grey or image.mode in ("1", "L", "LA") else "RGB")
-            if turn is not None:
-                image = image.transpose(Image.Transpose[turn])
+            if orientation in _TRANSPOSES:
+                image = image.transpose(Image.Transpose[_TRANSPOSES[orientation]])
             if size:
                 image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     except InputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = most or Image.MAX_IMAGE_PIXELS or 0
-        raise InputError(
-            f"{where}: refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
-        ) from None
+        message = f"refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
+        raise InputError(f"{where}: {message}") from None
     except Exception as error:  # a decoder may raise anything on damaged bytes
         reason = "" if isinstance(error, Image.UnidentifiedImageError) else f" ({error})"
         raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None
@@ -234,9 +211,8 @@ def _readable(archive: Path) -> Iterator[None]:
         yield
     except (*damage, RuntimeError) as error:  # RuntimeError: an encrypted or unknown kind of zip
         reason = " ".join(str(error).split())
-        raise InputError(
-            f"{archive.name}: no whole archive ({reason}); get the file again, and give the source its sha256"
-        ) from None
+        message = f"{archive.name}: damaged archive ({reason}); get the file again, and give the source its sha256"
+        raise InputError(message) from None
 
 
 def _ignored(path: PurePosixPath) -> bool:
@@ -247,17 +223,16 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
     """Yield (path, reader) of every file and (path, None) of every folder, in the order of the archive."""
     for name, kind, read in _zip_members(archive) if archive.suffix.lower() == ".zip" else _tar_members(archive):
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            raise InputError(f"{archive.name}: member {name} points outside it; refused, pack it again")
-        if kind == "other":
-            raise InputError(f"{archive.name}: member {name} is a link or a device; refused, pack the file")
+        inside = not path.is_absolute() and ".." not in path.parts
+        require(inside, f"{archive.name}: member {name} points outside it; refused, pack it again")
+        require(kind != "other", f"{archive.name}: member {name} is a link or a device; refused, pack the file")
         if path.parts and not _ignored(path):
             yield path, read if kind == "file" else None
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     with archive.open("rb") as file:
-        # Truncation of a compressed archive raises; a plain tar cut between members only lacks its two zero blocks.
+        # A truncated compressed archive raises; a plain tar cut between members only lacks its two zero blocks.
         plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
         if plain and (file.seek(-1024, os.SEEK_END), file.read())[1].strip(b"\0"):
             raise tarfile.ReadError("unexpected end of data")

@@ -1,4 +1,4 @@
-"""Read CSV files into columns of strings, and labels into class numbers."""
+"""Read CSV files as columns of strings, and encode labels as class numbers."""
 
 import csv
 import sys
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 from attnknn.data.schema import as_floats
 
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -20,17 +20,16 @@ MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "
 def read_csv(
     path: Path, target: str, *, target_strip: str = "", drop: Sequence[str] = (), **layout: Any
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """Features and raw labels of a CSV file, as strings.
+    """Read features and labels of a CSV file, as strings.
 
     Args:
-        path: the file.
         target: the column of the labels.
         target_strip: characters to strip from both ends of a label.
-        drop: columns to leave out.
+        drop: columns to drop.
         layout: arguments of `row_chunks`.
 
     Raises:
-        InputError: the file is missing or malformed, or a column or label is.
+        InputError: the file, a column or a label is missing or malformed.
     """
     frame = read_rows(path, **layout, strip={target: target_strip})
     _check_columns(path.name, list(frame.columns), target, drop)
@@ -42,7 +41,7 @@ def read_csv(
 
 
 def read_rows(path: Path, **layout: Any) -> Any:
-    """All rows of a CSV file in one data frame; see `row_chunks`."""
+    """Read a CSV file as one data frame; see `row_chunks`."""
     (frame,) = row_chunks(path, **layout)
     return frame
 
@@ -57,16 +56,16 @@ def row_chunks(
     strip: Mapping[str, str] = MappingProxyType({}),
     size: int = sys.maxsize,
 ) -> Iterator[Any]:
-    """Yield data frames of the rows of a CSV file: trimmed strings, NaN where missing, index `<file> line <n>`.
+    """Yield data frames of the rows of a CSV file: stripped strings, NaN where missing, index `<file> line <n>`.
 
     Args:
-        source: a path of a UTF-8 file, or an open file.
-        columns: names of all columns, where the file has no header line.
+        source: path of a UTF-8 file, or an open file.
+        columns: names of all columns if the file has no header line.
         separator: one character.
-        comment: lines that start with it are skipped; empty for none.
-        missing: markers of a missing value, besides `MISSING`.
+        comment: prefix of lines to skip; empty for none.
+        missing: markers of missing values, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
-        size: rows a chunk.
+        size: rows per chunk.
 
     Raises:
         InputError: the file is missing or malformed.
@@ -84,7 +83,7 @@ def row_chunks(
 
     try:
         with source.open(encoding="utf-8") if isinstance(source, Path) else nullcontext(source) as file:
-            # Comments become empty lines, so that the reader's line numbers are those of the file.
+            # Comments become empty lines, so that line numbers stay those of the file.
             lines = ("\n" if comment and line.startswith(comment) else line for line in _without_bom(file))
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             rows: list[tuple[int, list[str]]] = []
@@ -119,37 +118,35 @@ def row_chunks(
 
 
 def _without_bom(lines: Iterable[str]) -> Iterator[str]:
-    """Drop the byte order mark that Windows writes before UTF-8, in files and in pipes."""
+    """Drop the byte order mark that Windows writes at the start of UTF-8 files and pipes."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
 
 
 def _check_unique(file: str, columns: Sequence[str]) -> None:
     for name in columns:
-        if list(columns).count(name) > 1:
-            raise InputError(f"{file}: column {name!r} appears twice; rename one")
+        require(list(columns).count(name) == 1, f"{file}: column {name!r} appears twice; rename one")
 
 
 def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
-    names = ", ".join(columns)
-    if target not in columns:
-        raise InputError(f"{file}: no target column {target!r}; correct `target` or `separator` (columns are {names})")
+    names = f"(columns are {', '.join(columns)})"
+    require(target in columns, f"{file}: no target column {target!r}; correct `target` or `separator` {names}")
     for name in drop:
-        if name not in columns or name == target:
-            raise InputError(f"{file}: {name!r} in `drop` is no feature column; correct it (columns are {names})")
-    if len(set(columns) - {target, *drop}) == 0:
-        raise InputError(f"{file}: no column beside the target {target!r}; give some features")
+        feature = name in columns and name != target
+        require(feature, f"{file}: {name!r} in `drop` is no feature column; correct it {names}")
+    features = set(columns) - {target, *drop}
+    require(bool(features), f"{file}: no column beside the target {target!r}; give at least one feature")
 
 
 def class_numbers(
     labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Number the labels: int64 (N,), and the class names.
+    """Encode labels as class numbers: int64 (N,), and the class names.
 
     Args:
-        labels: series of raw labels; index and name say where they come from, for errors.
-        threshold: two classes, `< threshold` and `≥ threshold`.
-        mapping: raw label to class name; its order is that of the classes.
+        labels: series of labels; index and name locate them in errors.
+        threshold: makes two classes, `< threshold` and `≥ threshold`.
+        mapping: label to class name, in the order of the classes.
 
     Raises:
         InputError: a label is no number or unmapped, or all rows have one class.
@@ -172,7 +169,6 @@ def class_numbers(
             # Numeric order, so that 10 comes after 9.
             classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
-    if len(np.unique(y)) < 2:
-        only = classes[y[0]]
-        raise InputError(f"{labels.name}: every row has class {only!r}; give rows of two classes or more")
+    message = f"{labels.name}: every row has class {classes[y[0]]!r}; give rows of two classes or more"
+    require(len(np.unique(y)) > 1, message)
     return y, classes

@@ -1,4 +1,4 @@
-"""Table schema: kinds of columns, and how they become numbers. Fitted on bank rows, stored as JSON.
+"""Table schema: kinds of columns and their encoding as numbers; fitted on bank rows, stored as JSON.
 
 It is stored with the split and the encoder, so that rows of another file are validated and encoded alike.
 """
@@ -14,13 +14,14 @@ from scipy.special import ndtri
 
 from attnknn.core.errors import InputError, require
 
-LARGE_TABLE = 1000  # bank rows from which categories of fewer than RARE rows share one column
+LARGE_TABLE = 1000  # minimum bank rows for which categories of fewer than RARE rows share one column
 RARE = 10
 MISSING = "(missing)"
-QUANTILES = 1000  # maximum number a column; one for 30 rows, and at least ten
+QUANTILES = 1000  # maximum per column; one per 30 rows, at least ten
 SCALES = ("standard", "quantile")
-_FEW = 20  # rows below which ascending numbers may be chance
-_UNIQUE = 0.95  # share of unique values from which a column may be an id
+_FEW = 20  # fewer rows may be monotonic or unique by chance
+_UNIQUE = 0.95  # minimum share of unique values in an id
+_INFINITE = "infinite; give a finite value, or leave it empty"
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DATE = (
     rf"(?i:\d{{4}}[-/.]{_DAY}[-/.]{_DAY}(?:[T ].*)?|{_DAY}[-/.]{_DAY}[-/.](?:\d{{2}}|\d{{4}})(?: .*)?"
@@ -28,20 +29,20 @@ _DATE = (
     rf"|{_MONTH} {_DAY},? \d{{4}}(?: .*)?|{_MONTH}[- ]\d{{2,4}})"
 )
 _COMMA = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+,\d+)"
-_CODE, _CODES = r"0\d+", 0.05  # numbers with a leading 0 are codes, from this share of a column
-_DATES = 0.8  # share of date-like values from which a column holds dates
-_NUMBERS = 0.9  # share of numbers in a column from which other values are errors
-_MARKS = 3  # distinct texts up to which they are markers among many more distinct numbers
+_CODE, _CODES = r"0\d+", 0.05  # numbers with a leading 0, and their minimum share in a column of codes
+_DATES = 0.8  # minimum share of dates in a column of dates
+_NUMBERS = 0.9  # minimum share of numbers in a column for its other values to be errors
+_MARKERS = 3  # maximum number of distinct texts that may be missing-value markers among numbers
 
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column; missing values become the median.
+    """A numeric column; missing values are imputed by the median.
 
     Attributes:
-        quantiles: of the bank, ascending, evenly spaced in rank: values become Φ⁻¹(r), r the share of the bank below v,
-            counting half of its equals. If empty, values become (v − mean) / scale.
-        marked: some are missing in the bank, so another column marks where.
+        quantiles: quantiles of the bank at evenly spaced levels: a value v becomes Φ⁻¹(r), r its mid-rank among them.
+            If empty, it becomes (v − mean) / scale.
+        marked: whether values are missing in the bank, so that an indicator column is added.
     """
 
     name: str
@@ -59,18 +60,18 @@ class Number:
             return (v - self.mean) / self.scale
         q = np.asarray(self.quantiles)
         level = np.linspace(0, 1, len(q))
-        # From both sides: among equal quantiles one interpolation takes the first, the other the last.
+        # Mid-rank of ties: one interpolation takes the first of equal quantiles, the other the last.
         rank = (np.interp(v, q, level) + 1 - np.interp(-v, -q[::-1], level)) / 2
         return ndtri(rank.clip(0.5 / len(q), 1 - 0.5 / len(q)))
 
 
 @dataclass(frozen=True)
 class Category:
-    """A categorical column, one-hot; a missing value is a category.
+    """A categorical column, one-hot encoded; a missing value is a category.
 
     Attributes:
         values: categories with a column of their own.
-        rare: whether all others share one; if not, they are encoded as zeros.
+        rare: whether the others share a column; if not, they are encoded as zeros.
     """
 
     name: str
@@ -81,18 +82,18 @@ class Category:
         """Encode a series: float64 (N, V)."""
         codes = pd.Index(self.values).get_indexer(pd.Index(_texts(values)))
         one_hot = np.zeros((len(codes), len(self.values) + 1))
-        one_hot[np.arange(len(codes)), codes] = 1  # −1, unknown, is the last
+        one_hot[np.arange(len(codes)), codes] = 1  # code −1, an unknown value, is the last column
         return one_hot if self.rare else one_hot[:, :-1]
 
     @property
     def names(self) -> list[str]:
-        """Names of its encoded columns."""
+        """Names of the encoded columns."""
         return [f"{self.name} = {value}" for value in (*self.values, *(["(rare)"] if self.rare else []))]
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table in their order, and those left out as ids."""
+    """The encoded columns of a table in their order, and the names of its id columns, which are dropped."""
 
     numeric: tuple[Number, ...]
     categories: tuple[Category, ...]
@@ -100,66 +101,60 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the encoded columns: numbers, markers of missing numbers, categories."""
-        marks = [f"{column.name} missing" for column in self.numeric if column.marked]
+        """Names of the encoded columns: numbers, indicators of missing numbers, categories."""
+        indicators = [f"{column.name} missing" for column in self.numeric if column.marked]
         categories = [name for column in self.categories for name in column.names]
-        return (*(column.name for column in self.numeric), *marks, *categories)
+        return (*(column.name for column in self.numeric), *indicators, *categories)
 
     def encode(self, frame: Any) -> np.ndarray:
         """Encode a data frame with these columns, strings or numbers, NaN where missing: float32 (N, F).
 
-        Unknown columns are ignored; an unknown category counts as rare, or is encoded as zeros.
+        Other columns are ignored; an unknown category counts as rare, or is encoded as zeros.
 
         Raises:
             InputError: a column is missing or duplicated; a value of a numeric column is no finite number, or too
                 large; a value of a categorical one is no text.
         """
         names = [column.name for column in (*self.numeric, *self.categories)]
-        missing = [name for name in names if name not in frame.columns]
-        listed = ", ".join(map(repr, missing))
-        require(not missing, f"{_file(frame)}: no column {listed}; the table that was learnt from has it, so add it")
-        twice = [name for name in names if list(frame.columns).count(name) > 1]
-        require(not twice, f"{_file(frame)}: column {', '.join(map(repr, twice))} appears twice; rename one")
+        missing = ", ".join(repr(name) for name in names if name not in frame.columns)
+        require(not missing, f"{_file(frame)}: no column {missing}; the training table has it, so add it")
+        duplicates = ", ".join(repr(name) for name in names if list(frame.columns).count(name) > 1)
+        require(not duplicates, f"{_file(frame)}: column {duplicates} appears twice; rename one")
         for column in self.categories:  # pandas reads 1 beside a missing value as 1.0, and true as True
             v = frame[column.name]
-            other = v.notna() & ~v.map(lambda value: isinstance(value, str))
-            _refuse(v, other, "no text; categories are told apart by their text in the file, so read it as text", False)
+            no_text = v.notna() & ~v.map(lambda value: isinstance(value, str))
+            _refuse(v, no_text, "no text; read the column as text, as it stands in the file", numeric=False)
         for column in self.numeric:
             v = frame[column.name]
-            _refuse(v, as_floats(v).isna() & v.notna(), "no number, as it was in the table that was learnt from")
-            _refuse(v, np.isinf(as_floats(v)), "infinite; give a finite value, or leave it empty")
+            _refuse(v, as_floats(v).isna() & v.notna(), "no number, and the column is numeric in the training table")
+            _refuse(v, np.isinf(as_floats(v)), _INFINITE)
         parts = [column.columns(frame[column.name])[:, None] for column in self.numeric]
         parts += [frame[column.name].isna().to_numpy()[:, None] for column in self.numeric if column.marked]
         parts += [column.columns(frame[column.name]) for column in self.categories]
         with np.errstate(over="ignore", invalid="ignore"):
             x = np.concatenate(parts, axis=1).astype(np.float32)
-        broken = ~np.isfinite(x).all(axis=0)
-        if broken.any():
-            name = self.features[broken.argmax()]
-            raise InputError(f"column {name!r}: values too large for float32; give them in a larger unit")
+        overflow = ~np.isfinite(x).all(axis=0)
+        name = self.features[overflow.argmax()]
+        require(not overflow.any(), f"column {name!r}: values too large for float32; give them in a larger unit")
         return x
 
     def to_dict(self) -> dict[str, Any]:
-        """As values that JSON can hold."""
+        """Convert to values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Schema":
-        """The inverse of `to_dict`.
-
-        Raises:
-            InputError: a key is missing or unknown.
-        """
+        """Convert from `to_dict`; raise InputError if a key is missing or unknown."""
         try:
             numeric = [Number(**{**v, "quantiles": tuple(v["quantiles"])}) for v in values["numeric"]]
             categories = [Category(**{**v, "values": tuple(v["values"])}) for v in values["categories"]]
             return cls(tuple(numeric), tuple(categories), tuple(values["ids"]))
         except (KeyError, TypeError) as error:
-            raise InputError(f"schema: damaged ({error}); run `dvc repro` to make it again") from None
+            raise InputError(f"schema: damaged ({error}); run `dvc repro`") from None
 
 
 def as_floats(column: Any) -> Any:
-    """The column as floats, NaN where a value is no number."""
+    """Convert a column to floats, NaN where a value is no number."""
     return pd.to_numeric(column, errors="coerce").astype(float)
 
 
@@ -168,33 +163,34 @@ def _texts(column: Any) -> Any:
 
 
 def _file(frame: Any) -> str:
-    """The file that a frame of `read_csv.read_rows` came from."""
+    """File name of a frame of `read_csv.read_rows`, for errors."""
     file, line, _ = str(frame.index[0] if len(frame) else "").partition(" line ")
     return file if line else "table"
 
 
-def _refuse(column: Any, wrong: Any, why: str, numeric: bool = True) -> None:
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+def _refuse(column: Any, mask: Any, reason: str, numeric: bool = True) -> None:
+    """Raise InputError if the mask holds anywhere; the message names the first such line and value."""
+    if mask.any():
+        row = int(np.flatnonzero(mask)[0])
         value, where = column.iloc[row], column.index[row]
         infinite = numeric and np.isinf(as_floats(column).iloc[row])
         shown = value if infinite else repr(getattr(value, "item", lambda: value)())
-        raise InputError(f"{where}: column {column.name!r} is {shown}, {why}")
+        raise InputError(f"{where}: column {column.name!r} is {shown}, {reason}")
 
 
 def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:
-    """Infer the kind of each column of strings: `number` if every value is one, `id`, or `category`.
+    """Infer the kind of each column of strings: `number` (every value is one), `id` or `category`.
 
-    An id identifies rows: text that hardly ever repeats, or whole numbers that hardly ever repeat and fill half of
-    their range or more; in twenty rows or more, and beside other columns. Other whole numbers that only rise, or only
-    fall, from row to row are ambiguous, and have to be named. Numbers with a leading 0 are texts.
+    An id column has twenty rows or more, other columns beside it, and 95 % unique values: texts, or whole numbers that
+    fill half of their range or more. Other monotonic columns of unique whole numbers are ambiguous and must be named.
+    Numbers with a leading 0 are texts.
 
     Args:
-        numeric, categories: columns whose kind is given, not inferred.
+        numeric, categories: columns of known kind.
 
     Raises:
-        InputError: a column has no value, an infinite one, dates, numbers among other values, or ambiguous whole
-            numbers; or a named column does not exist, is named twice, or is named numeric and holds other values.
+        InputError: a column has no value, an infinite one, dates, both numbers and texts, or ambiguous whole numbers;
+            or a named column does not exist, is named twice, or is named numeric and holds texts.
     """
     file, names = _file(frame), ", ".join(map(str, frame.columns))
     for key, named in (("numeric", numeric), ("categories", categories)):
@@ -210,38 +206,35 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
         if name in categories:
             result[name] = "category"
             continue
-        value = as_floats(column)
-        no_number = value.isna() & column.notna()
+        floats = as_floats(column)
+        no_number = floats.isna() & column.notna()
         if name in numeric:
             _refuse(column, no_number, "no number; correct it, or take the column out of `numeric`")
         texts = present.astype(str)
         coded = name not in numeric and texts.str.fullmatch(_CODE).mean() >= _CODES
         if not no_number.any() and not coded:
-            _refuse(column, np.isinf(value), "infinite; give a finite value, or leave it empty")
+            _refuse(column, np.isinf(floats), _INFINITE)
             if name not in numeric:
                 _refuse_dates(file, present, _date_like(present).mean() >= _DATES)
             result[name] = "number" if name in numeric else _number_or_id(file, present)
             continue
         _refuse_dates(file, present, texts.str.fullmatch(_DATE).mean() >= _DATES)
-        mend = "correct it, name it in `missing` if it stands for no value, or the column in `categories`"
-        marks, numbers = column[no_number].nunique(), value.nunique()
-        if no_number.sum() <= (1 - _NUMBERS) * len(present) or (marks <= _MARKS and numbers > _FEW):
-            _refuse(column, no_number, f"no number, as other values of the column are; {mend}")
+        markers, numbers = column[no_number].nunique(), floats.nunique()
+        if no_number.sum() <= (1 - _NUMBERS) * len(present) or (markers <= _MARKERS and numbers > _FEW):
+            remedy = "correct it, name it in `missing` if it marks a missing value, or the column in `categories`"
+            _refuse(column, no_number, f"no number, unlike other values of the column; {remedy}")
         if (texts.str.fullmatch(_COMMA) | as_floats(texts).notna()).mean() >= _NUMBERS and not coded:
             _refuse(column, no_number, "a number with a comma; write 1.5 and 1000, or name the column in `categories`")
         result[name] = "id" if len(present) >= _FEW and present.nunique() >= _UNIQUE * len(present) else "category"
-    if set(result.values()) == {"id"}:  # without other columns, numbers that count rows are features
+    if set(result.values()) == {"id"}:  # without other columns, ids that are numbers become features
         result = {name: "id" if as_floats(frame[name]).isna().any() else "number" for name in result}
-    require(
-        set(result.values()) != {"id"},
-        f"{file}: no text in {', '.join(map(repr, result))} ever repeats, so nothing can be learnt from it; "
-        "name what is no id in `categories`",
-    )
+    ids = f"{file}: all columns are ids ({', '.join(map(repr, result))}); name the other ones in `categories`"
+    require(set(result.values()) != {"id"}, ids)
     return result
 
 
 def _date_like(values: Any) -> Any:
-    """Which numbers look like dates as 20210303, of the last two centuries."""
+    """Mask of numbers that look like dates as 20210303, of the last two centuries."""
     v = as_floats(values)
     month, day = v // 100 % 100, v % 100
     return (v % 1 == 0) & v.between(19000101, 21001231) & month.between(1, 12) & day.between(1, 31)
@@ -250,13 +243,13 @@ def _date_like(values: Any) -> Any:
 def _refuse_dates(file: str, values: Any, dates: bool) -> None:
     if dates:
         raise InputError(
-            f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); put numbers in its place (the "
-            "year, days since some day), or name it in `drop`, or in `categories` if each date is one"
+            f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); replace them by numbers (year, "
+            "days since a date), or name it in `drop`, or in `categories` if each date is a category"
         )
 
 
 def _number_or_id(file: str, values: Any) -> str:
-    """Whether a column of numbers, in the order of the rows, is `id` or `number`; see `column_kinds`."""
+    """Kind of a column of numbers, in the order of the rows: `id` or `number`; see `column_kinds`."""
     v = as_floats(values).to_numpy()
     unique, steps = len(np.unique(v)), np.diff(v)
     if len(v) < _FEW or not (v % 1 == 0).all() or unique < _UNIQUE * len(v):
@@ -267,7 +260,7 @@ def _number_or_id(file: str, values: Any) -> str:
         way = "rise" if v[-1] > v[0] else "fall"
         raise InputError(
             f"{file}: column {values.name!r} holds whole numbers that only {way} from row to row; name it in `drop` if "
-            "they count rows, or in `numeric` if they say something"
+            "it is an id, or in `numeric` if it is a feature"
         )
     return "number"
 
@@ -277,7 +270,7 @@ def fit_schema(frame: Any, kinds: Mapping[str, str], bank: np.ndarray, scale: st
 
     Args:
         frame: a data frame of N rows.
-        kinds: of its columns; see `column_kinds`.
+        kinds: kind of each column; see `column_kinds`.
         bank: bool (N,).
         scale: `standard` (mean and standard deviation) or `quantile` (ranks).
 
@@ -285,26 +278,28 @@ def fit_schema(frame: Any, kinds: Mapping[str, str], bank: np.ndarray, scale: st
         InputError: an unknown scale, or a column of values so large that their standard deviation is not finite.
     """
     require(scale in SCALES, f"numeric: {scale}; allowed are {', '.join(SCALES)}")
-    known = frame[bank]
-    many = len(known) >= LARGE_TABLE
-    numeric, categories = [], []
-    for name, kind in kinds.items():
-        if kind == "number":
-            v = as_floats(known[name]).to_numpy()
-            present = v[~np.isnan(v)]
-            median = float(np.median(present)) if len(present) else 0.0
-            v = np.where(np.isnan(v), median, v)
-            with np.errstate(over="ignore", invalid="ignore"):
-                spread = float(v.std())
-            large = f"column {name!r}: values as large as {np.abs(v).max(initial=0):.3g}; give them in a larger unit"
-            require(math.isfinite(spread), large)
-            levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))
-            quantiles = tuple(map(float, np.quantile(v, levels))) if scale == "quantile" else ()
-            mean, spread = float(v.mean()), spread if spread > 1e-12 * np.abs(v).max(initial=0) else 1.0
-            numeric.append(Number(str(name), median, mean, spread, quantiles, bool(known[name].isna().any())))
-        elif kind == "category":
-            counts = _texts(known[name]).value_counts()
-            kept = sorted(counts.index[counts >= RARE] if many else counts.index)
-            categories.append(Category(str(name), tuple(kept), len(kept) < len(counts)))
-    left_out = tuple(str(name) for name, kind in kinds.items() if kind == "id")
-    return Schema(tuple(numeric), tuple(categories), left_out)
+    rows = frame[bank]
+    numeric = tuple(_fit_number(rows[name], scale) for name, kind in kinds.items() if kind == "number")
+    categories = tuple(_fit_category(rows[name]) for name, kind in kinds.items() if kind == "category")
+    return Schema(numeric, categories, tuple(str(name) for name, kind in kinds.items() if kind == "id"))
+
+
+def _fit_number(column: Any, scale: str) -> Number:
+    v = as_floats(column).to_numpy()
+    present = v[~np.isnan(v)]
+    median = float(np.median(present)) if len(present) else 0.0
+    v = np.where(np.isnan(v), median, v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        std, largest = float(v.std()), np.abs(v).max(initial=0)
+    message = f"column {column.name!r}: values as large as {largest:.3g}; give them in a larger unit"
+    require(math.isfinite(std), message)
+    levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))
+    quantiles = tuple(map(float, np.quantile(v, levels))) if scale == "quantile" else ()
+    std = std if std > 1e-12 * largest else 1.0
+    return Number(str(column.name), median, float(v.mean()), std, quantiles, bool(column.isna().any()))
+
+
+def _fit_category(column: Any) -> Category:
+    counts = _texts(column).value_counts()
+    values = sorted(counts.index[counts >= RARE] if len(column) >= LARGE_TABLE else counts.index)
+    return Category(str(column.name), tuple(values), len(values) < len(counts))

@@ -1,4 +1,4 @@
-"""Raw files → `Split`: labels, then parts, then the values of the rows that are kept."""
+"""Raw files → `Split`: labels, subset, parts, then the values of the selected rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,23 +24,21 @@ def prepare(
     subset: int = 0,
     numeric: str = "standard",
 ) -> Split:
-    """Read the raw files of a source, and draw the parts.
+    """Read the raw files of a source and assign the parts.
 
     Args:
-        source: a source as params.yaml describes it.
+        source: a source; see `data/config.py`.
         raw: the folder that `download` filled.
-        seed: draws the parts.
-        test: share of all rows, where the source has no official test set; an official one is kept.
-        val: share of the training rows.
-        fit: share of the training rows; the rest is the bank.
-        subset: maximum number of rows, the same for every seed; 0 keeps all.
-        numeric: how a table's numbers are scaled; see `schema.fit_schema`.
+        seed: seed of the parts.
+        test, val, fit: shares; see `assign_parts`.
+        subset: maximum number of rows, the same ones for every seed; 0 takes all.
+        numeric: scaling of a table's numbers; see `schema.fit_schema`.
 
     Raises:
         InputError: a file is missing or malformed, or a class has too few rows.
     """
-    read = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
-    data = read[source["kind"]](source, Path(raw))
+    readers = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
+    data = readers[source["kind"]](source, Path(raw))
     rows = subset_rows(data.y, data.test, subset)
     y, official = data.y[rows], None if data.test is None else data.test[rows]
     try:
@@ -59,12 +57,9 @@ def prepare(
 def prepare_repeats(
     source: dict[str, Any], raw: Path, seeds: Sequence[int], largest: int, **settings: Any
 ) -> dict[int, Split]:
-    """`prepare` a small table for each seed, with other test rows each time.
+    """`prepare` a small table with each seed, so that test rows differ; `settings` are its arguments.
 
-    Empty for images, for more than `largest` rows, and for an official test set, which no seed changes.
-
-    Args:
-        settings: arguments of `prepare`.
+    Empty for images, for more than `largest` rows, and with an official test set.
     """
     if source["kind"] not in ("csv", "sklearn") or source.get("test") or not seeds:
         return {}
@@ -75,7 +70,7 @@ def prepare_repeats(
 
 
 def part_counts(n: int, *, test: float, val: float, fit: float) -> tuple[int, int, int, int]:
-    """Numbers of rows of a class of n in (bank, fit, val, test): shares rounded down, but at least one row each.
+    """Rows of a class of n in (bank, fit, val, test): shares rounded down, at least one row each.
 
     test is a share of n, or 0 with an official test set; val and fit are shares of the others; the rest is the bank.
     """
@@ -98,16 +93,15 @@ def assign_parts(
     fit: float,
     official: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Draw the part of every row, stratified by class: int8 (N,).
+    """Assign each row to a part at random, stratified by class: int8 (N,).
 
     Args:
         y: int64 (N,).
         classes: the C class names.
-        seed: of the draw; an official test set does not depend on it.
-        test: share of all rows, unused where `official` is given.
-        val: share of the training rows.
-        fit: share of the training rows.
-        official: bool (N,), the official test rows.
+        seed: seed of the assignment.
+        test: share of all rows; unused with `official`.
+        val, fit: shares of the training rows; the rest is the bank.
+        official: bool (N,), the official test rows, which are the test part.
 
     Raises:
         InputError: a class has too few rows for one in each part.
@@ -129,7 +123,7 @@ def assign_parts(
             raise InputError(
                 f"class {name!r} has {n} {kind}; its parts need at least {least}; give more rows of it, or leave it out"
             )
-        # First the test rows, so that they do not depend on the other shares.
+        # Test rows first, so that they do not depend on the other shares.
         part[rows[:n_test]] = TEST
         part[rows[n_test : n_test + n_val]] = VAL
         part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
@@ -137,22 +131,22 @@ def assign_parts(
 
 
 def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.ndarray:
-    """Rows to keep, ascending: at most `subset`, stratified by class and official test set; a fixed draw."""
+    """Draw at most `subset` rows with a fixed seed, stratified by class and official test set: ids, ascending."""
     if not 0 < subset < len(y):
         return np.arange(len(y))
     stratum = y if official is None else y + official * (y.max() + 1)
     shuffled = np.random.default_rng(0).permutation(len(y))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    # Rounding the running total down keeps each stratum within one row of its share, and the sum exact.
+    # Rounding the cumulative sum down keeps each stratum within one row of its share, and the total exact.
     ends = np.cumsum(np.bincount(stratum))
-    kept = np.diff(ends * subset // len(y), prepend=0)
+    sizes = np.diff(ends * subset // len(y), prepend=0)
     starts = np.concatenate([[0], ends[:-1]])
-    return np.sort(np.concatenate([order[start : start + n] for start, n in zip(starts, kept, strict=True)]))
+    return np.sort(np.concatenate([order[start : start + n] for start, n in zip(starts, sizes, strict=True)]))
 
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A source before the parts are drawn: labels, and images to read or a table."""
+    """A source before the parts are assigned: labels, and a reader of images or a table."""
 
     where: str
     y: np.ndarray
@@ -171,12 +165,12 @@ def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
         x, y = (np.load(raw / f"{name}.npy", allow_pickle=False) for name in "xy")
     except (OSError, ValueError) as error:
         raise InputError(f"{raw}: damaged ({error}); download it again") from None
-    known: dict[str, Any] = {"where": source["loader"], "y": y.astype(np.int64), "classes": tuple(names["classes"])}
+    labels = source["loader"], y.astype(np.int64), tuple(names["classes"])
     if x.ndim == 3:  # digits: 0 … 16
         pixels = np.rint(x * (255 / 16)).astype(np.uint8)[:, None]
-        return _Labelled(**known, images=lambda rows: pixels[rows])
+        return _Labelled(*labels, images=lambda rows: pixels[rows])
     table = pd.DataFrame(x, columns=names["features"])
-    return _Labelled(**known, table=table, kinds=dict.fromkeys(names["features"], "number"))
+    return _Labelled(*labels, table=table, kinds=dict.fromkeys(names["features"], "number"))
 
 
 def _official(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -214,9 +208,9 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     tables = [read_csv(path, source["target"], **layout) for path in files]
     for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
         if list(frame.columns) != list(tables[0][0].columns):
-            raise InputError(f"{path.name}: columns unlike those of {files[0].name}; give both the same header")
+            raise InputError(f"{path.name}: columns differ from {files[0].name}; give both the same header")
     frame = pd.concat([frame for frame, _ in tables])
-    # By the first file alone: both may number their rows from 1.
+    # Inferred from the first file, because both may number their rows from 1.
     kinds = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
     rule = source.get("rule", {})
     labels = pd.concat([labels for _, labels in tables])

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 
 def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
     """(URL, file name, md5) of every file of a data set, from torchvision's constants.
 
     Args:
-        name: torchvision's class: CIFAR10, CIFAR100, MNIST or FashionMNIST.
-        md5: file name to checksum, replacing the official one (for recompressed copies).
+        name: CIFAR10, CIFAR100, MNIST or FashionMNIST.
+        md5: checksums by file name that replace the official ones, for recompressed copies.
 
     Raises:
         InputError: `md5` names a file that the data set does not have.
@@ -30,18 +30,16 @@ def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[s
     else:
         files = [(kind.url, kind.filename, kind.tgz_md5)]
     md5 = md5 or {}
-    known = [file for _, file, _ in files]
+    names = [file for _, file, _ in files]
     for file in md5:
-        if file not in known:
-            raise InputError(f"md5: {file} is no file of {name}; its files are {', '.join(known)}")
+        require(file in names, f"md5: {file} is no file of {name}; its files are {', '.join(names)}")
     return [(url, file, md5.get(file, checksum)) for url, file, checksum in files]
 
 
 def read_official(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray]:
     """Images uint8 (N, C, H, W), labels int64 (N,), class names, and the official test rows, bool (N,).
 
-    torchvision does not download: it reads what is unpacked here, and verifies CIFAR's members by md5 before it
-    unpickles them.
+    The archives are unpacked here; torchvision verifies CIFAR's members by md5 before it unpickles them.
 
     Raises:
         InputError: a file in `folder` is missing or damaged.

@@ -1,9 +1,9 @@
-"""The image backbone: a small convolutional network of the family of Jordan (2024), arXiv 2404.00498.
+"""The image backbone: a small convolutional network after Jordan (2024), arXiv 2404.00498.
 
-    whitened 2×2 patches → GELU → groups of [conv 3×3, max-pool 2, BN, GELU, conv 3×3, BN, GELU] → max over space
+    whitened 2×2 patches → GELU → groups of [conv 3×3, max-pool 2, BN, GELU, conv 3×3, BN, GELU] → global max-pool
 
-Pooling right after a group's first convolution leaves the others a quarter of the work. Filters start as the identity,
-batch norms have no scale of their own, and the first layer is worked out from the data and not trained.
+Pooling right after a group's first convolution leaves a quarter of the work to the others. Filters are initialised to
+the identity, batch norms have no learned scale, and the first layer is computed from the data and not trained.
 """
 
 import math
@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-HEAD_SCALE = 1 / 9  # of the logits of a linear head on the features, so that it starts out unsure
+HEAD_SCALE = 1 / 9  # factor of the linear head's logits, so that initial probabilities are near uniform
 _PATCH = 2
-WHITENED = 2000  # images that are enough to know the patches' covariance
-_EPSILON = 5e-4  # added to the covariance's eigenvalues: directions with next to no variance stay small
+WHITENING_IMAGES = 2000  # enough to estimate the patches' covariance
+_EPSILON = 5e-4  # added to the covariance's eigenvalues, so that directions of little variance stay small
 
 
 class Filters(nn.Module):
-    """A 3×3 convolution that keeps its filters as a matrix (outputs, inputs·9), for optimisers that want matrices."""
+    """A 3×3 convolution whose filters are one matrix (outputs, inputs·9), as Muon needs."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -45,22 +45,22 @@ class ConvNet(nn.Module):
 
     Args:
         shape: (C, H, W).
-        widths: outputs of each group's convolutions.
-        depth: convolutions of each group.
+        widths: output channels of each group.
+        depth: convolutions per group.
     """
 
     def __init__(self, shape: Sequence[int], widths: Sequence[int], depth: int) -> None:
         super().__init__()
         channels, height, width = shape
-        whitened = 2 * channels * _PATCH**2
+        filters = 2 * channels * _PATCH**2
         self.whitening: Tensor
-        self.register_buffer("whitening", torch.zeros(whitened, channels, _PATCH, _PATCH))
-        self.whitening_bias = nn.Parameter(torch.zeros(whitened))
-        # An image of one pixel's width has no 2×2 patch, and one that is small would be pooled to nothing.
+        self.register_buffer("whitening", torch.zeros(filters, channels, _PATCH, _PATCH))
+        self.whitening_bias = nn.Parameter(torch.zeros(filters))
+        # An image one pixel wide has no 2×2 patch, and rounding down would pool a small one to size 0.
         self.padding = int(min(height, width) < _PATCH)
         small = min(height, width) - 1 < 2 ** len(widths)
         layers: list[nn.Module] = []
-        for before, after in zip([whitened, *widths[:-1]], widths, strict=True):
+        for before, after in zip([filters, *widths[:-1]], widths, strict=True):
             layers += [Filters(before, after), nn.MaxPool2d(2, ceil_mode=small), _norm(after), nn.GELU()]
             for _ in range(depth - 1):
                 layers += [Filters(after, after), _norm(after), nn.GELU()]
@@ -69,7 +69,7 @@ class ConvNet(nn.Module):
 
     @torch.no_grad()
     def whiten(self, x: Float[Tensor, "N C H W"]) -> None:
-        """Set the first layer from normalised images: ±v/√(λ + ε), v and λ of their patches' covariance."""
+        """Set the first layer to ±v/√(λ + ε), v and λ eigenvectors and eigenvalues of the patches' second moments."""
         images = F.pad(x, (self.padding,) * 4)
         patches = F.unfold(images, _PATCH).transpose(1, 2).flatten(0, 1).double()  # (M, C·2·2)
         variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))

@@ -1,4 +1,4 @@
-"""Cross-fitting: bank rows embedded by encoders that did not see them, as more queries to fit and tune on."""
+"""Cross-fitting: bank rows embedded by encoders that were not trained on them, as more fit and val rows."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from attnknn.encoder.fit import fit_and_embed
 
 
 def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> list[Split]:
-    """The same rows with other parts in each fold, for an encoder of its own: stratified, each bank row held out once.
+    """Stratified folds of the bank, each a split of the same rows for an encoder of its own.
 
-    Half of the rows that a fold holds out become its fit rows, half its val rows; the other bank rows stay its bank.
-    The rows that all folds hold out count as test rows, which no fold reads.
+    Half of the bank rows that a fold holds out become its fit rows, half its val rows; the others stay its bank. All
+    other rows become test rows, which no fold reads.
 
     Args:
-        refit: fit and val rows are bank rows too: for encoders trained anew once heads and baselines are tuned.
+        refit: fit and val rows count as bank rows: for encoders refitted after heads and baselines are tuned.
 
     Raises:
         InputError: a class has fewer bank rows than there are folds.
@@ -28,15 +28,13 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     if refit:
         part = np.where(part == TEST, part, BANK).astype(part.dtype)
     bank = np.flatnonzero(part == BANK)
-    fewest = int(np.bincount(y[bank]).min())
-    require(
-        2 <= folds <= fewest,
-        f"train_embedder.folds: {folds}; the rarest class has {fewest} bank rows; give 2 … {fewest}, or 0 for none",
-    )
+    n = int(np.bincount(y[bank]).min())
+    message = f"train_embedder.folds: {folds}; the rarest class has {n} bank rows; give 2 … {n}, or 0 for none"
+    require(2 <= folds <= n, message)
     splits = []
-    for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
-        rows = bank[held]
-        rows = rows[np.argsort(y[rows], kind="stable")]  # every second of them is stratified too
+    for _, idx in StratifiedKFold(folds, shuffle=True, random_state=seed).split(bank, y[bank]):
+        rows = bank[idx]
+        rows = rows[np.argsort(y[rows], kind="stable")]  # so that every second row is a stratified half
         fold_part = np.where(part == BANK, BANK, TEST).astype(part.dtype)
         fold_part[rows[::2]], fold_part[rows[1::2]] = FIT, VAL
         splits.append(dataclasses.replace(split, part=fold_part))
@@ -46,11 +44,11 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
 def fold_embeddings(
     split: Split, settings: TrainEmbedder, seed: int, device: str, label: str, refit: bool = False
 ) -> Iterator[Embeddings]:
-    """Train an encoder per fold and embed every row with it; nothing where `settings.folds` is 0.
+    """Train an encoder per fold and embed every row with it; yield nothing if `settings.folds` is 0.
 
     Args:
         refit: see `fold_splits`.
     """
     splits = fold_splits(split, settings.folds, seed, refit) if settings.folds else []
-    for fold, held_out in enumerate(splits):
-        yield fit_and_embed(held_out, settings, seed, device, f"{label} {fold + 1}/{len(splits)}")[0]
+    for i, fold in enumerate(splits, 1):
+        yield fit_and_embed(fold, settings, seed, device, f"{label} {i}/{len(splits)}")[0]

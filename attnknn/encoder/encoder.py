@@ -1,7 +1,8 @@
-"""Encoders: from rows of a `Split` to unit vectors.
+"""Encoders: rows of a `Split` → unit vectors.
 
-x → normalise → backbone → features (B, F) → projection → e (B, D) → z = e / ‖e‖, and logits = classifier(e).
-The classifier reads the very vector that is compared, so kNN and the linear head judge one representation.
+    x → normalise → backbone → features (B, F) → projection → e (B, D) → z = e / ‖e‖, logits = classifier(e)
+
+kNN and the linear head use the same representation e.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +21,14 @@ from torch import Tensor, nn
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import load_weights, save_weights
-from attnknn.encoder.convnet import HEAD_SCALE, WHITENED, ConvNet
+from attnknn.encoder.convnet import HEAD_SCALE, WHITENING_IMAGES, ConvNet
 from attnknn.encoder.numeric_embeddings import NumericEmbedding
 
-_COUNTED = 2000  # images whose values are counted at once
+_BLOCK = 2000  # images whose pixel values are counted at once
 
 
 class MLP(nn.Sequential):
-    """[linear, layer norm, GELU, dropout] a width, for tables; before it embeddings of numeric columns, if any.
-
-    Of no width, it is these embeddings, or the columns as they are.
-    """
+    """[linear, layer norm, GELU, dropout] per width, for tables, after embeddings of numeric columns if any."""
 
     def __init__(self, features: int, widths: Sequence[int], dropout: float, numeric: Mapping[str, Any]) -> None:
         layers: list[nn.Module] = []
@@ -44,7 +42,7 @@ class MLP(nn.Sequential):
 
 
 def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
-    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, as fits 32×32; ImageNet weights past it."""
+    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, for 32×32; ImageNet weights after the stem."""
     with needs_extra("pipeline", kind):
         from attnknn.core.torchvision_shim import torchvision
 
@@ -58,7 +56,7 @@ def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
         except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(
-                f"pretrained: the ImageNet weights of {kind} cannot be had ({reason}); "
+                f"pretrained: the ImageNet weights of {kind} are not available ({reason}); "
                 f"put {weights.url} at {file}, or set pretrained: false"
             ) from None
     net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
@@ -69,22 +67,22 @@ def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
 
 
 class Encoder(nn.Module):
-    """A backbone with its normalisation, projection head and, where it is trained, a linear classifier.
+    """A backbone with normalisation, projection head and linear classifier.
 
     Args:
         kind: convnet, mlp, resnet18 or resnet50.
-        shape: of one row: (C, H, W) of an image, (F,) of a table.
-        n_classes: outputs of the classifier; 0 for none.
-        widths: of the ConvNet's groups or the MLP's layers.
-        embed_dim: D of the projection; 0 for the backbone's own features.
+        shape: shape of one row: (C, H, W) of an image, (F,) of a table.
+        n_classes: outputs of the classifier; 0 for no classifier.
+        widths: widths of the ConvNet's groups or the MLP's layers.
+        embed_dim: D of the projection; 0 takes the backbone's features.
         depth: convolutions in each of the ConvNet's groups.
-        dropout: in the MLP and the projection.
-        pretrained: ImageNet weights for a ResNet.
-        flip_average: once trained, e is the mean of an image's and of its mirror image's.
-        numeric: keyword arguments of `numeric.NumericEmbedding` for an MLP; empty for none.
+        dropout: dropout rate of the MLP and the projection.
+        pretrained: load ImageNet weights into a ResNet.
+        flip_average: in evaluation mode, e is the mean over an image and its mirror image.
+        numeric: keyword arguments of `NumericEmbedding` for an MLP; empty for none.
 
     Raises:
-        InputError: the kind does not fit the shape, or weights are not at hand.
+        InputError: the kind does not fit the shape, or weights are not available.
     """
 
     def __init__(
@@ -123,39 +121,28 @@ class Encoder(nn.Module):
         else:
             self.backbone = _resnet(kind, shape[0], pretrained)
         hidden = int(self.backbone.out_dim)  # type: ignore[arg-type]
-        self.projection = (
-            nn.Sequential(
-                nn.Linear(hidden, hidden),
-                nn.LayerNorm(hidden),
-                nn.GELU(),
-                nn.Dropout(dropout),
-                nn.Linear(hidden, embed_dim),
-            )
-            if embed_dim
-            else nn.Identity()
-        )
+        self.projection: nn.Module = nn.Identity()
+        if embed_dim:
+            layers = (nn.Linear(hidden, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Dropout(dropout))
+            self.projection = nn.Sequential(*layers, nn.Linear(hidden, embed_dim))
         self.dim = embed_dim or hidden
         self.classifier = nn.Linear(self.dim, n_classes) if n_classes else None
         self.head_scale = HEAD_SCALE if kind == "convnet" and not embed_dim else 1.0
 
     def fit_normalisation(self, x: np.ndarray) -> None:
-        """Set mean and standard deviation per channel from the images x (N, C, H, W), and what whitens their patches.
-
-        Tables come standardised.
-        """
-        if x.ndim == 4:
-            # Counts of uint8: the sums are exact, and there is no copy of more than a part of the data.
-            n, levels = x.size // x.shape[1], np.zeros((x.shape[1], 256), dtype=np.int64)
-            for s in range(0, len(x), _COUNTED):
-                levels += [np.bincount(x[s : s + _COUNTED, c].ravel(), minlength=256) for c in range(x.shape[1])]
-            mean = levels @ np.arange(256) / n
-            variance = levels @ np.arange(256) ** 2 / n - mean**2
-            std = np.sqrt(np.maximum(variance, 1.0))
-            self.mean.copy_(torch.from_numpy(mean)[:, None, None])
-            self.std.copy_(torch.from_numpy(std)[:, None, None])
-            if isinstance(self.backbone, ConvNet):
-                sample = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENED)]))
-                self.backbone.whiten((sample.float() - self.mean) / self.std)
+        """Fit each channel's mean and standard deviation, and a ConvNet's whitening, to uint8 images (N, C, H, W)."""
+        # Histograms: the sums are exact, and only a block of the data is copied at a time.
+        n, counts = x.size // x.shape[1], np.zeros((x.shape[1], 256), dtype=np.int64)
+        for s in range(0, len(x), _BLOCK):
+            counts += [np.bincount(x[s : s + _BLOCK, c].ravel(), minlength=256) for c in range(x.shape[1])]
+        mean = counts @ np.arange(256) / n
+        variance = counts @ np.arange(256) ** 2 / n - mean**2
+        std = np.sqrt(np.maximum(variance, 1.0))
+        self.mean.copy_(torch.from_numpy(mean)[:, None, None])
+        self.std.copy_(torch.from_numpy(std)[:, None, None])
+        if isinstance(self.backbone, ConvNet):
+            sample = torch.from_numpy(np.array(x[:: max(1, len(x) // WHITENING_IMAGES)]))
+            self.backbone.whiten((sample.float() - self.mean) / self.std)
 
     def _embed(self, x: Num[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         x = (x.float() - self.mean) / self.std
@@ -168,21 +155,21 @@ class Encoder(nn.Module):
         e = self._embed(x)
         if self.flip_average and not self.training:
             e = (e + self._embed(x.flip(-1))) / 2
-        with torch.autocast(e.device.type, enabled=False):  # in bfloat16 logits of two classes would often be the same
+        with torch.autocast(e.device.type, enabled=False):  # bfloat16 would make logits of two classes equal
             e = e.float()
             logits = None if self.classifier is None else self.head_scale * self.classifier(e)
             return F.normalize(e, dim=1), logits
 
     def save(self, folder: Path, **about: Any) -> None:
-        """Write weights and configuration to `folder`, in one step."""
+        """Write weights and configuration, with `about`, to `folder`, atomically."""
         save_weights(folder, self.state_dict(), {"encoder": self.config, **about})
 
     @classmethod
     def load(cls, folder: Path) -> "tuple[Encoder, dict[str, Any]]":
-        """Read what `save` wrote: the encoder in evaluation mode, and the rest of its configuration.
+        """Load a saved encoder, in evaluation mode, and its `about`.
 
         Raises:
-            InputError: files are missing, damaged, or do not fit each other.
+            InputError: files are missing or damaged, or weights and configuration do not match.
         """
         state, config = load_weights(folder)
         try:
@@ -198,12 +185,8 @@ class Encoder(nn.Module):
 def embed(
     encoder: Encoder, x: np.ndarray, device: str = "cpu", bf16: bool = False, batch_size: int | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Embeddings float32 (N, D) and logits float32 (N, C) or None of all rows x, in evaluation mode.
-
-    Args:
-        batch_size: rows at once; None takes what suits the device.
-    """
-    # A processor is twice as fast with what its cache holds.
+    """Embeddings float32 (N, D) and logits float32 (N, C) or None of all rows x, in evaluation mode."""
+    # On a CPU, batches that fit the cache take half the time.
     batch_size = batch_size or (250 if device == "cpu" else 2000)
     training = encoder.training
     encoder.eval().to(device)
@@ -219,6 +202,6 @@ def embed(
 
 
 def embed_split(encoder: Encoder, split: Split, device: str = "cpu", bf16: bool = False) -> Embeddings:
-    """Every row of a split as the encoder sees it."""
+    """Embed every row of a split."""
     z, logits = embed(encoder, split.x, device, bf16)
     return Embeddings(z, split.y, split.part, split.classes, logits)

@@ -15,9 +15,8 @@ from attnknn.encoder.numeric_embeddings import fit_numeric
 from attnknn.encoder.train import Row, summary, train_encoder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
-VOTES = {"knn", "entropy", "calibration"}  # the loss terms on neighbours' votes
+VOTES = {"knn", "entropy", "calibration"}  # terms of `NeighbourLoss`
 NETWORK = {"pretrained", "widths", "depth", "embed_dim", "dropout", "flip_average"}
-NOT_LOOP = {"encoder", "losses", "knn", "numeric", "folds"} | NETWORK | LOSS
 
 
 def fit_encoder(
@@ -32,11 +31,11 @@ def fit_encoder(
     """Train an encoder on the bank rows of a split.
 
     Args:
-        label: of the progress bar.
+        label: label of the progress bar.
         checkpoint, judged_by: see `train_encoder`.
 
     Returns:
-        The encoder at its best epoch, and a row an epoch.
+        The encoder with the weights of its best epoch, and a row per epoch; see `train_encoder`.
     """
     torch.manual_seed(seed)
     n_classes, bank = len(split.classes), split.part == BANK
@@ -50,10 +49,9 @@ def fit_encoder(
     if any(vote_losses.values()):
         vote_losses |= {**settings.knn.model_dump(), "label_smoothing": settings.label_smoothing}
         neighbours = NeighbourLoss(split.y[bank], n_classes, encoder.dim, **vote_losses)
-    rest = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judged_by, "resume": checkpoint}
+    options = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judged_by, "resume": checkpoint}
     with epoch_progress(label, settings.epochs) as progress:
-        loop = settings.model_dump(exclude=NOT_LOOP)
-        return encoder, train_encoder(split, encoder, loss, **loop, **rest, progress=progress)
+        return encoder, train_encoder(split, encoder, loss, settings, **options, progress=progress)
 
 
 def classifier_settings(settings: TrainEmbedder) -> TrainEmbedder:
@@ -71,7 +69,7 @@ def fit_and_embed(
     classifier: bool = False,
     checkpoint: Path | None = None,
 ) -> tuple[Embeddings, list[Row]]:
-    """Train an encoder, or the same backbone as a plain classifier, and embed every row; with a row an epoch."""
+    """Train an encoder, or the same backbone as a plain classifier; embeddings of every row, and a row per epoch."""
     settings = classifier_settings(settings) if classifier else settings
     judged_by = "logits" if classifier else "knn"
     encoder, history = fit_encoder(split, settings, seed, device, label, checkpoint, judged_by)
@@ -79,6 +77,6 @@ def fit_and_embed(
 
 
 def best_classifier(split: Split, choices: Sequence[TrainEmbedder], seed: int, device: str, label: str) -> Embeddings:
-    """Train a plain classifier by each of the settings; features and logits of the one of best validation accuracy."""
+    """Train a plain classifier with each of the settings; embeddings of the one with the best validation accuracy."""
     fitted = [fit_and_embed(split, settings, seed, device, label, classifier=True) for settings in choices]
     return max(fitted, key=lambda pair: summary(pair[1])[0]["val_accuracy"])[0]

@@ -1,4 +1,6 @@
-"""What the encoder is trained on, batch by batch: a weighted sum of cross-entropy and losses on pairs or proxies."""
+"""Training loss of the encoder: a weighted sum of cross-entropy and of losses on pairs and proxies."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +27,9 @@ class EncoderLoss(nn.Module):
     mean over no pairs is 0. Terms of weight 0 are not computed.
 
     Args:
-        n_classes: C.
-        embed_dim: D.
+        n_classes, embed_dim: C and D.
         cross_entropy, supcon, proxy_anchor, contrastive: the weights.
-        label_smoothing: of the cross-entropy.
+        label_smoothing: label smoothing of the cross-entropy.
         supcon_temperature: τ of SupCon.
         proxy_margin, proxy_alpha: δ and α of Proxy-Anchor.
         contrastive_margin: m.
@@ -49,44 +50,30 @@ class EncoderLoss(nn.Module):
         contrastive_margin: float = 0.5,
     ) -> None:
         super().__init__()
-        self.config = {
-            "label_smoothing": label_smoothing,
-            "supcon_temperature": supcon_temperature,
-            "proxy_margin": proxy_margin,
-            "proxy_alpha": proxy_alpha,
-            "contrastive_margin": contrastive_margin,
-        }
-        self.weights = {
-            "cross_entropy": cross_entropy,
-            "supcon": supcon,
-            "proxy_anchor": proxy_anchor,
-            "contrastive": contrastive,
-        }
-        self.label_smoothing = label_smoothing
+        self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
+        self.weights["contrastive"] = contrastive
+        self.config = {"label_smoothing": label_smoothing, "supcon_temperature": supcon_temperature}
+        self.config |= {"proxy_margin": proxy_margin, "proxy_alpha": proxy_alpha}
+        self.config["contrastive_margin"] = contrastive_margin
         self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None
-        self.proxy_anchor = None
-        if proxy_anchor:
-            # Its alpha is annotated as int and used as a factor.
-            self.proxy_anchor = ProxyAnchorLoss(n_classes, embed_dim, proxy_margin, proxy_alpha)  # type: ignore[arg-type]
-        self.contrastive = None
-        if contrastive:
-            self.contrastive = _SquaredContrastive(neg_margin=contrastive_margin, reducer=MeanReducer())  # type: ignore[arg-type]
+        proxies: Any = (n_classes, embed_dim, proxy_margin, proxy_alpha)  # alpha is annotated as int
+        self.proxy_anchor = ProxyAnchorLoss(*proxies) if proxy_anchor else None
+        pairs: Any = {"neg_margin": contrastive_margin, "reducer": MeanReducer()}
+        self.contrastive = _SquaredContrastive(**pairs) if contrastive else None
 
     def forward(
         self, z: Float[Tensor, "B D"], logits: Float[Tensor, "B C"] | None, y: Int[Tensor, " B"]
     ) -> Float[Tensor, ""]:
-        """The loss of a batch: unit embeddings z, logits of the linear head or None, labels y."""
+        """Loss of a batch: unit embeddings z, logits of the linear head or None, labels y."""
         z = z.float()
         total = torch.zeros((), device=z.device)
         if self.weights["cross_entropy"]:
             if logits is None:
                 raise ValueError("cross-entropy has a weight, but the encoder has no linear head")
-            ce = F.cross_entropy(logits.float(), y, label_smoothing=self.label_smoothing)
+            ce = F.cross_entropy(logits.float(), y, label_smoothing=self.config["label_smoothing"])
             total = total + self.weights["cross_entropy"] * ce
-        if self.supcon is not None:
-            total = total + self.weights["supcon"] * self.supcon(z, y)
-        if self.proxy_anchor is not None:
-            total = total + self.weights["proxy_anchor"] * self.proxy_anchor(z, y)
-        if self.contrastive is not None:
-            total = total + self.weights["contrastive"] * self.contrastive(z, y)
+        for name in ("supcon", "proxy_anchor", "contrastive"):
+            term = getattr(self, name)
+            if term is not None:
+                total = total + self.weights[name] * term(z, y)
         return total

@@ -1,4 +1,4 @@
-"""Embeddings of a table's numeric columns, which let an MLP tell close values apart (Gorishniy et al. 2022)."""
+"""Embeddings of a table's numeric columns, ahead of an MLP (Gorishniy et al. 2022)."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ KINDS = ("none", "linear", "periodic", "piecewise")
 
 
 def numeric_columns(x: np.ndarray) -> list[int]:
-    """The columns of a table x (N, F) that take more than two values: neither marks nor one-hot categories."""
+    """Columns of a table x (N, F) with more than two values: neither missing-value markers nor one-hot categories."""
     low, high = x.min(0), x.max(0)
     return np.flatnonzero(((x != low) & (x != high)).any(0)).tolist()
 
 
 def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: float, bins: int) -> dict[str, Any]:
-    """Keyword arguments of `NumericEmbedding` for a table whose bank rows are x (N, F); none where nothing is numeric.
+    """Keyword arguments of `NumericEmbedding` for a table with bank rows x (N, F); empty without numeric columns.
 
     Args:
-        kind: linear, periodic or piecewise; none for no embeddings.
-        dim: of each column's embedding.
-        frequencies, scale: of periodic ones.
-        bins: of piecewise ones, the most for a column, between quantiles of the bank and of its distinct values.
+        kind: linear, periodic, piecewise or none.
+        dim: size of each column's embedding.
+        frequencies, scale: number and initial standard deviation of the frequencies of `periodic`.
+        bins: maximum number of bins per column of `piecewise`.
     """
     require(kind in KINDS, f"train_embedder.numeric.kind: {kind}; allowed are {', '.join(KINDS)}")
     columns = [] if kind == "none" else numeric_columns(x)
@@ -42,29 +42,26 @@ def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: flo
 
 
 def _edges(values: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of at most so many bins: quantiles of the rows; where these repeat, of the distinct values as well.
+    """Edges of at most `bins` bins: quantiles of the rows; where these repeat, quantiles of the distinct values too.
 
-    Of a column that is 0 in nine rows of ten, quantiles alone leave the rest a few bins. Several bins between two
-    values say nothing more of them, but a step from the one to the other then weighs as much as it does in a column of
-    many values.
+    In a column that is 0 in nine rows of ten, the rows' quantiles alone leave few bins to the other values.
     """
-    rows = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)).astype(np.float32))
-    places = np.linspace(0, 1, max(0, bins + 1 - len(rows)) + 2)[1:-1]
-    return np.union1d(rows, np.quantile(np.unique(values), places).astype(np.float32))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)).astype(np.float32))
+    levels = np.linspace(0, 1, max(0, bins + 1 - len(edges)) + 2)[1:-1]
+    return np.union1d(edges, np.quantile(np.unique(values), levels).astype(np.float32))
 
 
 class NumericEmbedding(nn.Module):
-    """x (B, F) → (B, F′): each numeric column becomes `dim` numbers, the other columns stay as they are.
+    """Embed each numeric column of x (B, F) in `dim` numbers and leave the others: (B, F′).
 
     - linear: ReLU(w·v + b).
-    - periodic: ReLU(W·[cos 2πcv, sin 2πcv] + b), the frequencies c learned, from N(0, scale²) at the start.
-    - piecewise: w·v + b + W·t, t(v) how far v has come through each bin (version B of the package, where W is 0 at
-      the start).
+    - periodic: ReLU(W·[cos 2πcv, sin 2πcv] + b), frequencies c learned, initialised from N(0, scale²).
+    - piecewise: w·v + b + W·t, t the piecewise linear encoding of v (version B of rtdl_num_embeddings, W initially 0).
 
     Args:
         features: F.
-        columns: which are numeric.
-        edges: of the bins, ascending, a list a column; for piecewise.
+        columns: the numeric columns.
+        edges: ascending bin edges of each numeric column, for piecewise.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class NumericEmbedding(nn.Module):
                 n, dim, n_frequencies=frequencies, frequency_init_scale=scale, activation=True, lite=False
             )
         else:
-            with warnings.catch_warnings():  # a column of one bin is as good as linear, and says so
+            with warnings.catch_warnings():  # that a column of one bin is the same as linear
                 warnings.simplefilter("ignore")
                 self.embed = rtdl.PiecewiseLinearEmbeddings(
                     [torch.tensor(e) for e in edges], dim, activation=False, version="B"

@@ -1,4 +1,4 @@
-"""The bank: vectors with row ids, an index over them, and exact re-ranking of what the index proposes."""
+"""The bank: vectors with row ids, an index over them, and exact re-ranking of its candidates."""
 
 import operator
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from attnknn.index.faiss_index import KINDS, METRICS, CandidateSearch, Index, In
 from attnknn.index.rerank import rerank
 from attnknn.index.validation import LARGEST, check_exclusions, check_ids, check_vectors, format_ids
 
-_QUERIES = 4096  # queries searched at once; faiss multiplies as many at once itself
-_CANDIDATES = 2**22  # candidates of all queries held at once
-_SPARE = 8  # candidates beyond k: ties at the k-th place go to the lowest ids, whatever the index proposes first
+_QUERIES = 4096  # queries per block, as many as faiss multiplies at once
+_CANDIDATES = 2**22  # candidates of all queries of a block
+_SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowest ids
 
 
 @dataclass(eq=False)
 class Bank:
-    """Vectors with row ids and an index over them. `len(bank)` is the number of rows that a search can return.
+    """Vectors with row ids and an index over them; `len(bank)` rows can be returned by a search.
 
-    `add` and `remove` work in place and rebuild nothing; earlier references to `z` and `ids` are then invalid. Arrays
-    passed to `build` are never changed.
+    `add` and `remove` work in place and invalidate earlier references to `z` and `ids`. Arrays passed to `build` are
+    never changed.
 
     Attributes:
         z: float32 (N, D) vectors.
-        ids: (N,) unique row ids; int32 where they fit, else int64. −1 is a row removed from an HNSW graph.
+        ids: (N,) unique row ids; int32 where they fit, else int64. −1 marks a row removed from an HNSW graph.
         metric: `l2` or `ip`.
-        index: proposes candidates.
-        mapped: whether vectors and index are memory-mapped; rows can then not be changed.
+        index: index over z, whose candidates are re-ranked.
+        mapped: whether vectors and index are memory-mapped, and rows therefore fixed.
     """
 
     z: np.ndarray
@@ -55,35 +55,32 @@ class Bank:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest bank rows of each query.
 
-        The index proposes k candidates and a few more, which are re-ranked by exact similarity, ties by row id; of
-        rows that tie with the k-th beyond these few, the index chooses.
+        A few more than k candidates of the index are re-ranked by exact similarity, ties by row id.
 
         Args:
             queries: (B, D).
             k: at most the number of rows that no query excludes.
             exclude: (B,) or (B, E) row ids hidden from each query (its own, or its duplicates); −1 pads.
-            device: with `cuda…` a flat index is searched there by torch.
+            device: `cuda…` searches a flat index on that GPU.
 
         Returns:
-            ids (B, k) of the bank's type and float32 similarities (B, k), best first; −1 and −inf where an approximate
-            index found fewer than k.
+            ids (B, k) and float32 similarities (B, k), best first; −1 and −inf pad rows of which an approximate index
+            returned fewer than k.
 
         Raises:
-            InputError: another number of dimensions, values that are not finite, exclusions of another shape, or k out
-                of range.
+            InputError: wrong shapes, values that are not finite, or k out of range.
         """
         k, queries, dimensions = operator.index(k), np.asarray(queries), self.z.shape[1]
         require(queries.ndim == 2, f"queries: shape {queries.shape}; expected (rows, dimensions)")
-        shape = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
-        require(queries.shape[1] == dimensions, shape)
+        message = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
+        require(queries.shape[1] == dimensions, message)
         exclude = check_exclusions(exclude, len(queries))  # (B, E)
         largest, n_excluded = len(self), exclude.shape[1]
         if n_excluded and k + n_excluded > largest:
             ordered = np.sort(exclude, axis=1)
             repeated = np.diff(ordered, axis=1, prepend=-1) == 0
             largest -= int((np.isin(ordered, self.ids[self.ids >= 0]) & ~repeated).sum(1).max(initial=0))
-        allowed = f"k: {k} neighbours asked for; of the bank's {len(self)} rows 1 … {largest} can be had"
-        require(1 <= k <= largest, allowed)
+        require(1 <= k <= largest, f"k: {k} neighbours; the bank has {len(self)} rows, so give 1 … {largest}")
         n_candidates = min(self.index.refine * (k + n_excluded) + _SPARE, len(self))
         search = self._searcher(device)
         ids = np.empty((len(queries), k), dtype=self.ids.dtype)
@@ -97,7 +94,7 @@ class Bank:
         return ids, sims
 
     def _searcher(self, device: str) -> CandidateSearch:
-        """The index's search; on a GPU made once, with a copy of the vectors there, until rows change."""
+        """The index's search function; on a GPU cached with the copied vectors until rows change."""
         if not device.startswith("cuda"):
             return self.index.searcher(self.z, self._visible, device)
         if self._gpu_search is None or self._gpu_search[0] != device:
@@ -107,19 +104,18 @@ class Bank:
     def add(self, z: ArrayLike, ids: ArrayLike, threads: int = 1) -> None:
         """Add vectors z (M, D) with row ids (M,), in place.
 
-        IVF lists and PQ codes keep the centroids they were trained with: build anew once most rows are new.
+        IVF lists and PQ codes keep their trained centroids: build again once most rows are new.
 
         Raises:
-            InputError: another number of dimensions, values that are not finite, an id that the bank has, or a
-                memory-mapped bank.
+            InputError: wrong shapes, values that are not finite, an id that the bank has, or a memory-mapped bank.
         """
         self._require_writable()
         vectors = check_vectors("bank", np.asarray(z))
         new_ids = check_ids(ids, len(vectors))
-        shape = f"bank: {vectors.shape[1]} dimensions to add; it has {self.z.shape[1]}"
-        require(vectors.shape[1] == self.z.shape[1], shape)
-        known = self.ids[np.isin(self.ids, new_ids)]
-        require(not len(known), f"bank: row ids {format_ids(known)} are in it already; remove them first")
+        message = f"bank: {vectors.shape[1]} dimensions to add; it has {self.z.shape[1]}"
+        require(vectors.shape[1] == self.z.shape[1], message)
+        duplicates = self.ids[np.isin(self.ids, new_ids)]
+        require(not len(duplicates), f"bank: row ids {format_ids(duplicates)} are in it already; remove them first")
         before, rows = len(self.ids), len(self.ids) + len(new_ids)
         self._reserve(rows, np.result_type(self.ids, new_ids))
         self._resize(rows)
@@ -130,11 +126,11 @@ class Bank:
     def remove(self, ids: ArrayLike) -> None:
         """Remove the rows with these ids (M,), in place.
 
-        The last rows move to the places of those removed. Rows of an HNSW graph stay as nodes that a search passes
-        through and never returns; once more are hidden than left, the graph is rebuilt of those left, by one thread.
+        The last rows move to the positions of the removed ones. In an HNSW graph removed rows stay as hidden nodes;
+        once these outnumber the others, the graph is rebuilt without them, by one thread.
 
         Raises:
-            InputError: an id that the bank does not have, no row would be left, or a memory-mapped bank.
+            InputError: an id that the bank does not have, no row is left, or a memory-mapped bank.
         """
         self._require_writable()
         ids = np.atleast_1d(np.asarray(ids))
@@ -164,21 +160,21 @@ class Bank:
         self.index.add(self.z[holes], holes)
 
     def _rebuild(self) -> None:
-        kept = np.flatnonzero(self.ids >= 0)
-        for start in range(0, len(kept), _QUERIES):  # kept[i] ≥ i: nothing is overwritten before it has moved
-            rows = kept[start : start + _QUERIES]
+        visible = np.flatnonzero(self.ids >= 0)
+        for start in range(0, len(visible), _QUERIES):  # visible[i] ≥ i: no row is overwritten before it has moved
+            rows = visible[start : start + _QUERIES]
             target = slice(start, start + len(rows))
             self.z[target], self.ids[target] = self.z[rows], self.ids[rows]
-        self._resize(len(kept))
-        self.index.reset()
-        self.index.add(self.z, np.arange(len(kept)))
+        self._resize(len(visible))
+        self.index.faiss_index.reset()
+        self.index.add(self.z, np.arange(len(visible)))
         self._update_visible()
 
     def _require_writable(self) -> None:
         require(not self.mapped, "bank: memory-mapped, so its rows are fixed; load it without mmap to change them")
 
     def _reserve(self, rows: int, dtype: np.dtype) -> None:
-        """Copy z and ids to a buffer with room for `rows` rows and an eighth more."""
+        """Ensure a buffer of `rows` rows and an eighth more, with z and ids copied into it."""
         if self._buffer is not None and len(self._buffer[0]) >= rows and self.ids.dtype == dtype:
             return
         z, ids = self.z, self.ids
@@ -203,7 +199,7 @@ class Bank:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that a search reads: the index as on disk, or the vectors of a flat one."""
+        """Size of the index on disk, or of the vectors of a flat one."""
         return self.index.n_bytes or self.z.nbytes
 
     def save(self, folder: Path) -> None:
@@ -221,7 +217,7 @@ class Bank:
         """Load a saved bank.
 
         Args:
-            mmap: memory-map vectors and index; rows can then not be changed.
+            mmap: memory-map vectors and index; rows are then fixed.
 
         Raises:
             InputError: a file is missing or damaged.
@@ -231,7 +227,7 @@ class Bank:
         try:
             mode = "r" if mmap else None
             z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
-            require(all(isinstance(value, np.ndarray) for value in (z, ids)), "an archive in the place of an array")
+            require(all(isinstance(value, np.ndarray) for value in (z, ids)), "an archive instead of an array")
             kind, compares, refine = meta["kind"], meta["compares"], meta["refine"]
             metric, shape = meta["metric"], (meta["rows"], meta["dimensions"])
             valid = kind in KINDS[:-1] and type(refine) is int and refine > 0
@@ -244,33 +240,31 @@ class Bank:
         valid = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"
         valid = valid and len(z) > 0 and z.flags.c_contiguous and (not index.supports_removal or ids.min() >= 0)
         valid = valid and index.matches(z)
-        require(valid, f"{folder}: vectors, ids and index do not belong together; delete it and run `dvc repro`")
+        require(valid, f"{folder}: vectors, ids and index do not match; delete it and run `dvc repro`")
         return cls(z, ids, metric, index, mmap)
 
 
 def build(z: np.ndarray, ids: np.ndarray, kind: str = "flat", metric: str = "l2", **options: int) -> Bank:
     """Build a bank over vectors z (N, D) with unique row ids (N,); float32 vectors are not copied.
 
-    - `flat` compares all rows, by ‖q‖² + ‖k‖² − 2q·k in float32: where vectors lie far from the origin, differences
-      below the rounding of their squared norms do not count for what it proposes. Centre such data.
-    - `hnsw` is approximate (Malkov & Yashunin 2018).
-    - `ivf` is approximate (Jégou et al. 2011): k-means with a fixed seed assigns the rows to lists, and a query reads
-      the nearest of them.
-    - `ivfpq` stores each row of a list as a code of a few bytes (the same paper).
-    - `auto` is one of them by the number of rows; see `faiss_index.auto_kind`.
-
-    Indexes are built by one thread, so that the same vectors give the same index.
+    - `flat` is exhaustive; candidates are ordered by ‖q‖² + ‖k‖² − 2q·k in float32, so centre vectors far from the
+      origin.
+    - `hnsw` is a graph (Malkov & Yashunin 2018), approximate.
+    - `ivf` is an inverted file (Jégou et al. 2011), approximate: k-means with a fixed seed assigns rows to lists, and a
+      query reads the nearest lists.
+    - `ivfpq` stores each row of a list as a product-quantisation code (same paper).
+    - `auto` chooses by the number of rows; see `faiss_index.auto_kind`.
 
     Args:
-        options: of `faiss_index.IndexOptions`.
+        options: fields of `faiss_index.IndexOptions`; with one build thread the same vectors give the same index.
 
     Raises:
-        InputError: no rows, values that are not finite, ids that repeat, an unknown kind or metric, or an option out of
+        InputError: no rows, values that are not finite, repeated ids, an unknown kind or metric, or an option out of
             range.
     """
     z = check_vectors("bank", np.asarray(z))
     require(len(z) > 0, "bank: no rows")
-    underflow = f"bank: all values are within ±{1 / LARGEST:g}, where squares vanish in float32; scale them up"
+    underflow = f"bank: all values are within ±{1 / LARGEST:g}, whose squares underflow float32; scale them up"
     require(not 0 < max(z.max(), -z.min()) < 1 / LARGEST, underflow)
     ids = check_ids(ids, len(z))
     require(kind in KINDS, f"kind: {kind}; allowed are {', '.join(KINDS)}")

@@ -1,6 +1,6 @@
-"""FAISS indexes that propose candidates: flat, HNSW, IVF and IVF-PQ. The only module that imports faiss.
+"""FAISS indexes for candidate search: flat, HNSW, IVF and IVF-PQ. The only module that imports faiss.
 
-A label in an index is a position in the bank's vectors.
+Labels of an index are positions in the bank's vectors.
 """
 
 import math
@@ -20,9 +20,9 @@ KINDS = ("flat", "hnsw", "ivf", "ivfpq", "auto")
 _CLASSES = {"hnsw": faiss.IndexHNSWFlat, "ivf": faiss.IndexIVFFlat, "ivfpq": faiss.IndexIVFPQ}
 METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _MIN_POINTS_PER_CENTROID = 39  # faiss warns of fewer
-_MAX_POINTS_PER_CENTROID = 64  # more cost time and hardly move a centroid
-_FLAT_ROWS = 100_000  # up to which `auto` compares all rows
-_GRAPH_BYTES = 4 * 2**30  # up to which `auto` builds an HNSW graph
+_MAX_POINTS_PER_CENTROID = 64  # more take time and hardly change the centroids
+_FLAT_ROWS = 100_000  # maximum for which `auto` takes a flat index
+_GRAPH_BYTES = 4 * 2**30  # maximum for which `auto` takes an HNSW graph
 _GPU_SIMILARITIES = 64 * 2**20  # similarities held at once on a GPU
 CandidateSearch = Callable[[np.ndarray, int], np.ndarray]
 
@@ -32,14 +32,9 @@ def set_threads(threads: int) -> None:
     faiss.omp_set_num_threads(threads)
 
 
-def get_threads() -> int:
-    """Number of CPU threads of faiss."""
-    return faiss.omp_get_max_threads()
-
-
 @contextmanager
 def _threads(threads: int) -> Iterator[None]:
-    before = get_threads()
+    before = faiss.omp_get_max_threads()
     set_threads(threads)
     try:
         yield
@@ -50,8 +45,7 @@ def _threads(threads: int) -> Iterator[None]:
 def similarities(queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, metric: str) -> np.ndarray:
     """Similarity of each query to its own candidates: −‖q − k‖² (`l2`) or q·k (`ip`); undefined at position −1.
 
-    Squared distances are sums of squared differences, so that of equal vectors is 0 exactly. The bits do not depend on
-    the number of threads.
+    Distances are sums of squared differences, exactly 0 for equal vectors. Results do not depend on the thread count.
 
     Args:
         queries: float32 (B, D).
@@ -66,7 +60,7 @@ def similarities(queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarra
     assert len(queries) == len(candidates)
     assert queries.shape[1] == vectors.shape[1]
     assert vectors.flags.c_contiguous
-    # faiss would read beyond the array.
+    # faiss does not check bounds.
     require(candidates.max(initial=-1) < len(vectors), "index: labels beyond the bank's rows; build it again")
     out = np.empty(candidates.shape, dtype=np.float32)
     compute = getattr(faiss, "fvec_L2sqr_by_idx" if metric == "l2" else "fvec_inner_products_by_idx")
@@ -79,15 +73,13 @@ class IndexOptions:
     """Parameters of the approximate indexes.
 
     Attributes:
-        hnsw_m: links a node of an HNSW graph.
-        ef_construction, ef_search: its beam widths.
-        ivf_nlist: lists of an IVF index; 0 for `n_lists` of the number of rows. There are never more than leave each 39
-            rows to find its centroid from.
-        ivf_nprobe: lists that a query reads; 0 for `n_probes` of the lists.
-        pq_bytes: bytes a code; 0 for `code_bytes` of the dimensions.
-        pq_refine: candidates by their codes for each neighbour wanted.
-        build_threads: with more than 1 the order in which rows enter an HNSW graph, and so its links, differ from run
-            to run.
+        hnsw_m: links per node of an HNSW graph.
+        ef_construction, ef_search: beam widths of an HNSW graph.
+        ivf_nlist: lists of an IVF index; see `n_lists`.
+        ivf_nprobe: lists that a query reads; see `n_probes`.
+        pq_bytes: bytes per code; see `code_bytes`.
+        pq_refine: candidates by code per neighbour.
+        build_threads: with more than 1, an HNSW graph is not deterministic.
     """
 
     hnsw_m: int = 32
@@ -102,15 +94,15 @@ class IndexOptions:
     def __post_init__(self) -> None:
         least = {"hnsw_m": 2, "ivf_nlist": 0, "ivf_nprobe": 0, "pq_bytes": 0}
         for name, value in asdict(self).items():
-            require(value >= least.get(name, 1), f"{name}: {value}; the least is {least.get(name, 1)}")
+            require(value >= least.get(name, 1), f"{name}: {value}; the minimum is {least.get(name, 1)}")
 
 
 def auto_kind(rows: int, dimensions: int, hnsw_m: int) -> str:
-    """The kind that `auto` stands for: `flat`, `hnsw` or `ivfpq`.
+    """Choose the kind of an `auto` index.
 
-    `flat` up to 100,000 rows: about there building a graph takes as long (.3 ms a row at 50,000 × 256) as the exact
-    neighbours of all rows (.23 ms a row there, .86 ms at 200,000). `hnsw` while the vectors, their copy in the graph
-    and its links fit 4 GiB. `ivfpq` beyond: its codes take a 32nd of the vectors, which can stay on disk.
+    `flat` up to 100,000 rows, where building a graph takes as long (.3 ms per row at 50,000 × 256) as the exact
+    neighbours of all rows (.23 ms per row there, .86 ms at 200,000). `hnsw` while the vectors, their copy in the graph
+    and its links fit 4 GiB. `ivfpq` beyond: its codes take 1/32 of the vectors, which can stay on disk.
     """
     if rows <= _FLAT_ROWS:
         return "flat"
@@ -119,32 +111,31 @@ def auto_kind(rows: int, dimensions: int, hnsw_m: int) -> str:
 
 
 def n_lists(rows: int, nlist: int = 0) -> int:
-    """Lists of an IVF index: `nlist`, or 4·√N where it is 0; at most ⌊N/39⌋, and at least one."""
+    """Number of lists of an IVF index: `nlist`, or 4·√N if 0; between 1 and ⌊N/39⌋."""
     return max(1, min(nlist or round(4 * math.sqrt(rows)), rows // _MIN_POINTS_PER_CENTROID))
 
 
 def n_probes(lists: int, nprobe: int = 0) -> int:
-    """Lists that a query reads: `nprobe`, or a 32nd of them and at least 64 where it is 0.
+    """Number of lists that a query reads: `nprobe`, or max(64, lists/32) if 0.
 
-    On 50,000 and 200,000 synthetic rows like a trained encoder's (256 dimensions), 64 of 4·√N lists held .9999 and .996
-    of the 16 nearest.
+    On 50,000 and 200,000 synthetic rows (256 dimensions), 64 of 4·√N lists had recalls at 16 of .9999 and .996.
     """
     return min(nprobe or max(64, lists // 32), lists)
 
 
 def code_bytes(dimensions: int, pq_bytes: int = 0) -> int:
-    """Bytes of a product-quantisation code: `pq_bytes`; 0 for 16, or as many as give parts of at most 8 dimensions.
+    """Bytes of a product-quantisation code: `pq_bytes`; if 0, at least 16 and one per 8 dimensions.
 
-    Twice as many bytes found no more neighbours after re-ranking, and took twice the time.
+    Twice as many bytes did not raise the recall after re-ranking, and took twice the time.
 
     Raises:
-        InputError: the dimensions are not divisible by it.
+        InputError: `pq_bytes` does not divide the dimensions.
     """
     if not pq_bytes:
         least = max(math.ceil(dimensions / 8), min(dimensions, 16))
         return next(m for m in range(least, dimensions + 1) if dimensions % m == 0)
     divides = dimensions % pq_bytes == 0
-    require(divides, f"pq_bytes: {pq_bytes} do not divide {dimensions} dimensions; give one that does, or 0")
+    require(divides, f"pq_bytes: {pq_bytes} does not divide {dimensions} dimensions; give a divisor, or 0")
     return pq_bytes
 
 
@@ -155,8 +146,8 @@ class Index:
     Attributes:
         kind: `flat`, `hnsw`, `ivf` or `ivfpq`.
         metric: `l2` or `ip`.
-        faiss_index: None where kind is `flat`, which compares the bank's own vectors.
-        refine: candidates for each neighbour wanted; above 1 for quantised vectors.
+        faiss_index: None for `flat`, which searches the bank's own vectors.
+        refine: candidates per neighbour; above 1 for quantised vectors.
     """
 
     kind: str
@@ -166,16 +157,16 @@ class Index:
 
     @property
     def supports_removal(self) -> bool:
-        """Whether rows can be removed; from an HNSW graph they cannot."""
+        """Whether rows can be removed; not from an HNSW graph."""
         return self.kind != "hnsw"
 
     def searcher(self, vectors: np.ndarray, visible: np.ndarray | None, device: str) -> CandidateSearch:
-        """The function (queries (B, D), k) → candidates int64 (B, k), positions of rows, −1 for none.
+        """The function (queries (B, D), k) → candidates int64 (B, k), positions padded by −1.
 
         Args:
             vectors: (N, D).
             visible: uint8 bitmap of the positions that an HNSW search may return, or None for all.
-            device: with `cuda…` a flat index is searched there.
+            device: `cuda…` searches a flat index on that GPU.
         """
         if self.kind == "flat":
             if device.startswith("cuda"):
@@ -197,7 +188,7 @@ class Index:
         return same and isinstance(index, _CLASSES[self.kind])
 
     def add(self, vectors: np.ndarray, positions: np.ndarray, threads: int = 1) -> None:
-        """Add vectors (M, D) at positions (M,); to an HNSW graph, only at those that follow its last."""
+        """Add vectors (M, D) at positions (M,); an HNSW graph takes only those that follow its last."""
         with _threads(threads):
             if self.kind == "hnsw":
                 self.faiss_index.add(vectors)
@@ -208,10 +199,6 @@ class Index:
         """Remove the positions (M,)."""
         if self.faiss_index is not None:
             self.faiss_index.remove_ids(faiss.IDSelectorBatch(positions))
-
-    def reset(self) -> None:
-        """Remove everything; settings and centroids stay."""
-        self.faiss_index.reset()
 
     @property
     def n_bytes(self) -> int:
@@ -234,11 +221,7 @@ class Index:
 
 
 def read_index(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:
-    """Open what `Index.write` wrote, memory-mapped on request.
-
-    Raises:
-        RuntimeError: the file is missing or damaged.
-    """
+    """Read an index file; faiss raises RuntimeError if it is missing or damaged."""
     flags = faiss.IO_FLAG_MMAP_IFC if mmap else 0
     return Index(kind, metric, None if kind == "flat" else faiss.read_index(str(path), flags), refine)
 
@@ -272,13 +255,13 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
 
 
 def _limit_points(clustering: Any, rows: int) -> None:
-    """Set the points a centroid of k-means, which warns of fewer and samples among more."""
+    """Set the range of points per centroid of k-means: it warns below, and samples above."""
     clustering.min_points_per_centroid = min(_MIN_POINTS_PER_CENTROID, rows)
     clustering.max_points_per_centroid = _MAX_POINTS_PER_CENTROID
 
 
 def _sample(vectors: np.ndarray, size: int) -> np.ndarray:
-    """At most `size` vectors, drawn with a fixed seed."""
+    """Draw at most `size` vectors with a fixed seed."""
     if len(vectors) <= size:
         return vectors
     return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), size, replace=False))]
@@ -296,7 +279,7 @@ def _gpu_searcher(vectors: np.ndarray, metric: str, device: str) -> CandidateSea
         out = np.empty((len(queries), k), dtype=np.int64)
         for start in range(0, len(queries), step):
             q = torch.tensor(queries[start : start + step], device=device)  # (B, D)
-            # ‖q‖² is the same for all keys of a query, so the order does without it.
+            # ‖q‖² does not change the order.
             with torch.autocast(keys.device.type, enabled=False):
                 scores = q @ keys.T if metric == "ip" else 2 * q @ keys.T - norms  # (B, N)
             out[start : start + step] = scores.topk(k, dim=1).indices.cpu().numpy()

@@ -1,7 +1,7 @@
 """Exact re-ranking of index candidates.
 
-What a search returns then depends on which candidates an index proposes, and on nothing else: exact duplicates are at
-distance 0, and all indexes agree to the bit on the neighbours that they all find.
+Similarities then do not depend on the index: exact duplicates are at distance 0, and all indexes agree to the bit on
+the neighbours that they all return.
 """
 
 import numpy as np
@@ -36,10 +36,15 @@ def rerank(
         ids[ids == column[:, None]] = -1
     sims = similarities(queries, vectors, candidates, metric)
     sims[ids < 0] = -np.inf
-    # An exact index gives most rows in order: sorting all of them would add 5 % to a search at k 256.
-    better = sims[:, 1:] > sims[:, :-1]
-    tied = (sims[:, 1:] == sims[:, :-1]) & (ids[:, 1:] < ids[:, :-1])
-    rows = np.flatnonzero((better | tied).any(1))
-    order = np.lexsort((ids[rows], -sims[rows]), axis=-1)
-    ids[rows], sims[rows] = (np.take_along_axis(values[rows], order, axis=1) for values in (ids, sims))
+    # An exact index returns most rows in order, and ties are rare: lexsort of all rows would add 5 % to a search.
+    rows = np.flatnonzero((sims[:, 1:] > sims[:, :-1]).any(1))
+    _reorder(ids, sims, rows, np.argsort(-sims[rows], axis=1, kind="stable"))
+    rows = np.flatnonzero(((sims[:, 1:] == sims[:, :-1]) & (ids[:, 1:] < ids[:, :-1])).any(1))
+    _reorder(ids, sims, rows, np.lexsort((ids[rows], -sims[rows]), axis=-1))
     return ids, sims
+
+
+def _reorder(ids: np.ndarray, sims: np.ndarray, rows: np.ndarray, order: np.ndarray) -> None:
+    """Permute each of the rows in place; order is (len(rows), K)."""
+    for values in (ids, sims):
+        values[rows] = np.take_along_axis(values[rows], order, axis=1)

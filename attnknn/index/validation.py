@@ -1,22 +1,22 @@
-"""Checks of vectors, row ids and exclusions."""
+"""Validation of vectors, row ids and exclusions."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn.core.errors import require
 
-LARGEST = 1e15  # magnitude of a value: squared and added up, larger ones would overflow float32
-_LISTED = 10  # row ids that an error names
+LARGEST = 1e15  # magnitude of a value; sums of squares of larger ones could overflow float32
+_LISTED = 10  # row ids in an error message
 
 
 def check_vectors(name: str, value: np.ndarray) -> np.ndarray:
-    """A float32 C-contiguous (N, D) copy or view.
+    """Convert to a C-contiguous float32 (N, D) copy or view.
 
     Raises:
-        InputError: another shape or type, NaN, infinity, or values whose squares overflow float32.
+        InputError: wrong shape or type, NaN, infinity, or magnitudes above `LARGEST`.
     """
     valid = value.ndim == 2 and value.shape[1] > 0
-    require(valid, f"{name}: shape {value.shape}; expected (rows, dimensions), of one dimension or more")
+    require(valid, f"{name}: shape {value.shape}; expected (rows, dimensions), with at least one dimension")
     require(value.dtype.kind in "fiub", f"{name}: values of type {value.dtype}; give real numbers")
     value = np.ascontiguousarray(value, dtype=np.float32)
     lowest, highest = value.min(initial=0), value.max(initial=0)  # NaN where the array holds one
@@ -26,10 +26,10 @@ def check_vectors(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def check_ids(ids: ArrayLike, rows: int) -> np.ndarray:
-    """Row ids as int32 where they fit, as int64 otherwise.
+    """Convert row ids to int32 where they fit, else int64.
 
     Raises:
-        InputError: not integers, another number of them, negative or repeated ids.
+        InputError: not integers, not one per row, negative or repeated.
     """
     ids = np.asarray(ids)
     require(ids.dtype.kind in "iu" or not ids.size, f"bank: row ids of type {ids.dtype}; give integers")
@@ -41,10 +41,10 @@ def check_ids(ids: ArrayLike, rows: int) -> np.ndarray:
 
 
 def check_exclusions(exclude: ArrayLike | None, rows: int) -> np.ndarray:
-    """Row ids (B, E) hidden from each query.
+    """Convert row ids hidden from each query to (B, E).
 
     Raises:
-        InputError: not integers, or not one or several for each query.
+        InputError: not integers, or not one or several per query.
     """
     ids = np.empty((rows, 0), dtype=np.int64) if exclude is None else np.asarray(exclude)
     ids = ids[:, None] if ids.ndim == 1 else ids
@@ -55,6 +55,6 @@ def check_exclusions(exclude: ArrayLike | None, rows: int) -> np.ndarray:
 
 
 def format_ids(ids: np.ndarray) -> str:
-    """Row ids for an error message, shortened."""
+    """Format row ids for an error message."""
     rest = len(ids) - _LISTED
     return ", ".join(map(str, ids[:_LISTED])) + (f" and {rest} more" if rest > 0 else "")

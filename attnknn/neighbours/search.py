@@ -1,4 +1,4 @@
-"""The memory of the study: a bank over the embeddings of part bank, and the neighbours of every row in it."""
+"""Build a bank over the embeddings of part bank, and search it for the neighbours of every row."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from attnknn.neighbours.statistics import neighbour_statistics
 
 
 def memory(embeddings: Embeddings, **index: object) -> Bank:
-    """A bank (see `bank.build`) over the rows of part bank, and no others: held-out rows are never in the memory."""
+    """Build a bank (see `bank.build`) over the rows of part bank only."""
     rows = embeddings.rows(BANK)
     contiguous = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
     z = embeddings.z[rows[0] : rows[-1] + 1] if contiguous else np.asarray(embeddings.z)[rows]
@@ -21,26 +21,25 @@ def memory(embeddings: Embeddings, **index: object) -> Bank:
 
 
 def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
-    """The k_max nearest bank rows of every row, itself excluded by its id; all others where the bank has fewer.
+    """The k_max (or as many as the bank has) nearest bank rows of every row, itself excluded by its id.
 
-    Held-out rows are the queries of heads and baselines; the neighbours of bank rows are evidence about them.
+    Held-out rows are queries of heads and baselines; neighbours of bank rows give the neighbour statistics.
 
     Raises:
-        InputError: the bank is a single row, which has no neighbour, or rows of it are none of the embeddings'.
+        InputError: the bank has a single row, or rows that the embeddings do not have.
     """
-    size = len(bank)
-    require(size > 1, "bank: a single row; its rows are each other's neighbours, so give it two or more")
+    require(len(bank) > 1, "bank: a single row has no neighbours; give two rows or more")
     rows = np.arange(len(embeddings.z))
-    known = int(bank.ids.max()) < len(rows)
-    require(known, "bank: holds rows that the embeddings do not have; they are of another run, so run `dvc repro`")
-    ids, sims = bank.search(embeddings.z, min(k_max, size - 1), exclude=rows, device=device)
+    match = int(bank.ids.max()) < len(rows)
+    require(match, "bank: holds rows that the embeddings do not have; run `dvc repro`")
+    ids, sims = bank.search(embeddings.z, min(k_max, len(bank) - 1), exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 
 
 def retrieve(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
 ) -> EmbeddingSpace:
-    """Exact neighbours of every row (see `memory.search`), and the evidence."""
+    """Embedding space with exact neighbours of every row (see `search`) and neighbour statistics."""
     neighbours = search(memory(embeddings, metric=metric), embeddings, k_max, device)
     return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, sizes))
 
@@ -48,7 +47,6 @@ def retrieve(
 def with_larger_bank(
     embeddings: Embeddings, k_max: int, sizes: Sequence[int], metric: str = "l2", device: str = "cpu"
 ) -> EmbeddingSpace:
-    """The same with a memory that takes fit and val rows too, which nothing is tuned or fitted on any more."""
-    known = np.isin(embeddings.part, (FIT, VAL))
-    part = np.where(known, np.int8(BANK), embeddings.part)
+    """`retrieve` with fit and val rows moved to the bank; for use after fitting and tuning."""
+    part = np.where(np.isin(embeddings.part, (FIT, VAL)), np.int8(BANK), embeddings.part)
     return retrieve(dataclasses.replace(embeddings, part=part), k_max, sizes, metric, device)

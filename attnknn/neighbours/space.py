@@ -1,7 +1,7 @@
-"""What a head is given: queries with their nearest bank rows, and what is known of these."""
+"""Embedding spaces with stored neighbours, and batches of queries with their neighbours: the input of every head."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,26 +15,26 @@ from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares
 
-_PARTS = ("embeddings", "neighbours", "statistics")
-NEEDS = ("query", "keys", "agreement", "density")  # what is gathered only for heads that ask for it
+_FOLDERS = ("embeddings", "neighbours", "statistics")
+NEEDS = ("query", "keys", "agreement", "density")  # fields of a batch that are gathered on request
 
 
 @dataclass(frozen=True)
 class NeighbourBatch:
     """Queries with their K nearest bank rows, nearest first.
 
-    A missing neighbour has label −1 and similarity −inf. What no head asked for (see `heads.Head`) is None.
+    A missing neighbour has label −1 and similarity −inf. Fields of `NEEDS` that were not requested are None.
 
     Attributes:
-        sims: the bank's similarities.
+        sims: similarities to the neighbours.
         labels: classes of the neighbours.
         query: embeddings of the queries.
         keys: embeddings of the neighbours.
-        agreement: share of each neighbour's own neighbours that carry its label, at S sizes.
+        agreement: share of each neighbour's own neighbours that have its label, at S sizes.
         density: mean similarity of each neighbour to its own neighbours.
         shares: class shares of the bank, all above 0.
         prototypes: mean embedding of each class in the bank, at unit length.
-        log_weight: logarithm of each neighbour's own weight, whatever the query; None where all weigh the same.
+        log_weight: logarithm of each neighbour's sample weight; None for equal weights.
         log_share, features: precomputed by a head, see `heads.attention.Attention.precompute`; else None.
     """
 
@@ -51,36 +51,30 @@ class NeighbourBatch:
     features: Float[Tensor, "B K F"] | None = None
 
     def require(self, name: str) -> Tensor:
-        """What is here under that name; a head reads so what it asked for."""
+        """The field of that name, which must have been gathered."""
         value = getattr(self, name)
         assert value is not None, f"{name} was not gathered; name it in the head's `needs`"
         return value
 
     def to(self, target: str | torch.dtype) -> "NeighbourBatch":
-        """The same on another device, or with floats of another type."""
-
-        def moved(value: Tensor | None) -> Tensor | None:
-            kept = value is None or (isinstance(target, torch.dtype) and not value.is_floating_point())
-            return value if kept else value.to(target)  # type: ignore[union-attr]
-
-        return NeighbourBatch(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
+        """Move all tensors to a device, or cast those of floats to a type."""
+        integers = ("labels",) if isinstance(target, torch.dtype) else ()
+        return replace(self, **{name: t.to(target) for name, t in self._tensors().items() if name not in integers})
 
     def take(self, idx: Int[Tensor, " M"]) -> "NeighbourBatch":
-        """The queries at some places, in that order."""
+        """Select queries by position."""
         of_bank = ("shares", "prototypes")
+        return replace(self, **{name: t[idx] for name, t in self._tensors().items() if name not in of_bank})
 
-        def taken(name: str) -> Tensor | None:
-            value = getattr(self, name)
-            return value if value is None or name in of_bank else value[idx]
-
-        return NeighbourBatch(**{f.name: taken(f.name) for f in fields(self)})  # type: ignore[arg-type]
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class EmbeddingSpace:
     """Embeddings with the stored neighbours of their rows and the statistics of their bank.
 
-    `log_weight` (N,) is the logarithm of each row's own weight, None where all weigh the same; it is not saved.
+    `log_weight` (N,) is the logarithm of each row's sample weight, None for equal weights; it is not saved.
     """
 
     embeddings: Embeddings
@@ -90,43 +84,35 @@ class EmbeddingSpace:
 
     def save(self, folder: Path) -> None:
         """Write the three artifacts to folders inside `folder`."""
-        for name in _PARTS:
+        for name in _FOLDERS:
             getattr(self, name).save(folder / name)
 
     @classmethod
     def load(cls, embeddings: Path, neighbours: Path, statistics: Path) -> "EmbeddingSpace":
-        """Open the three artifacts.
+        """Load the three artifacts.
 
         Raises:
-            InputError: one is missing, damaged, or does not fit the others.
+            InputError: one is missing or damaged, or they do not match.
         """
-        e, n, about = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(statistics)
-        fits = len(e.z) == len(about.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
-        require(fits, f"{statistics}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
-        return cls(e, n, about)
+        e, n, s = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(statistics)
+        match = len(e.z) == len(s.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
+        require(match, f"{statistics}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
+        return cls(e, n, s)
 
     @classmethod
     def load_whole(cls, folder: Path) -> "EmbeddingSpace":
-        """Open what `save` wrote to `folder`.
-
-        Raises:
-            InputError: as for `load`.
-        """
-        return cls.load(*(Path(folder) / name for name in _PARTS))
+        """Load a space written by `save`; errors as in `load`."""
+        return cls.load(*(Path(folder) / name for name in _FOLDERS))
 
     @classmethod
     def load_all(cls, embeddings: Path, neighbours: Path) -> "list[EmbeddingSpace]":
-        """Open the main space and those of the cross-fitting folds, whose folders bear the same names in both.
-
-        Raises:
-            InputError: as for `load`.
-        """
+        """Load the main space and those of the cross-fitting folds; errors as in `load`."""
         names = ["main", *(path.name for path in sorted(embeddings.glob("fold_*"), key=lambda p: int(p.name[5:])))]
-        return [cls.load(embeddings / n, *(neighbours / n / part for part in _PARTS[1:])) for n in names]
+        return [cls.load(embeddings / n, *(neighbours / n / folder for folder in _FOLDERS[1:])) for n in names]
 
     @staticmethod
     def save_folds(spaces: "Iterable[EmbeddingSpace]", folder: Path) -> None:
-        """Write each to the folders 0, 1, … in `folder`, one after another, and how many they are to `folds.json`."""
+        """Write the spaces to folders 0, 1, … inside `folder`, one by one, and their number to `folds.json`."""
         folds = 0
         Path(folder).mkdir(exist_ok=True)
         for folds, space in enumerate(spaces, 1):
@@ -135,11 +121,7 @@ class EmbeddingSpace:
 
     @classmethod
     def load_folds(cls, folder: Path) -> "list[EmbeddingSpace]":
-        """Open what `save_folds` wrote.
-
-        Raises:
-            InputError: as for `load`.
-        """
+        """Load the spaces written by `save_folds`; errors as in `load`."""
         folds = read_json(Path(folder) / "folds.json")["folds"]
         return [cls.load_whole(Path(folder) / str(fold)) for fold in range(folds)]
 
@@ -156,19 +138,26 @@ class EmbeddingSpace:
         return torch.from_numpy(np.array(self.statistics.prototypes))
 
     def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> NeighbourBatch:
-        """The k stored neighbours of the given query rows.
+        """Batch of query rows with their k stored neighbours.
 
         Args:
-            needs: what to gather beside similarities and labels, out of `NEEDS`; it takes longer than a vote does.
+            needs: fields of `NEEDS` to gather; gathering keys takes longer than a vote.
 
         Raises:
-            InputError: k is above the neighbours stored, or a row was never searched for.
+            InputError: fewer than k neighbours are stored, or none for a row.
         """
         ids, sims = self.neighbours.take(rows, k)
-        e = self.embeddings
-        of_rows = {"query": (e.z, rows), "keys": (e.z, ids)}
-        of_rows |= {"agreement": (self.statistics.agreement, ids), "density": (self.statistics.density, ids)}
-        gathered = {name: torch.from_numpy(np.asarray(of_rows[name][0][of_rows[name][1]])) for name in needs}
+        e, s = self.embeddings, self.statistics
+        sources = {
+            "query": (e.z, rows),
+            "keys": (e.z, ids),
+            "agreement": (s.agreement, ids),
+            "density": (s.density, ids),
+        }
+        gathered = {}
+        for name in needs:
+            values, idx = sources[name]
+            gathered[name] = torch.from_numpy(np.asarray(values[idx]))
         labels = np.where(ids >= 0, e.y[ids], -1)
         if self.log_weight is not None:
             gathered["log_weight"] = torch.from_numpy(self.log_weight[ids])

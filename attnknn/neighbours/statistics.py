@@ -1,7 +1,6 @@
-"""Statistics of bank rows from their own neighbours (label agreement, density), and of classes (sums, prototypes).
+"""Leave-one-out statistics of bank rows from their neighbours (label agreement, density), and class prototypes.
 
-Label noise shows as a row whose neighbours carry another label. Each row is left out of its own neighbours, and queries
-are not used.
+Low agreement indicates label noise.
 """
 
 from collections.abc import Sequence
@@ -19,11 +18,11 @@ def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: 
     """Leave-one-out label agreement and density of every bank row, and the class prototypes.
 
     Args:
-        sizes: numbers of neighbours; those above what is stored shrink to it, and stay as many, since a head that is
-            fitted on several banks expects as many of each.
+        sizes: numbers of neighbours; those above the stored number are clipped to it and kept as duplicates, because a
+            head fitted on several banks needs equally many from each.
 
     Raises:
-        InputError: bank rows have no stored neighbours, or there is no size.
+        InputError: bank rows have no stored neighbours, or `sizes` is empty.
     """
     stored = neighbours.ids.shape[1]
     sizes = sorted(min(size, stored) for size in sizes)
@@ -44,16 +43,16 @@ def agreement_and_density(
     sizes: Sequence[int],
     weights: Float[np.ndarray, "M K"] | None = None,
 ) -> tuple[Float[np.ndarray, "M S"], Float[np.ndarray, " M"]]:
-    """Label agreement at S sizes, and density, of rows by their nearest other rows.
+    """Label agreement at S sizes, and density, of rows from their nearest other rows.
 
         agreement_s(i) = Σⱼ wⱼ·1[yⱼ = yᵢ] / Σⱼ wⱼ     over the s nearest other rows j of i
         density(i)     = mean similarity to the K nearest
 
-    Both are 0 where there is no neighbour.
+    Both are 0 for a row without neighbours.
 
     Args:
-        neighbour_labels: nearest first; −1 for none.
-        weights: float32, of the neighbours; None for equal weights.
+        neighbour_labels: nearest first, padded by −1.
+        weights: float32 sample weights of the neighbours; None for equal weights.
     """
     present = neighbour_labels >= 0
     weights = present.astype(np.float32) if weights is None else np.where(present, weights, np.float32(0))
@@ -77,6 +76,6 @@ def class_sums(z: np.ndarray, y: np.ndarray, weights: np.ndarray, n_classes: int
 
 
 def class_prototypes(sums: Float[np.ndarray, "C D"]) -> Float[np.ndarray, "C D"]:
-    """Mean vector of each class at unit length, float32; zeros for a class without rows, similar to no query."""
+    """Mean vector of each class at unit length, float32; zeros for a class without rows."""
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     return np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0).astype(np.float32)

@@ -1,7 +1,4 @@
-"""Views of held-out images: the mirror image, the image a little shifted; each embedded and searched in the same bank.
-
-The bank keeps the rows as they are. A view takes no label, and is made of held-out rows alone.
-"""
+"""Views of held-out images for test-time augmentation: mirrored and shifted images, searched in the unchanged bank."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, Artifact, Neighbours, finite
+from attnknn.core.artifacts import BANK, Artifact, Neighbours, check_array
 from attnknn.core.errors import require
 from attnknn.core.files import atomic_folder, read_json, write_json
 
 
 @dataclass(frozen=True)
 class View(Artifact):
-    """What encoder and bank make of one view of some rows.
+    """Embeddings and neighbours of one view of held-out rows.
 
     Attributes:
-        rows: int32 (M,), ascending, the rows that the view is of.
-        z: float32 (M, D), their embeddings under this view.
-        ids, sims, metric: their K nearest bank rows, as in `Neighbours`.
-        logits: float32 (M, C) of the encoder's own linear head, or None where it has none.
+        rows: int32 (M,), row ids, ascending.
+        z: float32 (M, D), embeddings of the view.
+        ids, sims, metric: its K nearest bank rows, as in `Neighbours`.
+        logits: float32 (M, C) of the encoder's linear head, or None without one.
     """
 
     rows: np.ndarray
@@ -33,28 +30,25 @@ class View(Artifact):
     logits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        _ = self.neighbours  # refuses what is no set of neighbours
+        _ = self.neighbours  # validates them
         for name, value in (("z", self.z), ("logits", self.logits)):
-            if value is None:
-                continue
-            right = value.dtype == np.float32 and value.ndim == 2 and len(value) == len(self.rows)
-            label = f"{name}: {value.dtype.name} of shape {value.shape}"
-            require(right, f"{label}; expected float32 and {len(self.rows)} rows")
-            require(finite(value), f"{name}: NaN or infinite values")
+            if value is not None:
+                check_array(name, value, "float32", 2)
+                require(len(value) == len(self.rows), f"{name}: {len(value)} rows; expected {len(self.rows)}")
 
     @property
     def neighbours(self) -> Neighbours:
-        """The nearest bank rows of this view's rows."""
+        """The nearest bank rows of the view."""
         return Neighbours(self.rows, self.ids, self.sims, self.metric)
 
 
 def held_out(part: np.ndarray) -> np.ndarray:
-    """Row ids int32 (M,), ascending, of all parts (N,) but the bank."""
+    """Row ids int32 (M,), ascending, of all rows outside the bank, given the part (N,) of each row."""
     return np.flatnonzero(part != BANK).astype(np.int32)
 
 
 def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:
-    """Write views by their names to folders inside `folder`, in one step; their names, also to `views.json` there."""
+    """Write each view to a folder of its name inside `folder`, atomically; return the names."""
     names = []
     with atomic_folder(folder) as draft:
         for name, view in views:
@@ -65,10 +59,6 @@ def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:
 
 
 def load_views(folder: Path) -> Mapping[str, View]:
-    """Open what `save_views` wrote; empty where there are no views, as of a table.
-
-    Raises:
-        InputError: a file is missing or damaged.
-    """
+    """Load saved views by name; raise InputError if a file is missing or damaged."""
     names = read_json(Path(folder) / "views.json")["views"]
     return {name: View.load(Path(folder) / name) for name in names}

@@ -1,7 +1,4 @@
-"""Batched augmentation of images on tensors: no worker processes, no PIL, one draw per image.
-
-Images are (B, C, H, W), uint8 or float32, with values 0 … 255 throughout; normalisation belongs to the encoder.
-"""
+"""Batched augmentation of image tensors (B, C, H, W), uint8 or float32, with values 0 … 255; one draw per image."""
 
 import math
 
@@ -12,31 +9,31 @@ from torch import Generator, Tensor
 
 
 def _uniform(n: int, low: float, high: float, x: Tensor, generator: Generator) -> Tensor:
-    """n draws from [low, high), made on the CPU so that every device sees the same ones."""
+    """Draw n values from [low, high) on the CPU, so that they are the same for every device."""
     return (low + (high - low) * torch.rand(n, generator=generator)).to(x.device)
 
 
 def random_crop(x: Num[Tensor, "B C H W"], padding: int, generator: Generator) -> Num[Tensor, "B C H W"]:
-    """Shift each image by up to `padding` pixels both ways; what comes in from outside is the mirror image."""
+    """Shift each image by up to `padding` pixels in both directions, with reflection padding."""
     b, c, h, w = x.shape
-    # reflect padding is not there for uint8 on every device; indices are.
+    # By indices: F.pad's reflection does not support uint8 on every device.
     dy, dx = torch.randint(-padding, padding + 1, (2, b, 1), generator=generator).to(x.device)
     rows = _reflect(torch.arange(h, device=x.device) + dy, h)  # (B, H)
     columns = _reflect(torch.arange(w, device=x.device) + dx, w)  # (B, W)
-    at_b = torch.arange(b, device=x.device)[:, None, None, None]
-    at_c = torch.arange(c, device=x.device)[None, :, None, None]
-    return x[at_b, at_c, rows[:, None, :, None], columns[:, None, None, :]]
+    images = torch.arange(b, device=x.device)[:, None, None, None]
+    channels = torch.arange(c, device=x.device)[None, :, None, None]
+    return x[images, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _reflect(index: Tensor, size: int) -> Tensor:
-    """Fold indices that lie outside 0 … size − 1 back at the edges, without repeating the edge."""
+    """Reflect indices outside 0 … size − 1 at the edges, without repeating the edge."""
     period = max(2 * (size - 1), 1)
     index = index.remainder(period)
     return torch.where(index < size, index, period - index)
 
 
 def cut_out(x: Num[Tensor, "B C H W"], size: int, generator: Generator) -> Num[Tensor, "B C H W"]:
-    """Paint a square of `size` pixels in each image in its mean colour (DeVries & Taylor 2017)."""
+    """Fill a random square of side `size` in each image with its mean colour (Cutout, DeVries & Taylor 2017)."""
     b, _, h, w = x.shape
     inside = []
     for side in (h, w):
@@ -48,10 +45,10 @@ def cut_out(x: Num[Tensor, "B C H W"], size: int, generator: Generator) -> Num[T
 
 
 def random_rotation(x: Num[Tensor, "B C H W"], degrees: float, generator: Generator) -> Float[Tensor, "B C H W"]:
-    """Rotate each image by an angle from [−degrees, degrees) about its centre, bilinearly, edges repeated."""
+    """Rotate each image about its centre by an angle from [−degrees, degrees); bilinear, edges replicated."""
     angle = _uniform(len(x), -degrees, degrees, x, generator) * math.pi / 180
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    # affine_grid counts height and width as 2 each; the ratios make it a rotation in pixels.
+    # affine_grid's height and width are both 2; the ratios make it a rotation in pixels.
     h, w = x.shape[2:]
     affine = torch.stack([cos, -sin * (h / w), zero, sin * (w / h), cos, zero], dim=1).view(-1, 2, 3)
     grid = F.affine_grid(affine, list(x.shape), align_corners=False)
@@ -80,16 +77,16 @@ def augment(
     rotate: float = 0.0,
     cutout: int = 0,
 ) -> Num[Tensor, "B C H W"]:
-    """One random view of each image; a part whose strength is 0 is left out and draws nothing.
+    """Augment each image; a transform of strength 0 is skipped and draws no random numbers.
 
     Args:
         x: images with values 0 … 255.
         generator: a CPU generator; the same state gives the same views on every device.
-        crop: pixels of reflected padding before a random crop of the old size.
-        mirrored: the images to mirror left to right; None for none.
-        jitter: share by which brightness, contrast and saturation vary.
-        rotate: largest angle in degrees.
-        cutout: side of a square that is painted over.
+        crop: pixels of reflection padding before a random crop to the original size.
+        mirrored: mask of the images to flip horizontally; None for none.
+        jitter: strength of brightness, contrast and saturation jitter.
+        rotate: maximum angle in degrees.
+        cutout: side of the Cutout square.
     """
     if crop:
         x = random_crop(x, crop, generator)

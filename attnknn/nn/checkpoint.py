@@ -1,4 +1,4 @@
-"""The state of a training run between epochs, in one safetensors file that is whole or not there."""
+"""Checkpoints of a training run between epochs: one safetensors file, written atomically."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ from attnknn.nn.optim import Optimiser
 
 
 def source_code(*packages: str) -> list[bytes]:
-    """The source files of packages of attnknn, in a fixed order."""
+    """Source files of packages of attnknn, in a fixed order."""
     root = Path(__file__).parents[1]
     return [path.read_bytes() for package in packages for path in sorted((root / package).rglob("*.py"))]
 
 
 def fingerprint(*parts: Any) -> str:
-    """Hash arrays and plain values: whether a checkpoint matches this run."""
+    """Hash arrays and plain values, to decide whether a checkpoint matches a run."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         array = isinstance(part, np.ndarray)
@@ -38,7 +38,7 @@ def save_state(
     best: dict[str, Tensor],
     history: list[dict[str, float]],
 ) -> None:
-    """Write everything that the next epoch starts from; `mark` names the run it belongs to."""
+    """Write a checkpoint; `mark` is the `fingerprint` of its run."""
     from safetensors.torch import save_file
 
     tensors = {f"encoder/{name}": t for name, t in encoder.state_dict().items()}
@@ -61,13 +61,13 @@ def load_state(
     optimisers: Sequence[Optimiser | torch.optim.Optimizer],
     best: dict[str, Tensor],
 ) -> list[dict[str, float]] | None:
-    """Put a saved state back in place and return its history; None if there is none, or it is of another run."""
+    """Restore a checkpoint and return its history; None if it is missing, damaged or of another run."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            about = file.metadata() or {}
-            if about.get("mark") != mark:
+            metadata = file.metadata() or {}
+            if metadata.get("mark") != mark:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
@@ -85,4 +85,4 @@ def load_state(
             index, _, field = name.partition("/")
             moments.setdefault(int(index), {})[field] = tensor
         optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
-    return json.loads(about["history"])
+    return json.loads(metadata["history"])

@@ -9,7 +9,7 @@ from attnknn.core.config import Block, Rate, Whole
 
 class Augment(Block):
     crop: Whole = 0  # pixels of padding before a random crop
-    flip: bool = False  # every other epoch
-    jitter: Rate = 0.0  # brightness, contrast and saturation, as a share
+    flip: bool = False  # horizontal, in every other epoch
+    jitter: Rate = 0.0  # strength of brightness, contrast and saturation jitter
     rotate: Annotated[float, Field(ge=0, le=180)] = 0.0  # degrees
-    cutout: Whole = 0  # side in pixels of a square that is painted over
+    cutout: Whole = 0  # side of the Cutout square in pixels

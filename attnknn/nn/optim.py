@@ -1,4 +1,4 @@
-"""AdamW without torch's optimiser class, which imports torch's compiler: 1.2 s of every process that trains."""
+"""Optimisers and learning rates. AdamW is without torch's class, whose import of the compiler takes 1.2 s."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,41 +11,35 @@ from torch.optim.adamw import adamw
 
 
 class Optimiser:
-    """What `torch.optim.Optimizer` gives to its kinds: groups of parameters, and a state that can be saved.
+    """Base class with parameter groups and a state dict, as `torch.optim.Optimizer`.
 
     Args:
-        groups: `params` and whatever else holds for them.
-        common: what holds for groups that do not say otherwise.
-
-    Attributes:
-        param_groups: as in torch; a changed value, as of `lr`, holds from the next step on.
-        state: tensors by name of every parameter that has been moved.
+        groups: dicts of `params` and their options.
+        defaults: options of groups that do not set them.
     """
 
-    def __init__(self, groups: Iterable[Mapping[str, Any]], **common: Any) -> None:
-        self.param_groups: list[dict[str, Any]] = [
-            {**common, **group, "params": list(group["params"])} for group in groups
-        ]
+    def __init__(self, groups: Iterable[Mapping[str, Any]], **defaults: Any) -> None:
+        self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
 
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         raise NotImplementedError
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients."""
+    def zero_grad(self) -> None:
+        """Set all gradients to None."""
         for p in self._params():
             p.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """`state` by the place of its parameter, groups one after another, and `param_groups`."""
+        """`state` by the parameter's position over all groups, and `param_groups`."""
         return {
             "state": {i: self.state[p] for i, p in enumerate(self._params()) if p in self.state},
             "param_groups": self.param_groups,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict` of parameters of the same shapes; its groups are not read."""
+        """Copy the state of a `state_dict`; its groups are ignored."""
         params = self._params()
         self.state = {
             params[i]: {name: t.clone() if name == "step" else t.to(params[i], copy=True) for name, t in state.items()}
@@ -57,15 +51,15 @@ class Optimiser:
 
 
 class AdamW(Optimiser):
-    """AdamW (Loshchilov & Hutter 2019) by torch's function of that name, to the byte what `torch.optim.AdamW` does.
+    """AdamW (Loshchilov & Hutter 2019) by torch's functional form, equal to `torch.optim.AdamW` to the byte.
 
         m ← β₁·m + (1 − β₁)·g,   v ← β₂·v + (1 − β₂)·g²,   w ← (1 − lr·decay)·w − lr·m̂/(√v̂ + 1e-8)
 
     with m̂ and v̂ divided by 1 − β₁ᵗ and 1 − β₂ᵗ.
 
     Args:
-        groups: `params`, and any of lr, betas, weight_decay that is theirs alone.
-        lr, betas, weight_decay: of the other groups.
+        groups: dicts of `params`, with their own lr, betas or weight_decay if any.
+        lr, betas, weight_decay: defaults of the groups.
     """
 
     def __init__(
@@ -80,19 +74,18 @@ class AdamW(Optimiser):
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:
-            moved = [p for p in group["params"] if p.grad is not None]
-            for p in moved:
+            params = [p for p in group["params"] if p.grad is not None]
+            for p in params:
                 if p not in self.state:
-                    # Steps are counted by torch as float32, on the CPU.
                     moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-                    self.state[p] = {"step": torch.tensor(0.0), **moments}
+                    self.state[p] = {"step": torch.tensor(0.0), **moments}  # torch counts steps in float32, on the CPU
             adamw(
-                moved,
-                [p.grad for p in moved],
-                [self.state[p]["exp_avg"] for p in moved],
-                [self.state[p]["exp_avg_sq"] for p in moved],
+                params,
+                [p.grad for p in params],
+                [self.state[p]["exp_avg"] for p in params],
+                [self.state[p]["exp_avg_sq"] for p in params],
                 [],
-                [self.state[p]["step"] for p in moved],
+                [self.state[p]["step"] for p in params],
                 amsgrad=False,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
@@ -103,11 +96,11 @@ class AdamW(Optimiser):
             )
 
 
-_A, _B, _C = 3.4445, -4.7750, 2.0315  # of Jordan et al. (2024), as in torch.optim.Muon
+_A, _B, _C = 3.4445, -4.7750, 2.0315  # coefficients of Jordan et al. (2024), as in torch.optim.Muon
 
 
-def orthogonalised(g: Float[Tensor, "n r c"], steps: int) -> Float[Tensor, "n r c"]:
-    """Each matrix with all of its singular values near 1, by Newton–Schulz steps X ← aX + (bXXᵀ + c(XXᵀ)²)X."""
+def orthogonalise(g: Float[Tensor, "n r c"], steps: int) -> Float[Tensor, "n r c"]:
+    """Bring all singular values of each matrix near 1 by Newton–Schulz steps X ← aX + (bXXᵀ + c(XXᵀ)²)X."""
     x = g.mT if g.shape[1] > g.shape[2] else g
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
     for _ in range(steps):
@@ -117,16 +110,18 @@ def orthogonalised(g: Float[Tensor, "n r c"], steps: int) -> Float[Tensor, "n r 
 
 
 class StackedMuon(Optimiser):
-    """W ← W − lr·0.2·√max(r, c)·orthogonalised(g + μ·m), m ← μ·m + (1 − μ)·g: Muon with Nesterov momentum.
+    """Muon with Nesterov momentum on matrices (r, c), those of one shape stacked.
 
-    The factor gives a step the root mean square of one of AdamW (Liu et al. 2025). Tests hold it against
+        m ← μ·m + (1 − μ)·g,   W ← W − lr·0.2·√max(r, c)·orthogonalise((1 − μ)·g + μ·m)
+
+    The factor matches the root mean square of AdamW's updates (Liu et al. 2025). Tests compare it with
     `torch.optim.Muon`.
 
     Args:
-        matrices: parameters (r, c).
-        lr: of matrices, as for AdamW.
+        matrices: the parameters.
+        lr: learning rate, as for AdamW.
         momentum: μ.
-        steps: of Newton–Schulz.
+        steps: Newton–Schulz steps.
     """
 
     def __init__(self, matrices: Iterable[Tensor], lr: float, momentum: float = 0.9, steps: int = 5) -> None:
@@ -135,21 +130,21 @@ class StackedMuon(Optimiser):
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = {}
+            by_shape: dict[torch.Size, list[Tensor]] = {}
             for matrix in group["params"]:
                 if matrix.grad is not None:
-                    alike.setdefault(matrix.shape, []).append(matrix)
-            for shape, matrices in alike.items():
-                ahead = []
+                    by_shape.setdefault(matrix.shape, []).append(matrix)
+            for shape, matrices in by_shape.items():
+                gradients = []
                 for matrix in matrices:
-                    kept = self.state.setdefault(matrix, {"momentum_buffer": torch.zeros_like(matrix)})
-                    mean, grad = kept["momentum_buffer"], matrix.grad
+                    state = self.state.setdefault(matrix, {"momentum_buffer": torch.zeros_like(matrix)})
+                    mean, grad = state["momentum_buffer"], matrix.grad
                     assert grad is not None
                     mean.lerp_(grad, 1 - group["momentum"])
-                    ahead.append(grad.lerp(mean, group["momentum"]))
-                steps = orthogonalised(torch.stack(ahead), group["steps"])
-                for matrix, step in zip(matrices, steps, strict=True):
-                    matrix.sub_(step, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)
+                    gradients.append(grad.lerp(mean, group["momentum"]))
+                updates = orthogonalise(torch.stack(gradients), group["steps"])
+                for matrix, update in zip(matrices, updates, strict=True):
+                    matrix.sub_(update, alpha=group["lr"] * 0.2 * max(shape) ** 0.5)
 
 
 Decay = Literal["cosine", "linear"]
@@ -158,28 +153,27 @@ Decay = Literal["cosine", "linear"]
 def learning_rate(
     step: int, steps: int, warmup: float, peak: float, decay: Decay = "cosine", cycle: int = 0, factor: int = 1
 ) -> float:
-    """Linear warm-up over a share of all steps, then down to 0: by half cosines or by a straight line.
+    """Learning rate with linear warm-up over a share of all steps, then linear or cosine decay to 0.
 
-    The first half cosine takes `cycle` steps, each further one `factor` times as many as the one before; the end of
-    training cuts the last off (Loshchilov & Hutter 2017). With cycle 0, a single one takes all steps after the warm-up,
-    as the line always does.
+    Cosine decay restarts (SGDR, Loshchilov & Hutter 2017): the first cycle takes `cycle` steps, each later one `factor`
+    times as many as the previous; cycle 0 is one cycle over all steps after the warm-up.
     """
     rising = max(1, round(warmup * steps))
     if step < rising:
         return peak * (step + 1) / rising
-    into, length = step - rising, cycle or max(1, steps - rising)
+    position, falling = step - rising, max(1, steps - rising)
     if decay == "linear":
-        return peak * (1 - into / max(1, steps - rising))
-    while into >= length:
-        into, length = into - length, length * factor
-    return peak * 0.5 * (1 + math.cos(math.pi * into / length))
+        return peak * (1 - position / falling)
+    length = cycle or falling
+    while position >= length:
+        position, length = position - length, length * factor
+    return peak * 0.5 * (1 + math.cos(math.pi * position / length))
 
 
 class FilterMuon(torch.optim.Muon):
-    """Muon on the sphere: before a step every filter matrix (O, I·9) is brought back to the norm √O.
+    """Muon on filter matrices (O, I·9), each rescaled to norm √O before a step.
 
-    Batch norm takes the scale of a filter away, so all that its norm does is to set how far a step of given length
-    turns it; without this, a norm that grows would lower the learning rate.
+    Under batch norm a filter's norm affects only the effective learning rate, which a growing norm would lower.
     """
 
     @torch.no_grad()
@@ -191,11 +185,10 @@ class FilterMuon(torch.optim.Muon):
 
 
 class LookAhead:
-    """Slow weights φ that the fast ones θ come back to every few steps (Zhang et al. 2019), batch statistics too.
+    """Lookahead (Zhang et al. 2019) on weights and batch statistics, with the schedule of Jordan (2024).
 
-        φ ← φ + (1 − β)·(θ − φ),  θ ← φ,  β = .95⁵·(step/steps)³
-
-    So early on nothing is averaged, and in the end φ hardly moves (Jordan 2024).
+    Every `every` steps, the fast weights θ return to the slow weights φ: φ ← φ + (1 − β)·(θ − φ), θ ← φ,
+    β = .95⁵·(step/steps)³.
     """
 
     def __init__(self, encoder: nn.Module, every: int) -> None:
@@ -205,7 +198,7 @@ class LookAhead:
 
     @torch.no_grad()
     def move(self, step: int, steps: int, last: bool) -> None:
-        """After so many of the steps; `last`, of an epoch, is always one after which θ = φ."""
+        """Average after a step, if it is due or the `last` of an epoch."""
         if self.every and (last or step % self.every == 0):
             share = 1 - 0.95**5 * (step / steps) ** 3
             for slow, fast in zip(self.slow, self.fast, strict=True):

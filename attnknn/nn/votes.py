@@ -1,4 +1,4 @@
-"""Votes and the two classic ways to weigh them. Pure functions on tensors; nothing of ours is imported."""
+"""Weighted votes of neighbours, and uniform and distance weights: pure functions on tensors."""
 
 import numpy as np
 import torch
@@ -9,10 +9,10 @@ Weights = tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]  # of the neighbours,
 
 
 def class_shares(y: np.ndarray, n_classes: int, weights: np.ndarray | None = None) -> Float[Tensor, " C"]:
-    """Share of each class among bank labels y; a class without a row counts as half a row, so no share is 0.
+    """Share of each class among bank labels y; a class without rows counts as half a row, so that no share is 0.
 
     Args:
-        weights: of the rows, above 0; None weighs all alike. Half a row is half of their mean.
+        weights: sample weights (N,), above 0; None for equal weights. Half a row is half of their mean.
     """
     counts = np.bincount(y, weights, minlength=n_classes)
     counts = np.where(counts > 0, counts, 0.5 if weights is None else 0.5 * weights.mean())
@@ -25,14 +25,14 @@ def vote(
     labels: Int[Tensor, "B K"],
     shares: Float[Tensor, " C"],
 ) -> Float[Tensor, "B C"]:
-    """p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 because weights do."""
+    """Class probabilities p(c) = Σᵢ wᵢ·1[labelᵢ = c] + w₀·share_c; rows sum to 1 as the weights do."""
     return (null[:, None] * shares).scatter_add(1, labels.clamp(min=0), weights)
 
 
 def uniform_weights(
     sims: Float[Tensor, "B K"], k: int, prior: float, log_weight: Float[Tensor, "B K"] | None = None
 ) -> Weights:
-    """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour; with weights of their own, in proportion to them."""
+    """wᵢ = (1 − ε)/k for the k nearest, ε for the null neighbour; with sample weights, in proportion to them."""
     in_k = torch.isfinite(sims) & (torch.arange(sims.shape[1], device=sims.device) < k)  # (B, K)
     if log_weight is None:
         weights = (1 - prior) * in_k.to(sims) / in_k.sum(1, keepdim=True)
@@ -49,7 +49,7 @@ def distance_weights(
     log_weight: Float[Tensor, "B K"] | None = None,
 ) -> Weights:
     """wᵢ = (1 − ε)·softmax(simᵢ/τ + log weightᵢ) over the k nearest, ε for the null neighbour."""
-    far = torch.arange(sims.shape[1], device=sims.device) >= k
+    beyond_k = torch.arange(sims.shape[1], device=sims.device) >= k
     scores = sims / temperature if log_weight is None else sims / temperature + log_weight
-    weights = (1 - prior) * scores.masked_fill(far, -torch.inf).softmax(1)
+    weights = (1 - prior) * scores.masked_fill(beyond_k, -torch.inf).softmax(1)
     return weights, torch.full_like(sims[:, 0], prior)

@@ -74,7 +74,7 @@ def test_a_slice_of_neighbours_by_row_id() -> None:
     ids, sims = NEIGHBOURS.take(rows, 3)
     np.testing.assert_array_equal(ids, NEIGHBOURS.ids[[7, 2], :3])
     np.testing.assert_array_equal(sims, NEIGHBOURS.sims[[7, 2], :3])
-    with pytest.raises(InputError, match="6 neighbours asked for; 5 are stored"):
+    with pytest.raises(InputError, match="6 neighbours requested, 5 stored"):
         NEIGHBOURS.take(rows, 6)
     with pytest.raises(InputError, match="1 rows have no stored neighbours"):
         NEIGHBOURS.take(np.array([len(EMBEDDINGS.y)]), 3)
@@ -89,7 +89,7 @@ def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"z\.npy: damaged"):
         Embeddings.load(tmp_path / "a")
     (tmp_path / "a/z.npy").unlink()
-    with pytest.raises(InputError, match="not a whole Embeddings"):
+    with pytest.raises(InputError, match="incomplete Embeddings"):
         Embeddings.load(tmp_path / "a")
     (tmp_path / "a/meta.json").write_text("{")
     with pytest.raises(InputError, match="no valid JSON"):

@@ -53,7 +53,7 @@ def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch, count: int, dev
 @pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2"), (2, "cuda:13")])
 def test_a_gpu_that_is_absent(monkeypatch: pytest.MonkeyPatch, count: int, device: str) -> None:
     gpus(monkeypatch, count)
-    with pytest.raises(InputError, match=f"^device: {device} asked for, .*{count} GPUs.* auto or cpu$"):
+    with pytest.raises(InputError, match=f"^device: {device}, .*{count} GPUs.* auto or cpu$"):
         use_device(device, 1)
 
 

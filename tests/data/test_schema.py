@@ -114,7 +114,7 @@ def test_dates_are_refused_in_a_line(day):
         (
             table(b=[*(f"{i / 7}" for i in range(N - 3)), "?", "1", "1"]),
             {},
-            "t.csv line 59: column 'b' is '?', no number, as other values",
+            "t.csv line 59: column 'b' is '?', no number, unlike other values",
         ),
         (
             table(b=[*(f"{i / 7}" for i in range(N // 2)), *["?", "unknown"] * (N // 4)]),
@@ -139,7 +139,7 @@ def test_dates_are_refused_in_a_line(day):
         (table(), {"numeric": ["c"]}, "t.csv line 2: column 'c' is 'y', no number; correct it, or"),
         (table(), {"numeric": ["d"]}, "t.csv: 'd' in `numeric` is no feature column (they are a, c)"),
         (table(), {"numeric": ["a"], "categories": ["a"]}, "t.csv: a in both `numeric` and `categories`"),
-        (table()[[]].assign(k=[f"p{i}" for i in range(N)]), {}, "t.csv: no text in 'k' ever repeats, so nothing"),
+        (table()[[]].assign(k=[f"p{i}" for i in range(N)]), {}, "t.csv: all columns are ids ('k'); name"),
     ],
 )
 def test_columns_that_cannot_be_used(frame, arguments, line):
@@ -170,18 +170,20 @@ def test_categories_are_texts_and_columns_are_there_once():
     for column, values, shown in (("k", [1.0, np.nan, 2.0] * (N // 3), "1.0"), ("t", [True, False] * (N // 2), "True")):
         with pytest.raises(InputError) as caught:
             schema.encode(frame.assign(**{column: values}))
-        assert str(caught.value).startswith(f"t.csv line 2: column {column!r} is {shown}, no text; categories are told")
+        assert str(caught.value).startswith(
+            f"t.csv line 2: column {column!r} is {shown}, no text; read the column as text"
+        )
     with pytest.raises(InputError, match=r"^t\.csv: column 'a' appears twice; rename one$"):
         schema.encode(pd.concat([frame, frame[["a"]]], axis=1))
-    with pytest.raises(InputError, match=r"^table: no column 'k'; the table that was learnt from has it, so add it$"):
+    with pytest.raises(InputError, match=r"^table: no column 'k'; the training table has it, so add it$"):
         schema.encode(frame.drop(columns="k").reset_index(drop=True))
 
 
 @pytest.mark.parametrize(
     ("other", "line"),
     [
-        (table().drop(columns="c"), "t.csv: no column 'c'; the table that was learnt from has it"),
-        (table(a=["much"] * N), "t.csv line 2: column 'a' is 'much', no number, as it was"),
+        (table().drop(columns="c"), "t.csv: no column 'c'; the training table has it"),
+        (table(a=["much"] * N), "t.csv line 2: column 'a' is 'much', no number, and the column is numeric"),
         (table(a=["-inf"] * N), "t.csv line 2: column 'a' is -inf, infinite"),
     ],
 )

@@ -18,6 +18,7 @@ def test_the_first_layer_whitens_patches() -> None:
     """Its first half responds to the data uncorrelated, with variance λ/(λ + ε); its second half is the negative."""
     net, x = ConvNet((3, 9, 13), [5], 2), images()
     net.whiten(x)
+    assert "whitening" in dict(net.named_buffers()), "not trained"
     responses = functional.conv2d(x.double(), net.whitening.double()).transpose(0, 1).flatten(1)  # (24, M)
     half = responses[:12]
     torch.testing.assert_close(responses[12:], -half)
@@ -25,14 +26,6 @@ def test_the_first_layer_whitens_patches() -> None:
     torch.testing.assert_close(second_moments, torch.diag(second_moments.diag()), atol=1e-4, rtol=0)
     assert second_moments.diag().min() > 0.95
     assert second_moments.diag().max() <= 1 + 1e-6
-
-
-def test_it_is_worked_out_and_not_trained() -> None:
-    net = ConvNet((3, 9, 13), [5], 2)
-    names = {name for name, p in net.named_parameters() if p.requires_grad}
-    assert "whitening" not in names
-    assert "whitening" in net.state_dict()
-    assert "whitening_bias" in names
 
 
 def test_a_flat_image_has_finite_filters() -> None:
@@ -44,9 +37,9 @@ def test_a_flat_image_has_finite_filters() -> None:
 def test_filters_begin_as_the_identity_and_are_a_convolution() -> None:
     torch.manual_seed(0)
     layer, x = Filters(3, 7), torch.randn(2, 3, 5, 4)
-    found = layer(x)
-    torch.testing.assert_close(found[:, :3], x)
-    torch.testing.assert_close(found, functional.conv2d(x, layer.weight.reshape(7, 3, 3, 3), padding=1))
+    y = layer(x)
+    torch.testing.assert_close(y[:, :3], x)
+    torch.testing.assert_close(y, functional.conv2d(x, layer.weight.reshape(7, 3, 3, 3), padding=1))
     assert layer.weight.shape == (7, 27)
 
 

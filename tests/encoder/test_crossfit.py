@@ -20,50 +20,47 @@ def folds(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, list[
 def test_each_bank_row_is_held_out_once(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
     _, part, parts = folds
     bank = part == BANK
-    held = np.stack([(of == FIT) | (of == VAL) for of in parts])
+    held = np.isin(parts, (FIT, VAL))
     np.testing.assert_array_equal(held.sum(0), bank.astype(int))
-    for of in parts:
-        assert of.dtype == np.int8
-        assert len(of) == len(part)
+    assert all(fold.dtype == np.int8 and len(fold) == len(part) for fold in parts)
 
 
 def test_fault_3_no_fold_has_a_held_out_row_of_the_dataset_in_bank_fit_or_val(
     folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]],
 ) -> None:
     _, part, parts = folds
-    for of in parts:
-        assert (of[part != BANK] == TEST).all()
-        assert (of[part == BANK] != TEST).all()
+    for fold in parts:
+        np.testing.assert_array_equal(fold == TEST, part != BANK)
 
 
-def test_once_all_is_tuned_fit_and_val_rows_are_held_out_by_folds_too_and_test_rows_by_none() -> None:
+def test_refit_folds_hold_out_fit_and_val_rows_too() -> None:
     split = blobs(182)
     parts = fold_parts(split.y, split.part, 3, seed=0, refit=True)
     known = split.part != TEST
     assert {BANK, FIT, VAL, TEST} == set(split.part)
-    for of in parts:
-        np.testing.assert_array_equal(of != TEST, known)
-    held = np.stack([(of == FIT) | (of == VAL) for of in parts])
+    for fold in parts:
+        np.testing.assert_array_equal(fold != TEST, known)
+    held = np.isin(parts, (FIT, VAL))
     np.testing.assert_array_equal(held.sum(0), known.astype(int))
 
 
 def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:
     data = embedded(blobs(182))
     for part in fold_parts(data.y, data.part, 3, seed=0):
-        of = dataclasses.replace(data, part=part)
-        held = np.concatenate([of.rows(FIT), of.rows(VAL)])
-        assert not np.isin(held, memory(of).ids).any()
-        found = retrieve(of, 20, (3, 7)).neighbours
-        assert not np.isin(found.ids, held).any()
-        assert (data.part[found.ids] == BANK).all(), "nor does it hold a row that the dataset holds out"
+        fold = dataclasses.replace(data, part=part)
+        held = np.concatenate([fold.rows(FIT), fold.rows(VAL)])
+        assert not np.isin(held, memory(fold).ids).any()
+        ids = retrieve(fold, 20, (3, 7)).neighbours.ids
+        assert not np.isin(ids, held).any()
+        assert (data.part[ids] == BANK).all(), "nor does it hold a row that the dataset holds out"
 
 
 def test_classes_are_shared_out_evenly(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
     """A fold holds out n_c/folds rows of a class, up to one, and gives half of them, up to one, to fit and to val."""
     y, part, parts = folds
     sizes = np.bincount(y[part == BANK])
-    for of in parts:
-        fit, val = (np.bincount(y[of == p], minlength=3) for p in (FIT, VAL))
+    for fold in parts:
+        fit, val = (np.bincount(y[fold == p], minlength=3) for p in (FIT, VAL))
         assert (np.abs(fit + val - sizes / len(parts)) <= 1).all()
         assert (np.abs(fit - val) <= 1).all()
         assert 0 <= fit.sum() - val.sum() <= 1

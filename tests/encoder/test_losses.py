@@ -10,7 +10,6 @@ from attnknn.encoder.losses import EncoderLoss
 
 # Class 3 has one row only, class 2 none.
 Y = torch.tensor([0, 1, 0, 3, 1, 0, 4])
-ONLY = {"cross_entropy": 0.0, "supcon": 0.0, "proxy_anchor": 0.0, "contrastive": 0.0}
 
 
 def embeddings(b: int = 7, d: int = 11, seed: int = 0) -> Tensor:
@@ -22,8 +21,15 @@ def logits(b: int = 7, c: int = 5) -> Tensor:
     return torch.randn(b, c, generator=torch.Generator().manual_seed(2)).requires_grad_()
 
 
-def gradient(value: Tensor, of: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(value, of)
+def alone(term: str, n_classes: int = 5, dim: int = 11, **settings: float) -> EncoderLoss:
+    return EncoderLoss(n_classes, dim, **{"cross_entropy": 0.0, term: 1.0} | settings)
+
+
+def assert_same(value: Tensor, expected: Tensor, inputs: Tensor | tuple[Tensor, ...]) -> None:
+    """Values and gradients."""
+    torch.testing.assert_close(value, expected)
+    gradients = (torch.autograd.grad(v, inputs) for v in (value, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 def slow_supcon(z: Tensor, y: Tensor, temperature: float) -> Tensor:
@@ -52,21 +58,19 @@ def slow_proxy_anchor(z: Tensor, y: Tensor, proxies: Tensor, margin: float, alph
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.7])
-def test_supcon_by_loops_over_pairs(temperature: float) -> None:
+def test_supcon_by_loops(temperature: float) -> None:
     """Rows without a positive, 3 and 6 here, are negatives of the others but no anchors."""
     z = embeddings()
-    found = EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}), supcon_temperature=temperature)(z, None, Y)
-    expected = slow_supcon(z, Y, temperature)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradient(found, z), gradient(expected, z))
+    value = alone("supcon", supcon_temperature=temperature)(z, None, Y)
+    assert_same(value, slow_supcon(z, Y, temperature), z)
 
 
 @pytest.mark.parametrize("y", [[0, 1, 2, 3, 4], [2, 2, 2, 2, 2]])
 def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_finite_gradient(y: list[int]) -> None:
     z = embeddings(5)
-    found = EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}))(z, None, torch.tensor(y))
-    assert found.item() == 0
-    found.backward()
+    value = alone("supcon")(z, None, torch.tensor(y))
+    assert value.item() == 0
+    value.backward()
     assert z.grad is not None
     assert (z.grad == 0).all()
 
@@ -74,21 +78,18 @@ def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_fini
 def test_supcon_falls_as_a_class_closes_up() -> None:
     """Two classes on opposite sides: all but the positives vanish from the sum, which leaves log 1 = 0."""
     axis = torch.eye(2)[[0, 0, 1, 1]] * torch.tensor([[1.0], [1.0], [-1.0], [-1.0]])
-    loss = EncoderLoss(2, 2, **(ONLY | {"supcon": 1.0}), supcon_temperature=0.05)
+    loss = alone("supcon", 2, 2, supcon_temperature=0.05)
     assert loss(axis, None, torch.tensor([0, 0, 1, 1])).item() < 1e-6
     assert loss(axis, None, torch.tensor([0, 1, 0, 1])).item() > 10
 
 
 @pytest.mark.parametrize(("margin", "alpha"), [(0.1, 32.0), (0.3, 5.0)])
-def test_proxy_anchor_by_loops_over_pairs(margin: float, alpha: float) -> None:
+def test_proxy_anchor_by_loops(margin: float, alpha: float) -> None:
     z = embeddings()
-    loss = EncoderLoss(5, 11, **(ONLY | {"proxy_anchor": 1.0}), proxy_margin=margin, proxy_alpha=alpha)
+    loss = alone("proxy_anchor", proxy_margin=margin, proxy_alpha=alpha)
     (proxies,) = loss.parameters()
     assert proxies.shape == (5, 11)
-    found, expected = loss(z, None, Y), slow_proxy_anchor(z, Y, proxies, margin, alpha)
-    torch.testing.assert_close(found, expected)
-    both = (z, proxies)
-    torch.testing.assert_close(gradient(found, both), gradient(expected, both), rtol=1e-4, atol=1e-5)
+    assert_same(loss(z, None, Y), slow_proxy_anchor(z, Y, proxies, margin, alpha), (z, proxies))
 
 
 def test_fault_15_proxy_anchor_averages_positives_over_proxies_that_have_some() -> None:
@@ -96,11 +97,11 @@ def test_fault_15_proxy_anchor_averages_positives_over_proxies_that_have_some() 
 
     Positive: log(1 + 2/e), over one proxy and not over four. Negative: log(1 + 2e⁰) at three proxies of four.
     """
-    loss = EncoderLoss(4, 4, **(ONLY | {"proxy_anchor": 1.0}), proxy_margin=0.0, proxy_alpha=1.0)
+    loss = alone("proxy_anchor", 4, 4, proxy_margin=0.0, proxy_alpha=1.0)
     with torch.no_grad():
         next(loss.parameters()).copy_(torch.eye(4))
-    found = loss(torch.eye(4)[[0, 0]], None, torch.tensor([0, 0]))
-    assert found.item() == pytest.approx(math.log(1 + 2 / math.e) + 3 / 4 * math.log(3), rel=1e-5)
+    value = loss(torch.eye(4)[[0, 0]], None, torch.tensor([0, 0]))
+    assert value.item() == pytest.approx(math.log(1 + 2 / math.e) + 3 / 4 * math.log(3), rel=1e-5)
 
 
 def slow_contrastive(z: Tensor, y: Tensor, margin: float) -> Tensor:
@@ -119,20 +120,18 @@ def slow_contrastive(z: Tensor, y: Tensor, margin: float) -> Tensor:
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.3, 1.9])
-def test_contrastive_by_loops_over_pairs(margin: float) -> None:
+def test_contrastive_by_loops(margin: float) -> None:
     """A margin within reach of no negative pair, of some, and of all."""
     z = embeddings()
-    found = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=margin)(z, None, Y)
-    expected = slow_contrastive(z, Y, margin)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradient(found, z), gradient(expected, z))
+    value = alone("contrastive", contrastive_margin=margin)(z, None, Y)
+    assert_same(value, slow_contrastive(z, Y, margin), z)
 
 
 def test_contrastive_by_hand() -> None:
     """Rows at 0°, 60° and 90°: positive pair d = 1; negatives d = √2 and 2 sin 15°, margin 1."""
     angle = torch.tensor([0.0, math.pi / 3, math.pi / 2])
     z = torch.stack([angle.cos(), angle.sin()], dim=1)
-    loss = EncoderLoss(2, 2, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.0)
+    loss = alone("contrastive", 2, 2, contrastive_margin=1.0)
     assert loss(z, None, torch.tensor([0, 0, 1])).item() == pytest.approx(
         1 + (1 - 2 * math.sin(math.pi / 12)) ** 2 / 2, rel=1e-5
     )
@@ -143,16 +142,16 @@ def test_contrastive_by_hand() -> None:
 def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int], alike: bool) -> None:
     """A mean over no pairs is 0; pairs at distance 0 have a gradient of 0 and not 0/0."""
     z = (torch.eye(5)[[0] * 5] if alike else torch.eye(5)).requires_grad_()
-    found = EncoderLoss(5, 5, **(ONLY | {"contrastive": 1.0}), contrastive_margin=0.5)(z, None, torch.tensor(y))
-    found.backward()
+    value = alone("contrastive", 5, 5, contrastive_margin=0.5)(z, None, torch.tensor(y))
+    value.backward()
     positive, negative = len(set(y)) < 5, len(set(y)) > 1
-    assert found.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)
+    assert value.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)
     assert z.grad is not None
     assert z.grad.isfinite().all()
 
 
 def test_contrastive_gradient_against_finite_differences() -> None:
-    loss = EncoderLoss(5, 11, **(ONLY | {"contrastive": 1.0}), contrastive_margin=1.3)
+    loss = alone("contrastive", contrastive_margin=1.3)
     assert loss.contrastive is not None
     z = embeddings().detach().double().requires_grad_()
     assert torch.autograd.gradcheck(lambda z: loss.contrastive(z, Y), z)
@@ -162,12 +161,12 @@ def test_contrastive_gradient_against_finite_differences() -> None:
 def test_cross_entropy_by_loops(smoothing: float) -> None:
     """The target is 1 − ε of the class and ε spread over all C."""
     z, outputs = embeddings(), logits()
-    found = EncoderLoss(5, 11, label_smoothing=smoothing)(z, outputs, Y)
+    value = EncoderLoss(5, 11, label_smoothing=smoothing)(z, outputs, Y)
     expected = 0.0
     for row, label in zip(outputs.detach().double(), Y, strict=True):
         log_p = [v - row.exp().sum().log() for v in row]
         expected -= sum(((1 - smoothing) * (c == label) + smoothing / 5) * log_p[c] for c in range(5)) / 7
-    assert found.item() == pytest.approx(float(expected), rel=1e-5)
+    assert value.item() == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_weights_scale_the_terms() -> None:
@@ -183,7 +182,7 @@ def test_terms_of_weight_zero_are_not_there() -> None:
     """No proxies to train, and a head that is not asked for gets no gradient."""
     assert list(EncoderLoss(5, 11, supcon=1.0).parameters()) == []
     outputs = logits()
-    EncoderLoss(5, 11, **(ONLY | {"supcon": 1.0}))(embeddings(), outputs, Y).backward()
+    alone("supcon")(embeddings(), outputs, Y).backward()
     assert outputs.grad is None
 
 
@@ -195,6 +194,6 @@ def test_cross_entropy_without_a_linear_head_raises() -> None:
 def test_bfloat16_inputs_are_summed_in_float32() -> None:
     loss = EncoderLoss(5, 11, 1.0, 1.0, 1.0, 1.0)
     z, outputs = embeddings().bfloat16(), logits().bfloat16()
-    found = loss(z, outputs, Y)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, loss(z.float(), outputs.float(), Y))
+    value = loss(z, outputs, Y)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss(z.float(), outputs.float(), Y))

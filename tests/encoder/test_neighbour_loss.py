@@ -23,7 +23,7 @@ def unit(n: int, seed: int = 0) -> Tensor:
     return torch.nn.functional.normalize(z, dim=1)
 
 
-def made(y: np.ndarray = LABELS, memory: Tensor | None = None, **changes: Any) -> NeighbourLoss:
+def knn_loss(y: np.ndarray = LABELS, memory: Tensor | None = None, **changes: Any) -> NeighbourLoss:
     settings = {"knn": 1.0, "k": K, "temperature": 0.3, "prior": 0.05}
     loss = NeighbourLoss(y, C, D, **(settings | changes))
     loss.fill(unit(len(y), 1) if memory is None else memory)
@@ -32,7 +32,7 @@ def made(y: np.ndarray = LABELS, memory: Tensor | None = None, **changes: Any) -
 
 def slow_votes(z: Tensor, memory: Tensor, excluded: list[set[int]]) -> tuple[list[list[float]], list[list[int]]]:
     """Probabilities of each row and its neighbours, by loops; τ = .3, ε = .05."""
-    probs, near = [], []
+    probs, ids = [], []
     for i, query in enumerate(z.tolist()):
         distances = [
             (sum((a - b) ** 2 for a, b in zip(query, row, strict=True)), j)
@@ -45,8 +45,8 @@ def slow_votes(z: Tensor, memory: Tensor, excluded: list[set[int]]) -> tuple[lis
         for d, j in chosen:
             p[LABELS[j]] += 0.95 * math.exp(-d / 0.3) / mass
         probs.append(p)
-        near.append([j for _, j in chosen])
-    return probs, near
+        ids.append([j for _, j in chosen])
+    return probs, ids
 
 
 def slow_nll(probs: list[list[float]], rows: Tensor, smoothing: float = 0.0) -> float:
@@ -56,19 +56,19 @@ def slow_nll(probs: list[list[float]], rows: Tensor, smoothing: float = 0.0) -> 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_nll_of_the_votes_by_loops(smoothing: float) -> None:
-    z, loss = unit(B), made(label_smoothing=smoothing)
-    probs, near = slow_votes(z, loss.memory, [{r} for r in ROWS.tolist()])
-    assert loss.search(z, ROWS[:, None]).tolist() == near
+    z, loss = unit(B), knn_loss(label_smoothing=smoothing)
+    probs, ids = slow_votes(z, loss.memory, [{r} for r in ROWS.tolist()])
+    assert loss.search(z, ROWS[:, None]).tolist() == ids
     assert loss(z, ROWS).item() == pytest.approx(slow_nll(probs, ROWS, smoothing), rel=1e-5)
 
 
 def test_fault_11_a_mixture_has_its_own_neighbours_and_neither_of_its_rows_among_them() -> None:
     memory = unit(N, 1)
     z = torch.nn.functional.normalize(0.7 * memory[ROWS] + 0.3 * memory[PARTNERS], dim=1)
-    loss = made(memory=memory)
+    loss = knn_loss(memory=memory)
     pairs = [set(pair) for pair in zip(ROWS.tolist(), PARTNERS.tolist(), strict=True)]
-    probs, near = slow_votes(z, memory, pairs)
-    assert not any(pair & set(ids) for pair, ids in zip(pairs, near, strict=True))
+    probs, ids = slow_votes(z, memory, pairs)
+    assert not any(pair & set(row) for pair, row in zip(pairs, ids, strict=True))
     expected = 0.7 * slow_nll(probs, ROWS) + 0.3 * slow_nll(probs, PARTNERS)
     assert loss(z, ROWS, PARTNERS, 0.7).item() == pytest.approx(expected, rel=1e-5)
     unmixed, _ = slow_votes(memory[ROWS], memory, pairs)
@@ -79,24 +79,24 @@ def test_entropy_is_rewarded_and_terms_add_up() -> None:
     z = unit(B)
     probs, _ = slow_votes(z, unit(N, 1), [{r} for r in ROWS.tolist()])
     error = soft_ece(torch.tensor(probs), torch.from_numpy(LABELS)[ROWS], 15, 1000.0).item()
-    assert made(knn=0.0, calibration=1.0)(z, ROWS).item() == pytest.approx(error, rel=1e-4)
-    flat, sharp = (made(knn=0.0, entropy=1.0, temperature=t)(z, ROWS).item() for t in (1e4, 1e-3))
+    assert knn_loss(knn=0.0, calibration=1.0)(z, ROWS).item() == pytest.approx(error, rel=1e-4)
+    flat, sharp = (knn_loss(knn=0.0, entropy=1.0, temperature=t)(z, ROWS).item() for t in (1e4, 1e-3))
     assert flat == pytest.approx(-math.log(K), rel=1e-3), "the highest entropy of K weights"
     assert -0.1 < sharp <= 0
-    parts = [made(**{"knn": 0.0, term: 1.0})(z, ROWS) for term in ("knn", "entropy", "calibration")]
-    whole = made(knn=2.0, entropy=0.3, calibration=0.7)(z, ROWS)
+    parts = [knn_loss(**{"knn": 0.0, term: 1.0})(z, ROWS) for term in ("knn", "entropy", "calibration")]
+    whole = knn_loss(knn=2.0, entropy=0.3, calibration=0.7)(z, ROWS)
     torch.testing.assert_close(whole, 2.0 * parts[0] + 0.3 * parts[1] + 0.7 * parts[2])
 
 
 def test_a_query_whose_neighbours_disagree_counts_more() -> None:
     """Weights 1 + (h − 1)·share that disagrees, by loops."""
     z = unit(B)
-    probs, near = slow_votes(z, unit(N, 1), [{r} for r in ROWS.tolist()])
+    probs, ids = slow_votes(z, unit(N, 1), [{r} for r in ROWS.tolist()])
     total = mass = 0.0
-    for p, ids, r in zip(probs, near, ROWS.tolist(), strict=True):
-        w = 1 + sum(LABELS[j] != LABELS[r] for j in ids) / K
+    for p, row, r in zip(probs, ids, ROWS.tolist(), strict=True):
+        w = 1 + sum(LABELS[j] != LABELS[r] for j in row) / K
         total, mass = total - w * math.log(p[LABELS[r]]), mass + w
-    assert made(hard_weight=2.0)(z, ROWS).item() == pytest.approx(total / mass, rel=1e-5)
+    assert knn_loss(hard_weight=2.0)(z, ROWS).item() == pytest.approx(total / mass, rel=1e-5)
     assert total / mass > slow_nll(probs, ROWS)
 
 
@@ -126,11 +126,11 @@ def test_fault_1_a_row_never_votes_for_itself() -> None:
 def test_fault_1_exclusion_is_by_id_and_not_by_place_or_distance() -> None:
     """Every row is there twice: the twin stays, as the nearest, and the row itself is not found on either side."""
     once = unit(50)
-    loss = made(np.arange(100) % C, once.repeat(2, 1), k=20)
+    loss = knn_loss(np.arange(100) % C, once.repeat(2, 1), k=20)
     rows = torch.arange(100)
-    found = loss.search(once.repeat(2, 1), rows[:, None])
-    assert (found[:, 0] == (rows + 50) % 100).all()
-    assert not (found == rows[:, None]).any()
+    ids = loss.search(once.repeat(2, 1), rows[:, None])
+    assert (ids[:, 0] == (rows + 50) % 100).all()
+    assert not (ids == rows[:, None]).any()
 
 
 def test_update_by_hand() -> None:
@@ -139,7 +139,7 @@ def test_update_by_hand() -> None:
     diagonal[:2] = math.sqrt(0.5)
     start = torch.eye(D)[[0] * N]
     for momentum, expected in ((0.5, diagonal), (0.0, torch.eye(D)[1]), (1.0, torch.eye(D)[0])):
-        loss = made(memory=start, momentum=momentum)
+        loss = knn_loss(memory=start, momentum=momentum)
         loss.update(torch.tensor([4]), z)
         torch.testing.assert_close(loss.memory[4], expected)
         others = [i for i in range(N) if i != 4]
@@ -147,7 +147,7 @@ def test_update_by_hand() -> None:
 
 
 def test_the_memory_gets_no_gradient_and_the_temperature_does() -> None:
-    loss, z = made(), unit(B).requires_grad_()
+    loss, z = knn_loss(), unit(B).requires_grad_()
     loss(z, ROWS).backward()
     assert [name for name, _ in loss.named_parameters()] == ["log_temperature"]
     assert loss.log_temperature.grad is not None
@@ -160,7 +160,7 @@ def test_the_memory_gets_no_gradient_and_the_temperature_does() -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_gradient_against_finite_differences(mixed: bool) -> None:
     terms = {"entropy": 0.3, "hard_weight": 2.0, "label_smoothing": 0.1, "calibration": 0.0 if mixed else 0.5}
-    loss = made(**terms, sharpness=100.0).double()
+    loss = knn_loss(**terms, sharpness=100.0).double()
     partners = PARTNERS if mixed else None
 
     def value(z: Tensor, log_temperature: Tensor) -> Tensor:
@@ -177,34 +177,29 @@ def test_gradient_against_finite_differences(mixed: bool) -> None:
 @pytest.mark.parametrize("n", [K + 1, K])
 def test_more_neighbours_than_rows_are_one_line(n: int) -> None:
     with pytest.raises(InputError, match=rf"^train_embedder\.knn\.k: {K} .* {n} bank rows .*at most {n - 2}$"):
-        made(LABELS[:n])
-    made(LABELS[: K + 2])
+        knn_loss(LABELS[:n])
+    knn_loss(LABELS[: K + 2])
 
 
 def test_calibration_of_mixtures_is_refused() -> None:
     with pytest.raises(ValueError, match="MixUp"):
-        made(calibration=1.0)(unit(B), ROWS, PARTNERS, 0.7)
+        knn_loss(calibration=1.0)(unit(B), ROWS, PARTNERS, 0.7)
 
 
 def test_candidates_and_the_batch_vote_and_a_row_never_for_itself() -> None:
-    loss = made(candidates=0.4)
+    loss = knn_loss(candidates=0.4)
     rows, others = torch.tensor([3, 0, 5]), torch.tensor([1, 4])
-    z = unit(5, seed=7)
-    found = loss(z[:3], rows, among=(others, z[3:]))
+    z = unit(5, seed=7).requires_grad_()
+    value = loss(z[:3], rows, candidates=(others, z[3:]))
     ids, tau, prior = [3, 0, 5, 1, 4], loss.log_temperature.exp().item(), loss.prior
     total = 0.0
     for i, row in enumerate(rows.tolist()):
-        there = [j for j in range(5) if ids[j] != row]
-        w = np.exp([-float((z[i] - z[j]).square().sum()) / tau for j in there])
-        own = sum(w[n] for n, j in enumerate(there) if LABELS[ids[j]] == LABELS[row]) / w.sum()
-        total -= math.log((1 - prior) * own + prior * float(loss.shares[LABELS[row]])) / len(rows)
-    assert math.isclose(found.item(), total, rel_tol=1e-4)
-
-
-def test_candidates_learn() -> None:
-    z = unit(5, seed=7).requires_grad_()
-    loss = made(candidates=0.4)
-    loss(z[:3], torch.tensor([3, 0, 5]), among=(torch.tensor([1, 4]), z[3:])).backward()
+        voting = [j for j in range(5) if ids[j] != row]
+        w = np.exp([-float((z[i] - z[j]).detach().square().sum()) / tau for j in voting])
+        share = sum(w[n] for n, j in enumerate(voting) if LABELS[ids[j]] == LABELS[row]) / w.sum()
+        total -= math.log((1 - prior) * share + prior * float(loss.shares[LABELS[row]])) / len(rows)
+    assert math.isclose(value.item(), total, rel_tol=1e-4)
+    value.backward()
     assert torch.isfinite(loss.log_temperature.grad)  # type: ignore[arg-type]
     assert torch.isfinite(z.grad).all()  # type: ignore[arg-type]
     assert (z.grad.abs().sum(1) > 0).all()  # type: ignore[union-attr]
@@ -212,10 +207,10 @@ def test_candidates_learn() -> None:
 
 def test_candidates_are_drawn_anew_and_never_from_the_batch() -> None:
     y = np.arange(100) % 2
-    loss = made(y, candidates=0.5)
+    loss = knn_loss(y, candidates=0.5)
     rows, generator = torch.arange(20), torch.Generator().manual_seed(0)
-    drawn = [loss.draw(rows, generator) for _ in range(50)]
-    assert made(y).draw(rows, generator) is None
-    assert all(not torch.isin(of, rows).any() and len(of.unique()) == len(of) for of in drawn)  # type: ignore[arg-type]
-    assert 35 < np.mean([len(of) for of in drawn]) < 45  # type: ignore[arg-type]
-    assert torch.cat(drawn).unique().tolist() == list(range(20, 100))  # type: ignore[arg-type]
+    samples: list[Any] = [loss.draw(rows, generator) for _ in range(50)]
+    assert knn_loss(y).draw(rows, generator) is None
+    assert all(not torch.isin(ids, rows).any() and len(ids.unique()) == len(ids) for ids in samples)
+    assert 35 < np.mean([len(ids) for ids in samples]) < 45
+    assert torch.cat(samples).unique().tolist() == list(range(20, 100))

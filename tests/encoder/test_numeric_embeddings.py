@@ -15,7 +15,7 @@ X = np.column_stack(
 ).astype(np.float32)
 
 
-def made(kind, x=X):
+def module(kind, x=X):
     torch.manual_seed(0)
     return NumericEmbedding(x.shape[1], **fit_numeric(x, kind, **SIZES))
 
@@ -27,7 +27,7 @@ def test_columns_of_more_than_two_values_are_numeric():
 
 @pytest.mark.parametrize("kind", ["linear", "periodic", "piecewise"])
 def test_the_other_columns_stay_and_each_numeric_one_has_its_own_embedding(kind):
-    net = made(kind)
+    net = module(kind)
     x = torch.from_numpy(X[:7])
     out = net(x)
     assert out.shape == (7, net.out_dim) == (7, 3 * 5 + 2)
@@ -41,7 +41,7 @@ def test_the_other_columns_stay_and_each_numeric_one_has_its_own_embedding(kind)
 
 
 def test_periodic_by_hand():
-    net = made("periodic")
+    net = module("periodic")
     v, c = X[:7, 0], net.embed.periodic.weight.detach().numpy()[0]
     waves = np.concatenate([np.cos(2 * np.pi * v[:, None] * c), np.sin(2 * np.pi * v[:, None] * c)], axis=1)
     w, b = (p.detach().numpy()[0] for p in (net.embed.linear.weight, net.embed.linear.bias))
@@ -51,9 +51,8 @@ def test_periodic_by_hand():
 
 def test_piecewise_by_hand():
     x = np.column_stack([np.arange(9.0), np.arange(9.0)]).astype(np.float32)
-    of = fit_numeric(x, "piecewise", **SIZES)
-    assert of["edges"] == [[0, 2, 4, 6, 8]] * 2
-    net = NumericEmbedding(2, **of)
+    net = module("piecewise", x)
+    assert fit_numeric(x, "piecewise", **SIZES)["edges"] == [[0, 2, 4, 6, 8]] * 2
     with torch.no_grad():
         net.embed.linear.weight.copy_(torch.randn_like(net.embed.linear.weight))
     w, b = net.embed.linear0.weight[0], net.embed.linear0.bias[0]
@@ -77,7 +76,7 @@ def test_a_column_of_many_equal_values_has_bins_for_the_others():
     x = np.zeros((100, 1), dtype=np.float32)
     x[:3, 0] = [1, 2, 3]
     assert fit_numeric(x, "piecewise", **SIZES)["edges"] == [[0, 0.75, 1.5, 2.25, 3]]
-    assert torch.isfinite(made("piecewise", x)(torch.from_numpy(x))).all()
+    assert torch.isfinite(module("piecewise", x)(torch.from_numpy(x))).all()
 
 
 def test_an_unknown_kind():

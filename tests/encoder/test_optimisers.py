@@ -7,14 +7,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.convnet import ConvNet, Filters
 from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.optimisers import optimisers
 from attnknn.nn.optim import FilterMuon, LookAhead, learning_rate
-
-FACTORS = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
 
 
 def test_learning_rate_by_hand() -> None:
@@ -41,19 +40,19 @@ def test_a_straight_line_by_hand() -> None:
     assert rates == pytest.approx([0.5, 1.0, *(1 - i / 8 for i in range(8))])
 
 
-def made(muon: float) -> tuple[Encoder, EncoderLoss, NeighbourLoss, list[torch.optim.Optimizer]]:
-    torch.manual_seed(0)
-    encoder, loss = Encoder("convnet", (3, 8, 8), 3, [5, 7], 11), EncoderLoss(3, 11, proxy_anchor=0.1)
-    neighbours = NeighbourLoss(torch.arange(20).numpy() % 3, 3, 11, k=5)
-    rates = {"lr": 0.01, "lr_factors": FACTORS, "weight_decay": 0.1, "muon": {"lr": muon, "momentum": 0.6}}
-    return encoder, loss, neighbours, optimisers(encoder, loss, neighbours, **rates)
+def settings(muon: float) -> TrainEmbedder:
+    factors = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
+    return TrainEmbedder(lr=0.01, lr_factors=factors, weight_decay=0.1, muon={"lr": muon, "momentum": 0.6})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("muon", [0.0, 0.2])
 def test_every_parameter_that_is_learned_is_in_one_group_with_its_rate(muon: float) -> None:
-    encoder, loss, neighbours, found = made(muon)
+    encoder, loss = Encoder("convnet", (3, 8, 8), 3, [5, 7], 11), EncoderLoss(3, 11, proxy_anchor=0.1)
+    neighbours = NeighbourLoss(torch.arange(20).numpy() % 3, 3, 11, k=5)
     names = {id(p): name for name, p in encoder.named_parameters()}
-    groups = [group for optimiser in found for group in optimiser.param_groups]
+    groups = [g for optimiser in optimisers(encoder, loss, neighbours, settings(muon)) for g in optimiser.param_groups]
+    (adamw, *_) = optimisers(encoder, loss, None, settings(muon))
+    assert len(adamw.param_groups) == 2, "without a kNN loss there is no group for it"
     held = [{names.get(id(p), "").partition(".")[0] for p in group["params"]} for group in groups]
     assert held == [{"backbone"}, {"projection", "classifier", ""}, {""}] + ([{"backbone"}] if muon else [])
     assert [group["peak"] for group in groups] == pytest.approx([0.001, 0.01, 0.02] + ([0.2] if muon else []))
@@ -64,13 +63,6 @@ def test_every_parameter_that_is_learned_is_in_one_group_with_its_rate(muon: flo
         matrices = [m.weight for m in encoder.modules() if isinstance(m, Filters)]
         assert [id(p) for p in groups[-1]["params"]] == [id(m) for m in matrices]
         assert len(matrices) == 4
-
-
-def test_without_neighbours_there_is_no_group_for_them() -> None:
-    encoder, loss, _, _ = made(0.0)
-    rates = {"lr": 0.01, "lr_factors": FACTORS, "weight_decay": 0.1, "muon": {"lr": 0.0, "momentum": 0.6}}
-    (only,) = optimisers(encoder, loss, None, **rates)
-    assert len(only.param_groups) == 2
 
 
 def test_a_step_of_muon_is_nearly_orthogonal_and_the_filters_keep_their_norm() -> None:

@@ -1,4 +1,4 @@
-"""The encoder's loop: it learns, it repeats to the byte, it goes on after a kill, and it is blind where it must be."""
+"""The encoder's training loop: it learns, is reproducible and resumable, and reads only the rows it may."""
 
 import dataclasses
 import itertools
@@ -7,6 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
@@ -31,33 +33,37 @@ SETTINGS: dict[str, Any] = {
     "muon": {"lr": 0.0, "momentum": 0.6},
     "decay": "cosine",
     "warmup": 0.2,
-    "look_ahead": 0,
-    "grad_clip": 1.0,
-    "validate_every": 1,
     "k_val": 5,
     "augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1},
-    "mixup": 0.0,
-    "lr_factors": {"backbone": 1.0, "projection": 1.0, "knn": 1.0},
-    "restarts": {"period": 0, "factor": 1},
-    "bf16": False,
-    "compile": False,
-    "seed": 3,
 }
-
-
 KNN: dict[str, Any] = {"knn": 1.0, "entropy": 0.01, "calibration": 0.1, "k": 5, "hard_weight": 2.0, "momentum": 0.5}
+Row = dict[str, float]
 
 
-def votes(split: Split, **settings: Any) -> NeighbourLoss:
+def knn_loss(split: Split, **settings: Any) -> NeighbourLoss:
     return NeighbourLoss(split.y[split.part == BANK], 3, 8, **settings)
 
 
-def train(split: Split, **changes: Any) -> tuple[Encoder, list[dict[str, float]]]:
+def network(split: Split, n_classes: int = 3, dropout: float = 0.0) -> Encoder:
     torch.manual_seed(0)
     kind, widths = ("convnet", [8, 8]) if split.is_image else ("mlp", [16])
-    encoder = Encoder(kind, split.x.shape[1:], 3, widths, 8, dropout=0.1)
-    loss = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1)
-    return encoder, train_encoder(split, encoder, loss, **{**SETTINGS, **changes})
+    return Encoder(kind, split.x.shape[1:], n_classes, widths, 8, dropout=dropout)
+
+
+def train(
+    split: Split,
+    encoder: Encoder | None = None,
+    loss: EncoderLoss | None = None,
+    seed: int = 3,
+    neighbours: NeighbourLoss | None = None,
+    resume: Path | None = None,
+    progress: Callable[[Row], None] | None = None,
+    **changes: Any,
+) -> tuple[Encoder, list[Row]]:
+    encoder = encoder or network(split, dropout=0.1)
+    loss = loss or EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1)
+    options: dict[str, Any] = {"neighbours": neighbours, "resume": resume, "progress": progress}
+    return encoder, train_encoder(split, encoder, loss, TrainEmbedder(**SETTINGS | changes), seed=seed, **options)
 
 
 def bytes_of(encoder: Encoder) -> bytes:
@@ -67,10 +73,10 @@ def bytes_of(encoder: Encoder) -> bytes:
 def changed(split: Split, part: int) -> Split:
     """The split with every row of one part replaced by noise and shuffled labels."""
     rng = np.random.default_rng(9)
-    at = split.part == part
+    mask = split.part == part
     x, y = np.array(split.x), np.array(split.y)
-    x[at] = rng.integers(0, 255, x[at].shape) if split.is_image else 9 * rng.normal(size=x[at].shape)
-    y[at] = rng.permutation(y[at])
+    x[mask] = rng.integers(0, 255, x[mask].shape) if split.is_image else 9 * rng.normal(size=x[mask].shape)
+    y[mask] = rng.permutation(y[mask])
     return dataclasses.replace(split, x=x, y=y)
 
 
@@ -85,6 +91,7 @@ def test_it_overfits_32_rows(make) -> None:
     assert logits is not None
     assert (logits.argmax(1) == y).all()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert encoder.mean.any() == split.is_image, "tables come standardised"
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
@@ -113,7 +120,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
         if muon:  # three steps an epoch: the slow weights do not come round with the epochs by themselves
             changes |= {"muon": {"lr": 0.1, "momentum": 0.6}, "look_ahead": 2, "decay": "linear"}
         if knn:  # refreshed at the first and third epoch: a resumed second or fourth needs the memory of the state
-            kept.append(votes(split, **KNN, refresh=2))
+            kept.append(knn_loss(split, **KNN, refresh=2))
             changes["neighbours"] = kept[-1]
         return train(split, **changes)
 
@@ -121,7 +128,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     state = tmp_path / "state.safetensors"
     seen: list[float] = []
 
-    def kill(row: dict[str, float]) -> None:
+    def kill(row: Row) -> None:
         seen.append(row["epoch"])
         if len(seen) == after:
             raise KeyboardInterrupt
@@ -136,81 +143,43 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
         assert torch.equal(getattr(kept[-1], name), getattr(kept[0], name)), name
 
 
-def test_the_state_of_another_run_is_not_gone_on_with(tmp_path: Path) -> None:
-    state = tmp_path / "state.safetensors"
-    train(pictures(), resume=state)
-    for changes in ({"lr": 0.01}, {"seed": 5}):
-        epochs: list[float] = []
-        train(pictures(), resume=state, progress=lambda row, e=epochs: e.append(row["epoch"]), **changes)
-        assert epochs == [1, 2, 3, 4]
-    epochs = []
-    train(pictures(seed=1), resume=state, progress=lambda row: epochs.append(row["epoch"]))
-    assert epochs == [1, 2, 3, 4]
-
-
+@pytest.mark.filterwarnings("ignore:compile")
 @pytest.mark.parametrize(
-    "change", [{"label_smoothing": 0.4}, {"supcon_temperature": 0.9}, {"proxy_margin": 0.5}, {"proxy_alpha": 8.0}, {}]
+    "change",
+    [
+        *({"seed": 5}, {"weights": 1}, {"data": 1}),
+        *({"loss": {"label_smoothing": 0.4}}, {"loss": {"supcon_temperature": 0.9}}, {"loss": {"proxy_margin": 0.5}}),
+        *({"loss": {"proxy_alpha": 8.0}}, {"knn": {"k": 7}}, {"knn": {"temperature": 0.2}}, {"knn": {"prior": 0.02}}),
+        *({"knn": {"refresh": 2}}, {"knn": {"momentum": 0.9}}, {"knn": {"hard_weight": 1.5}}, {"knn": {"knn": 0.5}}),
+        *({"knn": {"entropy": 0.02}}, {"knn": {"calibration": 0.2}}, {"knn": {"label_smoothing": 0.1}}),
+        *({"knn": {"bins": 9}}, {"knn": {"sharpness": 1.0}}, {"lr": 0.01}, {"mixup": 0.4}, {"decay": "linear"}),
+        *({"restarts": {"period": 1, "factor": 1}}, {"lr_factors": {"backbone": 0.1}}, {"look_ahead": 1}),
+        *({"muon": {"lr": 0.1, "momentum": 0.6}}, {"compile": True}),
+    ],
+    ids=str,
 )
-def test_the_state_of_another_loss_or_start_is_not_gone_on_with(tmp_path: Path, change: dict[str, float]) -> None:
-    split, state = pictures(), tmp_path / "state.safetensors"
+def test_a_checkpoint_of_another_run_is_ignored(change: dict[str, Any], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")  # compiling would take longer than all of these tests
 
-    def epochs_run(loss_settings: dict[str, float], weights: int) -> list[float]:
+    def epochs_run(weights: int = 0, data: int = 0, loss: Any = None, knn: Any = None, **changes: Any) -> list[float]:
+        split, epochs = blobs(48, seed=data), []
         torch.manual_seed(weights)
-        encoder = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8)
+        encoder = Encoder("mlp", (7,), 3, [16], 8)
         torch.manual_seed(0)
-        loss = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1, **loss_settings)
-        epochs: list[float] = []
-        train_encoder(split, encoder, loss, **SETTINGS, resume=state, progress=lambda row: epochs.append(row["epoch"]))
+        terms = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1, **loss or {})
+        neighbours = None if knn is None else knn_loss(split, **KNN | knn)
+        options = {
+            "neighbours": neighbours,
+            "resume": tmp_path / "state",
+            "progress": lambda row: epochs.append(row["epoch"]),
+        }
+        train(split, encoder, terms, **options, epochs=1, **changes)
         return epochs
 
-    assert epochs_run({}, 0) == [1, 2, 3, 4]
-    assert epochs_run({}, 0) == []
-    assert epochs_run(change, 0 if change else 1) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"k": 7}, {"temperature": 0.2}, {"prior": 0.02}, {"refresh": 2}, {"momentum": 0.9}, {"hard_weight": 1.5}),
-        *({"knn": 0.5}, {"entropy": 0.02}, {"calibration": 0.2}, {"label_smoothing": 0.1}, {"bins": 9}),
-        {"sharpness": 1.0},
-    ],
-)
-def test_the_state_of_another_knn_objective_is_not_gone_on_with(tmp_path: Path, change: dict[str, float]) -> None:
-    split, state = blobs(48), tmp_path / "state.safetensors"
-    train(split, epochs=1, resume=state, neighbours=votes(split, **KNN))
-    epochs: list[float] = []
-
-    def note(row: dict[str, float]) -> None:
-        epochs.append(row["epoch"])
-
-    train(split, epochs=1, resume=state, progress=note, neighbours=votes(split, **KNN))
-    assert epochs == []
-    train(split, epochs=1, resume=state, progress=note, neighbours=votes(split, **KNN | change))
-    assert epochs == [1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"mixup": 0.4},
-        {"restarts": {"period": 1, "factor": 1}},
-        {"lr_factors": SETTINGS["lr_factors"] | {"backbone": 0.1}},
-        {"muon": {"lr": 0.1, "momentum": 0.6}},
-        {"decay": "linear"},
-        {"look_ahead": 1},
-        {"compile": True},
-    ],
-)
-@pytest.mark.filterwarnings("ignore:compile")
-def test_the_state_of_another_loop_is_not_gone_on_with(
-    tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")  # to compile takes longer than all of these tests
-    split, state, epochs = blobs(48), tmp_path / "state.safetensors", []
-    train(split, epochs=1, resume=state)
-    train(split, epochs=1, resume=state, progress=lambda row: epochs.append(row["epoch"]), **change)
-    assert epochs == [1]
+    unchanged = {"knn": {}} if "knn" in change else {}
+    assert epochs_run(**unchanged) == [1]
+    assert epochs_run(**unchanged) == []
+    assert epochs_run(**change) == [1]
 
 
 def test_a_damaged_state_starts_afresh(tmp_path: Path) -> None:
@@ -237,21 +206,17 @@ def test_validation_rows_choose_the_epoch_and_train_nothing() -> None:
 
 def test_the_weights_are_those_of_the_best_epoch() -> None:
     split = pictures()
-    kept: dict[float, bytes] = {}
     encoder, history = train(split, epochs=6, lr=0.02)
-    for epochs in range(1, 7):  # the state at each epoch of the same run, by stopping there
 
-        def stop(row: dict[str, float], last: int = epochs) -> None:
-            if row["epoch"] == last:
-                raise KeyboardInterrupt
+    def stop(row: Row) -> None:
+        if row["epoch"] == best_epoch(history)["epoch"]:
+            raise KeyboardInterrupt
 
-        torch.manual_seed(0)
-        part = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8, dropout=0.1)
-        loss = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1)
-        with pytest.raises(KeyboardInterrupt):
-            train_encoder(split, part, loss, **{**SETTINGS, "epochs": 6, "lr": 0.02}, progress=stop)
-        kept[epochs] = bytes_of(part)
-    assert bytes_of(encoder) == kept[best_epoch(history)["epoch"]]
+    stopped = network(split, dropout=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        train(split, stopped, epochs=6, lr=0.02, progress=stop)
+    assert bytes_of(encoder) == bytes_of(stopped)
+    assert best_epoch(history)["epoch"] < 6
 
 
 def test_best_epoch_by_accuracy_then_nll_then_time() -> None:
@@ -271,14 +236,11 @@ def test_an_image_is_mirrored_in_every_other_epoch() -> None:
     """Half of the images in the first, the other half in the second, and so on."""
     split = pictures()
     x = torch.from_numpy(split.x[split.part == BANK])
-    torch.manual_seed(0)
-    encoder, seen = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8), []
-    encoder.register_forward_pre_hook(lambda m, given: seen.append(given[0].clone()) if m.training else None)
-    settings = SETTINGS | {"augment": {"flip": True}, "batch_size": 48, "epochs": 4}
-    train_encoder(split, encoder, EncoderLoss(3, 8), **settings)
-    mirrored = []
-    for views in seen:
-        as_is, other = ((views[:, None] == of[None]).flatten(2).all(2).any(0) for of in (x, x.flip(-1)))
+    encoder, batches, mirrored = network(split), [], []
+    encoder.register_forward_pre_hook(lambda m, args: batches.append(args[0].clone()) if m.training else None)
+    train(split, encoder, EncoderLoss(3, 8), augment={"flip": True}, batch_size=48)
+    for views in batches:
+        as_is, other = ((views[:, None] == side[None]).flatten(2).all(2).any(0) for side in (x, x.flip(-1)))
         assert (as_is ^ other).all()
         mirrored.append(other)
     assert len(mirrored) == 4
@@ -307,15 +269,14 @@ import test_train as here
 split = here.pictures(96)
 for compile in (False, True):
     here.torch.manual_seed(0)
-    encoder, loss = here.Encoder("convnet", split.x.shape[1:], 3, [8], 0), here.EncoderLoss(3, 8)
-    settings = here.SETTINGS | {{"compile": compile, "bf16": True, "epochs": 2}}
-    history = here.train_encoder(split, encoder, loss, **settings)
+    encoder = here.Encoder("convnet", split.x.shape[1:], 3, [8], 0)
+    _, history = here.train(split, encoder, here.EncoderLoss(3, 8), compile=compile, bf16=True, epochs=2)
     print([row["loss"] for row in history])
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    eager, made = map(json.loads, told.stdout.splitlines()[-2:])
-    assert made == pytest.approx(eager, rel=0.02)
-    assert "not compiled" not in told.stderr
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    eager, compiled = map(json.loads, run.stdout.splitlines()[-2:])
+    assert compiled == pytest.approx(eager, rel=0.02)
+    assert "not compiled" not in run.stderr
 
 
 def test_the_period_is_in_epochs() -> None:
@@ -328,13 +289,11 @@ def test_the_period_is_in_epochs() -> None:
 def test_the_first_step_moves_each_group_by_its_own_rate() -> None:
     """AdamW's first step without decay is lr·g/(|g| + 1e-8), which is ± lr wherever there is a gradient to speak of."""
     split = blobs(96)
-    torch.manual_seed(0)
-    encoder, loss = Encoder("mlp", split.x.shape[1:], 3, [16], 8), EncoderLoss(3, 8)
-    neighbours = votes(split, **KNN)
+    encoder, neighbours = network(split), knn_loss(split, **KNN)
     before = [p.detach().clone() for p in (*encoder.parameters(), *neighbours.parameters())]
-    changes = {"epochs": 1, "batch_size": 48, "warmup": 0.0, "weight_decay": 0.0, "lr": 0.01, "grad_clip": 1e9}
-    factors = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
-    (row,) = train_encoder(split, encoder, loss, **SETTINGS | changes | {"lr_factors": factors}, neighbours=neighbours)
+    changes: dict[str, Any] = {"epochs": 1, "batch_size": 48, "warmup": 0.0, "weight_decay": 0.0, "grad_clip": 1e9}
+    changes |= {"lr": 0.01, "lr_factors": {"backbone": 0.1, "projection": 1.0, "knn": 2.0}}
+    _, (row,) = train(split, encoder, EncoderLoss(3, 8), neighbours=neighbours, **changes)
     assert row["lr"] == 0.01
     after = (*encoder.named_parameters(), *neighbours.named_parameters())
     for old, (name, new) in zip(before, after, strict=True):
@@ -350,17 +309,14 @@ def test_it_overfits_32_rows_with_the_knn_objective_alone(make) -> None:
     """No linear head, no metric loss: the other 31 rows vote for each, and all are right in the end."""
     split = make(62)
     x, y = split.x[split.part == BANK], torch.from_numpy(split.y[split.part == BANK])
-    torch.manual_seed(0)
-    kind, widths = ("convnet", [8, 8]) if split.is_image else ("mlp", [16])
-    encoder = Encoder(kind, split.x.shape[1:], 0, widths, 8)
-    loss, neighbours = EncoderLoss(3, 8, cross_entropy=0.0), votes(split, k=9)
-    changes = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
-    history = train_encoder(split, encoder, loss, **SETTINGS | changes, neighbours=neighbours)
+    encoder, loss, neighbours = network(split, 0), EncoderLoss(3, 8, cross_entropy=0.0), knn_loss(split, k=9)
+    changes: dict[str, Any] = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
+    _, history = train(split, encoder, loss, neighbours=neighbours, **changes)
     z = torch.from_numpy(embed(encoder, x)[0])
     neighbours.fill(z)
-    near = neighbours.search(z, torch.arange(32)[:, None])
-    assert not (near == torch.arange(32)[:, None]).any()
-    assert (y[near].mode(1).values == y).all()
+    ids = neighbours.search(z, torch.arange(32)[:, None])
+    assert not (ids == torch.arange(32)[:, None]).any()
+    assert (y[ids].mode(1).values == y).all()
     assert history[-1]["loss"] < 0.2 * history[0]["loss"]
 
 
@@ -369,28 +325,21 @@ def test_the_memory_is_embedded_again_every_few_epochs(refresh: int) -> None:
     """What it holds at the end is what the encoder made of the rows at the start of the last epoch that refreshed."""
     split = blobs(96)
     x = split.x[split.part == BANK]
-    torch.manual_seed(0)
-    encoder, neighbours = Encoder("mlp", split.x.shape[1:], 3, [16], 8), votes(split, k=5, refresh=refresh)
-    made = [embed(encoder, x)[0]]  # at the start of each epoch
-    train_encoder(
-        split,
-        encoder,
-        EncoderLoss(3, 8),
-        **SETTINGS,
-        neighbours=neighbours,
-        progress=lambda _: made.append(embed(encoder, x)[0]),
-    )
-    assert np.array_equal(neighbours.memory.numpy(), made[{1: 3, 2: 2, 5: 0}[refresh]])
-    assert not np.array_equal(made[0], made[2])
+    encoder, neighbours = network(split), knn_loss(split, k=5, refresh=refresh)
+    z = [embed(encoder, x)[0]]  # at the start of each epoch
+    options = {"neighbours": neighbours, "progress": lambda _: z.append(embed(encoder, x)[0])}
+    train(split, encoder, EncoderLoss(3, 8), **options)
+    assert np.array_equal(neighbours.memory.numpy(), z[{1: 3, 2: 2, 5: 0}[refresh]])
+    assert not np.array_equal(z[0], z[2])
 
 
 def test_between_refreshes_the_rows_of_a_batch_are_put_in_where_they_belong() -> None:
     """With m = 0 and one batch of all rows, the memory is what the batch gave, row for row."""
     split = blobs(96)
-    neighbours, seen = votes(split, k=5, momentum=0.0), []
-    neighbours.register_forward_pre_hook(lambda _, given: seen.append(given))
+    neighbours, calls = knn_loss(split, k=5, momentum=0.0), []
+    neighbours.register_forward_pre_hook(lambda _, args: calls.append(args))
     train(split, epochs=1, batch_size=48, neighbours=neighbours)
-    ((z, rows, _, _, _),) = seen
+    ((z, rows, _, _, _),) = calls
     assert sorted(rows.tolist()) == list(range(48))
     torch.testing.assert_close(neighbours.memory[rows], z.detach())
 
@@ -417,34 +366,31 @@ def test_fault_11_neighbours_are_looked_up_for_the_mixture_that_is_embedded() ->
     """What enters the encoder is λ·x + (1 − λ)·x′, and what it makes of that, with both ids, enters the objective."""
     split = blobs(96)
     x = torch.from_numpy(split.x[split.part == BANK])
-    encoder, neighbours = Encoder("mlp", split.x.shape[1:], 3, [16], 8), votes(split, k=5, momentum=0.0)
+    encoder, neighbours = network(split), knn_loss(split, k=5, momentum=0.0)
     embedded: list[Any] = []
-    looked_up: list[Any] = []
-    encoder.register_forward_hook(lambda m, given, out: embedded.append((given[0], out[0])) if m.training else None)
-    neighbours.register_forward_pre_hook(lambda _, given: looked_up.append(given))
-    train_encoder(split, encoder, EncoderLoss(3, 8), **SETTINGS | {"mixup": 0.4, "epochs": 1}, neighbours=neighbours)
-    assert len(embedded) == len(looked_up) == 3
-    for (views, z), (z_looked_up, rows, partners, share, among) in zip(embedded, looked_up, strict=True):
-        assert z is z_looked_up
-        assert among is None
+    queries: list[Any] = []
+    encoder.register_forward_hook(lambda m, args, out: embedded.append((args[0], out[0])) if m.training else None)
+    neighbours.register_forward_pre_hook(lambda _, args: queries.append(args))
+    train(split, encoder, EncoderLoss(3, 8), neighbours=neighbours, mixup=0.4, epochs=1)
+    assert len(embedded) == len(queries) == 3
+    for (views, z), (query, rows, partners, share, candidates) in zip(embedded, queries, strict=True):
+        assert z is query
+        assert candidates is None
         assert 0.5 <= share < 1
         torch.testing.assert_close(views, share * x[rows] + (1 - share) * x[partners])
-    assert not any((neighbours.memory[rows] == z).all(1).any() for z, rows, *_ in looked_up), "a mixture got in"
+    assert not any((neighbours.memory[rows] == z).all(1).any() for z, rows, *_ in queries), "a mixture got in"
 
 
 def test_mixup_weighs_both_labels_in_every_loss() -> None:
     """The first loss of a run is that of the untrained encoder, so it can be computed again from what went in."""
     split = pictures()
     y = torch.from_numpy(split.y[split.part == BANK])
-    torch.manual_seed(0)
-    encoder = Encoder("convnet", split.x.shape[1:], 3, [8, 8], 8)
-    loss, neighbours = EncoderLoss(3, 8, supcon=0.5), votes(split, k=5)
+    loss, neighbours = EncoderLoss(3, 8, supcon=0.5), knn_loss(split, k=5)
     terms: list[Any] = []
-    neighbours.register_forward_hook(lambda _, given, out: terms.append((*given, out.detach())))
+    neighbours.register_forward_hook(lambda _, args, out: terms.append((*args, out.detach())))
     labels: list[Any] = []
-    loss.register_forward_hook(lambda _, given, out: labels.append((given[2], out.detach())))
-    changes = {"mixup": 0.4, "epochs": 1, "batch_size": 48}
-    (row,) = train_encoder(split, encoder, loss, **SETTINGS | changes, neighbours=neighbours)
+    loss.register_forward_hook(lambda _, args, out: labels.append((args[2], out.detach())))
+    _, (row,) = train(split, network(split), loss, neighbours=neighbours, mixup=0.4, epochs=1, batch_size=48)
     ((_, rows, partners, share, _, votes_loss),) = terms
     (first, value), (second, other_value) = labels
     assert torch.equal(first, y[rows])

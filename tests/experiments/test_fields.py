@@ -26,7 +26,7 @@ from attnknn.experiments.fields.perceiver import (
 )
 from attnknn.experiments.fields.train import train_field
 from attnknn.nn.augment import random_crop
-from attnknn.nn.optim import StackedMuon, orthogonalised
+from attnknn.nn.optim import StackedMuon, orthogonalise
 
 H, W, C, B = 5, 7, 3, 11
 
@@ -420,8 +420,8 @@ def test_muon_matches_torch_for_matrices_of_all_shapes() -> None:
         assert one.abs().max() > 3e-3
 
 
-def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
-    matrices = orthogonalised(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
+def test_orthogonalise_matrices_have_singular_values_near_one() -> None:
+    matrices = orthogonalise(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
     values = torch.linalg.svdvals(matrices)
     assert values.min() > 0.6
     assert values.max() < 1.3

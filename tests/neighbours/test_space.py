@@ -1,4 +1,4 @@
-"""Queries with their neighbours: gathered by id, in the order asked for, from one embedding space or several."""
+"""Queries with their neighbours: gathered by id, from one embedding space or several."""
 
 import dataclasses
 from pathlib import Path
@@ -21,9 +21,9 @@ def space() -> EmbeddingSpace:
     return retrieved(embedded(blobs(120, noise=1.5)))
 
 
-def fold(of: EmbeddingSpace, seed: int) -> EmbeddingSpace:
+def fold(space: EmbeddingSpace, seed: int) -> EmbeddingSpace:
     """The same rows by another encoder (another rotation of the table), with other parts."""
-    e = of.embeddings
+    e = space.embeddings
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(7, 7)))[0]
     part = rng.permutation(e.part)
@@ -34,33 +34,27 @@ def test_around_by_loops(space: EmbeddingSpace) -> None:
     """Everything about a neighbour is looked up by its id, for rows in any order."""
     e, evidence = space.embeddings, space.statistics
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
-    near = space.around(rows, 6, NEEDS)
+    batch = space.around(rows, 6, NEEDS)
+    assert (batch.sims.diff(dim=1) <= 0).all()
     for b, row in enumerate(rows):
-        np.testing.assert_array_equal(near.require("query")[b], e.z[row])
+        np.testing.assert_array_equal(batch.require("query")[b], e.z[row])
         for i in range(6):
             j = int(space.neighbours.ids[row, i])
             assert e.part[j] == BANK
             assert j != row
-            np.testing.assert_array_equal(near.require("keys")[b, i], e.z[j])
-            assert near.sims[b, i] == pytest.approx(-float(((e.z[row] - e.z[j]) ** 2).sum()), abs=1e-5)
-            assert near.labels[b, i] == e.y[j]
-            np.testing.assert_array_equal(near.require("agreement")[b, i], evidence.agreement[j])
-            assert near.require("density")[b, i] == evidence.density[j]
+            np.testing.assert_array_equal(batch.require("keys")[b, i], e.z[j])
+            assert batch.sims[b, i] == pytest.approx(-float(((e.z[row] - e.z[j]) ** 2).sum()), abs=1e-5)
+            assert batch.labels[b, i] == e.y[j]
+            np.testing.assert_array_equal(batch.require("agreement")[b, i], evidence.agreement[j])
+            assert batch.require("density")[b, i] == evidence.density[j]
     for needs in ((), ("density",), ("query", "keys")):
-        some = space.around(rows, 6, needs)
+        part = space.around(rows, 6, needs)
         for name in NEEDS:
             if name in needs:
-                np.testing.assert_array_equal(some.require(name), near.require(name))
+                np.testing.assert_array_equal(part.require(name), batch.require(name))
             else:
                 with pytest.raises(AssertionError, match=f"{name} was not gathered"):
-                    some.require(name)
-
-
-def test_the_keys_have_the_similarities_beside_them(space: EmbeddingSpace) -> None:
-    near = space.around(np.arange(120), 20, ("query", "keys"))
-    again = -(near.require("query")[:, None] - near.require("keys")).square().sum(2)
-    np.testing.assert_allclose(near.sims, again, atol=1e-5)
-    assert (near.sims.diff(dim=1) <= 0).all()
+                    part.require(name)
 
 
 def test_shares_are_those_of_the_bank_alone(space: EmbeddingSpace) -> None:
@@ -77,15 +71,15 @@ def test_shares_are_those_of_the_bank_alone(space: EmbeddingSpace) -> None:
 def test_a_missing_neighbour_has_no_label(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -1], sims[:, -1] = -1, -np.inf
-    found = Neighbours(space.neighbours.rows, ids, sims, "l2")
-    near = EmbeddingSpace(space.embeddings, found, space.statistics).around(np.arange(120), 20, NEEDS)
-    assert (near.labels[:, -1] == -1).all()
-    assert torch.isneginf(near.sims[:, -1]).all()
-    assert (near.labels[:, :-1] >= 0).all()
+    neighbours = Neighbours(space.neighbours.rows, ids, sims, "l2")
+    batch = EmbeddingSpace(space.embeddings, neighbours, space.statistics).around(np.arange(120), 20, NEEDS)
+    assert (batch.labels[:, -1] == -1).all()
+    assert torch.isneginf(batch.sims[:, -1]).all()
+    assert (batch.labels[:, :-1] >= 0).all()
 
 
 def test_rows_and_k_that_were_not_searched(space: EmbeddingSpace) -> None:
-    with pytest.raises(InputError, match="k: 21 neighbours asked for; 20 are stored"):
+    with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
         space.around(np.arange(3), 21)
     with pytest.raises(InputError, match="1 rows have no stored neighbours"):
         space.around(np.array([0, 120]), 3)
@@ -102,12 +96,11 @@ def test_moving_to_another_type_leaves_labels_whole() -> None:
     assert dataclasses.replace(n, keys=None).to("cpu").keys is None
 
 
-def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: EmbeddingSpace) -> None:
+def test_rows_of_a_part_come_from_each_space_that_has_some(space: EmbeddingSpace) -> None:
     folds = [fold(space, seed) for seed in (1, 2)]
     spaces = [space, *folds]
     for part in (FIT, VAL):
-        found = part_rows(spaces, part)
-        assert [one for one, _ in found] == spaces
+        assert [one for one, _ in part_rows(spaces, part)] == spaces
         y = np.concatenate([one.embeddings.y[one.embeddings.rows(part)] for one in spaces])
         np.testing.assert_array_equal(classes_of(spaces, part), y)
     e = folds[0].embeddings
@@ -116,20 +109,15 @@ def test_spaces_are_pooled_in_order_and_only_where_they_have_rows(space: Embeddi
     assert [one for one, _ in part_rows(without, FIT)] == [without[0], without[2]]
 
 
-def test_part_neighbours_are_those_of_each_space(space: EmbeddingSpace) -> None:
-    folds = [fold(space, seed) for seed in (1, 2)]
-    sims, labels = part_neighbours([space, *folds], VAL, 9)
-    at = 0
-    for one in (space, *folds):
-        rows = one.embeddings.rows(VAL)
-        here = slice(at, at + len(rows))
-        np.testing.assert_array_equal(sims[here], one.neighbours.sims[rows, :9])
-        np.testing.assert_array_equal(labels[here], one.embeddings.y[one.neighbours.ids[rows, :9]])
-        assert (one.embeddings.part[one.neighbours.ids[rows]] == BANK).all()
-        at += len(rows)
-    assert len(sims) == len(labels) == at
-    with pytest.raises(InputError, match="15 are stored"):
-        part_neighbours([space, *folds], VAL, 16)
+def test_neighbours_of_a_part_are_those_of_each_space(space: EmbeddingSpace) -> None:
+    spaces = [space, *(fold(space, seed) for seed in (1, 2))]
+    sims, labels = part_neighbours(spaces, VAL, 9)
+    expected = [one.neighbours.take(one.embeddings.rows(VAL), 9) for one in spaces]
+    np.testing.assert_array_equal(sims, np.concatenate([s for _, s in expected]))
+    y = [one.embeddings.y[ids] for one, (ids, _) in zip(spaces, expected, strict=True)]
+    np.testing.assert_array_equal(labels, np.concatenate(y))
+    with pytest.raises(InputError, match="15 stored"):
+        part_neighbours(spaces, VAL, 16)
 
 
 def test_saved_and_loaded(space: EmbeddingSpace, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from attnknn.core.errors import InputError
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.search import memory, retrieve, search
 from attnknn.neighbours.statistics import neighbour_statistics
-from synthetic import blobs, embedded, searched
+from synthetic import FITTING, blobs, embedded, searched
 
 
 def of_points(z: list[list[float]], y: list[int], part: list[int], classes: str = "ab") -> Embeddings:
@@ -24,12 +24,12 @@ def evidence(embeddings: Embeddings, k: int, sizes: tuple[int, ...]) -> Neighbou
 def test_four_rows_on_a_line_by_hand() -> None:
     """Bank a, a, b, a at 0, 1, 3, 7; the query at 2 has no evidence and is none."""
     line = of_points([[0], [1], [3], [7], [2]], [0, 0, 1, 0, 1], [BANK] * 4 + [TEST])
-    found = evidence(line, 3, (1, 2, 3))
+    stats = evidence(line, 3, (1, 2, 3))
     expected = [[1, 1 / 2, 2 / 3], [1, 1 / 2, 2 / 3], [0, 0, 0], [0, 1 / 2, 2 / 3], [0, 0, 0]]
-    np.testing.assert_allclose(found.agreement, expected, rtol=1e-6)
+    np.testing.assert_allclose(stats.agreement, expected, rtol=1e-6)
     squares = [1 + 9 + 49, 1 + 4 + 36, 4 + 9 + 16, 16 + 36 + 49, 0]
-    np.testing.assert_allclose(found.density, [-total / 3 for total in squares], rtol=1e-6)
-    assert found.sizes == (1, 2, 3)
+    np.testing.assert_allclose(stats.density, [-total / 3 for total in squares], rtol=1e-6)
+    assert stats.sizes == (1, 2, 3)
 
 
 def test_prototypes_by_hand() -> None:
@@ -45,20 +45,20 @@ def test_a_class_whose_mean_is_the_origin_has_a_prototype_of_zeros() -> None:
 
 def test_by_loops() -> None:
     data = embedded(blobs(90, noise=1.5))
-    found = evidence(data, 12, (3, 7, 12))
+    stats = evidence(data, 12, (3, 7, 12))
     bank = list(data.rows(BANK))
     z = data.z.astype(np.float64)
     for i in range(90):
         if i not in bank:
-            assert not found.agreement[i].any()
-            assert found.density[i] == 0
+            assert not stats.agreement[i].any()
+            assert stats.density[i] == 0
             continue
         others = sorted((j for j in bank if j != i), key=lambda j: ((z[i] - z[j]) ** 2).sum())
         for s, size in enumerate((3, 7, 12)):
             share = sum(data.y[j] == data.y[i] for j in others[:size]) / size
-            assert found.agreement[i, s] == pytest.approx(share)
+            assert stats.agreement[i, s] == pytest.approx(share)
         density = -sum(((z[i] - z[j]) ** 2).sum() for j in others[:12]) / 12
-        assert found.density[i] == pytest.approx(density, rel=1e-4)
+        assert stats.density[i] == pytest.approx(density, rel=1e-4)
 
 
 def test_fault_1_a_row_does_not_vouch_for_itself() -> None:
@@ -93,18 +93,18 @@ def test_neighbours_that_were_not_found_do_not_count() -> None:
     line = of_points([[0], [1], [2], [4]], [0, 0, 1, 1], [BANK] * 4)
     ids = np.array([[1, 2, -1], [0, 2, 3], [1, 0, 3], [2, 1, 0]], dtype=np.int32)
     sims = np.array([[-1, -4, -np.inf], [-1, -1, -9], [-1, -4, -4], [-4, -9, -16]], dtype=np.float32)
-    found = neighbour_statistics(line, Neighbours(np.arange(4, dtype=np.int32), ids, sims, "l2"), (1, 3))
-    assert found.agreement[0].tolist() == [1, 0.5]
-    assert found.density[0] == -2.5
-    np.testing.assert_allclose(found.agreement[1:], [[1, 1 / 3], [0, 1 / 3], [1, 1 / 3]], rtol=1e-6)
+    stats = neighbour_statistics(line, Neighbours(np.arange(4, dtype=np.int32), ids, sims, "l2"), (1, 3))
+    assert stats.agreement[0].tolist() == [1, 0.5]
+    assert stats.density[0] == -2.5
+    np.testing.assert_allclose(stats.agreement[1:], [[1, 1 / 3], [0, 1 / 3], [1, 1 / 3]], rtol=1e-6)
 
 
 def test_sizes_above_what_is_stored_shrink_to_it_and_stay_as_many() -> None:
     data = embedded(blobs(90))
-    found = evidence(data, 12, (50, 3, 64))
-    assert found.sizes == (3, 12, 12)
-    np.testing.assert_array_equal(found.agreement[:, 1], found.agreement[:, 2])
-    np.testing.assert_array_equal(found.agreement[:, :2], evidence(data, 12, (3, 12)).agreement)
+    stats = evidence(data, 12, (50, 3, 64))
+    assert stats.sizes == (3, 12, 12)
+    np.testing.assert_array_equal(stats.agreement[:, 1], stats.agreement[:, 2])
+    np.testing.assert_array_equal(stats.agreement[:, :2], evidence(data, 12, (3, 12)).agreement)
 
 
 def test_a_head_can_be_fitted_on_banks_smaller_and_larger_than_a_size() -> None:
@@ -114,25 +114,8 @@ def test_a_head_can_be_fitted_on_banks_smaller_and_larger_than_a_size() -> None:
     part[large.rows(BANK)[11:]] = TEST
     spaces = [retrieve(e, 64, (5, 20, 64)) for e in (large, dataclasses.replace(large, part=part))]
     assert [space.statistics.sizes for space in spaces] == [(5, 20, 41), (5, 10, 10)]
-    head, history = fit_head(
-        spaces,
-        k_train=10,
-        kind="attention",
-        parts={"features": ["agreement"]},
-        epochs=1,
-        batch_size=64,
-        lr=0.01,
-        weight_decay=0.0,
-        patience=1,
-        restarts=1,
-        label_smoothing=0.0,
-        hard_weight=1.0,
-        entropy_weight=0.0,
-        calibration_weight=0.0,
-        temperatures=[0.2],
-        priors=[0.1],
-        seed=0,
-    )
+    settings = FITTING | {"parts": {"features": ["agreement"]}, "temperatures": [0.2], "priors": [0.1]}
+    head, history = fit_head(spaces, k_train=10, seed=0, **settings | {"epochs": 1, "patience": 1})
     assert head.config["n_sizes"] == 3
     assert len(history) == 2
 
@@ -147,6 +130,6 @@ def test_neighbours_of_held_out_rows_only_are_not_enough() -> None:
     data = embedded(blobs(90))
     all_rows = searched(data)
     held_out = np.flatnonzero(data.part != BANK)
-    some = Neighbours(all_rows.rows[held_out], all_rows.ids[held_out], all_rows.sims[held_out], "l2")
+    of_held_out = Neighbours(all_rows.rows[held_out], all_rows.ids[held_out], all_rows.sims[held_out], "l2")
     with pytest.raises(InputError, match="45 rows have no stored neighbours"):
-        neighbour_statistics(data, some, (3,))
+        neighbour_statistics(data, of_held_out, (3,))

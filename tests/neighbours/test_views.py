@@ -46,14 +46,14 @@ def test_a_crop_is_the_image_shifted_within_the_padding() -> None:
     ((_, crop),) = generate_views(x, False, 1, 2, 0)
     shifts = set()
     for before, after in zip(x, crop, strict=True):
-        found = [
+        matches = [
             (dy, dx)
             for dy in range(-2, 3)
             for dx in range(-2, 3)
             if torch.equal(after[:, 2:-2, 2:-2], before[:, 2 + dy : 9 + dy, 2 + dx : 9 + dx])
         ]
-        assert len(found) == 1
-        shifts.add(found[0])
+        assert len(matches) == 1
+        shifts.add(matches[0])
     assert len(shifts) > 10, "one draw an image"
 
 
@@ -81,9 +81,8 @@ def test_a_view_that_changes_nothing_finds_what_the_search_found(k_max: int) -> 
     assert np.array_equal(view.ids, ids)
     assert np.array_equal(view.sims, sims)
     assert np.array_equal(view.logits, embeddings.logits[rows])
-    at = int(np.flatnonzero(rows == twin)[0])
-    assert view.ids[at, 0] == original
-    assert view.sims[at, 0] == 0
+    assert view.ids[rows == twin, 0] == original
+    assert view.sims[rows == twin, 0] == 0
 
 
 def test_no_bank_row_is_a_query_and_only_bank_rows_are_found() -> None:
@@ -102,13 +101,12 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
     split = pictures()
     encoder, _, bank = encoded(split)
     rows = held_out(split.part)
-    made = {
-        name: embed_view(encoder, x.numpy(), rows, bank, K) for name, x in generate_views(images(split), True, 1, 2, 0)
-    }
-    assert save_views(iter(made.items()), tmp_path / "views") == ["flip", "crop_1"]
+    transformed = generate_views(images(split), True, 1, 2, 0)
+    views = {name: embed_view(encoder, x.numpy(), rows, bank, K) for name, x in transformed}
+    assert save_views(iter(views.items()), tmp_path / "views") == ["flip", "crop_1"]
     loaded = load_views(tmp_path / "views")
-    assert list(loaded) == list(made)
-    for name, view in made.items():
+    assert list(loaded) == list(views)
+    for name, view in views.items():
         for field in ("rows", "z", "ids", "sims", "logits", "metric"):
             assert np.array_equal(getattr(loaded[name], field), getattr(view, field)), field
 
@@ -125,7 +123,7 @@ def test_what_is_no_view_is_refused() -> None:
     view = embed_view(encoder, split.x[rows], rows, bank, K)
     with pytest.raises(InputError, match="rows: must ascend"):
         View(rows[::-1].copy(), view.z, view.ids, view.sims, "l2", view.logits)
-    with pytest.raises(InputError, match=rf"z: float32 of shape .*expected float32 and {len(rows)} rows"):
+    with pytest.raises(InputError, match=f"z: {len(rows) - 1} rows; expected {len(rows)}"):
         View(rows, view.z[1:], view.ids, view.sims, "l2", view.logits)
     with pytest.raises(InputError, match="logits: NaN"):
         View(rows, view.z, view.ids, view.sims, "l2", np.full_like(view.z, np.nan))

@@ -61,8 +61,7 @@ def test_crop_is_a_window_of_the_image_padded_by_its_mirror(h: int, w: int, padd
     windows = {padded[:, dy : dy + h, dx : dx + w].tobytes() for dy in shifts for dx in shifts}
     views = random_crop(image.expand(1000, -1, -1, -1), padding, gen())
     assert views.dtype == torch.uint8
-    found = [view.numpy().tobytes() for view in views]
-    assert set(found) == windows
+    assert {view.numpy().tobytes() for view in views} == windows
 
 
 def test_the_images_that_are_told_are_mirrored_left_to_right() -> None:
@@ -113,9 +112,9 @@ def test_rotation_against_scipy(h: int, w: int) -> None:
     for image, view, u in zip(x.numpy(), views, drawn(5), strict=True):
         angle = math.radians(60 * (2 * u - 1))
         turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        for plane, found in zip(image.astype(float), view, strict=True):
+        for plane, rotated in zip(image.astype(float), view, strict=True):
             expected = affine_transform(plane, turn, centre - turn @ centre, order=1, mode="nearest")
-            np.testing.assert_allclose(found, expected, atol=0.02)
+            np.testing.assert_allclose(rotated, expected, atol=0.02)
 
 
 def test_jitter_by_loops() -> None:

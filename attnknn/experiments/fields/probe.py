@@ -98,7 +98,7 @@ def transformer_probe(
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         for batch in train_rows[torch.randperm(len(train_rows), generator=generator)].split(batch_size):
             loss = F.cross_entropy(logits(batch), labels[batch].to(device))
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad()
             loss.backward()
             optimiser.step()
         nll = log_loss(y[val_rows.numpy()], predict(val_rows), labels=np.arange(n_classes))
