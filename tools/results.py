@@ -11,7 +11,7 @@ from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
 from attnknn.report.build import environment, read_all, sections
 from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
-from attnknn.report.results import CLEAN, OF_SPLITS, Run, all_conditions, joined
+from attnknn.report.results import CLEAN, SPLITS, Run, all_conditions, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown
 from attnknn.report.sections.evaluate import claim_rows, summary
 from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
@@ -108,7 +108,7 @@ def main() -> None:
     table = summary(runs, tested)
     first = f"{as_markdown(table)}\n{table.note}\n"
     results = [first, as_markdown(main_table(runs, tested))]
-    if over_splits := {run.dataset: run.tables[OF_SPLITS] for run in runs if OF_SPLITS in run.tables}:
+    if over_splits := {run.dataset: run.tables[SPLITS] for run in runs if SPLITS in run.tables}:
         splits = max(int(table["splits"].max()) for table in over_splits.values())
         results += [OVER_SPLITS.format(splits), "", as_markdown(splits_table(over_splits))]
     with atomic_file(Path("README.md")) as draft:

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 INK, SOFT = "#222222", "#c8c8c8"
 
 
-def new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> "Figure":
-    """Create an empty figure; sizes in inches, width at most 3.4. Layout "none" leaves the margins to the caller."""
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
+    """Create an empty figure; sizes in inches, width at most 3.4. Layout None leaves the margins to the caller."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=160, layout=layout, facecolor="white")  # type: ignore[arg-type]
+    return Figure(figsize=(width, height), dpi=160, layout=layout, facecolor="white")
 
 
 def style_axes(axes: "Axes") -> None:

@@ -118,7 +118,6 @@ def sections(
     plots: Path | None,
     preset: str,
     resamples: int,
-    alpha: float = 0.01,
     workers: int = 1,
     beside: Sequence[Run] = (),
 ) -> list[Section]:
@@ -128,10 +127,10 @@ def sections(
         beside: runs without `evaluate`, shown in the sections on representations of images only.
         workers: see `parallel.run_parallel`; the pictures take most of the time.
     """
-    level = Level(alpha, resamples)
+    level = Level(claimed.ALPHA, resamples)
     calls: list[Callable[[], Section]] = [
         partial(evaluate.section, runs, claims),
-        partial(splits.section, runs, alpha),
+        partial(splits.section, runs),
         partial(explain.section, runs, plots),
         partial(calibration.section, runs),
     ]
@@ -153,7 +152,6 @@ def write_report(
     seeds: Sequence[int],
     params: Mapping[str, Any],
     revision: str,
-    alpha: float = 0.01,
     workers: int = 1,
 ) -> None:
     """Write index.html, comparison.csv, results.md and tables/*.csv and *.tex to the folder OUT, in one step.
@@ -163,7 +161,6 @@ def write_report(
         pictures_folder: holds `gallery` and `field_pictures`.
         params: all settings, as a dict.
         revision: of the code, as printed.
-        alpha: see `attnknn.report.claims.claims`.
         workers: see `sections`.
 
     Raises:
@@ -171,23 +168,23 @@ def write_report(
     """
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
-    claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"), alpha)
-    verdicts = claimed.answers(claims)
+    claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"))
+    verdicts = claimed.setting_verdicts(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
-    parts = sections(runs, claims, pictures_folder, params["preset"], resamples, alpha, workers)
+    parts = sections(runs, claims, pictures_folder, params["preset"], resamples, workers)
     every, summary = evaluate.claim_rows(claims, digits), evaluate.summary(runs, claims)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
         summary=summary,
-        answers=verdicts,
+        verdicts=verdicts,
         conditions=list(dict.fromkeys(condition for _, condition in verdicts)),
         claims=every,
         n_primary=sum(c.primary for c in claims),
         n_others=sum(not c.primary for c in claims),
         several=any(c.runs > 1 for c in claims),
         sections=parts,
-        alpha=alpha,
+        alpha=claimed.ALPHA,
         confidence=params["evaluate"]["confidence"],
         resamples=resamples,
         fewest_errors=claimed.FEWEST_ERRORS,

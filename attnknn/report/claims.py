@@ -37,6 +37,7 @@ TO_BEAT = "distance_vector"
 WITHOUT_NEIGHBOURS = ("prototypes", "linear")
 PLAIN = ("cnn",)
 CLAIMED = ("nll", "accuracy", "ece")
+ALPHA = 0.01  # significance level, adjusted within each family of tests
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
 
@@ -143,7 +144,7 @@ def best_on_validation(scores: Mapping[Any, float], metric: str, bases: Sequence
     return min(candidates, key=lambda name: (candidates[name], name != TO_BEAT))
 
 
-def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) -> list[Claim]:
+def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = ALPHA) -> list[Claim]:
     """All claims of the paired rows, in the order of the settings.
 
     Args:
@@ -171,15 +172,15 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
         require(setting in scores, f"validation: {where} has no row; run `dvc repro`")
         baselines = {baseline for _, baseline in tested}
         for metric in CLAIMED:
-            known = {name: score for name, score in scores[setting].get(metric, {}).items() if name in baselines}
+            on_val = {name: score for name, score in scores[setting].get(metric, {}).items() if name in baselines}
             roles = {
-                "best tuned": best_on_validation(known, metric, TUNED),
+                "best tuned": best_on_validation(on_val, metric, TUNED),
                 "to beat": TO_BEAT,
-                "without neighbours": best_on_validation(known, metric, WITHOUT_NEIGHBOURS),
+                "without neighbours": best_on_validation(on_val, metric, WITHOUT_NEIGHBOURS),
             }
             for role, bases in (("plain network", PLAIN), ("other classifiers", PEERS)):
-                if any(name.partition("_")[0] in bases for name in known):
-                    roles[role] = best_on_validation(known, metric, bases)
+                if any(name.partition("_")[0] in bases for name in on_val):
+                    roles[role] = best_on_validation(on_val, metric, bases)
             for baseline in dict.fromkeys(roles.values()):
                 if (metric, baseline) not in tested:
                     raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")
@@ -199,8 +200,8 @@ def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = 0.01) 
     ]
 
 
-def answers(claims: Sequence[Claim]) -> dict[Setting, Verdict]:
-    """The verdict of every setting against the kNN baselines, in their order.
+def setting_verdicts(claims: Sequence[Claim]) -> dict[Setting, Verdict]:
+    """The verdict of every setting against the kNN baselines, in the order of the claims.
 
     yes: lower NLL than both kNN baselines, and no metric is worse. no: worse NLL or accuracy than either. undecided:
     everything else.
@@ -214,6 +215,6 @@ def answers(claims: Sequence[Claim]) -> dict[Setting, Verdict]:
     return verdicts
 
 
-def overall(verdicts: Sequence[Verdict]) -> Verdict:
+def combined_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     """One verdict for several settings: no where any is no, yes where all are yes."""
     return "no" if "no" in verdicts else "yes" if set(verdicts) == {"yes"} else "undecided"

@@ -51,8 +51,8 @@ def judged(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     p, records = rows["p"].tolist(), rows.to_dict("records")
     smallest = [_smallest(row, level.resamples) for row in records]
     adjusted, verdicts, findings = holm(p), [], []
-    for row, own, powered in zip(records, adjusted, attainable(p, smallest, level.alpha), strict=True):
-        word = verdict(row["per_run"], own, row["errors"], row["metric"], level.alpha)
+    for row, p_adjusted, powered in zip(records, adjusted, attainable(p, smallest, level.alpha), strict=True):
+        word = verdict(row["per_run"], p_adjusted, row["errors"], row["metric"], level.alpha)
         reason = too_few_errors(int(row["errors"]))
         reason = reason or ("" if powered else f"{level.resamples:,} resamples for {len(p)} tests")
         undecided = f"{UNDERPOWERED} ({reason})" if reason else NOT_SHOWN
@@ -69,15 +69,15 @@ def judge_one(paired: pd.DataFrame, level: Level) -> dict[str, Any]:
     row: dict[str, Any] = over_runs(paired, ["metric"]).to_dict("records")[0]  # type: ignore[assignment]
     metric, enough = row["metric"], row["errors"] >= FEWEST_ERRORS
     word = verdict(row["per_run"], row["p"], row["errors"], metric, level.alpha)
-    most = row["high"] if metric in HIGHER_IS_BETTER else -row["low"]
+    largest_gain = row["high"] if metric in HIGHER_IS_BETTER else -row["low"]
     powered = enough and _smallest(row, level.resamples) < level.alpha
-    still = NO_GAIN if enough and most < MARGIN[metric] else "undecided" if powered else UNDERPOWERED
-    return row | {"finding": _BETTER.get(word, still)}
+    otherwise = NO_GAIN if enough and largest_gain < MARGIN[metric] else "undecided" if powered else UNDERPOWERED
+    return row | {"finding": _BETTER.get(word, otherwise)}
 
 
 def gained_over_all(findings: Sequence[str]) -> str:
     """Whether there is a gain over every baseline: no with one loss, or where no gain over any is left."""
     if "worse" in findings or set(findings) == {NO_GAIN}:
         return "no"
-    still = set(findings) & {"undecided", UNDERPOWERED}
-    return "yes" if set(findings) == {"better"} else UNDERPOWERED if still == {UNDERPOWERED} else "undecided"
+    open_findings = set(findings) & {"undecided", UNDERPOWERED}
+    return "yes" if set(findings) == {"better"} else UNDERPOWERED if open_findings == {UNDERPOWERED} else "undecided"

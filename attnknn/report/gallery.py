@@ -76,7 +76,7 @@ def _colour(case: Case, neighbour: Mapping[str, Any] | None) -> str:
 
 def _head(case: Case, height: float) -> tuple[Any, Any]:
     """A figure with the title and the details, and the share of its height that these take."""
-    figure = plots.new_figure(3.4, height, layout="none")
+    figure = plots.new_figure(3.4, height, layout=None)
     figure.text(0.02, 1 - 0.06 / height, title(case), size=8.5, weight="bold", color=plots.INK, va="top")
     for i, line in enumerate(_details(case)):
         figure.text(0.02, 1 - (0.24 + 0.135 * i) / height, line, size=7, color="#555555", va="top")

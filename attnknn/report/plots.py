@@ -140,12 +140,12 @@ def line_plot(
     """
     lines = [line for line in lines if len(line.points.dropna(subset=["value"]))]
     names = [line.name for line in lines if line.name]
-    figure = new_figure(3.4, 2.5 + 0.17 * len(names) * (len(names) > 1), layout="none")
+    figure = new_figure(3.4, 2.5 + 0.17 * len(names) * (len(names) > 1), layout=None)
     axes = figure.subplots()
     for i, line in enumerate(lines):
         columns = {"value": "mean", "low": "min", "high": "max"}
-        known = line.points.dropna(subset=["value"])
-        means = known.groupby("x", sort=False).agg({c: how for c, how in columns.items() if c in known})
+        finite = line.points.dropna(subset=["value"])
+        means = finite.groupby("x", sort=False).agg({c: how for c, how in columns.items() if c in finite})
         means = means.reindex(list(ticks)) if len(ticks) else means
         x = range(len(ticks)) if len(ticks) else means.index
         if "low" in means:
@@ -192,7 +192,7 @@ def forest_plot(
         lines |= {(str(group), ""): []} if group else {}
         for row in members.to_dict("records"):
             lines.setdefault((str(group), str(row["label"])), []).append(row)
-    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(own) - 1) for own in lines.values()), layout="none")
+    figure = new_figure(3.4, 0.95 + sum(0.19 + 0.06 * max(0, len(own) - 1) for own in lines.values()), layout=None)
     axes = figure.subplots()
     points: dict[tuple[str, bool], list[tuple[float, float]]] = {}  # by style: fewer artists are drawn faster
     for y, ((group, _), own) in enumerate(lines.items()):
@@ -215,7 +215,7 @@ def bar_plot(
     names: Sequence[str], values: Sequence[float], colours: Any, text: str, xlabel: str, fmt: str = "%.2f"
 ) -> bytes:
     """Horizontal bars with their values, from the top down."""
-    figure = new_figure(3.4, 0.75 + 0.2 * len(names), layout="none")
+    figure = new_figure(3.4, 0.75 + 0.2 * len(names), layout=None)
     axes = figure.subplots()
     axes.bar_label(axes.barh(range(len(names)), values, 0.65, color=colours), fmt=fmt, padding=3, size=7.5)
     axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
@@ -270,7 +270,7 @@ def reliability(bins: "pd.DataFrame", method: str) -> bytes:
     pooled = weighted.groupby("low", sort=True).sum()
     confidence, accuracy = pooled["confidence"] / pooled["count"], pooled["accuracy"] / pooled["count"]
     colour = method_colour(method)
-    figure = new_figure(2.5, 3.1, layout="none")
+    figure = new_figure(2.5, 3.1, layout=None)
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     top.plot([0, 1], [0, 1], color=SOFT, lw=1, zorder=1)
     top.vlines(confidence, confidence, accuracy, color=colour, alpha=0.35, lw=3, zorder=2)

@@ -29,18 +29,18 @@ _PLOTS = {
     "paired": ("evaluate", _PAIRED),
 }
 # Tables over all seeds of a dataset, stored with its last run: (table, stage, columns).
-OF_SEEDS, OF_SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
-_OF_DATASET = (
-    (OF_SEEDS, OF_SEEDS, ("source", *_SCORE)),
-    (OF_SPLITS, OF_SPLITS, (*_SCORE, "splits", "sd", "low", "high")),
-    (SPLITS_PAIRED, OF_SPLITS, ("baseline", "metric", "difference", "sd", "low", "high", "p")),
+SEED_ENSEMBLE, SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
+_DATASET_TABLES = (
+    (SEED_ENSEMBLE, SEED_ENSEMBLE, ("source", *_SCORE)),
+    (SPLITS, SPLITS, (*_SCORE, "splits", "sd", "low", "high")),
+    (SPLITS_PAIRED, SPLITS, ("baseline", "metric", "difference", "sd", "low", "high", "p")),
 )
 _RUN = ("condition", "repeat")
 CONDITIONS = ("noise", "imbalance")  # stages that evaluate on a modified bank
 CLEAN = "clean"  # the condition of evaluate's own rows
 UNCHANGED = "noise 0.0"  # the same bank as CLEAN
 Columns = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
-UNDER: Columns = {
+CONDITION_TABLES: Columns = {
     name: {
         name: (*_RUN, *_SCORE, "low", "high"),
         f"{name}_paired": (*_RUN, *_PAIRED),
@@ -127,7 +127,7 @@ def read_runs(
                     repair = f"make it again with `dvc repro --force --single-item {stage}@{item}`"
                     raise InputError(f"{path}: no rows; {repair}")
             runs.append(Run(dataset, seed, values, tables))
-        for name, stage, columns in _OF_DATASET:
+        for name, stage, columns in _DATASET_TABLES:
             path = Path(plots) / name / f"{dataset}.csv"
             if path.is_file():
                 table = _read_csv(path, columns, f"{stage}@{dataset}")

@@ -46,6 +46,16 @@ def difference_cell(row: Mapping[Any, Any], digits: int) -> Cell:
     return Cell(fixed(row["difference"], digits, True), interval(row, digits, True))
 
 
+def finding_cells(row: Mapping[Any, Any], digits: int) -> list[str | Cell]:
+    """A row's difference with its interval, p value and finding."""
+    return [difference_cell(row, digits), p_value(row["p"]), row["finding"]]
+
+
+def distinct(values: Iterable[Any]) -> str:
+    """Every value once, sorted."""
+    return "/".join(map(str, sorted(set(values))))
+
+
 def digits_of(runs: Sequence[Run]) -> int:
     """Digits of scores: the standard error of an accuracy is above .0035 below 5,000 test rows."""
     return 4 if min(r.json["prepare"]["test"] for r in runs) >= 5000 else 3

@@ -30,7 +30,7 @@ from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
-from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, moves, section
+from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, differences_from_single_k, section
 from synthetic import blobs, embedded, relabelled, retrieved
 from synthetic_results import TIE, predictions
 
@@ -250,7 +250,7 @@ def test_the_findings_follow_the_numbers(result: Run, expected: tuple[str, str])
 
 def test_what_the_resamples_cannot_show_is_underpowered() -> None:
     """36 tests of which none has a p below 2/2001: no resample can show a difference in NLL, however large."""
-    table = moves(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
+    table = differences_from_single_k(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
     nll = table[(table["metric"] == "nll") & (table["variant"] == "k_ensemble")].set_index("method")["finding"]
     assert nll["attention"] == "underpowered (2,000 resamples for 36 tests)"
     assert (table["finding"] == nll["attention"]).sum() == 24
@@ -258,7 +258,7 @@ def test_what_the_resamples_cannot_show_is_underpowered() -> None:
 
 
 def test_what_too_few_wrong_rows_cannot_show_is_underpowered() -> None:
-    table = moves(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
+    table = differences_from_single_k(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
     assert set(table["finding"]) == {"underpowered (3 of 20 errors needed)"}
 
 
@@ -278,5 +278,5 @@ def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
 
 def test_seeds_that_disagree_are_no_finding() -> None:
     two = pd.concat([run(1, -0.02, 1e-6).tables[PAIRED], run(2, 0.01, 1e-6).tables[PAIRED]])
-    table = moves(two, LEVEL).set_index(["variant", "method", "metric"])
+    table = differences_from_single_k(two, LEVEL).set_index(["variant", "method", "metric"])
     assert table.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"

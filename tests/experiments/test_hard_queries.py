@@ -151,7 +151,7 @@ def synthetic_run(power: float, rows: int = 600, seed: int = 1) -> Run:
 def test_better_on_the_hard_rows_alone_is_no_yes() -> None:
     """Hard rows are picked by their true class: who is less sure everywhere is better there, and worse over all."""
     run = synthetic_run(0.3)
-    moves = report.moves_of(run.tables["hard_paired"], "attention_weighted", "attention", LEVEL)
+    moves = report.weight_effects(run.tables["hard_paired"], "attention_weighted", "attention", LEVEL)
     assert moves["hard", "nll"]["high"] < 0 < moves["all", "nll"]["low"]
     assert moves["all", "nll"]["verdict"] == "no"
     assert {move["verdict"] for (subset, _), move in moves.items() if subset != "all"} == {""}

@@ -10,7 +10,7 @@ from scipy import stats
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.experiments.repeats import COLUMNS, PAIRED, corrected_t_test, over_splits
-from attnknn.report.results import OF_SPLITS, SPLITS_PAIRED, Run
+from attnknn.report.results import SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.sections import splits as section
 
 
@@ -74,8 +74,8 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
     assert len(rows) == 6
     assert rows["attention-folds", "forest"] == 0
     assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
-    run = Run("d", 42, {}, {OF_SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    (part,) = section.section([run], 0.01).parts
+    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    (part,) = section.section([run]).parts
     assert [t.name for t in part.tables] == ["means", "differences-attention", "differences-attention-folds"]
 
 
@@ -83,8 +83,8 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
 def test_findings_follow_the_numbers(lift, finding):
     of = {seed: predictions(seed, lift, n=400) for seed in range(10)}
     table, paired = over_splits(of, rows=20_000, bins=5, confidence=0.95)
-    run = Run("d", 42, {}, {OF_SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    made = section.section([Run("e", 1, {}, {}), run], 0.01)
+    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    made = section.section([Run("e", 1, {}, {}), run])
     (part,) = made.parts
     assert part.tables[0].caption == "All methods over 10 splits"
     differences = part.tables[1]

@@ -32,7 +32,7 @@ from attnknn.neighbours.views import View, held_out
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part
-from attnknn.report.sections.tta import LIKE, TABLES, section
+from attnknn.report.sections.tta import COMPARED, TABLES, section
 from synthetic import blobs, embedded, relabelled, retrieved
 
 K = 11
@@ -294,7 +294,7 @@ def test_calibration_is_not_credited_to_attention() -> None:
         ("Attention + vector scaling", "1"): "no difference shown",
         ("Attention + vector scaling", "3"): "no difference shown",
     }
-    assert set(LIKE) == {"attention", "attention_vector"}
+    assert set(COMPARED) == {"attention", "attention_vector"}
 
 
 def test_a_gain_of_attention_alone_harm_and_nothing() -> None:

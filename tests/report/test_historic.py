@@ -13,16 +13,16 @@ from attnknn.report.sections.historic import (
     METHODS,
     TABLES,
     conclusions_table,
-    numbers,
-    ours,
+    our_scores,
     section,
+    study_numbers,
     verdict,
 )
 from import_closure import ROOT
 from synthetic_results import LOSS, TIE, WIN, Strengths, predictions
 
 LEVEL = Level(0.01, 2000)
-STUDY = numbers("cifar10")
+STUDY = study_numbers("cifar10")
 
 
 def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42) -> Run:
@@ -56,12 +56,12 @@ def test_the_presets_are_the_experiments() -> None:
 
 @pytest.mark.parametrize("dataset", ["cifar10", "iris"])
 def test_every_number_stands_once_and_is_a_score(dataset: str) -> None:
-    study = numbers(dataset)
+    study = study_numbers(dataset)
     assert not study.duplicated(["experiment", "table", "x", "method", "metric"]).any()
     assert study["source"].ne("").all()
     scores = study[study["experiment"] != ""]
     assert scores["value"].between(0, scores["metric"].eq("nll").map({True: 3, False: 1}), inclusive="neither").all()
-    assert len(numbers("adult")) == len(numbers("cifar100")) == 0
+    assert len(study_numbers("adult")) == len(study_numbers("cifar100")) == 0
 
 
 @pytest.mark.parametrize("experiment", ["1–3", "4"])
@@ -146,10 +146,10 @@ def test_ours_are_means_over_runs_in_the_places_of_theirs() -> None:
         return a_run(tables, seed=seed)
 
     runs = [run(1, 0.8), run(2, 0.9)]
-    main = ours(runs, "main").set_index("method")["value"].to_dict()
+    main = our_scores(runs, "main").set_index("method")["value"].to_dict()
     assert main == pytest.approx({"attention": 0.85, "attention_tta": 0.90, "attention_ensemble": 0.84})
-    assert ours(runs, "noise").set_index("x")["value"].to_dict() == pytest.approx({0.0: 0.85, 0.3: 0.75})
-    assert ours(runs, "k_sweep").empty
+    assert our_scores(runs, "noise").set_index("x")["value"].to_dict() == pytest.approx({0.0: 0.85, 0.3: 0.75})
+    assert our_scores(runs, "k_sweep").empty
 
 
 def test_the_section_shows_theirs_beside_ours() -> None:

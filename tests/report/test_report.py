@@ -17,7 +17,7 @@ from attnknn.report.results import Run, all_conditions
 from attnknn.report.section import Cell, Table, as_frame, as_markdown, as_tex
 from attnknn.report.sections.ablation import ablated
 from attnknn.report.sections.calibration import calibrations
-from attnknn.report.sections.memory import table as conditions
+from attnknn.report.sections.conditions import table as conditions
 from attnknn.report.sections.noise import KINDS
 from attnknn.report.tables import fixed
 from import_closure import ROOT

@@ -8,9 +8,9 @@ from attnknn.report import plots
 from attnknn.report.claims import over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METRICS
-from attnknn.report.results import OF_SEEDS, Run, joined, mean_over_runs
+from attnknn.report.results import SEED_ENSEMBLE, Run, joined, mean_over_runs
 from attnknn.report.section import Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, method_cell, p_value, score_cell
+from attnknn.report.tables import by_dataset, digits_of, finding_cells, fixed, method_cell, score_cell
 
 SCORES, PAIRED = "ensemble", "ensemble_paired"
 TABLES: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ NOTE = (
 )
 
 
-def moves(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
+def differences_from_single_k(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
     """Differences of each variant from the single k, by method and metric, over seeds, judged together."""
     return judged(over_runs(paired[paired["method"].isin(SHOWN)], ("variant", "method", "metric")), level)
 
@@ -46,7 +46,7 @@ def picture(tests: pd.DataFrame, metric: str) -> bytes:
 
 def _tables(scores: pd.DataFrame, tests: pd.DataFrame, digits: int, seeds: int) -> list[Table]:
     means = mean_over_runs(scores, ["variant", "method", "metric"])
-    by_key = dict(zip(means.index, means.to_dict("records"), strict=True))
+    by_key = means.to_dict("index")
     values: list[Row] = []
     for variant, name in VARIANTS.items():
         values.append([name])
@@ -58,8 +58,7 @@ def _tables(scores: pd.DataFrame, tests: pd.DataFrame, digits: int, seeds: int) 
     for variant, group in tests.groupby("variant", sort=False):
         differences.append([f"{VARIANTS[str(variant)]} − single k"])
         for row in group.to_dict("records"):
-            cells = difference_cell(row, DIGITS), p_value(row["p"]), row["finding"]
-            differences.append([method_cell(row["method"]), METRICS[row["metric"]], *cells])
+            differences.append([method_cell(row["method"]), METRICS[row["metric"]], *finding_cells(row, DIGITS)])
     around = "± standard deviation over seeds" if seeds > 1 else "intervals"
     head = ["method", "mean k", "accuracy", "NLL", "ECE"]
     return [
@@ -76,17 +75,17 @@ def _tables(scores: pd.DataFrame, tests: pd.DataFrame, digits: int, seeds: int) 
 
 def of_seeds(run: Run, digits: int) -> list[Table]:
     """Scores of the mean of the predictions over seeds beside each seed's, where they share their test rows."""
-    if OF_SEEDS not in run.tables:
+    if SEED_ENSEMBLE not in run.tables:
         return []
     rows = [
         [row["source"], method_cell(row["method"]), METRICS.get(row["metric"], row["metric"]), score_cell(row, digits)]
-        for row in run.tables[OF_SEEDS].to_dict("records")
+        for row in run.tables[SEED_ENSEMBLE].to_dict("records")
     ]
     return [Table("seeds", "Mean of the predictions over seeds", ["predictions", "method", "metric", "score"], rows)]
 
 
 def _part(runs: Sequence[Run], level: Level) -> Part:
-    dataset, digits, tests = runs[0].dataset, digits_of(runs), moves(joined(runs, PAIRED), level)
+    dataset, digits, tests = runs[0].dataset, digits_of(runs), differences_from_single_k(joined(runs, PAIRED), level)
     tables = _tables(joined(runs, SCORES), tests, digits, len(runs)) + of_seeds(runs[-1], digits)
     drawn = [(f"differences in {METRICS[m]} from the single k", picture(tests, m)) for m in DRAWN]
     return Part(dataset, drawn, tables)

@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import CLAIMED, FEWEST_ERRORS, OURS, Claim, answers, overall
+from attnknn.report.claims import CLAIMED, FEWEST_ERRORS, OURS, Claim, combined_verdict, setting_verdicts
 from attnknn.report.results import CLEAN, Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, comparison_table, difference_cell, digits_of, fixed, p_value, paired_table
@@ -46,9 +46,9 @@ def _part(claims: Sequence[Claim], runs: Sequence[Run]) -> Part:
     around = "mean ± standard deviation over seeds" if len(runs) > 1 else "intervals in brackets"
     note = f"Best value in bold, which is not a claim; {around}; ↑ higher is better, ↓ lower is better."
     methods = comparison_table(scores[scores["method"].isin(base)], digits, note=note)
-    verdicts = answers([c for c in claims if c.dataset == dataset and c.condition == CLEAN])
+    verdicts = setting_verdicts([c for c in claims if c.dataset == dataset and c.condition == CLEAN])
     tables = [methods, sizes(runs), paired_table(joined(runs, "paired"), digits)]
-    return Part(dataset, differences(runs, base), tables, overall(list(verdicts.values())))
+    return Part(dataset, differences(runs, base), tables, combined_verdict(list(verdicts.values())))
 
 
 def section(runs: Sequence[Run], claims: Sequence[Claim]) -> Section:
@@ -84,7 +84,7 @@ def claim_rows(claims: Sequence[Claim], digits: Mapping[str, int]) -> Table:
 def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
     """The first table of the page: attention beside its opponents in NLL on the clean bank, by dataset."""
     rows: list[Row] = []
-    verdicts = answers(claims)
+    verdicts = setting_verdicts(claims)
     for name in dict.fromkeys(run.dataset for run in runs):
         mine = [run for run in runs if run.dataset == name]
         means = joined(mine, "intervals").groupby(["method", "metric"])["value"].mean()

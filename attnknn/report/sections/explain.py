@@ -38,8 +38,8 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
     subset = ""
     if len(classes) > _MOST_CLASSES:
         subset = f"\n({_MOST_CLASSES} classes with the most errors)"
-        kept = np.sort(np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")[:_MOST_CLASSES])
-        classes, share = [classes[i] for i in kept], share.iloc[kept, kept]
+        worst = np.sort(np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")[:_MOST_CLASSES])
+        classes, share = [classes[i] for i in worst], share.iloc[worst, worst]
     values, n = share.to_numpy(), len(classes)
     off = np.where(np.eye(n, dtype=bool), np.nan, values)
     size = min(3.4, max(2.4, 1.5 + 0.22 * n))

@@ -45,7 +45,7 @@ def strip_picture(columns: Sequence[str], strip: np.ndarray, mode: str) -> bytes
     tiles = dict(zip(columns, np.split(strip, len(columns), axis=1), strict=True))
     shown = {name.partition(":")[2]: tile for name, tile in tiles.items() if name.startswith(f"{mode}:")}
     height = 0.62 + 3.2 / len(shown) * strip.shape[0] / (strip.shape[1] // len(columns))
-    figure = plots.new_figure(3.4, height, layout="none")
+    figure = plots.new_figure(3.4, height, layout=None)
     title = f"Test images, {MODES[mode]}"
     figure.text(0.02, 1 - 0.05 / height, title, size=9, weight="bold", color=plots.INK, va="top")
     grid = figure.add_gridspec(1, len(shown), left=0.02, right=0.98, top=1 - 0.56 / height, bottom=0.02, wspace=0.08)

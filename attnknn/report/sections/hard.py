@@ -10,7 +10,7 @@ from attnknn.report.claims import FEWEST_ERRORS, OURS, over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
-from attnknn.report.tables import arrow, by_dataset, difference_cell, digits_of, p_value, score_cell
+from attnknn.report.tables import arrow, by_dataset, digits_of, finding_cells, score_cell
 
 TABLES: dict[str, tuple[str, ...]] = {
     "hard": ("subset", "rows", "method", "repeat", "metric", "value", "low", "high"),
@@ -35,7 +35,7 @@ _NAMES = {
 }
 _METRICS = ("accuracy", "nll", "ece")
 _MOST_CLASSES = 12
-Moves = dict[tuple[str, str], dict[str, Any]]
+Effects = dict[tuple[str, str], dict[str, Any]]
 
 
 def _name(method: str) -> str:
@@ -44,12 +44,12 @@ def _name(method: str) -> str:
 
 def _order(methods: Sequence[str]) -> list[str]:
     """The order of `plots.METHODS`, each weighted variant after its base."""
-    known = [m for m in plots.METHODS if m in methods]
+    ordered = [m for m in plots.METHODS if m in methods]
     rest = {m: m.replace("_weighted", "").replace("_configured", "") for m in methods if m not in plots.METHODS}
-    return [name for m in known for name in (m, *(v for v, base in rest.items() if base == m))]
+    return [name for m in ordered for name in (m, *(v for v, base in rest.items() if base == m))]
 
 
-def moves_of(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> Moves:
+def weight_effects(paired: pd.DataFrame, method: str, baseline: str, level: Level) -> Effects:
     """A method minus a baseline over seeds and repeats; verdicts on all rows only, adjusted for the metrics.
 
     Hard rows are selected by their true classes, which the method does not know, so a gain on them alone has no
@@ -82,13 +82,18 @@ def subsets_picture(scores: pd.DataFrame, metric: str) -> bytes:
     return plots.forest_plot(rows, plots.METRICS[metric], plots.METRICS[metric], zero=None, key="value")
 
 
-def moves_picture(moves: dict[str, Moves], metric: str) -> bytes:
+def effects_picture(effects: dict[str, Effects], metric: str) -> bytes:
     """The effect of weight on hard queries in one metric, by subset: attention and distance weighting."""
     rows = [
-        {**moves[name][subset, metric], "label": name, "colour": plots.method_colour(method), "group": f"{subset} rows"}
+        {
+            **effects[name][subset, metric],
+            "label": name,
+            "colour": plots.method_colour(method),
+            "group": f"{subset} rows",
+        }
         for subset in SUBSETS
         for name, (_, method) in list(_WEIGHTED.items())[:2]
-        if (subset, metric) in moves[name]
+        if (subset, metric) in effects[name]
     ]
     text = f"{plots.METRICS[metric]}: weighted − not"
     return plots.forest_plot(pd.DataFrame(rows), text, plots.better_side(metric, "difference"))
@@ -117,14 +122,13 @@ def _scores_table(scores: pd.DataFrame, digits: int) -> Table:
     return Table("scores", "Every method on all, hard and easy test rows", head, rows, note)
 
 
-def _moves_table(moves: dict[str, Moves], digits: int) -> Table:
+def _effects_table(effects: dict[str, Effects], digits: int) -> Table:
     rows: list[Row] = []
-    for name, tests in moves.items():
+    for name, tests in effects.items():
         if tests:
             rows.append([f"{name}, with weight − without"])
         for (subset, metric), row in tests.items():
-            difference = difference_cell(row, digits + 1), p_value(row["p"]), row["finding"]
-            rows.append([subset, plots.METRICS[metric], *difference])
+            rows.append([subset, plots.METRICS[metric], *finding_cells(row, digits + 1)])
     note = "p of all rows is adjusted for the three metrics (Holm); hard and easy rows have no verdict of their own."
     head = ["rows", "metric", "difference", "p", "finding"]
     return Table("weight", "Effect of training weight on hard queries", head, rows, note)
@@ -148,19 +152,19 @@ def _part(runs: Sequence[Run], level: Level) -> Part:
     keys = ["subset", "method", "metric"]
     rows = scores.groupby(keys, sort=False)["rows"].max()
     scores = mean_over_runs(scores, keys).assign(rows=rows).reset_index()
-    moves = {name: moves_of(joined(runs, "hard_paired"), *pair, level) for name, pair in _WEIGHTED.items()}
+    effects = {name: weight_effects(joined(runs, "hard_paired"), *pair, level) for name, pair in _WEIGHTED.items()}
     test = shares[shares["part"] == "test"].groupby("class", sort=False)[["rows", "hard"]].sum().reset_index()
-    main = moves["Attention"]["all", "nll"]
+    main = effects["Attention"]["all", "nll"]
     pictures = [
         (f"{plots.METRICS[m]} on hard and easy rows", subsets_picture(scores[scores["metric"] == m], m))
         for m in ("nll", "accuracy")
     ]
     if main["errors"] >= FEWEST_ERRORS:
-        pictures.append(("effect of weight on hard queries in NLL", moves_picture(moves, "nll")))
+        pictures.append(("effect of weight on hard queries in NLL", effects_picture(effects, "nll")))
     if test["hard"].sum():
         pictures.append(("share of hard test rows by class", classes_picture(test)))
     first = _shares_table(shares[shares["seed"] == runs[0].seed])
-    tables = [_moves_table(moves, digits), _scores_table(scores, digits), first]
+    tables = [_effects_table(effects, digits), _scores_table(scores, digits), first]
     return Part(runs[0].dataset, pictures, tables, main["verdict"])
 
 

@@ -63,10 +63,10 @@ def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] |
 
 def conclusions_table(runs: Sequence[Run], level: Level) -> Table:
     """Every conclusion that the runs of one dataset can test: claim, our difference with its interval, verdict."""
-    own, errors = joined(runs, "intervals"), 0
-    if len(own):
-        own = own[(own["method"] == "attention") & (own["metric"] == "accuracy")]
-        errors = round((1 - own["value"].max()) * min(run.json["prepare"]["test"] for run in runs))
+    measured, errors = joined(runs, "intervals"), 0
+    if len(measured):
+        measured = measured[(measured["method"] == "attention") & (measured["metric"] == "accuracy")]
+        errors = round((1 - measured["value"].max()) * min(run.json["prepare"]["test"] for run in runs))
     rows: list[Row] = []
     for c in _read("conclusions.csv").to_dict("records"):
         row, less = _measured(runs, c["table"], c["rows"]), None
@@ -95,13 +95,13 @@ def _read(name: str) -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False)
 
 
-def numbers(dataset: str) -> pd.DataFrame:
+def study_numbers(dataset: str) -> pd.DataFrame:
     """The study's numbers that are comparable with a dataset; empty for most."""
     rows = _read("historic.csv")
     return rows[rows["dataset"] == ("cifar10" if dataset.startswith("cifar10_") else dataset)]
 
 
-def ours(runs: Sequence[Run], table: str) -> pd.DataFrame:
+def our_scores(runs: Sequence[Run], table: str) -> pd.DataFrame:
     """Our rows of x, method, metric, value for one of the study's tables; means over seeds and repeats."""
     *_, prefix, unmodified = _TABLES[table]
     rows, frames = joined(runs, table), [joined(runs, "intervals").assign(x=unmodified)]
@@ -127,80 +127,80 @@ def ours(runs: Sequence[Run], table: str) -> pd.DataFrame:
     return last.groupby(["x", "method", "metric"], sort=False)["value"].mean().reset_index()
 
 
-def _compared(table: str, theirs: pd.DataFrame, own: pd.DataFrame, shown: Sequence[str], settings: str) -> Table | None:
+def _compared(table: str, study: pd.DataFrame, ours: pd.DataFrame, shown: Sequence[str], settings: str) -> Table | None:
     """One of the study's tables beside ours, a column per experiment; None without any number of ours."""
     keys = ["x", "method", "metric"]
-    theirs = theirs[theirs["table"] == table]
-    if own.empty or theirs.merge(own, on=keys).empty:
+    study = study[study["table"] == table]
+    if ours.empty or study.merge(ours, on=keys).empty:
         return None
-    values, caption = own.set_index(keys)["value"].to_dict(), _TABLES[table][0]
-    shown = [name for name in shown if name in set(theirs["experiment"])]
+    values, caption = ours.set_index(keys)["value"].to_dict(), _TABLES[table][0]
+    shown = [name for name in shown if name in set(study["experiment"])]
     rows: list[Row] = []
-    for key, group in theirs.groupby(keys, sort=False):
+    for key, group in study.groupby(keys, sort=False):
         x, method, metric = float(key[0]), str(key[1]), str(key[2])  # type: ignore[index]
         texts = {
             r["experiment"]: fixed(r["value"], 4) + (f" / {fixed(float(r['other']), 4)}" if r["other"] else "")
             for r in group.to_dict("records")
         }
         name = Cell(_NAMES.get(method) or method_name(method), method=method.partition("_")[0])
-        mine = fixed(values[key], 4) if key in values else "–"
-        rows.append([METRICS[metric], f"{x:g}", name, mine, *(texts.get(e, "–") for e in shown)])
+        our_value = fixed(values[key], 4) if key in values else "–"
+        rows.append([METRICS[metric], f"{x:g}", name, our_value, *(texts.get(e, "–") for e in shown)])
     rows.sort(key=lambda row: list(METRICS.values()).index(str(row[0])))
     if table == "main":
         rows = [[row[0], *row[2:]] for row in rows]
     head = ["metric", *([] if table == "main" else ["x"]), "method", "ours", *(f"experiment {e}" for e in shown)]
-    sources = "; ".join(dict.fromkeys(theirs["source"]))
+    sources = "; ".join(dict.fromkeys(study["source"]))
     return Table(table, f"{caption}: ours, {settings}, and the study's. Sources: {sources}.", head, rows)
 
 
-def _others(runs: Sequence[Run], theirs: pd.DataFrame, own: pd.DataFrame) -> list[Table]:
-    """Times of the indexes, and the study's other numbers, beside ours where these are known."""
+def _others(runs: Sequence[Run], study: pd.DataFrame, measured: pd.DataFrame) -> list[Table]:
+    """Times of the indexes, and the study's other numbers, beside ours where we have them."""
     bank, profile, theory = runs[0].json["prepare"].get("bank"), joined(runs, "profile"), joined(runs, "theory")
-    known: dict[Any, Any] = {}
+    ours: dict[Any, Any] = {}
     if bank:
-        known = {("", "bank rows n"): bank, ("", "√n"): round(bank**0.5)}
+        ours = {("", "bank rows n"): bank, ("", "√n"): round(bank**0.5)}
     if len(profile):
-        known |= profile.groupby(["index", "quantity"])["value"].mean().to_dict()
+        ours |= profile.groupby(["index", "quantity"])["value"].mean().to_dict()
     if len(theory):
         norms = theory[(theory["quantity"] == "norm") & (theory["item"] == "mean")]
-        known["", "mean norm of the embeddings"] = norms["value"].mean()
-    nll = own[(own["method"] == "uniform") & (own["metric"] == "nll")] if len(own) else own
-    known |= {("", f"NLL at k {r['x']:g}"): r["value"] for r in nll.to_dict("records")}
+        ours["", "mean norm of the embeddings"] = norms["value"].mean()
+    nll = measured[(measured["method"] == "uniform") & (measured["metric"] == "nll")] if len(measured) else measured
+    ours |= {("", f"NLL at k {r['x']:g}"): r["value"] for r in nll.to_dict("records")}
     captions = {"profile": "Indexes; the study's on 50,000 × 256 Gaussian numbers", "theory": "Theory, and NLL over k"}
     tables = []
     for name, caption in captions.items():
         rows = [
             [
                 " ".join(filter(None, (r["method"], r["metric"]))).replace("_", " "),
-                f"{known[r['method'], r['metric']]:.4g}" if (r["method"], r["metric"]) in known else "–",
+                f"{ours[r['method'], r['metric']]:.4g}" if (r["method"], r["metric"]) in ours else "–",
                 f"{r['value']:.5g}",
                 r["source"],
             ]
-            for r in theirs[theirs["table"] == name].to_dict("records")
+            for r in study[study["table"] == name].to_dict("records")
         ]
         if name == "theory" or len(profile):
             tables.append(Table(name, caption, ["quantity", "ours", "the study", "source"], rows))
     return tables
 
 
-def _pictures(theirs: pd.DataFrame, own: dict[str, pd.DataFrame], first: str) -> list[tuple[str, bytes]]:
+def _pictures(study: pd.DataFrame, measured: dict[str, pd.DataFrame], first: str) -> list[tuple[str, bytes]]:
     """The study's curves in grey, the first experiment's in black, with ours in the methods' colours."""
     drawn = []
     for table, (caption, xlabel, _, unmodified) in list(_TABLES.items())[1:]:
-        for metric, past in theirs[theirs["table"] == table].groupby("metric", sort=False):
-            rows = own[table]
+        for metric, curves in study[study["table"] == table].groupby("metric", sort=False):
+            rows = measured[table]
             if rows.empty or rows[(rows["metric"] == metric) & rows["method"].isin(METHODS)]["x"].nunique() < 2:
                 continue
-            rows = rows[(rows["metric"] == metric) & rows["x"].between(past["x"].min(), past["x"].max())]
+            rows = rows[(rows["metric"] == metric) & rows["x"].between(curves["x"].min(), curves["x"].max())]
             lines = [
                 Line("", INK if e == first else "#9c9c9c", group.sort_values("x"), thin=True)
-                for (e, _), group in past.groupby(["experiment", "method"], sort=False)
+                for (e, _), group in curves.groupby(["experiment", "method"], sort=False)
             ]
             lines[0] = Line("the study's experiments", "#9c9c9c", lines[0].points, thin=True)
             lines += [
                 Line(method_name(m), method_colour(m), rows[rows["method"] == m].sort_values("x")) for m in METHODS
             ]
-            ticks = sorted(set(past["x"]), reverse=unmodified > 0)
+            ticks = sorted(set(curves["x"]), reverse=unmodified > 0)
             png = line_plot(lines, METRICS[str(metric)], xlabel, ticks=ticks)
             drawn.append((f"{METRICS[str(metric)]} of the study's experiments and of ours: {caption.lower()}", png))
     return drawn
@@ -218,12 +218,12 @@ def section(runs: Sequence[Run], level: Level, preset: str = "none") -> Section:
     settings = "with the project's own settings" if preset == "none" else f"with the preset {preset}"
 
     def part(group: Sequence[Run]) -> Part:
-        theirs, own = numbers(group[0].dataset), {table: ours(group, table) for table in _TABLES}
-        tables = [_compared(table, theirs, own[table], shown, settings) for table in _TABLES]
-        if "theory" in set(theirs["table"]):
-            tables += _others(group, theirs, own["k_sweep"])
-        kept = [table for table in tables if table is not None]
-        return Part(group[0].dataset, _pictures(theirs, own, first), [conclusions_table(group, level), *kept])
+        study, measured = study_numbers(group[0].dataset), {table: our_scores(group, table) for table in _TABLES}
+        tables = [_compared(table, study, measured[table], shown, settings) for table in _TABLES]
+        if "theory" in set(study["table"]):
+            tables += _others(group, study, measured["k_sweep"])
+        present = [table for table in tables if table is not None]
+        return Part(group[0].dataset, _pictures(study, measured, first), [conclusions_table(group, level), *present])
 
     return Section(
         "historic",

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from attnknn.report.results import UNDER, Run
+from attnknn.report.results import CONDITION_TABLES, Run
 from attnknn.report.section import Section
-from attnknn.report.sections.memory import part
+from attnknn.report.sections.conditions import part
 from attnknn.report.tables import by_dataset
 
-TABLES = UNDER["imbalance"]
+TABLES = CONDITION_TABLES["imbalance"]
 KINDS = {"long tail": 1.0, "step": 1.0}
 METRICS = ("balanced_accuracy", "f1_macro", "nll", "ece", "many", "medium", "few")
 

@@ -14,18 +14,18 @@ TABLES = {
     "imbalance_trained": ("ratio", *trained.SCORES),
     "imbalance_trained_paired": ("ratio", *trained.PAIRED),
 }
-_WHO = {("cross_entropy", "cnn"): "Plain network", ("plain", "distance"): "Distance-weighted kNN"}
-_WHO |= {("plain", "attention"): "Attention"}
+_FITS = {("cross_entropy", "cnn"): "Plain network", ("plain", "distance"): "Distance-weighted kNN"}
+_FITS |= {("plain", "attention"): "Attention"}
 _LABELS = {"plain": "trained on the same rows", "cross_entropy": "trained on the same rows"}
 _METRICS = ("balanced_accuracy", "f1_macro", *SHOTS, "accuracy", "nll", "ece")
 
 
 def pairs_table(runs: Sequence[Run], level: Level) -> Table:
     """Corrected attention against the corrected plain network, by condition."""
-    who, other = ("plain", "attention_prior"), ("cross_entropy", "cnn_prior")
+    fit, other = ("plain", "attention_prior"), ("cross_entropy", "cnn_prior")
     rows = []
     for condition in dict.fromkeys(joined(runs, "imbalance_trained")["condition"]):
-        test = trained.test(runs, level, "imbalance_trained_paired", condition, who, other, "accuracy")
+        test = trained.test(runs, level, "imbalance_trained_paired", condition, fit, other, "accuracy")
         rows.append([str(condition), *trained.test_cells(test, digits_of(runs))])
     caption = "Attention − plain network, both corrected for class shares; p not adjusted"
     return Table("paired", caption, ["condition", "accuracy", "p", "finding"], rows, folded=False)
@@ -34,7 +34,7 @@ def pairs_table(runs: Sequence[Run], level: Level) -> Table:
 def _part(runs: Sequence[Run], level: Level) -> Part:
     rows, drawn = joined(runs, "imbalance_trained"), []
     lines: dict[trained.Drawn, str] = {}
-    for (variant, method), name in _WHO.items():
+    for (variant, method), name in _FITS.items():
         lines |= {(variant, method, True): name, (variant, f"{method}_prior", False): f"{name}, corrected"}
     for condition, group in rows[rows["metric"].isin(SHOTS)].groupby("condition", sort=False):
         shots = [shot for shot in SHOTS if (group["metric"] == shot).any()]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import OURS, TUNED, WITHOUT_NEIGHBOURS, best_on_validation, combined_p, verdict
+from attnknn.report.claims import ALPHA, OURS, TUNED, WITHOUT_NEIGHBOURS, best_on_validation, combined_p, verdict
 from attnknn.report.differences import too_few_errors
 from attnknn.report.plots import HIGHER_IS_BETTER, METRICS, method_name
 from attnknn.report.results import Run, joined
@@ -16,6 +16,7 @@ from attnknn.report.tables import (
     comparison,
     difference_cell,
     digits_of,
+    distinct,
     method_cell,
     p_value,
     paired_table,
@@ -31,7 +32,6 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 KNN = ("uniform", "distance", "distance_vector", OURS)
 DRAWN = ("nll", "accuracy")
-ALPHA = 0.01
 NOTE = (
     "At each k baselines are retuned on val and attention is refitted; large dots are the k of the lowest NLL on val. "
     "The verdict compares attention with the best baseline on val, each with its own k and calibration."
@@ -45,16 +45,11 @@ def best_rows(swept: pd.DataFrame) -> pd.DataFrame:
     return swept.merge(chosen, on=["seed", "method", "k"])
 
 
-def _unique(values: pd.Series) -> str:
-    """Every value once, in order."""
-    return "/".join(map(str, sorted(set(values))))
-
-
 def _compared(rows: pd.DataFrame, side: str) -> str:
     """The method on one side of paired rows, with its k; one per seed where they differ."""
-    name = _unique(rows[side].map(method_name))
+    name = distinct(rows[side].map(method_name))
     ks = rows["k" if side == "method" else "baseline_k"].dropna().astype(int)
-    return name if ks.empty else f"{name} at k = {_unique(ks)}"
+    return name if ks.empty else f"{name} at k = {distinct(ks)}"
 
 
 def verdict_table(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tuple[Table, str]:
@@ -88,7 +83,7 @@ def picture(swept: pd.DataFrame, metric: str) -> bytes:
     for line in plots.method_lines(rows.drop(columns=["low", "high"]), "k", constant):
         lines.append(replace(line, dashed=True, thin=True))
     text = f"{METRICS[metric]}, {'higher' if metric in HIGHER_IS_BETTER else 'lower'} is better"
-    root = "/".join(map(str, sorted(set(swept.loc[swept["sqrt_n"], "k"]))))
+    root = distinct(swept.loc[swept["sqrt_n"], "k"])
     return plots.line_plot(
         lines, text, f"neighbours k (√n: {root})" if root else "neighbours k", ticks=sorted(set(rows["k"]))
     )
@@ -106,7 +101,7 @@ def _tables(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[Tabl
     best = best_rows(swept)
     shown = {*KNN, *WITHOUT_NEIGHBOURS, *_without_neighbours(swept), *paired["method"], *paired["baseline"]}
     ks = {
-        m: _unique(best.loc[best["method"] == m, "k"]) if m.partition("_")[0] in (*TUNED, OURS) else ""
+        m: distinct(best.loc[best["method"] == m, "k"]) if m.partition("_")[0] in (*TUNED, OURS) else ""
         for m in set(best["method"])
     }
     by_k: list[Row] = []

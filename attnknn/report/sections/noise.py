@@ -1,13 +1,13 @@
-"""Wrong labels in the bank."""
+"""Section on wrong labels in the bank."""
 
 from collections.abc import Sequence
 
-from attnknn.report.results import UNDER, Run
+from attnknn.report.results import CONDITION_TABLES, Run
 from attnknn.report.section import Section
-from attnknn.report.sections.memory import part
+from attnknn.report.sections.conditions import part
 from attnknn.report.tables import by_dataset
 
-TABLES = UNDER["noise"]
+TABLES = CONDITION_TABLES["noise"]
 KINDS = {"noise": 0.0, "asymmetric noise": 0.0, "instance noise": 0.0}
 
 

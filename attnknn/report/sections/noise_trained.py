@@ -65,12 +65,12 @@ def cleaning_table(runs: Sequence[Run]) -> Table:
 
 
 def _test(
-    runs: Sequence[Run], level: Level, condition: str, who: trained.Who, other: trained.Who, metric: str
+    runs: Sequence[Run], level: Level, condition: str, fit: trained.Fit, other: trained.Fit, metric: str
 ) -> trained.Test:
     """Differences in accuracy uncorrected, in NLL forward-corrected."""
     suffix = "" if metric == "accuracy" else "_forward"
-    who, other = ((variant, method + suffix) for variant, method in (who, other))
-    return trained.test(runs, level, "noise_trained_paired", condition, who, other, metric)
+    fit, other = ((variant, method + suffix) for variant, method in (fit, other))
+    return trained.test(runs, level, "noise_trained_paired", condition, fit, other, metric)
 
 
 def pairs_table(runs: Sequence[Run], level: Level) -> Table:
@@ -82,9 +82,9 @@ def pairs_table(runs: Sequence[Run], level: Level) -> Table:
     for condition, group in pairs.groupby("condition", sort=False):
         lines.append([str(condition)])
         for variant, method, baseline_variant, baseline in group[keys[1:]].to_numpy():
-            who, other = (variant, method), (baseline_variant, baseline)
-            names = [f"{plots.method_name(m)}, {LABELS[v]}" for v, m in (who, other)]
-            tests = [_test(runs, level, str(condition), who, other, metric) for metric in ("accuracy", "nll")]
+            fit, other = (variant, method), (baseline_variant, baseline)
+            names = [f"{plots.method_name(m)}, {LABELS[v]}" for v, m in (fit, other)]
+            tests = [_test(runs, level, str(condition), fit, other, metric) for metric in ("accuracy", "nll")]
             lines.append([*names, *(cell for test in tests for cell in trained.test_cells(test, digits))])
     head = ["method", "against", "accuracy", "p", "finding", "NLL, forward-corrected", "p", "finding"]
     return Table("paired", "Paired comparisons, p not adjusted", head, lines)

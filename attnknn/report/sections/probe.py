@@ -9,7 +9,7 @@ from attnknn.report.claims import OURS, over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell
+from attnknn.report.tables import by_dataset, digits_of, finding_cells, fixed, interval, p_value, score_cell
 
 _WHERE = ("mode", "representation", "readout")
 TABLES: dict[str, tuple[str, ...]] = {
@@ -41,7 +41,7 @@ KNN, PROBE = "distance", "linear_probe"
 _ALPHA = 0.05  # of rank correlations; with five representations p is at least 1/60
 
 
-def _judged_of(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
+def _tested(paired: pd.DataFrame, level: Level) -> pd.DataFrame:
     """Differences in accuracy by fields, contrastive training and attention, judged together within a dataset."""
     rows = paired[paired["metric"] == "accuracy"]
     pairs = list(zip(rows["representation"], rows["baseline"], strict=True))
@@ -68,9 +68,7 @@ def picture(scores: pd.DataFrame, mode: str) -> bytes:
 def _scores_table(scores: pd.DataFrame, metric: str, digits: int, seeds: int, folded: bool) -> Table:
     """A row per representation and a column per readout, grouped by mode."""
     means = mean_over_runs(scores[scores["metric"] == metric], _WHERE)
-    cells = {
-        key: score_cell(row, digits, seeds) for key, row in zip(means.index, means.to_dict("records"), strict=True)
-    }
+    cells = {key: score_cell(row, digits, seeds) for key, row in means.to_dict("index").items()}
     rows: list[Row] = []
     for mode, words in MODES.items():
         rows.append([words.capitalize()])
@@ -91,7 +89,7 @@ def _pairs_table(tests: pd.DataFrame, digits: int) -> Table:
                 f"{NAMES[row[representation]]}: {READOUTS[row[readout]][0]}"
                 for representation, readout in (("representation", "readout"), ("baseline", "baseline_readout"))
             )
-            rows.append([one, other, difference_cell(row, digits), p_value(row["p"]), row["finding"]])
+            rows.append([one, other, *finding_cells(row, digits)])
     head = ["representation", "less", "difference in accuracy", "p, Holm", "finding"]
     caption = "Differences by fields, contrastive training and attention"
     return Table("probe_pairs", caption, head, rows, folded=False)
@@ -113,9 +111,9 @@ def _agreement_table(agreed: pd.DataFrame) -> Table:
 
 def _part(runs: Sequence[Run], level: Level) -> Part:
     digits, scores = digits_of(runs), joined(runs, "probe")
-    tests = _judged_of(joined(runs, "probe_paired"), level)
-    pooled = mean_over_runs(scores[scores["metric"] == "accuracy"], _WHERE).reset_index()
-    drawn = [(f"accuracy, {words}", picture(pooled[pooled["mode"] == mode], mode)) for mode, words in MODES.items()]
+    tests = _tested(joined(runs, "probe_paired"), level)
+    means = mean_over_runs(scores[scores["metric"] == "accuracy"], _WHERE).reset_index()
+    drawn = [(f"accuracy, {words}", picture(means[means["mode"] == mode], mode)) for mode, words in MODES.items()]
     tables = [
         _scores_table(scores, "accuracy", digits, len(runs), folded=False),
         _agreement_table(joined(runs, "probe_agreement")),

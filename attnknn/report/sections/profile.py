@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import holm, over_runs
+from attnknn.report.claims import ALPHA, holm, over_runs
 from attnknn.report.plots import INK, method_name
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table
@@ -23,9 +23,8 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 INDEXES = {"flat_l2": "Flat L2", "flat_ip": "Flat IP", "hnsw": "HNSW", "ivf": "IVF"}
 APPROXIMATE = ("hnsw", "ivf")
-ALPHA = 0.01
-ENOUGH = 0.99  # smallest recall of an approximate index that pays
-WORTH = 1.5  # smallest speed-up of an approximate index that pays
+MIN_RECALL = 0.99  # smallest recall of an approximate index that pays
+MIN_SPEEDUP = 1.5  # smallest speed-up of an approximate index that pays
 USES = {  # the time and the speed-up within rounds that each is judged by
     "In a batch": ("index_ms", "batched_speedup"),
     "Single queries": ("single_p50_ms", "single_speedup"),
@@ -48,7 +47,7 @@ def short(value: float) -> str:
 
 def _over_runs(rows: pd.DataFrame, key: str) -> Measured:
     means = mean_over_runs(rows, [key, "quantity"])
-    return dict(zip(means.index, means.to_dict("records"), strict=True))  # type: ignore[return-value]
+    return means.to_dict("index")  # type: ignore[return-value]
 
 
 def _judged(paired: pd.DataFrame) -> Measured:
@@ -82,10 +81,10 @@ def pays_table(times: Measured, judged: Measured) -> Table:
             ratio, recall = times[index, speedup], times[index, "recall_at_10"]["value"]
             lost = [method_name(method) for (name, method), row in judged.items() if name == index and row["lost"]]
             reasons = {
-                f"recall below {ENOUGH}": recall < ENOUGH,
+                f"recall below {MIN_RECALL}": recall < MIN_RECALL,
                 f"loses accuracy: {', '.join(lost)}": lost,
                 "not faster in every round": ratio["low"] <= 1,
-                f"speed-up below {WORTH:g}": ratio["value"] < WORTH,
+                f"speed-up below {MIN_SPEEDUP:g}": ratio["value"] < MIN_SPEEDUP,
             }
             reason = next((text for text, holds in reasons.items() if holds), "")
             build, base = (times[i, "build_s"]["value"] for i in (index, best))
@@ -170,8 +169,8 @@ def section(runs: Sequence[Run]) -> Section:
         "Two exact and two approximate indexes search the neighbours of the test rows, in a batch and one by one; and "
         "each head is timed on these neighbours.",
         by_dataset(runs, _part, *TABLES),
-        f"An approximate index pays with a recall of at least {ENOUGH}, a speed-up of {WORTH} over the fastest exact "
-        "one in every round, and no significant loss of accuracy. Times are of one machine, and rough where its load "
-        "is above 1.5 per core.",
+        f"An approximate index pays with a recall of at least {MIN_RECALL}, a speed-up of {MIN_SPEEDUP} over the "
+        "fastest exact one in every round, and no significant loss of accuracy. Times are of one machine, and rough "
+        "where its load is above 1.5 per core.",
         "dvc repro profile",
     )

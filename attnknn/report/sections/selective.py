@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, holm, over_runs, verdict
+from attnknn.report.claims import ALPHA, FEWEST_ERRORS, holm, over_runs, verdict
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, interval, p_value, score_cell
@@ -20,7 +20,6 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("size", "empty", "single", "worst_class", "always"),
     ),
 }
-ALPHA = 0.01  # level of the tests, adjusted for the number of baselines
 _KINDS = {"split": "split", "class_conditional": "class-conditional"}
 _AREAS = {"aurc": "AURC", "eaurc": "E-AURC"}
 

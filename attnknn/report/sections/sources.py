@@ -1,5 +1,4 @@
-"""Table of a reference (the configured encoder, the larger bank) beside alternatives, for the tables of "
-"`side_by_side`."""
+"""Table of a reference (the configured encoder, the larger bank) against its alternatives."""
 
 from collections.abc import Sequence
 
@@ -9,7 +8,7 @@ from attnknn.report.claims import over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METRICS
 from attnknn.report.section import Row, Table
-from attnknn.report.tables import difference_cell, fixed, method_cell, p_value
+from attnknn.report.tables import finding_cells, fixed, method_cell
 
 
 def compared(rows: pd.DataFrame, reference: str, metrics: Sequence[str], level: Level) -> pd.DataFrame:
@@ -30,8 +29,7 @@ def sources_table(
         for row in group.to_dict("records"):
             scores = [fixed(value[source, method, row["metric"]], digits) for source in (row["source"], reference)]
             source = str(names.get(row["source"], row["source"]))
-            difference = difference_cell(row, digits + 1), p_value(row["p"]), row["finding"]
-            lines.append([source, METRICS[row["metric"]], *scores, *difference])
+            lines.append([source, METRICS[row["metric"]], *scores, *finding_cells(row, digits + 1)])
     reference = names.get(reference, reference)
     head = ["", "metric", "score", reference, "difference", "p, Holm", "finding"]
     note = f"Differences are {reference} − the alternative; better means that {reference} is better."

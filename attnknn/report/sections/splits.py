@@ -6,8 +6,8 @@ import pandas as pd
 
 from attnknn.experiments.repeats import OURS
 from attnknn.report import plots
-from attnknn.report.claims import holm
-from attnknn.report.results import OF_SPLITS, SPLITS_PAIRED, Run
+from attnknn.report.claims import ALPHA, holm
+from attnknn.report.results import SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import arrow, by_dataset, difference_cell, fixed, method_cell, p_value
 
@@ -15,12 +15,12 @@ DIGITS = 3
 METRICS = ("accuracy", "nll", "ece")
 
 
-def judged(paired: pd.DataFrame, alpha: float) -> pd.DataFrame:
+def judged(paired: pd.DataFrame) -> pd.DataFrame:
     """The paired rows with p adjusted by Holm's method over all of them, and `verdict`: better, worse or ""."""
     rows = paired.assign(p=holm(paired["p"].tolist()))
     gains = rows["difference"].where(rows["metric"].isin(plots.HIGHER_IS_BETTER), -rows["difference"])
     word = gains.map(lambda gain: "better" if gain > 0 else "worse")
-    return rows.assign(verdict=word.where(rows["p"] < alpha, ""))
+    return rows.assign(verdict=word.where(rows["p"] < ALPHA, ""))
 
 
 def picture(scores: pd.DataFrame, metric: str) -> bytes:
@@ -59,20 +59,20 @@ def _differences(rows: pd.DataFrame, method: str) -> Table:
     return Table(f"differences-{method}", f"{name} less each method", columns, lines)
 
 
-def _part(runs: Sequence[Run], alpha: float) -> Part:
-    scores, rows = runs[-1].tables[OF_SPLITS], judged(runs[-1].tables[SPLITS_PAIRED], alpha)
+def _part(runs: Sequence[Run]) -> Part:
+    scores, rows = runs[-1].tables[SPLITS], judged(runs[-1].tables[SPLITS_PAIRED])
     drawn = [(f"{plots.METRICS[m]} over splits", picture(scores, m)) for m in ("accuracy", "nll")]
     ours = [method for method in OURS if method in set(rows["method"])]
     return Part(runs[0].dataset, drawn, [_means(scores), *(_differences(rows, method) for method in ours)])
 
 
-def section(runs: Sequence[Run], alpha: float) -> Section:
+def section(runs: Sequence[Run]) -> Section:
     return Section(
         "splits",
         "Repeated splits",
         "Each split draws all parts again, retrains encoders, heads and peers, and is evaluated once on its own test "
         "rows.",
-        by_dataset(runs, lambda group: _part(group, alpha), OF_SPLITS),
+        by_dataset(runs, _part, SPLITS),
         "Intervals and p (Holm) are those of the corrected resampled t-test (Nadeau & Bengio 2003), because splits "
         "share most of their rows. The mean over folds averages the encoders of the cross-fit and the main one.",
         "dvc exp run -S splits.count=20",

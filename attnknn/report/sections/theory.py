@@ -11,7 +11,7 @@ from attnknn.report.claims import FEWEST_ERRORS
 from attnknn.report.plots import method_colour, method_name
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, fixed, interval, method_cell, score_cell
+from attnknn.report.tables import by_dataset, distinct, fixed, interval, method_cell, score_cell
 
 QUANTITIES, CURVE, ENTROPY = "theory", "theory_fit", "theory_entropy"
 TABLES: dict[str, tuple[str, ...]] = {
@@ -78,8 +78,7 @@ class _Quantities:
 
     def __init__(self, quantities: pd.DataFrame) -> None:
         means = mean_over_runs(quantities, ["quantity", "item"])
-        keys = ((str(quantity), str(item)) for quantity, item in means.index)
-        self.rows = dict(zip(keys, means.to_dict("records"), strict=True))
+        self.rows: dict[tuple[str, str], dict[Any, float]] = means.to_dict("index")  # type: ignore[assignment]
         self.per_seed = quantities
 
     def items(self, quantity: str) -> list[str]:
@@ -120,9 +119,9 @@ def claims_table(quantities: pd.DataFrame, curve: pd.DataFrame, deciles: pd.Data
             row = q("sqrt_n_less_best_other", m)
             verdict = root_verdict(best, root, ends, row["low"], row["high"], errors)
             nll_root, nll_other = (fixed(q(name, m)["value"], 4) for name in ("nll_sqrt_n", "nll_best_other_k"))
-            others = "/".join(map(str, sorted(q.each("best_other_k", m))))
+            others = distinct(q.each("best_other_k", m))
             numbers = f"NLL {nll_root} at √n, {nll_other} at k = {others}, difference {interval(row, 4, True)}"
-        best_k = f"best k {'/'.join(map(str, sorted(best)))}{', the largest swept' if best & ends else ''}"
+        best_k = f"best k {distinct(best)}{', the largest swept' if best & ends else ''}"
         rows.append([f"√n = {root} is the best k", method_cell(m), verdict, f"{best_k}; {numbers}"])
     for m in q.items("fit_b"):
         b, c, r2 = q("fit_b", m), q("fit_c", m), q("fit_r2", m)["value"]

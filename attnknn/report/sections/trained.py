@@ -9,12 +9,12 @@ from attnknn.report import plots
 from attnknn.report.differences import Level, judge_one
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Row, Table
-from attnknn.report.tables import difference_cell, digits_of, p_value, score_cell
+from attnknn.report.tables import digits_of, finding_cells, score_cell
 
 SCORES = ("condition", "variant", "method", "metric", "value", "low", "high")
-_WHO = ("variant", "method", "baseline_variant", "baseline")
-PAIRED = ("condition", *_WHO, "metric", "difference", "low", "high", "errors", "p")
-Who = tuple[str, str]  # variant, method
+_FITS = ("variant", "method", "baseline_variant", "baseline")
+PAIRED = ("condition", *_FITS, "metric", "difference", "low", "high", "errors", "p")
+Fit = tuple[str, str]  # variant, method
 Drawn = tuple[str, str, bool]  # variant, method, whether dashed
 Test = dict[str, Any] | None
 
@@ -32,17 +32,17 @@ def against(rows: pd.DataFrame, x: str, ticks: Sequence, lines: Mapping[Drawn, s
     return plots.line_plot(series, title, xlabel, ticks=ticks)
 
 
-def test(runs: Sequence[Run], level: Level, table: str, condition: str, who: Who, other: Who, metric: str) -> Test:
+def test(runs: Sequence[Run], level: Level, table: str, condition: str, fit: Fit, other: Fit, metric: str) -> Test:
     """The difference of the first from the other in a paired table; None without rows."""
     rows = joined(runs, table)
-    for column, value in zip(("condition", "metric", *_WHO), (condition, metric, *who, *other), strict=True):
+    for column, value in zip(("condition", "metric", *_FITS), (condition, metric, *fit, *other), strict=True):
         rows = rows[rows[column] == value]
     return None if rows.empty else judge_one(rows, level)
 
 
 def test_cells(test: Test, digits: int) -> list[str | Cell]:
     """Difference, p and finding; empty cells without a test."""
-    return ["", "", ""] if test is None else [difference_cell(test, digits), p_value(test["p"]), test["finding"]]
+    return ["", "", ""] if test is None else finding_cells(test, digits)
 
 
 def scores_table(
@@ -61,10 +61,9 @@ def scores_table(
     for (condition, label), group in rows.groupby(["condition", "label"], sort=False):
         lines.append([f"{condition}, {label}"])
         means = mean_over_runs(group, ["method", "metric"])
-        seeds = 1 + means["sd"].notna()  # the sd of one run is NaN
-        cells = {
-            key: score_cell(row, digits, n)
-            for key, row, n in zip(means.index, means.to_dict("records"), seeds, strict=True)
+        cells = {  # the standard deviation of one run is NaN
+            key: score_cell(row, digits, 2 if row["sd"] == row["sd"] else 1)
+            for key, row in means.to_dict("index").items()
         }
         present = list(dict.fromkeys(group["method"]))
         for base in [method for method in present if not method.endswith(added)]:

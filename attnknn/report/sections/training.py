@@ -35,7 +35,7 @@ def _sizes(runs: Sequence[Run]) -> Table:
 
 def curves(runs: Sequence[Run]) -> list[tuple[str, bytes]]:
     """Training curves of the encoder and the head, means over seeds; dots mark the epochs that were kept."""
-    kept = {
+    best_epochs = {
         "training": {run.json["train_embedder"]["best_epoch"] for run in runs},
         "attention": {run.tables["attention"].nsmallest(1, "val_nll")["epoch"].item() for run in runs},
     }
@@ -43,7 +43,7 @@ def curves(runs: Sequence[Run]) -> list[tuple[str, bytes]]:
     def draw(text: str, table: str, columns: Sequence[str], ylabel: str) -> bytes:
         rows, colours = joined(runs, table), (plots.method_colour(m) for m in ("distance", "attention"))
         lines = [
-            plots.Line(c.replace("_", " "), colour, rows.assign(x=rows["epoch"], value=rows[c]), kept[table])
+            plots.Line(c.replace("_", " "), colour, rows.assign(x=rows["epoch"], value=rows[c]), best_epochs[table])
             for c, colour in zip(columns, colours, strict=False)
         ]
         return plots.line_plot(lines, text, "epoch", ylabel)

@@ -11,7 +11,7 @@ from attnknn.report.differences import Level, judged
 from attnknn.report.plots import METHODS, METRICS
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, method_cell, p_value
+from attnknn.report.tables import by_dataset, digits_of, finding_cells, fixed, method_cell
 
 TABLES: dict[str, tuple[str, ...]] = {
     "tta": ("views", "method", "metric", "value", "low", "high"),
@@ -22,7 +22,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
 }
 SHOWN = ("nll", "ece")
-LIKE = ("attention", "attention_vector")  # compared with distance weighting under the same calibration
+COMPARED = ("attention", "attention_vector")  # compared with distance weighting under the same calibration
 _PAIR = ["method", "baseline", "views", "baseline_views", "metric"]
 
 
@@ -46,8 +46,7 @@ def _changes(rows: pd.DataFrame, gains: pd.DataFrame, views: int, digits: int) -
     for row in gains.to_dict("records"):
         method, metric = row["method"], row["metric"]
         scores = [fixed(value[n, method, metric], digits) for n in (1, views)]
-        difference = difference_cell(row, digits), p_value(row["p"]), row["finding"]
-        lines.append([METRICS[metric], method_cell(method), *scores, *difference])
+        lines.append([METRICS[metric], method_cell(method), *scores, *finding_cells(row, digits)])
     head = ["metric", "method", "1 view", f"{views} views", "change", "p, Holm", "finding"]
     return Table(
         "changes", "All methods with the image alone and with the mean over all views", head, lines, folded=False
@@ -59,7 +58,7 @@ def _against(rows: pd.DataFrame, digits: int) -> Table:
     lines: list[Row] = []
     for row in rows.to_dict("records"):
         names = method_cell(row["method"]), method_cell(row["baseline"]), str(row["views"]), METRICS[row["metric"]]
-        lines.append([*names, difference_cell(row, digits), p_value(row["p"]), row["finding"]])
+        lines.append([*names, *finding_cells(row, digits)])
     head = ["method", "against", "views", "metric", "difference", "p", "finding"]
     caption = "Attention less distance weighting, with the same views and calibration"
     note = "p is not adjusted; the finding, of NLL, is."
@@ -87,14 +86,14 @@ def _part(runs: Sequence[Run], level: Level) -> Part:
     alone = joined(runs, "tta_alone").groupby(keys, sort=False)[["value", "without"]].mean().reset_index()
     paired = over_runs(joined(runs, "tta_paired"), _PAIR)
     views = int(scores["views"].max())
-    itself = paired["method"] == paired["baseline"]
-    gains = paired[itself & paired["method"].isin(METHODS) & paired["metric"].isin(SHOWN)]
+    is_same = paired["method"] == paired["baseline"]
+    gains = paired[is_same & paired["method"].isin(METHODS) & paired["metric"].isin(SHOWN)]
     for column, order in (("method", list(METHODS)), ("metric", SHOWN)):
         gains = gains.sort_values(column, key=lambda names, order=order: names.map(order.index), kind="stable")
-    own = paired[~itself & paired["method"].isin(LIKE) & (paired["metric"] == "nll")]
+    own = paired[~is_same & paired["method"].isin(COMPARED) & (paired["metric"] == "nll")]
     tests = judged(pd.concat([gains, own]), level)
     same = tests["method"] == tests["baseline"]
-    against = paired[~itself & paired["metric"].isin(SHOWN)].assign(finding=tests["finding"]).fillna({"finding": ""})
+    against = paired[~is_same & paired["metric"].isin(SHOWN)].assign(finding=tests["finding"]).fillna({"finding": ""})
     pictures = [
         *((f"{METRICS[m]} over the number of views averaged", _curves(rows, m)) for m in SHOWN),
         *((f"change of {METRICS[m]} of every method with all views", _gains(gains, m, views)) for m in SHOWN),
