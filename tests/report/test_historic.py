@@ -31,7 +31,7 @@ def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42)
 
 
 def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
-    """`intervals` and `paired` of made-up predictions, by the project's own scoring."""
+    """`intervals` and `paired` of synthetic predictions."""
     probs = predictions(strengths, rows)
     tables = intervals_and_tests(probs, pairs(probs.methods), 15, 500, 0.95, 0)
     return dict(zip(("intervals", "paired"), map(pd.DataFrame, tables), strict=True))
@@ -49,13 +49,13 @@ def verdicts(*runs: Run) -> dict[str, set[str]]:
     return result
 
 
-def test_the_presets_are_the_experiments() -> None:
+def test_presets_match_the_experiments() -> None:
     presets = {path.stem for path in (ROOT / "presets").glob("*.yaml")}
     assert sorted(name for names in EXPERIMENTS.values() for name in names) == sorted(presets - {"none"})
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "iris"])
-def test_every_number_stands_once_and_is_a_score(dataset: str) -> None:
+def test_numbers_are_unique_and_in_range(dataset: str) -> None:
     study = study_numbers(dataset)
     assert not study.duplicated(["experiment", "table", "x", "method", "metric"]).any()
     assert study["source"].ne("").all()
@@ -66,8 +66,8 @@ def test_every_number_stands_once_and_is_a_score(dataset: str) -> None:
 
 @pytest.mark.parametrize("experiment", ["1–3", "4"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_tables_of_an_experiment_agree_where_they_meet(experiment: str, method: str) -> None:
-    """k 10 of the sweep, no noise and no tail are the main comparison again: a slip of the pen shows."""
+def test_tables_of_an_experiment_agree(experiment: str, method: str) -> None:
+    """k = 10, no noise and no long tail repeat the main comparison."""
     main = stored(experiment, "main", 0, method, "accuracy")
     assert stored(experiment, "k_sweep", 10, method, "accuracy") == main
     assert stored(experiment, "noise", 0.0, method, "accuracy") == main
@@ -75,7 +75,7 @@ def test_the_tables_of_an_experiment_agree_where_they_meet(experiment: str, meth
         assert stored(experiment, "imbalance", 1.0, method, "accuracy") == main
 
 
-def test_numbers_that_the_documents_give_differently_carry_both() -> None:
+def test_numbers_that_differ_between_documents() -> None:
     row = STUDY[(STUDY["experiment"] == "1–3") & (STUDY["method"] == "uniform") & (STUDY["metric"] == "nll")].iloc[0]
     assert (row["value"], row["other"]) == (0.8193, "1.021")
 
@@ -90,12 +90,12 @@ def test_numbers_that_the_documents_give_differently_carry_both() -> None:
         (0.04, 0.06, 0.05, 0.05, "undecided"),
     ],
 )
-def test_a_verdict_is_that_of_the_interval(low: float, high: float, least: float, margin: float, expected: str) -> None:
+def test_verdict_by_interval(low: float, high: float, least: float, margin: float, expected: str) -> None:
     assert verdict(low, high, least, margin) == expected
 
 
-def test_conclusions_flip_with_the_numbers() -> None:
-    """Fault 13: the same words, three verdicts."""
+def test_conclusions_depend_on_the_numbers() -> None:
+    """One conclusion, three verdicts (fault 13)."""
     claim = "Attention outperforms uniform and distance weighting."
     words = [verdicts(a_run(compared(s)))[claim] for s in (WIN, LOSS)]
     assert words == [{"supported"}, {"contradicted"}]
@@ -111,7 +111,7 @@ def test_conclusions_flip_with_the_numbers() -> None:
     ("historic", "half", "expected"),
     [(0.05, 0.002, "contradicted"), (0.09, 0.002, "supported"), (0.073, 0.004, "undecided")],
 )
-def test_a_difference_of_differences_adds_the_widths(historic: float, half: float, expected: str) -> None:
+def test_difference_of_differences_adds_the_widths(historic: float, half: float, expected: str) -> None:
     rows = [
         {"variant": name, "reference": "full", "metric": "nll", "value": 0.4, "difference": d, "p": 0.0001}
         | {"low": d - half, "high": d + half}
@@ -125,12 +125,12 @@ def test_a_difference_of_differences_adds_the_widths(historic: float, half: floa
 
 
 @pytest.mark.parametrize(("ms", "expected"), [(0.2, "supported"), (3.0, "contradicted")])
-def test_the_overhead_needs_no_errors(ms: float, expected: str) -> None:
+def test_overhead_needs_no_errors(ms: float, expected: str) -> None:
     row = {"head": "attention", "quantity": "over_distance_ms", "value": ms, "low": ms - 0.1, "high": ms + 0.1}
     assert verdicts(a_run({"profile_heads": [row]})) == {"Attention adds less than 1 ms a query.": {expected}}
 
 
-def test_ours_are_means_over_runs_in_the_places_of_theirs() -> None:
+def test_our_scores_are_means_over_runs() -> None:
     def run(seed: int, value: float) -> Run:
         row = {"method": "attention", "metric": "accuracy", "low": 0.0, "high": 1.0}
         tables = {
@@ -152,7 +152,7 @@ def test_ours_are_means_over_runs_in_the_places_of_theirs() -> None:
     assert our_scores(runs, "k_sweep").empty
 
 
-def test_the_section_shows_theirs_beside_ours() -> None:
+def test_section_compares_with_the_study() -> None:
     swept = [
         {"k": k, "method": m, "metric": metric, "value": 0.9, "low": 0.8, "high": 1.0}
         for k in (1, 10, 50)
@@ -171,7 +171,7 @@ def test_the_section_shows_theirs_beside_ours() -> None:
     assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
 
 
-def test_the_presets_experiment_comes_first() -> None:
+def test_experiment_of_the_preset_comes_first() -> None:
     run = a_run(compared(TIE))
     plain, chosen = (section([run], LEVEL, preset).parts[0] for preset in ("none", "experiment5"))
     heads = [{t.name: t.head for t in part.tables}["main"][3:] for part in (plain, chosen)]
@@ -179,7 +179,7 @@ def test_the_presets_experiment_comes_first() -> None:
     assert heads[1] == ["experiment 5", "experiment 1–3", "experiment 4", "experiment 6"]
 
 
-def test_other_datasets_have_the_conclusions_alone() -> None:
+def test_other_datasets_have_conclusions_only() -> None:
     adult, iris = section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")], LEVEL).parts
     assert [t.name for t in adult.tables] == ["conclusions"]
     assert [t.name for t in iris.tables] == ["conclusions", "main"]

@@ -1,3 +1,5 @@
+"""Plots: deterministic bytes, colours and layout of the drawn data."""
+
 import io
 
 import numpy as np
@@ -24,17 +26,17 @@ def picture(png: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
-def ink(png: bytes, colour: str) -> int:
+def count_pixels(png: bytes, colour: str) -> int:
     """Pixels of exactly one colour."""
-    wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
-    return int((picture(png) == wanted).all(2).sum())
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+    return int((picture(png) == rgb).all(2).sum())
 
 
-def test_the_same_data_gives_the_same_bytes() -> None:
+def test_reliability_is_deterministic() -> None:
     assert plots.reliability(BINS, "attention") == plots.reliability(BINS.copy(), "attention")
 
 
-def test_bins_of_seeds_are_pooled_by_their_counts() -> None:
+def test_bins_of_seeds_are_weighted_by_count() -> None:
     """10 rows at (.9, .8) beside 30 at (.7, .4) are 40 at (.75, .5)."""
     other = BINS.assign(count=[0, 30], confidence=[np.nan, 0.7], accuracy=[np.nan, 0.4])
     pooled = BINS.assign(count=[0, 40], confidence=[np.nan, 0.75], accuracy=[np.nan, 0.5])
@@ -43,43 +45,43 @@ def test_bins_of_seeds_are_pooled_by_their_counts() -> None:
 
 
 @pytest.mark.parametrize("method", list(plots.METHODS))
-def test_a_method_has_its_own_colour(method: str) -> None:
+def test_methods_have_distinct_colours(method: str) -> None:
     png = plots.reliability(BINS, method)
-    counts = {m: ink(png, plots.method_colour(m)) for m in plots.METHODS}
+    counts = {m: count_pixels(png, plots.method_colour(m)) for m in plots.METHODS}
     own = counts.pop(method)
     # The edges of black letters on white hold a few pixels of any grey.
     assert own > 20 * max(1, *counts.values())
 
 
-def test_only_a_line_with_values_is_drawn() -> None:
+def test_lines_without_values_are_left_out() -> None:
     def draw(table: pd.DataFrame) -> bytes:
         points = table.assign(x=table["epoch"], value=table["val_accuracy"])
         return plots.line_plot([plots.Line("", "#ff0000", points, {3})], "", "epoch")
 
-    assert ink(draw(CURVE), "#ff0000") > 20
-    assert ink(draw(CURVE.assign(val_accuracy=np.nan)), "#ff0000") == 0
+    assert count_pixels(draw(CURVE), "#ff0000") > 20
+    assert count_pixels(draw(CURVE.assign(val_accuracy=np.nan)), "#ff0000") == 0
 
 
-def test_lines_of_runs_are_averaged_and_their_band_spans_the_outer_ends() -> None:
+def test_lines_average_runs_with_outer_band() -> None:
     runs = pd.DataFrame({"x": [1, 1, 2, 2], "value": [0.1, 0.3, 0.4, 0.6], "low": 0.0, "high": [0.5, 0.9, 0.8, 0.9]})
     pooled = pd.DataFrame({"x": [1, 2], "value": [0.2, 0.5], "low": 0.0, "high": [0.9, 0.9]})
     pngs = [plots.line_plot([plots.Line("", "#ff0000", rows)], "", "", ticks=[1, 2]) for rows in (runs, pooled)]
     assert pngs[0] == pngs[1]
 
 
-def test_bars_have_their_colours() -> None:
+def test_bar_plot() -> None:
     png = plots.bar_plot(["a", "b"], [1.0, 2.0], ["#ff0000", "#0000ff"], "", "")
-    assert ink(png, "#0000ff") > 1.5 * ink(png, "#ff0000") > 100
+    assert count_pixels(png, "#0000ff") > 1.5 * count_pixels(png, "#ff0000") > 100
 
 
-def test_a_calibration_is_named_and_coloured_after_what_it_is_added_to() -> None:
+def test_names_and_colours_of_calibrated_methods() -> None:
     assert plots.method_name("attention_isotonic") == "Attention + isotonic"
     assert plots.method_colour("attention_isotonic") == plots.method_colour("attention")
     assert plots.method_name("distance_vector") == "Distance + vector scaling"
     assert plots.method_name("some_thing") == "some thing"
 
 
-def test_a_forest_has_a_line_for_each_label_and_heading() -> None:
+def test_forest_plot_has_a_line_per_label_and_heading() -> None:
     row = {"difference": 0.1, "low": 0.0, "high": 0.2, "colour": "#ff0000"}
     tables = [
         pd.DataFrame([{**row, "label": label, "group": group} for group, label in names])
@@ -88,4 +90,4 @@ def test_a_forest_has_a_line_for_each_label_and_heading() -> None:
     heights = [len(picture(plots.forest_plot(table, "", ""))) for table in tables]
     assert heights[1] - heights[0] == pytest.approx((heights[2] - heights[0]) / 2, abs=1)
     assert heights[1] > heights[0]
-    assert ink(plots.forest_plot(tables[0], "", ""), "#ff0000") > 50
+    assert count_pixels(plots.forest_plot(tables[0], "", ""), "#ff0000") > 50

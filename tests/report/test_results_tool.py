@@ -19,7 +19,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, TOOL], cwd=folder, capture_output=True, text=True)
 
 
-def test_tables_are_written_between_the_marks_and_repeatably(tmp_path: Path) -> None:
+def test_tables_are_written_between_the_marks(tmp_path: Path) -> None:
     write_results(tmp_path, "birds", 3, WIN)
     write_conditions(tmp_path, "birds", 3, WIN)
     write_ablation(tmp_path, "birds", 3)
@@ -52,7 +52,7 @@ def test_tables_are_written_between_the_marks_and_repeatably(tmp_path: Path) -> 
     assert (readme.read_text(), (tmp_path / "RESULTS.md").read_text()) == first
 
 
-def test_opponents_are_chosen_on_val_rows(tmp_path: Path) -> None:
+def test_opponents_are_chosen_on_validation_rows(tmp_path: Path) -> None:
     write_results(tmp_path, "birds", 3, WIN)
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "README.md").write_text("<!-- results --><!-- /results -->")
@@ -101,7 +101,7 @@ def test_repeated_splits_have_their_own_table(tmp_path: Path) -> None:
     ]
 
 
-def test_missing_inputs_are_errors_in_one_line(tmp_path: Path) -> None:
+def test_errors(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no marks")
     done = run(tmp_path)
     assert done.returncode == 2
