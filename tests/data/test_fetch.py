@@ -4,7 +4,7 @@ import hashlib
 import socket
 import threading
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -41,7 +41,7 @@ class Folder(SimpleHTTPRequestHandler):
         pass
 
 
-class Truncated(BaseHTTPRequestHandler):
+class Truncated(Folder):
     """Promises a hundred bytes and sends ten."""
 
     def do_GET(self):
@@ -49,9 +49,6 @@ class Truncated(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "100")
         self.end_headers()
         self.wfile.write(b"0123456789")
-
-    def log_message(self, *args):
-        pass
 
 
 @pytest.fixture
@@ -150,6 +147,9 @@ def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_a
     assert "Max retries" not in message
     assert "Connection refused)" in message
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    message = refused("iris.csv", tmp_path / "out", str(tmp_path / "nowhere"))
+    assert str(tmp_path / "nowhere") in message
+    assert "ATTNKNN_MIRROR" in message
 
 
 def test_a_download_that_ends_early_leaves_nothing(tmp_path, serve):
@@ -174,12 +174,6 @@ def test_addresses_that_are_not_read(location, tmp_path):
     message = refused(location, tmp_path / "out")
     assert location in message
     assert "give" in message
-
-
-def test_a_mirror_that_is_not_there(tmp_path):
-    message = refused("iris.csv", tmp_path / "out", str(tmp_path / "nowhere"))
-    assert str(tmp_path / "nowhere") in message
-    assert "ATTNKNN_MIRROR" in message
 
 
 def test_base_name():

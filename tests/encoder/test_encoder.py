@@ -171,12 +171,6 @@ def test_embed_is_forward_in_evaluation_mode_and_restores_the_mode(mode: bool) -
     assert np.array_equal(logits, expected[1])
 
 
-def test_embed_without_a_linear_head_gives_no_logits() -> None:
-    z, logits = embed(encoder(n_classes=0), rows())
-    assert z.shape == (11, 7)
-    assert logits is None
-
-
 def test_bfloat16_is_near_and_comes_back_as_float32() -> None:
     net = trained()
     z, logits = embed(net, rows(), bf16=True)

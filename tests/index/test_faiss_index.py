@@ -13,11 +13,12 @@ from attnknn.index.bank import build
 from attnknn.index.faiss_index import auto_kind, code_bytes, n_lists, n_probes, set_threads, similarities
 
 N, D, K = 211, 7, 5
+Z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
 
 
 def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_set() -> None:
     """39 rows a list: 211 rows make 5 lists, 38 rows one; of 5 lists of a hard memory, one is not enough."""
-    z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+    z = Z[:N]
     index: Any = build(z, np.arange(N), kind="ivf").index.faiss_index
     assert (index.nlist, index.nprobe) == (5, 5)
     index = build(z, np.arange(N), kind="ivf", ivf_nlist=3, ivf_nprobe=2).index.faiss_index
@@ -36,10 +37,9 @@ def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_set(
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivfpq"])
 def test_approximate_indexes_are_built_alike_under_any_thread_count(tmp_path: Path, kind: str) -> None:
-    z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
     for threads in (1, 2):
         set_threads(threads)
-        build(z, np.arange(2000), kind=kind).save(tmp_path / str(threads))
+        build(Z, np.arange(2000), kind=kind).save(tmp_path / str(threads))
         assert faiss.omp_get_max_threads() == threads
     assert (tmp_path / "1/index.faiss").read_bytes() == (tmp_path / "2/index.faiss").read_bytes()
 
@@ -66,7 +66,7 @@ def test_auto_is_exact_then_a_graph_then_codes() -> None:
 
 def test_codes_are_of_as_many_centres_as_the_rows_can_train() -> None:
     """211 rows make 39 · 2^2 ≤ 211 < 39 · 2^3: two bits a part; seven parts of one dimension take 14 bits, 2 bytes."""
-    z = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+    z = Z[:N]
     index: Any = build(z, np.arange(N), kind="ivfpq").index.faiss_index
     assert (index.pq.nbits, index.pq.M, index.code_size) == (2, 7, 2)
     few: Any = build(z[:3], np.arange(3), kind="ivfpq").index.faiss_index
@@ -75,11 +75,10 @@ def test_codes_are_of_as_many_centres_as_the_rows_can_train() -> None:
 
 def test_refining_finds_what_codes_alone_miss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnknn.index.bank._SPARE", 1)
-    z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
     q = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
-    exact = build(z, np.arange(2000)).search(q, K)[0]
+    exact = build(Z, np.arange(2000)).search(q, K)[0]
     results = [
-        build(z, np.arange(2000), kind="ivfpq", ivf_nprobe=300, pq_bytes=1, pq_refine=refine).search(q, K)[0]
+        build(Z, np.arange(2000), kind="ivfpq", ivf_nprobe=300, pq_bytes=1, pq_refine=refine).search(q, K)[0]
         for refine in (1, 400)
     ]
     shares = [(ids[:, :, None] == exact[:, None]).any(2).mean() for ids in results]
@@ -88,10 +87,9 @@ def test_refining_finds_what_codes_alone_miss(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_with_more_threads_a_graph_finds_as_much() -> None:
-    z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
-    exact = build(z, np.arange(2000)).search(z, K)[0]
-    bank = build(z, np.arange(2000), kind="hnsw", build_threads=2)
-    assert (bank.search(z, K)[0][:, :, None] == exact[:, None]).any(2).mean() > 0.99
+    exact = build(Z, np.arange(2000)).search(Z, K)[0]
+    bank = build(Z, np.arange(2000), kind="hnsw", build_threads=2)
+    assert (bank.search(Z, K)[0][:, :, None] == exact[:, None]).any(2).mean() > 0.99
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])

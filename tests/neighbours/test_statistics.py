@@ -36,11 +36,8 @@ def test_prototypes_by_hand() -> None:
     """(3, 0) and (0, 4) point to (.6, .8) on average; a class that no bank row has gets zeros; queries do not count."""
     plane = of_points([[3, 0], [0, 4], [0, -2], [9, 9]], [0, 0, 1, 2], [BANK] * 3 + [FIT], "abc")
     np.testing.assert_allclose(evidence(plane, 1, (1,)).prototypes, [[0.6, 0.8], [0, -1], [0, 0]], rtol=1e-6)
-
-
-def test_a_class_whose_mean_is_the_origin_has_a_prototype_of_zeros() -> None:
-    around = of_points([[1, 0], [-1, 0], [0, 1]], [0, 0, 1], [BANK] * 3)
-    np.testing.assert_array_equal(evidence(around, 1, (1,)).prototypes, [[0, 0], [0, 1]])
+    mean_at_origin = of_points([[1, 0], [-1, 0], [0, 1]], [0, 0, 1], [BANK] * 3)
+    np.testing.assert_array_equal(evidence(mean_at_origin, 1, (1,)).prototypes, [[0, 0], [0, 1]])
 
 
 def test_by_loops() -> None:
