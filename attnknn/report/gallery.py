@@ -46,7 +46,7 @@ def read_picture(path: Path, item: str) -> np.ndarray:
         raise InputError(f"{path}: {error}; make it again with `dvc repro --force {item}`") from None
 
 
-def _share(value: float) -> str:
+def _two_digits(value: float) -> str:
     """A weight or a probability in two digits, as .07."""
     return "0" if value < 0.0005 else "< .01" if value < 0.005 else f"{value:.2f}".removeprefix("0")
 
@@ -62,10 +62,10 @@ def title(case: Case) -> str:
 
 
 def _details(case: Case) -> list[str]:
-    others = f"{_share(case['rest'])} on the other neighbours"
+    others = f"{_two_digits(case['rest'])} on the other neighbours"
     return [
-        ", ".join(f"{shortened(t['class'], 14)} {_share(t['probability'])}" for t in case["top"]),
-        f"{_share(case['null'])} of the weight on no neighbour, {others}",
+        ", ".join(f"{shortened(t['class'], 14)} {_two_digits(t['probability'])}" for t in case["top"]),
+        f"{_two_digits(case['null'])} of the weight on no neighbour, {others}",
         f"{case['disagreement']:.0%} of the neighbours are of another class",
     ]
 
@@ -74,7 +74,7 @@ def _colour(case: Case, neighbour: Mapping[str, Any] | None) -> str:
     return plots.INK if neighbour is None else _ACTUAL if neighbour["class"] == case["actual"] else _OTHER
 
 
-def _head(case: Case, height: float) -> tuple[Any, Any]:
+def _titled_figure(case: Case, height: float) -> tuple[Any, Any]:
     """A figure with the title and the details, and the share of its height that these take."""
     figure = plots.new_figure(3.4, height, layout=None)
     figure.text(0.02, 1 - 0.06 / height, title(case), size=8.5, weight="bold", color=plots.INK, va="top")
@@ -95,7 +95,7 @@ def picture_case(case: Case, strip: np.ndarray) -> bytes:
     tiles = np.split(strip, 1 + len(neighbours), axis=1)
     columns, lines = 4, max(1, -(-len(neighbours) // 4))
     height = 0.78 + 0.84 * lines
-    figure, _ = _head(case, height)
+    figure, _ = _titled_figure(case, height)
     # One set of axes in inches for all images: axes take longer to draw than images.
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
@@ -117,7 +117,7 @@ def picture_case(case: Case, strip: np.ndarray) -> bytes:
         colour = _colour(case, neighbour)
         up = show(tiles[1 + i], x, y, 0.4663, colour)
         axes.text(x, y + up + 2 * point, shortened(neighbour["class"]), size=6.5, color=colour, ha="center")
-        weights = f"{_share(neighbour['weight'])} ({_share(neighbour['distance_weight'])})"
+        weights = f"{_two_digits(neighbour['weight'])} ({_two_digits(neighbour['distance_weight'])})"
         axes.text(x, y - up - 1.5 * point, weights, size=6.5, ha="center", va="top")
     axes.set(xlim=(0, 3.4), ylim=(0, height))
     return small_png(plots.as_png(figure))
@@ -127,18 +127,18 @@ def table_case(case: Case) -> bytes:
     """A table's row with its neighbours: weights as bars, and the features that differ most."""
     neighbours, names = case["neighbours"], case["features"][:_FEATURES]
     height = 0.74 + 0.4 + 0.165 * (1 + len(neighbours))
-    figure, used = _head(case, height)
+    figure, used = _titled_figure(case, height)
     axes = figure.add_axes((0.02, 0.02, 0.96, 1 - used - 0.06))
     axes.set(xlim=(0, 1), ylim=(len(neighbours) + 0.6, -2.7))
     axes.axis("off")
     left, step = 0.49, 0.51 / max(1, len(names))
-    most = max([1e-9, *(max(n["weight"], n["distance_weight"]) for n in neighbours)])
+    largest = max([1e-9, *(max(n["weight"], n["distance_weight"]) for n in neighbours)])
     axes.text(0.24, -0.75, "weight", size=6.5, color="#555555", va="bottom")
     for j, name in enumerate(names):
         wrapped = "\n".join(textwrap.wrap(name.replace("_", " "), 10)[:3])
         axes.text(left + (j + 1) * step, -0.75, wrapped, size=5.8, color="#555555", ha="right", va="bottom")
     rows, colours = np.arange(1, 1 + len(neighbours)), [_colour(case, n) for n in neighbours]
-    weights, marks = (0.14 / most * np.array([n[key] for n in neighbours]) for key in ("weight", "distance_weight"))
+    weights, marks = (0.14 / largest * np.array([n[key] for n in neighbours]) for key in ("weight", "distance_weight"))
     axes.barh(rows, weights, 0.6, left=0.24, color=colours, alpha=0.75)
     axes.vlines(0.24 + marks, rows - 0.38, rows + 0.38, color=plots.INK, lw=1)
     for i, values in enumerate(case["values"][: 1 + len(neighbours)]):
@@ -147,7 +147,7 @@ def table_case(case: Case) -> bytes:
         colour = _colour(case, neighbour)
         axes.text(0, i, shortened(label, 13), size=7, color=colour, weight=weight, va="center")
         if neighbour:
-            axes.text(0.475, i, _share(neighbour["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
+            axes.text(0.475, i, _two_digits(neighbour["weight"]), size=6.5, va="center", ha="right", color=plots.INK)
         for j, text in enumerate(values[: len(names)]):
             axes.text(left + (j + 1) * step, i, shortened(text, 9), size=6.5, va="center", ha="right", weight=weight)
     axes.axhline(0.5, color=plots.SOFT, lw=0.6)
@@ -163,13 +163,13 @@ def cases_table(cases: Sequence[Case]) -> Table:
             rows.append([name])
         for c in group:
             neighbours = ", ".join(
-                f"{n['class']} {_share(n['weight'])} ({_share(n['distance_weight'])}; row {n['row']})"
+                f"{n['class']} {_two_digits(n['weight'])} ({_two_digits(n['distance_weight'])}; row {n['row']})"
                 for n in c["neighbours"]
             )
             features = zip(c.get("features", []), c["values"][0] if c.get("values") else [], strict=True)
             values = "; ".join(f"{feature} {value}" for feature, value in features)
-            top = ", ".join(f"{t['class']} {_share(t['probability'])}" for t in c["top"])
-            rows.append([str(c["row"]), c["actual"], top, neighbours, _share(c["null"]), values])
+            top = ", ".join(f"{t['class']} {_two_digits(t['probability'])}" for t in c["top"])
+            rows.append([str(c["row"]), c["actual"], top, neighbours, _two_digits(c["null"]), values])
     head = ["row", "actual", "answer", "neighbours: weight (distance weighting's)", "no neighbour", "features"]
     if not any(c.get("features") for c in cases):
         head, rows = head[:-1], [row[:-1] if len(row) > 1 else row for row in rows]
@@ -190,6 +190,6 @@ def read_cases(folder: Path, item: str) -> tuple[list[dict[str, Any]], list[tupl
     for case in cases:
         image = case.get("picture")
         png = picture_case(case, read_picture(folder / image, f"explain@{item}")) if image else table_case(case)
-        heaviest = ", ".join(f"{n['class']} {_share(n['weight'])}" for n in case["neighbours"][:3])
+        heaviest = ", ".join(f"{n['class']} {_two_digits(n['weight'])}" for n in case["neighbours"][:3])
         pictures.append((f"test row {case['row']}. {title(case)}. Heaviest neighbours: {heaviest}", png))
     return cases, pictures

@@ -20,8 +20,8 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 # Okabe & Ito's hues and two greys; names are drawn too, so no class is identified by colour alone.
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#b2a100", "#7f7f7f", "#6a3d9a", "#444444")
-_MOST_CLASSES = 12  # drawn with names
-_SHOWN_MISTAKES = 20
+_MAX_CLASSES = 12  # drawn with names
+_MAX_CONFUSIONS = 20
 
 
 def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
@@ -36,9 +36,9 @@ def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
     share = 100 * table.div(table.sum(axis=1).clip(lower=1), axis=0)
     wrong = table.to_numpy() * (1 - np.eye(len(classes)))
     subset = ""
-    if len(classes) > _MOST_CLASSES:
-        subset = f"\n({_MOST_CLASSES} classes with the most errors)"
-        worst = np.sort(np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")[:_MOST_CLASSES])
+    if len(classes) > _MAX_CLASSES:
+        subset = f"\n({_MAX_CLASSES} classes with the most errors)"
+        worst = np.sort(np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")[:_MAX_CLASSES])
         classes, share = [classes[i] for i in worst], share.iloc[worst, worst]
     values, n = share.to_numpy(), len(classes)
     off = np.where(np.eye(n, dtype=bool), np.nan, values)
@@ -79,7 +79,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
         wrong = rows[rows["wrong"]]
         axes.scatter(wrong["x"], wrong["y"], 22, "white", marker="x", lw=2.6, zorder=4)
         axes.scatter(wrong["x"], wrong["y"], 20, colour, marker="x", lw=1.4, zorder=5)
-    if len(classes) <= _MOST_CLASSES:
+    if len(classes) <= _MAX_CLASSES:
         from matplotlib.patheffects import withStroke
 
         style = {"textcoords": "offset points", "size": 8, "weight": "bold", "ha": "center", "va": "center"}
@@ -96,7 +96,7 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
     return small_png(plots.as_png(figure))
 
 
-def mistakes_table(paired: pd.DataFrame) -> Table:
+def confusions_table(paired: pd.DataFrame) -> Table:
     """The most frequent confusions of attention and of the baseline, p adjusted by Holm's method."""
     tests = paired.assign(adjusted=holm(paired["p"].tolist()))
     rows = [
@@ -107,7 +107,7 @@ def mistakes_table(paired: pd.DataFrame) -> Table:
             str(row["both"]),
             p_value(float(row["adjusted"])),
         ]
-        for row in tests.head(_SHOWN_MISTAKES).to_dict("records")
+        for row in tests.head(_MAX_CONFUSIONS).to_dict("records")
     ]
     baseline = plots.method_name(str(tests["baseline"].iloc[0]))
     head = ["actual → predicted", "attention", baseline, "both, the same rows", "p, Holm"]
@@ -139,7 +139,7 @@ def _part(runs: Sequence[Run], folder: Path | None) -> Part:
         drawn.append(("t-SNE of the embeddings by class", tsne_picture(run.tables["tsne"])))
     tables = [errors_table(runs)]
     if "confusion_paired" in run.tables:
-        tables.append(mistakes_table(run.tables["confusion_paired"]))
+        tables.append(confusions_table(run.tables["confusion_paired"]))
     return Part(run.dataset, [*drawn, *pictures], [*tables, *([cases_table(cases)] if cases else [])])
 
 

@@ -34,7 +34,7 @@ _NAMES = {
     "distance_weighted_vector": "Distance, hard w. + vector",
 }
 _METRICS = ("accuracy", "nll", "ece")
-_MOST_CLASSES = 12
+_MAX_CLASSES = 12
 Effects = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -102,7 +102,7 @@ def effects_picture(effects: dict[str, Effects], metric: str) -> bytes:
 def classes_picture(shares: pd.DataFrame) -> bytes:
     """The share of each class's test rows that is hard, the largest first."""
     rows = shares.assign(share=100 * shares["hard"] / shares["rows"].clip(lower=1))
-    rows = rows.sort_values("share", ascending=False, kind="stable").head(_MOST_CLASSES)
+    rows = rows.sort_values("share", ascending=False, kind="stable").head(_MAX_CLASSES)
     names, colour = [str(name)[:18] for name in rows["class"]], plots.method_colour("distance")
     label = "hard test rows of the class (%)"
     return plots.bar_plot(names, rows["share"].tolist(), colour, "Hard queries by class", label, "%.0f %%")

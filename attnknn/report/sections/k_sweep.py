@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from attnknn.report import plots
-from attnknn.report.claims import ALPHA, OURS, TUNED, WITHOUT_NEIGHBOURS, best_on_validation, combined_p, verdict
+from attnknn.report.claims import ALPHA, OURS, TUNED, WITHOUT_NEIGHBOURS, best_on_validation, over_runs, verdict
 from attnknn.report.differences import too_few_errors
 from attnknn.report.plots import HIGHER_IS_BETTER, METRICS, method_name
 from attnknn.report.results import Run, joined
@@ -59,13 +60,12 @@ def verdict_table(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> tup
     on_val = best.loc[best["metric"] == "nll", ["seed", "method", "validation"]].rename(columns={"method": "baseline"})
     rivals = tests.merge(on_val, on=["seed", "baseline"]).groupby("base", sort=False)["validation"].mean()
     rows = tests[tests["base"] == rivals.idxmin()]
-    p, errors = combined_p(rows["p"].tolist()), int(rows["errors"].min())
-    word = verdict(rows["difference"].tolist(), p, errors, "nll", ALPHA)
-    means = {"difference": rows["difference"].mean(), "low": rows["low"].min(), "high": rows["high"].max()}
+    row: dict[Any, Any] = over_runs(rows, ["metric"]).to_dict("records")[0]
+    answer = verdict(row["per_run"], row["p"], row["errors"], "nll", ALPHA)
     names = _compared(rows, "method"), _compared(rows, "baseline")
-    line = [*names, difference_cell(means, digits + 1), p_value(p), word, too_few_errors(errors)]
+    line = [*names, difference_cell(row, digits + 1), p_value(row["p"]), answer, too_few_errors(row["errors"])]
     head = ["method", "best baseline on val", "difference in NLL", "p", "verdict", ""]
-    return Table("verdict", "Attention at its best k against the best baseline", head, [line], folded=False), word
+    return Table("verdict", "Attention at its best k against the best baseline", head, [line], folded=False), answer
 
 
 def _without_neighbours(swept: pd.DataFrame) -> list[str]:
@@ -118,9 +118,9 @@ def _tables(swept: pd.DataFrame, paired: pd.DataFrame, digits: int) -> list[Tabl
 
 def _part(runs: Sequence[Run]) -> Part:
     swept, paired, digits = joined(runs, SWEPT), joined(runs, PAIRED), digits_of(runs)
-    table, word = verdict_table(swept, paired, digits)
+    table, answer = verdict_table(swept, paired, digits)
     drawn = [(f"{METRICS[m]} of every method over the number of neighbours", picture(swept, m)) for m in DRAWN]
-    return Part(runs[0].dataset, drawn, [table, *_tables(swept, paired, digits)], word)
+    return Part(runs[0].dataset, drawn, [table, *_tables(swept, paired, digits)], answer)
 
 
 def section(runs: Sequence[Run]) -> Section:
