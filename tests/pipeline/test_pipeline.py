@@ -24,16 +24,17 @@ from pipeline.settings import OVERRIDES, Params
 
 QUICK = {
     "datasets": ["mine"],
+    "threads": 1,  # so that no stage starts processes of its own
     "train_embedder": {"epochs": 3},
     "train_attention": {"epochs": 5},
-    "evaluate": {"resamples": 1000},
+    "evaluate": {"resamples": 200},
     "k_sweep": {"ks": [1, 5], "resamples": 100},
     "noise": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
     "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
     "hard": {"repeats": 1},
     "explain": {"cases": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
-    "peers": {"tries": 1},
+    "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},
     "splits": {"count": 2},
     "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
@@ -278,9 +279,7 @@ def test_a_preset_reaches_what_it_changes(project: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k_eval": 0}, "k_eval: 0 given"),
         ({"k_eval": "many"}, "k_eval: 'many' given"),
-        ({"k_eval": 257}, "k_eval: 257 is above k_max: 256"),
         ({"k_eval": 90}, "k_eval: 90 is above the 73 neighbours stored"),
         ({"device": "cuda:7"}, "device: cuda:7 asked for"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in datasets.yaml"),
@@ -310,7 +309,7 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
 
 def test_sigkill_half_way_then_the_same_bytes(project: Project) -> None:
     settings = project.folder / "datasets.yaml"
-    settings.write_text(settings.read_text().replace("epochs: 3\n", "epochs: 60\n"))
+    settings.write_text(settings.read_text().replace("epochs: 3\n", "epochs: 20\n"))
     command = ["python", "-m", "stages.train_embedder", "mine", "42"]
     state = project.folder / "data/resume/train_embedder-mine-42.safetensors"
     outs = [project.folder / f"{name}/mine/42" for name in ("models/encoder", "data/embeddings")]
