@@ -1,5 +1,6 @@
 """Small synthetic data sets shared by the tests."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,9 @@ import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.encoder.crossfit import fold_splits
+from attnknn.heads.classify import classify_part
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.space import EmbeddingSpace, NeighbourBatch
+from attnknn.neighbours.space import EmbeddingSpace, NeighbourBatch, classes_of
 from attnknn.neighbours.statistics import neighbour_statistics
 
 FITTING: dict[str, Any] = {
@@ -85,6 +87,12 @@ def relabelled(data: EmbeddingSpace, part: int) -> EmbeddingSpace:
     mask = data.embeddings.part == part
     y[mask] = np.random.default_rng(0).permutation(y[mask])
     return replace(data, embeddings=replace(data.embeddings, y=y))
+
+
+def part_nll(head: Any, spaces: Sequence[EmbeddingSpace], part: int, k: int) -> float:
+    """Mean NLL of a head over the rows of a part of all spaces."""
+    probs, y = classify_part(head, spaces, part, k), classes_of(spaces, part)
+    return -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
 def neighbourhood(

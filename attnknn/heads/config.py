@@ -26,7 +26,7 @@ class Parts(Block):
     dropout: Rate = 0.0  # probability that a neighbour is left out in training
 
     @model_validator(mode="after")
-    def _fit_together(self) -> "Parts":
+    def _check_compatible(self) -> "Parts":
         if self.heads > 1 and self.similarity != "dot":
             raise ValueError(f"heads: {self.heads} need similarity: dot, not {self.similarity}; set heads: 1")
         bounds = self.temperature_bounds

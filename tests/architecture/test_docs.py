@@ -95,10 +95,8 @@ def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monke
             printed = run_shell(text, tmp_path)
         else:
             assert language == "text", f"{page.name}: block {number} is {language!r}; expected python, sh or text"
-            expected, seen = (
-                [line.rstrip() for line in command.strip("\n").splitlines()] for command in (text, printed)
-            )
-            assert expected == seen, f"{page.name}: block {number}"
+            expected, result = ([x.rstrip() for x in block.strip("\n").splitlines()] for block in (text, printed))
+            assert expected == result, f"{page.name}: block {number}"
 
 
 @every(WITH_README)
@@ -138,17 +136,16 @@ def exists(path: str) -> bool:
 
 
 def test_what_counts_as_there() -> None:
-    for path in (
+    stored = (
         "attnknn/heads/attention.py",
         "presets",
         "data/split/mine/42",
         "models/encoder",
         "report/index.html",
         "data",
-    ):
-        assert exists(path)
-    for path in ("attnknn/head.py", "models/coder", "data/spilt/mine/42", "reports/index.html"):
-        assert not exists(path)
+    )
+    missing = ("attnknn/head.py", "models/coder", "data/spilt/mine/42", "reports/index.html")
+    assert [exists(path) for path in (*stored, *missing)] == [True] * 6 + [False] * 4
 
 
 @every(WITH_README)
@@ -210,8 +207,11 @@ def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
 
 
 @every(WITH_README)
-def test_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
-    blocks = [text for language, text in BLOCK.findall(page.read_text("utf-8")) if language == "yaml"]
+def test_python_is_python_and_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
+    code = BLOCK.findall(page.read_text("utf-8"))
+    for text in (text for language, text in code if language == "python"):
+        ast.parse(text)
+    blocks = [text for language, text in code if language == "yaml"]
     files = {name: yaml.safe_load((ROOT / name).read_text("utf-8")) for name in ("params.yaml", "datasets.yaml")}
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     for block in blocks:
@@ -223,13 +223,6 @@ def test_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
         for name, settings in whole.items():
             (tmp_path / name).write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
         check(tmp_path)
-
-
-@every(WITH_README)
-def test_python_is_python(page: Path) -> None:
-    for language, text in BLOCK.findall(page.read_text("utf-8")):
-        if language == "python":
-            ast.parse(text)
 
 
 def test_the_site_lists_every_page() -> None:

@@ -26,13 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in (
-        "attnknn",
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "MANIFEST.in",
-    ):  # setuptools writes into its folder
+    for name in ("attnknn", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):  # setuptools writes beside them
         (source / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", folder, source]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
@@ -50,14 +44,8 @@ def test_the_whole_library_is_in_it_and_nothing_else(wheel: Path) -> None:
 def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
-    assert set(re.findall(r"Provides-Extra: (\w+)", about)) == {
-        "bench",
-        "dev",
-        "docs",
-        "pipeline",
-        "serve",
-        "tables",
-    }
+    extras = {"bench", "dev", "docs", "pipeline", "serve", "tables"}
+    assert set(re.findall(r"Provides-Extra: (\w+)", about)) == extras
     assert re.search(r"License-Expression: MIT", about)
     (entry,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "attnknn = attnknn.app.cli:app" in entry

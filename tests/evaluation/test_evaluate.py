@@ -15,7 +15,7 @@ from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import Distance, Uniform, similarity_scale, tune_distance, tune_uniform
 from attnknn.heads.classify import classify, classify_part
 from attnknn.neighbours.space import EmbeddingSpace, part_neighbours
-from synthetic import blobs, embedded, relabelled, retrieved
+from synthetic import blobs, embedded, part_nll, relabelled, retrieved
 
 GRIDS = {
     "ks": [1, 3, 8],
@@ -87,14 +87,9 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Embeddin
     assert (on_fit["distance"], on_fit["uniform"]) == (tuned["distance"], tuned["uniform"])
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
     assert on_val["linear_vector"] != tuned["linear_vector"], "val rows choose the settings of calibration too"
-    y = data.embeddings.y[data.embeddings.rows(VAL)]
-
-    def nll(head: Distance) -> float:
-        probs = classify_part(head, [data], VAL, 20)
-        return -float(np.log(probs[np.arange(len(y)), y]).mean())
-
-    best = nll(Distance(**tuned["distance"]))  # type: ignore[arg-type]
-    assert best <= min(nll(Distance(k, 1.0, e)) for k in (1, 3, 8, 20) for e in GRIDS["priors"]) + 1e-6
+    best = part_nll(Distance(**tuned["distance"]), [data], VAL, 20)  # type: ignore[arg-type]
+    untuned = [Distance(k, 1.0, e) for k in (1, 3, 8, 20) for e in GRIDS["priors"]]
+    assert best <= min(part_nll(head, [data], VAL, 20) for head in untuned) + 1e-6
 
 
 def test_val_rows_are_calibrated_as_test_rows_are(data: EmbeddingSpace) -> None:

@@ -11,18 +11,12 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.heads.classify import classify, classify_part
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
-from synthetic import blobs, embedded, relabelled, retrieved
+from synthetic import blobs, embedded, part_nll, relabelled, retrieved
 
 
 @pytest.fixture(scope="module")
 def data() -> EmbeddingSpace:
     return retrieved(embedded(blobs(480, noise=1.5)))
-
-
-def nll(head, data: EmbeddingSpace, part: int) -> float:
-    rows = data.embeddings.rows(part)
-    probs = classify(head, data, rows, 5)
-    return -float(np.log(probs[np.arange(len(rows)), data.embeddings.y[rows]]).mean())
 
 
 def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: EmbeddingSpace) -> None:
@@ -35,15 +29,15 @@ def test_no_other_gain_and_biases_have_a_lower_nll_on_fit_rows(data: EmbeddingSp
         return -float(log_softmax(offset + flat[0] * x + flat[1:], axis=1)[np.arange(len(y)), y].mean())
 
     best = minimize(loss, np.zeros(4), method="Nelder-Mead", options={"maxiter": 5000, "fatol": 1e-10, "xatol": 1e-7})
-    assert nll(fit_prototypes([data], [1e-9]), data, FIT) == pytest.approx(best.fun, abs=1e-5)
+    assert part_nll(fit_prototypes([data], [1e-9]), [data], FIT, 5) == pytest.approx(best.fun, abs=1e-5)
 
 
 def test_its_ridge_is_chosen_on_val_rows() -> None:
     """Few fit rows: the smallest ridge follows them too closely, the greatest not at all."""
     data = retrieved(embedded(blobs(72, noise=1.5, seed=7)), 5)
-    each = {ridge: nll(fit_prototypes([data], [ridge]), data, VAL) for ridge in (1e-4, 1.0, 1e4)}
+    each = {ridge: part_nll(fit_prototypes([data], [ridge]), [data], VAL, 5) for ridge in (1e-4, 1.0, 1e4)}
     assert each[1.0] < min(each[1e-4], each[1e4]) - 0.01
-    assert nll(fit_prototypes([data], list(each)), data, VAL) == pytest.approx(each[1.0])
+    assert part_nll(fit_prototypes([data], list(each)), [data], VAL, 5) == pytest.approx(each[1.0])
 
 
 def test_a_ridge_that_is_great_leaves_the_class_shares(data: EmbeddingSpace) -> None:
@@ -68,12 +62,8 @@ def test_several_spaces_are_fitted_together(data: EmbeddingSpace) -> None:
     """Each by its own prototypes: the pooled NLL on fit rows is below that of a head fitted on the main one alone."""
     fold = retrieved(embedded(blobs(480, noise=0.7, seed=4)))
     spaces = [data, fold]
-    y = np.concatenate([s.embeddings.y[s.embeddings.rows(FIT)] for s in spaces])
-
-    def pooled(head) -> float:
-        return -float(np.log(classify_part(head, spaces, FIT, 5)[np.arange(len(y)), y]).mean())
-
-    assert pooled(fit_prototypes(spaces, [1e-9])) < pooled(fit_prototypes([data], [1e-9])) - 1e-3
+    losses = [part_nll(fit_prototypes(fitted, [1e-9]), spaces, FIT, 5) for fitted in (spaces, [data])]
+    assert losses[0] < losses[1] - 1e-3
 
 
 def test_each_space_has_the_class_shares_of_its_own_bank(data: EmbeddingSpace) -> None:

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +99,15 @@ class Project:
 
     def write(self, params: dict) -> None:
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+    @contextmanager
+    def changed(self, **params: Any) -> Iterator[None]:
+        """Settings of params.yaml replaced, and the tracked files restored afterwards."""
+        self.write(self.params() | params)
+        try:
+            yield
+        finally:
+            self("git", "checkout", "-q", ".")
 
     def commit(self, message: str) -> None:
         self("git", "add", "-A")
@@ -242,13 +254,8 @@ def test_k_eval_reruns_evaluation_alone_and_shows_in_diffs(project: Project) -> 
 
 
 def test_other_rates_of_noise_run_the_noise_and_the_report_alone(project: Project) -> None:
-    params = project.params()
-    params["noise"]["rates"] = [0, 0.5]
-    project.write(params)
-    try:
+    with project.changed(noise=project.params()["noise"] | {"rates": [0, 0.5]}):
         assert project.would_run() == {"check", "noise", "report"}
-    finally:
-        project("git", "checkout", "-q", ".")
 
 
 def test_training_on_wrong_labels_takes_one_key(project: Project) -> None:
@@ -256,22 +263,14 @@ def test_training_on_wrong_labels_takes_one_key(project: Project) -> None:
         return {name for name in project("dvc", "stage", "list", "--name-only").split() if "corrupted" in name}
 
     assert stages() == set()
-    params = project.params()
-    params["train_corrupted"]["seeds"] = [42]
-    project.write(params)
-    try:
+    with project.changed(train_corrupted=project.params()["train_corrupted"] | {"seeds": [42]}):
         conditions = {f"train_corrupted@mine-42-{name}" for name in ("symmetric-0.4", "long_tail-0.1")}
         assert stages() == {"corrupted@mine-42", *conditions}
-    finally:
-        project("git", "checkout", "-q", ".")
 
 
 def test_a_preset_reaches_what_it_changes(project: Project) -> None:
-    project.write({**project.params(), "preset": "experiment5"})
-    try:
+    with project.changed(preset="experiment5"):
         stages = project.would_run()
-    finally:
-        project("git", "checkout", "-q", ".")
     assert {"train_embedder", "build_index", "train_attention", "evaluate"} <= stages
     assert not stages & {"download", "prepare"}
 
@@ -291,9 +290,7 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
         return {p: p.read_bytes() for f in folders for p in (project.folder / f).rglob("*") if p.is_file()}
 
     before = results()
-    params = project.params()
-    project.write({**params, **change})
-    try:
+    with project.changed(**change):
         out = project("dvc", "repro", ok=False)
         assert "Traceback" not in out
         assert message in out, out
@@ -301,9 +298,7 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
         lost = {path.relative_to(project.folder) for path in set(before) - set(results())}
         assert not lost or (change == {"k_eval": 90} and "stages.evaluate mine" in out)
         assert all(before[path] == now for path, now in results().items())
-    finally:
-        project("git", "checkout", "-q", ".")
-        project("dvc", "checkout", "-q")
+    project("dvc", "checkout", "-q")
     assert results() == before
 
 
