@@ -201,8 +201,7 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
     result: dict[str, str] = {}
     for name, column in frame.items():
         present = column.dropna()
-        if present.empty:
-            raise InputError(f"{file}: column {name!r} has no value at all; remove it, or name it in `drop`")
+        require(not present.empty, f"{file}: column {name!r} has no value at all; remove it, or name it in `drop`")
         if name in categories:
             result[name] = "category"
             continue
@@ -241,11 +240,11 @@ def _date_like(values: Any) -> Any:
 
 
 def _refuse_dates(file: str, values: Any, dates: bool) -> None:
-    if dates:
-        raise InputError(
-            f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); replace them by numbers (year, "
-            "days since a date), or name it in `drop`, or in `categories` if each date is a category"
-        )
+    require(
+        not dates,
+        f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); replace them by numbers (year, "
+        "days since a date), or name it in `drop`, or in `categories` if each date is a category",
+    )
 
 
 def _number_or_id(file: str, values: Any) -> str:

@@ -63,7 +63,7 @@ def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.nd
         (PREDICTIONS, {"methods": ("u",)}, r"probs: shape \(2, 4, 2\); expected \(1, 4, 2\)"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(artifact, changes: dict, message: str) -> None:
+def test_invalid_fields_are_refused_by_name(artifact, changes: dict, message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
         dataclasses.replace(artifact, **changes)
     assert "\n" not in str(raised.value)
@@ -124,7 +124,7 @@ def test_a_new_folder_replaces_the_whole_old_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
-def test_json_refuses_what_is_no_number(tmp_path: Path) -> None:
+def test_json_refuses_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"nll": float("nan")})
     assert not list(tmp_path.iterdir())

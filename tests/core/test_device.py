@@ -1,4 +1,4 @@
-"""What `device` means on machines with none, and with two GPUs."""
+"""Devices, threads and malloc, without GPUs and with two."""
 
 import platform
 import subprocess
@@ -45,13 +45,13 @@ def test_threads_are_fixed(threads: int) -> None:
         (2, "cuda:1", "cuda:1"),
     ],
 )
-def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch, count: int, device: str, expected: str) -> None:
+def test_devices_that_exist(monkeypatch: pytest.MonkeyPatch, count: int, device: str, expected: str) -> None:
     gpus(monkeypatch, count)
     assert use_device(device, 1) == expected
 
 
 @pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (2, "cuda:2"), (2, "cuda:13")])
-def test_a_gpu_that_is_absent(monkeypatch: pytest.MonkeyPatch, count: int, device: str) -> None:
+def test_gpus_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, count: int, device: str) -> None:
     gpus(monkeypatch, count)
     with pytest.raises(InputError, match=f"^device: {device}, .*{count} GPUs.* auto or cpu$"):
         use_device(device, 1)

@@ -1,4 +1,4 @@
-"""torchvision imports beside any build of torch, and what the project uses of it works."""
+"""torchvision imports with any build of torch, and its models and transforms work."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def attempt(build):
 sys.path.insert(0, sys.argv[1])
 sys.dont_write_bytecode = True
 try:
-    attempt("raise RuntimeError('libcudart is of another planet')")
+    attempt("raise RuntimeError('libcudart is missing')")
 except RuntimeError as error:
     print("other error:", error, declared())
 print("fitting build:", attempt("kind = 'fitting'").kind, declared())
@@ -47,7 +47,7 @@ def test_builds_that_fit_that_do_not_and_that_fail_otherwise(tmp_path: Path) -> 
         [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
     assert run.stdout.splitlines() == [
-        "other error: libcudart is of another planet False",
+        "other error: libcudart is missing False",
         "fitting build: fitting False",
         "mismatched build: mismatched True",
     ], run.stderr

@@ -1,4 +1,4 @@
-"""Bad data: one line that names the file or key and the mend; nothing half-written, earlier results intact."""
+"""Bad data: a one-line error with file and remedy; nothing half-written, earlier results intact."""
 
 import io
 import shutil
@@ -48,7 +48,7 @@ def pets(n=6, **more: bytes) -> dict[str, bytes]:
 
 
 def refused(source: dict, tmp_path: Path, mirror: str = "") -> str:
-    """What `download` or `prepare` says of a source."""
+    """The error of `download` or `prepare`."""
     with pytest.raises(InputError) as error:
         download(source, tmp_path / "raw", mirror)
         prepare(source, tmp_path / "raw", 0, **SHARES)

@@ -74,7 +74,7 @@ def refused(*args, **kwargs) -> str:
     return str(error.value)
 
 
-def test_directory_mirror_is_looked_in_before_the_address(mirror, tmp_path, dead_address):
+def test_directory_mirror_precedes_the_address(mirror, tmp_path, dead_address):
     out = tmp_path / "raw" / "iris.csv"
     fetch(f"{dead_address}/a/b/iris.csv", out, str(mirror), sha256=SHA256.upper())
     assert out.read_bytes() == DATA
@@ -113,18 +113,18 @@ def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkey
     assert (tmp_path / "by_path").read_bytes() == (tmp_path / "by_mirror").read_bytes() == DATA
 
 
-def test_a_path_that_is_there_is_read_itself_whatever_the_mirror_has(mirror, tmp_path):
+def test_an_existing_path_precedes_the_mirror(mirror, tmp_path):
     own = tmp_path / "own" / "data.csv"
     own.parent.mkdir()
     own.write_bytes(b"mine")
-    for place in (mirror, tmp_path / "mirror of nobody"):
+    for place in (mirror, tmp_path / "other mirror"):
         place.mkdir(exist_ok=True)
         (place / "data.csv").write_bytes(b"theirs")
         fetch(str(own), tmp_path / "out.csv", str(place))
         assert (tmp_path / "out.csv").read_bytes() == b"mine"
 
 
-def test_wrong_checksum_in_the_mirror_is_told_and_not_passed_over(mirror, tmp_path, serve):
+def test_a_wrong_checksum_in_the_mirror_is_an_error(mirror, tmp_path, serve):
     good = serve(partial(Folder, directory=str(mirror)))
     bad = tmp_path / "bad"
     bad.mkdir()
@@ -158,7 +158,7 @@ def test_a_download_that_ends_early_leaves_nothing(tmp_path, serve):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_http_errors_and_silence_are_told(tmp_path, serve):
+def test_http_errors_and_timeouts(tmp_path, serve):
     class Silent(Folder):
         def do_GET(self):
             stop.wait(5)
@@ -170,7 +170,7 @@ def test_http_errors_and_silence_are_told(tmp_path, serve):
 
 
 @pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://host/x.csv", "https://host/", "..", ""])
-def test_addresses_that_are_not_read(location, tmp_path):
+def test_unsupported_locations(location, tmp_path):
     message = refused(location, tmp_path / "out")
     assert location in message
     assert "give" in message

@@ -50,7 +50,7 @@ def test_classes_by_map_and_by_value():
     assert (y.tolist(), classes) == ([1, 0, 1], ("9", "10"))
 
 
-def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
+def test_none_is_not_a_missing_value(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,y\nnone,None\nn/a,mild\n")
     frame, labels = read_csv(path, "y")
@@ -62,7 +62,7 @@ def test_none_is_a_class_and_a_category_and_no_missing_value(tmp_path):
     assert alone["a"].isna().all()
 
 
-def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_start(tmp_path):
+def test_files_and_pipes_with_any_line_ends_and_byte_order_marks(tmp_path):
     text = 'a , b\n1, "two\nlines, ""quoted"""\n\n 3 ,4\n'
     for mark in ("", "\ufeff"):
         for end in ("\n", "\r\n", "\r"):
@@ -75,7 +75,7 @@ def test_files_and_pipes_say_the_same_whatever_ends_their_lines_and_marks_their_
                 assert table.index.tolist() == [f"{name} line 3", f"{name} line 5"]
 
 
-def test_rows_come_in_chunks_of_the_size_that_was_asked_for(tmp_path):
+def test_chunks(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a\n" + "".join(f"{i}\n" for i in range(6)))
     for size, expected in ((2, [["0", "1"], ["2", "3"], ["4", "5"]]), (4, [["0", "1", "2", "3"], ["4", "5"]])):

@@ -18,7 +18,7 @@ N = 60
 
 
 def encode(frame, bank, scale="standard"):
-    """What the columns become, and their names, by a schema that has been through JSON."""
+    """Encoded columns and their names, by a schema read back from JSON."""
     fitted = fit_schema(frame, column_kinds(frame), bank, scale)
     schema = Schema.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert schema == fitted
@@ -36,7 +36,7 @@ def test_a_column_is_numeric_only_where_every_value_is():
     assert column_kinds(frame) == {"n": "number", "c": "category", "b": "category"}
 
 
-def test_what_a_column_is_can_be_said():
+def test_kinds_can_be_given():
     frame = table(zip_code=[f"{10000 + i % 7}" for i in range(N)], running=range(N))
     assert column_kinds(frame)["zip_code"] == "number"
     assert column_kinds(frame)["running"] == "id"
@@ -68,7 +68,7 @@ def test_ids_are_left_out(values):
     schema = fit_schema(frame, column_kinds(frame), np.ones(N, bool))
     assert schema.ids == ("key",)
     assert not any("key" in name for name in schema.features)
-    schema.encode(frame.drop(columns="key"))  # nobody needs it later on
+    schema.encode(frame.drop(columns="key"))  # not needed for encoding
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_ids_are_left_out(values):
         [7 * i % 61 * 50 for i in range(1, N + 1)],  # whole, all different, and anywhere
     ],
 )
-def test_what_repeats_is_no_id(values):
+def test_repeated_values_are_no_ids(values):
     assert column_kinds(table(key=values))["key"] != "id"
     assert column_kinds(table(10, key=range(10)))["key"] == "number"  # of ten rows that may be chance
     assert column_kinds(table(key=range(N))[["key"]]) == {"key": "number"}  # there is nothing else
@@ -92,7 +92,7 @@ def test_what_repeats_is_no_id(values):
         *("{}-March-21", "MAR {}, 2021", "20210{:01d}03", "202103{:02d}"),
     ],
 )
-def test_dates_are_refused_in_a_line(day):
+def test_dates_are_refused(day):
     frame = table(signed_up=[day.format(1 + i % 9) for i in range(N)])
     with pytest.raises(InputError, match=r"^t.csv: column 'signed_up' holds dates \(such as .*name it in `drop`, or"):
         column_kinds(frame)
@@ -142,7 +142,7 @@ def test_kinds_that_cannot_be(frame, arguments, line):
     "texts",
     [("12-34-5678", "99-14-2000"), ("2019-20", "2020-21"), ("1,2,3", "4,1,3,1"), ("01234", "90210"), ("5+", "3")],
 )
-def test_what_only_looks_like_dates_or_numbers_is_a_category(texts):
+def test_texts_like_dates_or_numbers_are_categories(texts):
     assert column_kinds(table(b=list(texts) * (N // 2)))["b"] == "category"
     assert column_kinds(table(b=["01234", "90210"] * (N // 2)), numeric=["b"])["b"] == "number"
 
@@ -206,7 +206,7 @@ def test_as_scikit_learn_encodes():
     np.testing.assert_array_equal(x[:, names.index("a missing")], frame["a"].isna())
 
 
-def test_quantiles_by_hand_and_as_scikit_learn_has_them():
+def test_quantiles_by_hand_and_by_scikit_learn():
     # 300 bank values in ten quantiles; 0 is the smallest six tenths of them, so its rank is in their middle.
     v = np.concatenate([np.zeros(180), np.arange(1, 121)])
     x, _ = encode(pd.DataFrame({"v": v}), np.ones(300, bool), "quantile")

@@ -1,4 +1,4 @@
-"""Sources → raw files → `Split`: who goes where, and what the pixels become."""
+"""Sources → raw files → `Split`: parts, pixels and columns."""
 
 import gzip
 import hashlib

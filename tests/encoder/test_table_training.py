@@ -1,4 +1,4 @@
-"""What is learnt of a table, and from which of its rows."""
+"""Encoders of tables learn from bank rows only."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def settings() -> TrainEmbedder:
     return configured.model_copy(update={"epochs": 1, "numeric": numeric, "folds": 2})
 
 
-def elsewhere(split: Split, *parts: int) -> Split:
+def with_other_values(split: Split, *parts: int) -> Split:
     """The same with other numbers in the rows of some parts."""
     x = np.array(split.x)
     x[np.isin(split.part, parts)] = 50 + 3 * x[np.isin(split.part, parts)]
@@ -37,11 +37,11 @@ def test_an_encoder_learns_nothing_of_rows_outside_the_bank() -> None:
     def weights(data: Split) -> dict[str, torch.Tensor]:
         return fit_encoder(data, settings(), 0, "cpu", "")[0].state_dict()
 
-    one, other = weights(split), weights(elsewhere(split, FIT, VAL, TEST))
+    one, other = weights(split), weights(with_other_values(split, FIT, VAL, TEST))
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=0, msg=name)
-    moved = weights(elsewhere(split, BANK))
+    moved = weights(with_other_values(split, BANK))
     assert any(not torch.equal(tensor, moved[name]) for name, tensor in one.items())
 
 

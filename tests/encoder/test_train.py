@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
     assert bytes_of(first[0]) != bytes_of(third[0])
 
 
-def test_with_all_that_is_new_off_the_numbers_are_the_old_ones() -> None:
+def test_losses_are_those_recorded() -> None:
     """Recorded before the loop took a kNN objective, MixUp, learning rates by group, restarts, Muon and look-ahead."""
     losses = [5.913523991902669, 5.29571517308553, 4.850482145945231, 4.567959785461426]
     assert [row["loss"] for row in train(blobs(96))[1]] == pytest.approx(losses, rel=1e-3)
@@ -110,9 +110,7 @@ def test_with_all_that_is_new_off_the_numbers_are_the_old_ones() -> None:
 
 @pytest.mark.parametrize("make", [pictures, blobs])
 @pytest.mark.parametrize(("after", "knn", "muon"), [(1, 0, 0), (3, 0, 0), (1, 1, 0), (3, 1, 0), (1, 0, 1), (3, 0, 1)])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
-    make, after: int, knn: int, muon: int, tmp_path: Path
-) -> None:
+def test_a_resumed_run_ends_with_the_same_bytes(make, after: int, knn: int, muon: int, tmp_path: Path) -> None:
     split = make(96)
     kept: list[NeighbourLoss] = []
 
@@ -182,7 +180,7 @@ def test_a_checkpoint_of_another_run_is_ignored(change: dict[str, Any], tmp_path
     assert epochs_run(**change) == [1]
 
 
-def test_a_damaged_state_starts_afresh(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     state.write_bytes(b"half a file")
     assert bytes_of(train(pictures(), resume=state)[0]) == bytes_of(train(pictures())[0])
@@ -265,12 +263,12 @@ def test_compiled_training_is_the_same_training() -> None:
     code = f"""
 import sys
 sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (1, 2)] + [str(Path(__file__).parents[1] / "encoder")]}
-import test_train as here
-split = here.pictures(96)
+import test_train
+split = test_train.pictures(96)
 for compile in (False, True):
-    here.torch.manual_seed(0)
-    encoder = here.Encoder("convnet", split.x.shape[1:], 3, [8], 0)
-    _, history = here.train(split, encoder, here.EncoderLoss(3, 8), compile=compile, bf16=True, epochs=2)
+    test_train.torch.manual_seed(0)
+    encoder = test_train.Encoder("convnet", split.x.shape[1:], 3, [8], 0)
+    _, history = test_train.train(split, encoder, test_train.EncoderLoss(3, 8), compile=compile, bf16=True, epochs=2)
     print([row["loss"] for row in history])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -414,6 +412,6 @@ def test_knn_score_against_scikit_learn() -> None:
     assert nll == pytest.approx(-np.log(probs[np.arange(40), y[80:]]).mean(), rel=1e-4)
 
 
-def test_a_loss_that_is_no_number_stops_in_one_line() -> None:
+def test_a_loss_that_is_not_finite_is_an_error() -> None:
     with pytest.raises(InputError, match="lower lr"):
         train(blobs(), lr=1e20, grad_clip=1e20)

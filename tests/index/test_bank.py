@@ -255,7 +255,7 @@ def test_no_dimensions_and_other_dimensions_are_refused(vectors: Vectors) -> Non
     "setting",
     [{"hnsw_m": 1}, {"ef_construction": 0}, {"ef_search": 0}, {"ivf_nprobe": -1}, {"pq_bytes": -8}, {"pq_refine": 0}],
 )
-def test_settings_that_faiss_would_not_survive(vectors: Vectors, setting: dict[str, int]) -> None:
+def test_invalid_settings(vectors: Vectors, setting: dict[str, int]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(setting))}: .*; the minimum is"):
         build(vectors[0], np.arange(N), kind="hnsw", **setting)  # type: ignore[arg-type]
 
@@ -275,7 +275,7 @@ def test_an_id_excluded_twice_counts_once(vectors: Vectors) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 5, 9])
-def test_of_duplicates_those_of_the_lowest_ids_come(kind: str, k: int) -> None:
+def test_duplicates_are_ordered_by_id(kind: str, k: int) -> None:
     """Ten rows on one spot, their ids in no order, among others further off; one is excluded."""
     rng = np.random.default_rng(1)
     z = rng.normal(size=(N, D)).astype(np.float32)
@@ -324,7 +324,7 @@ def test_vectors_go_to_the_gpu_once(vectors: Vectors, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(ids, oracle(z, q, K)[0])
 
 
-def test_distances_are_true_where_the_expanded_square_is_not() -> None:
+def test_distances_are_exact_far_from_the_origin() -> None:
     """‖x‖² + ‖y‖² − 2xy loses all digits far from the origin; differences do not."""
     z = (1e4 + np.array([[0.0], [0.5], [2.0]])).astype(np.float32).repeat(3, axis=1)
     _, sims = build(z, np.arange(3)).search(z[:1], 3)
@@ -392,7 +392,7 @@ def test_tight_classes(spread: float) -> None:
 
 
 @pytest.mark.parametrize("ids", [[1.7], [True, False], [float("nan")], [[1]]])
-def test_what_is_no_id_removes_nothing(ids: list) -> None:
+def test_invalid_ids_remove_nothing(ids: list) -> None:
     bank = build(np.eye(4, dtype=np.float32), np.arange(4))
     with pytest.raises(InputError, match=r"row ids to remove are .* give integers"):
         bank.remove(ids)
@@ -410,7 +410,7 @@ def test_what_is_no_id_removes_nothing(ids: list) -> None:
     ],
     ids=str,
 )
-def test_a_bank_whose_notes_are_wrong_is_refused(tmp_path: Path, change: dict) -> None:
+def test_wrong_metadata_is_refused(tmp_path: Path, change: dict) -> None:
     build(np.eye(4, dtype=np.float32), np.arange(4)).save(tmp_path / "bank")
     file = tmp_path / "bank" / "bank.json"
     about = {name: value for name, value in (json.loads(file.read_text()) | change).items() if value is not None}
@@ -419,7 +419,7 @@ def test_a_bank_whose_notes_are_wrong_is_refused(tmp_path: Path, change: dict) -
         Bank.load(tmp_path / "bank")
 
 
-def test_vectors_in_another_order_and_notes_of_another_shape_are_refused(tmp_path: Path) -> None:
+def test_vectors_in_another_order_and_damaged_files_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "bank"
     build(np.eye(4, dtype=np.float32), np.arange(4)).save(folder)
     np.save(folder / "z.npy", np.asfortranarray(np.arange(16, dtype=np.float32).reshape(4, 4)))

@@ -63,7 +63,7 @@ def test_the_last_rows_and_the_first_can_go(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_handed_in_stays_as_it_was(kind: str) -> None:
+def test_arrays_passed_in_are_not_changed(kind: str) -> None:
     z, names = Z.copy(), IDS.copy()
     z.flags.writeable = names.flags.writeable = False
     bank = build(z, names, kind=kind)
@@ -73,12 +73,12 @@ def test_what_was_handed_in_stays_as_it_was(kind: str) -> None:
     np.testing.assert_array_equal(names, IDS)
 
 
-def test_a_bank_grown_row_by_row_is_seldom_moved() -> None:
-    bank, rooms = make_bank("flat", np.arange(100)), set()
+def test_adding_row_by_row_reallocates_seldom() -> None:
+    bank, buffers = make_bank("flat", np.arange(100)), set()
     for i in range(100, 200):
         bank.add(Z[i : i + 1], IDS[i : i + 1])
-        rooms.add(bank.z.__array_interface__["data"][0])
-    assert len(rooms) <= 8
+        buffers.add(bank.z.__array_interface__["data"][0])
+    assert len(buffers) <= 8
     assert_finds(bank, np.arange(200))
 
 

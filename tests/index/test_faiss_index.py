@@ -16,7 +16,7 @@ N, D, K = 211, 7, 5
 Z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
 
 
-def test_ivf_has_no_more_lists_than_its_rows_can_train_and_reads_as_many_as_set() -> None:
+def test_lists_and_probes_of_ivf() -> None:
     """39 rows a list: 211 rows make 5 lists, 38 rows one; of 5 lists of a hard memory, one is not enough."""
     z = Z[:N]
     index: Any = build(z, np.arange(N), kind="ivf").index.faiss_index
@@ -73,7 +73,7 @@ def test_codes_are_of_as_many_centres_as_the_rows_can_train() -> None:
     assert (few.pq.nbits, few.ntotal) == (1, 3)
 
 
-def test_refining_finds_what_codes_alone_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refining_raises_the_recall_of_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnknn.index.bank._SPARE", 1)
     q = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
     exact = build(Z, np.arange(2000)).search(q, K)[0]

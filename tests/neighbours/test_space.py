@@ -31,7 +31,6 @@ def fold(space: EmbeddingSpace, seed: int) -> EmbeddingSpace:
 
 
 def test_around_by_loops(space: EmbeddingSpace) -> None:
-    """Everything about a neighbour is looked up by its id, for rows in any order."""
     e, evidence = space.embeddings, space.statistics
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
     batch = space.around(rows, 6, NEEDS)

@@ -1,4 +1,4 @@
-"""Views: what they are, and that only held-out rows have them, in the bank that all others search."""
+"""Views of held-out images, searched in the unchanged bank."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -111,12 +111,12 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
             assert np.array_equal(getattr(loaded[name], field), getattr(view, field)), field
 
 
-def test_no_views_are_no_views(tmp_path: Path) -> None:
+def test_without_views_nothing_is_saved_or_loaded(tmp_path: Path) -> None:
     assert save_views(iter(()), tmp_path / "views") == []
     assert load_views(tmp_path / "views") == {}
 
 
-def test_what_is_no_view_is_refused() -> None:
+def test_invalid_views_are_refused() -> None:
     split = pictures()
     encoder, _, bank = encoded(split)
     rows = held_out(split.part)

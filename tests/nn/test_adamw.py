@@ -1,4 +1,4 @@
-"""AdamW against torch's class of that name, and what it is there for."""
+"""AdamW against torch's class; training without importing the compiler."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_first_step_by_hand() -> None:
     assert w.grad is None
 
 
-def test_it_goes_on_from_a_saved_state() -> None:
+def test_a_loaded_state_continues_the_run() -> None:
     """Three steps, a new optimiser with the state of the old one, and three more: the bytes of six in a row."""
 
     def moved(restart: bool) -> tuple[torch.Tensor, AdamW]:
@@ -69,16 +69,16 @@ def test_it_goes_on_from_a_saved_state() -> None:
     assert again[1].state_dict()["state"][1]["step"].item() == 6
 
 
-def test_what_trains_does_not_import_the_compiler() -> None:
+def test_training_does_not_import_the_compiler() -> None:
     code = f"""
 import sys
 sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (1, 2)] + [str(Path(__file__).parents[1] / "encoder")]}
 import numpy as np, torch
-import test_train as here
+import test_train
 from attnknn.nn.optim import StackedMuon
 from attnknn.experiments.fields.probe import transformer_probe
 from attnknn.experiments.fields.representations import Tokens
-here.train(here.blobs(96), epochs=1)
+test_train.train(test_train.blobs(96), epochs=1)
 w = torch.ones(2, 2, requires_grad=True)
 w.sum().backward()
 StackedMuon([w], lr=0.1).step()
