@@ -114,7 +114,7 @@ def main() -> None:
     with atomic_file(Path("README.md")) as draft:
         draft.write_text("\n".join([f"{before}{START}", *results, versions, f"{END}{after}"]), "utf-8")
     digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    parts = map(section_text, sections(runs, tested, None, params["preset"], resamples, beside=probed))
+    parts = map(section_text, sections(runs, tested, None, params["preset"], resamples, only_probed=probed))
     with atomic_file(Path("RESULTS.md")) as draft:
         lines = [HEAD, "## Claims", "", first, as_markdown(claim_rows(tested, digits)), *parts, versions, ""]
         draft.write_text("\n".join(lines), "utf-8")

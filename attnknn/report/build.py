@@ -119,13 +119,13 @@ def sections(
     preset: str,
     resamples: int,
     workers: int = 1,
-    beside: Sequence[Run] = (),
+    only_probed: Sequence[Run] = (),
 ) -> list[Section]:
     """All sections with results, in the order of the page; without examples where plots is None.
 
     Args:
-        beside: runs without `evaluate`, shown in the sections on representations of images only.
-        workers: see `parallel.run_parallel`; the pictures take most of the time.
+        only_probed: runs without `evaluate`, shown in the sections on representations of images only.
+        workers: processes that draw sections; see `parallel.run_parallel`.
     """
     level = Level(claimed.ALPHA, resamples)
     calls: list[Callable[[], Section]] = [
@@ -137,7 +137,7 @@ def sections(
     for module in EXPERIMENTS:
         if module is not explain:
             more = [level] if module in _JUDGED else [plots] if module is field_report else []
-            shown = [*runs, *beside] if module in (probe, field_report) else runs
+            shown = [*runs, *only_probed] if module in (probe, field_report) else runs
             calls.append(partial(module.section, shown, *more))
     calls += [partial(historic.section, runs, level, preset), partial(training.section, runs)]
     return [section for section in run_parallel(calls, workers) if section.parts]

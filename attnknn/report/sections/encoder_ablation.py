@@ -1,4 +1,4 @@
-"""Ablation of the encoder: variants trained without or with one part, beside the configured one."""
+"""Ablation of the encoder: variants with one part removed or added, against the configured encoder."""
 
 from collections.abc import Sequence
 

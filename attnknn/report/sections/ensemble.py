@@ -74,7 +74,7 @@ def _tables(scores: pd.DataFrame, tests: pd.DataFrame, digits: int, seeds: int) 
 
 
 def of_seeds(run: Run, digits: int) -> list[Table]:
-    """Scores of the mean of the predictions over seeds beside each seed's, where they share their test rows."""
+    """Scores of the predictions of each seed and of their mean, where the seeds share test rows."""
     if SEED_ENSEMBLE not in run.tables:
         return []
     rows = [

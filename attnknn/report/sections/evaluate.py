@@ -82,7 +82,7 @@ def claim_rows(claims: Sequence[Claim], digits: Mapping[str, int]) -> Table:
 
 
 def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
-    """The first table of the page: attention beside its opponents in NLL on the clean bank, by dataset."""
+    """The first table of the page: attention against its opponents in NLL on the clean bank, by dataset."""
     rows: list[Row] = []
     verdicts = setting_verdicts(claims)
     for name in dict.fromkeys(run.dataset for run in runs):

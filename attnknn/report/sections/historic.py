@@ -1,4 +1,4 @@
-"""The historic study: its tables and curves beside ours, and its conclusions tested on our runs.
+"""The historic study: its tables and curves compared with ours, and its conclusions tested on our runs.
 
 `historic.csv` holds the study's numbers as its documents state them: one run each, without intervals. `value` is that
 of the notebook, `other` that of the write-up where it differs.
@@ -128,7 +128,7 @@ def our_scores(runs: Sequence[Run], table: str) -> pd.DataFrame:
 
 
 def _compared(table: str, study: pd.DataFrame, ours: pd.DataFrame, shown: Sequence[str], settings: str) -> Table | None:
-    """One of the study's tables beside ours, a column per experiment; None without any number of ours."""
+    """One of the study's tables with our scores, a column per experiment; None without any score of ours."""
     keys = ["x", "method", "metric"]
     study = study[study["table"] == table]
     if ours.empty or study.merge(ours, on=keys).empty:
@@ -154,7 +154,7 @@ def _compared(table: str, study: pd.DataFrame, ours: pd.DataFrame, shown: Sequen
 
 
 def _others(runs: Sequence[Run], study: pd.DataFrame, measured: pd.DataFrame) -> list[Table]:
-    """Times of the indexes, and the study's other numbers, beside ours where we have them."""
+    """Tables of index times and of the study's other numbers, with ours where we have them."""
     bank, profile, theory = runs[0].json["prepare"].get("bank"), joined(runs, "profile"), joined(runs, "theory")
     ours: dict[Any, Any] = {}
     if bank:
@@ -207,7 +207,7 @@ def _pictures(study: pd.DataFrame, measured: dict[str, pd.DataFrame], first: str
 
 
 def section(runs: Sequence[Run], level: Level, preset: str = "none") -> Section:
-    """The study's numbers beside ours, and its conclusions.
+    """The study's numbers with ours, and its conclusions.
 
     Args:
         level: of each conclusion by itself.

@@ -72,7 +72,7 @@ def _timed(row: dict[str, Any]) -> Cell:
 
 
 def pays_table(times: Measured, judged: Measured) -> Table:
-    """Whether an approximate index pays beside the fastest exact one, by use."""
+    """Verdict on each approximate index against the fastest exact one, by use."""
     rows: list[Row] = []
     for use, (quantity, speedup) in USES.items():
         best = fastest(times, quantity)
