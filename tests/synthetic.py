@@ -10,7 +10,7 @@ import torch
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.encoder.crossfit import fold_splits
 from attnknn.heads.classify import classify_part
-from attnknn.neighbours.search import memory, search
+from attnknn.neighbours.search import memory, retrieve, search
 from attnknn.neighbours.space import EmbeddingSpace, NeighbourBatch, classes_of
 from attnknn.neighbours.statistics import neighbour_statistics
 
@@ -68,6 +68,16 @@ def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:
     z = np.asarray(split.x) / np.linalg.norm(split.x, axis=1, keepdims=True)
     logits = np.random.default_rng(seed).normal(size=(len(z), len(split.classes))) + 2 * np.eye(3)[split.y]
     return Embeddings(z.astype(np.float32), split.y, split.part, split.classes, logits.astype(np.float32))
+
+
+def crossfit_spaces(
+    main: Embeddings, folds: int = 2, k: int = 20, sizes: tuple[int, ...] = (3, 20)
+) -> list[EmbeddingSpace]:
+    """The space of the main embeddings, and those of folds whose embeddings have their columns rotated."""
+    spaces = [main]
+    for i, part in enumerate(fold_parts(main.y, main.part, folds, seed=0)):
+        spaces.append(replace(main, z=np.roll(main.z, 1 + i, axis=1), part=part))
+    return [retrieve(e, k, sizes) for e in spaces]
 
 
 def searched(embeddings: Embeddings, k: int = 20) -> Neighbours:

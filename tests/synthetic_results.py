@@ -17,6 +17,7 @@ from attnknn.evaluation.paired_tests import (
     values,
 )
 from attnknn.report.plots import CALIBRATIONS, METHODS
+from attnknn.report.section import Part
 
 # method: (strength of the evidence for the true class, overconfidence)
 Strengths = dict[str, tuple[float, float]]
@@ -32,6 +33,16 @@ TIE: Strengths = {
 WIN = TIE | {"attention": (3.0, 2.8)}
 LOSS = TIE | {"attention": (1.2, 4.0)}
 CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("long tail 0.1", "long tail 0.01")}
+
+
+def check_part(part: Part) -> None:
+    """Assert that all pictures are PNG, table names are unique, and rows fit the head or are headings of a group."""
+    assert part.pictures
+    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    assert len({table.name for table in part.tables}) == len(part.tables) > 0
+    for table in part.tables:
+        assert table.rows
+        assert {len(row) for row in table.rows} <= {1, len(table.head)}
 
 
 def calibrated(strengths: Strengths) -> Strengths:

@@ -125,11 +125,6 @@ def with_noise(
     bank, y = first.rows(BANK), np.array(first.y)
     scores = first.z[bank] @ spaces[0].statistics.prototypes.T if kind == "instance" else None
     y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, rng, scores)
-    return relabelled(spaces, y)
-
-
-def relabelled(spaces: Sequence[EmbeddingSpace], y: np.ndarray) -> list[EmbeddingSpace]:
-    """The same spaces with labels y (N,) of their bank rows; the labels of all other rows are unchanged."""
     result = []
     for space in spaces:
         e = dataclasses.replace(space.embeddings, y=np.where(space.embeddings.part == BANK, y, space.embeddings.y))

@@ -1,13 +1,13 @@
 """Combine the predictions of every kNN method at several k: mean, k by weight entropy, learned stopping."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from attnknn.core.artifacts import FIT, TEST, VAL
-from attnknn.core.errors import require
 from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
@@ -86,8 +86,6 @@ def variants(
     Raises:
         InputError: k_eval is above the neighbours stored.
     """
-    stored = min(space.neighbours.ids.shape[1] for space in spaces)
-    require(k_eval <= stored, f"k_eval: {k_eval} is above the {stored} neighbours stored for each row; lower k_eval")
     listed = sorted(k for k in ensemble_ks if k <= k_eval) or [k_eval]
     _, best = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
     single = {"uniform": int(best["uniform"]["k"]), "distance": int(best["distance"]["k"]), "attention": k_eval}
@@ -156,17 +154,9 @@ def compare_variants(
     methods = [Method(base, kind) for base in METHODS for kind in ("", CALIBRATION)]
     pairs = [(f"{v}:{method}", f"{SINGLE}:{method}") for v in VARIANTS if v != SINGLE for method in methods]
     scores, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, metric_names=TESTED)
-    scores += [
-        {
-            "method": f"{v}:{method}",
-            "metric": "mean_k",
-            "value": mean_k[f"{v}:{method.base}"],
-            "low": None,
-            "high": None,
-        }
-        for v in VARIANTS
-        for method in methods
-    ]
+    for variant, method in product(VARIANTS, methods):
+        row = {"method": f"{variant}:{method}", "metric": "mean_k", "value": mean_k[f"{variant}:{method.base}"]}
+        scores.append({**row, "low": None, "high": None})
     means: dict[str, dict[str, dict[str, float]]] = {v: {str(method): {} for method in methods} for v in VARIANTS}
     intervals: Table = []
     for row in scores:

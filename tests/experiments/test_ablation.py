@@ -1,4 +1,4 @@
-"""Variants differ in one part from what they are named after; the table holds the difference this makes."""
+"""Variants of the head differ in one part; the table has their scores and differences to a reference."""
 
 import dataclasses
 from typing import Any
@@ -17,9 +17,8 @@ from attnknn.heads.attention import FEATURES, Attention
 from attnknn.heads.baselines import Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
-from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
-from synthetic import blobs, embedded, fold_parts, neighbourhood
+from synthetic import blobs, crossfit_spaces, embedded, neighbourhood
 
 DEFAULT: dict[str, Any] = {
     "similarity": "bank",
@@ -46,8 +45,7 @@ EVERYTHING = {
 }
 L2 = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
 HEADS = {"default": DEFAULT, "everything": EVERYTHING, "l2": L2, "nothing": dict(NOTHING)}
-# What cannot stand without the other goes with it.
-TOGETHER = {"heads": "similarity", "self_attention": "features"}
+REQUIRED = {"heads": "similarity", "self_attention": "features"}  # parts that change with another
 
 
 def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
@@ -62,7 +60,7 @@ def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any])
         if group not in ("without", "with"):
             continue
         changed = different(parts, settings["full", "full"])
-        for follower, leader in TOGETHER.items():
+        for follower, leader in REQUIRED.items():
             if leader in changed:
                 changed.discard(follower)
         if name == "self_attention" and not full["features"]:
@@ -71,7 +69,7 @@ def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any])
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
-def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict[str, Any]) -> None:
+def test_without_removes_parts_and_with_adds_parts(full: dict[str, Any]) -> None:
     settings = variants(full)
     for part in ("label_bias", "prototypes", "class_correction", "learned_prior", "self_attention"):
         group = "without" if full[part] else "with"
@@ -84,8 +82,7 @@ def test_without_takes_out_what_is_there_and_with_puts_in_what_is_not(full: dict
             assert set(settings["with", part]["features"]) == {*full["features"], part}
     assert (("without", "all evidence") in settings) == bool(full["features"])
     assert (("without", "dropout") in settings) == bool(full["dropout"])
-    taken = [name for group, name in settings if group == "without"]
-    assert (full["similarity"] in taken) == (full["similarity"] != "bank")
+    assert (("without", full["similarity"]) in settings) == (full["similarity"] != "bank")
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
@@ -139,16 +136,28 @@ Key = tuple[str, int, str]
 
 @pytest.fixture(scope="module")
 def spaces() -> list[EmbeddingSpace]:
-    main = embedded(blobs(240, dim=8, noise=1.5))
-    parts = fold_parts(main.y, main.part, 2, seed=0)
-    folds = [dataclasses.replace(main, z=np.roll(main.z, 1 + i, axis=1), part=p) for i, p in enumerate(parts)]
-    return [retrieve(e, 15, (3, 15)) for e in (main, *folds)]
+    return crossfit_spaces(embedded(blobs(240, dim=8, noise=1.5)), k=15, sizes=(3, 15))
 
 
 def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
     table = ablate(spaces, repeats, 12, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
     assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
     return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
+
+
+@pytest.fixture(scope="module")
+def spied(spaces: list[EmbeddingSpace]) -> Any:
+    """The table of one repeat; and spaces, settings, history of each call of `fit_head`."""
+    calls: list[tuple[Any, dict[str, Any], list[dict[str, float]]]] = []
+
+    def spy(used: Any, **settings: Any) -> Any:
+        head, history = fit_head(used, **settings)
+        calls.append((used, settings, history))
+        return head, history
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ablation, "fit_head", spy)
+        return run(spaces, 1), calls
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +180,9 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
     for (name, _, _), row in table.items():
         assert " ".join(row) == columns
         assert row["group"] == named[name]
-        of_main = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
-        of_group = {"alone": "distance", "retrieval": "retrieval"}
-        assert row["reference"] == of_group.get(named[name], ONE_SPACE if of_main else "full")
+        one_space = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
+        by_group = {"alone": "distance", "retrieval": "retrieval"}
+        assert row["reference"] == by_group.get(named[name], ONE_SPACE if one_space else "full")
 
 
 def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[str, Any]]) -> None:
@@ -184,46 +193,33 @@ def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[s
         assert 0 < row["p"] <= 1
 
 
-def test_validation_is_the_variants_own_nll_on_val_rows(
-    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What stopped a head, repeated in the table: on all spaces, or on the main one where it learns one space."""
-    lowest: list[float] = []
-
-    def spy(on: Any, **settings: Any) -> Any:
-        head, history = fit_head(on, **settings)
-        lowest.append(min(row["val_nll"] for row in history))
-        return head, history
-
-    monkeypatch.setattr(ablation, "fit_head", spy)
-    table = ablate(spaces, 1, 12, FITTING, GRIDS, SCORING, 3, "cpu")
-    fitted = [row for row in table if row["metric"] == "nll" and row["variant"] not in ablation.REFERENCES]
-    assert [row["validation"] for row in fitted] == pytest.approx(lowest)
-    assert all(row["validation"] != row["value"] for row in table if row["metric"] == "nll")
-    base = compare([spaces[0]], {}, 12, **GRIDS, calibrations=("vector",))
-    alone = ablate([spaces[0]], 1, 12, {**FITTING, "epochs": 0}, GRIDS, SCORING, 3, "cpu")
-    expected = scores(base.val, SCORING["bins"])
-    for row in alone:
-        if row["variant"] in ("distance", "distance_vector"):
-            assert row["validation"] == expected[row["variant"]][row["metric"]]
-
-
-def test_the_full_head_against_itself_is_nothing(table: dict[Key, dict[str, Any]]) -> None:
-    for repeat in (0, 1):
+def test_validation_is_the_nll_on_val_rows(spaces: list[EmbeddingSpace], spied: Any) -> None:
+    """The lowest of the fit, on all spaces, or on the main one for heads with learned projections."""
+    table, calls = spied
+    nll = [row for (_, _, metric), row in table.items() if metric == "nll"]
+    fitted = [row["validation"] for row in nll if row["variant"] not in ablation.REFERENCES]
+    assert fitted == pytest.approx([min(row["val_nll"] for row in history) for _, _, history in calls])
+    assert all(row["validation"] != row["value"] for row in nll)
+    expected = scores(compare(spaces, {}, 12, **GRIDS, calibrations=("vector",)).val, SCORING["bins"])
+    for name in ("distance", "distance_vector"):
         for metric in TESTED:
-            row = table["full", repeat, metric]
-            assert row["difference"] == row["low"] == row["high"] == 0
-            assert row["p"] == 1
+            assert table[name, 0, metric]["validation"] == expected[name][metric]
 
 
-def test_every_variant_answers_otherwise_than_its_reference(table: dict[Key, dict[str, Any]]) -> None:
-    """What a variant changes, of parts or of the objective, reaches its fit."""
+def test_the_full_head_does_not_differ_from_itself(table: dict[Key, dict[str, Any]]) -> None:
+    for key in [("full", repeat, metric) for repeat in (0, 1) for metric in TESTED]:
+        row = table[key]
+        assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
+
+
+def test_every_variant_differs_from_its_reference(table: dict[Key, dict[str, Any]]) -> None:
+    """The changed part or objective reaches the fit."""
     same = [
         (name, repeat) for (name, repeat, metric), row in table.items() if metric == "nll" and not row["difference"]
     ]
-    of_reader = {name for name, _ in same if name.startswith("retrieval without")}
-    assert len(of_reader) in (0, len(TABR_PARTS) + 1), "all of them where the whole one does not learn in two epochs"
-    assert [key for key in same if key[0] not in of_reader] == [("full", 0), ("full", 1)]
+    retrieval = {name for name, _ in same if name.startswith("retrieval without")}
+    assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
+    assert [key for key in same if key[0] not in retrieval] == [("full", 0), ("full", 1)]
 
 
 def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, Any]]) -> None:
@@ -233,50 +229,42 @@ def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, An
         assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
 
 
-def test_a_repeat_depends_on_its_seed_alone(spaces: list[EmbeddingSpace], table: dict[Key, dict[str, Any]]) -> None:
-    """Nor on how many repeats there are, since each starts from its own seed."""
-    for key, row in run(spaces, 1).items():
+def test_a_repeat_does_not_depend_on_the_number_of_repeats(spied: Any, table: dict[Key, dict[str, Any]]) -> None:
+    for key, row in spied[0].items():
         assert row == table[key]
 
 
-def test_what_learns_one_embedding_space_is_fitted_on_the_main_one(
+def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: list[EmbeddingSpace], spied: Any) -> None:
+    n_spaces: dict[bool, list[int]] = {True: [], False: []}
+    for used, settings, _ in spied[1]:
+        assert used[0] is spaces[0]
+        n_spaces[learns_space(settings["kind"], settings["parts"])].append(len(used))
+    assert set(n_spaces[True]) == {1}
+    assert n_spaces[False].count(1) == 1, "the full head without folds"
+
+
+def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(
     spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[tuple[bool, int]] = []
+    kinds: list[str] = []
 
-    def spy(on: Any, **settings: Any) -> Any:
-        assert on[0] is spaces[0]
-        used.append((learns_space(settings["kind"], settings["parts"]), len(on)))
-        return fit_head(on, **{**settings, "epochs": 0})
-
-    monkeypatch.setattr(ablation, "fit_head", spy)
-    run(spaces, 1)
-    assert {folds for of_space, folds in used if of_space} == {1}
-    assert [folds for of_space, folds in used if not of_space].count(1) == 1, "the full head without folds"
-
-
-def test_a_configured_retrieval_head_is_not_passed_off_as_the_parts_of_attention(
-    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[str] = []
-
-    def spy(on: Any, **settings: Any) -> Any:
-        used.append(settings["kind"])
-        return fit_head(on, **{**settings, "epochs": 0})
+    def spy(used: Any, **settings: Any) -> Any:
+        kinds.append(settings["kind"])
+        return fit_head(used, **{**settings, "epochs": 0})
 
     monkeypatch.setattr(ablation, "fit_head", spy)
     run(spaces, 1, kind="tabr")
-    readers = 1 + len(TABR_PARTS) + 1  # whole, without each part, and with dropout
-    assert used.count("tabr") == readers
-    assert len(used) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + readers + 1, "and without folds"
+    retrieval = 1 + len(TABR_PARTS) + 1  # full, without each part, and with dropout
+    assert kinds.count("tabr") == retrieval
+    assert len(kinds) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + retrieval + 1, "and without folds"
 
 
 def test_fault_4_test_labels_change_no_fit(spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every head of the table learns the same, epoch by epoch, where all test labels are others."""
+    """With other test labels every head learns the same, epoch by epoch."""
     fits: list[tuple[list[dict[str, float]], bytes]] = []
 
-    def spy(on: Any, **settings: Any) -> Any:
-        head, history = fit_head(on, **{**settings, "epochs": 1})
+    def spy(used: Any, **settings: Any) -> Any:
+        head, history = fit_head(used, **{**settings, "epochs": 1})
         fits.append((history, b"".join(t.numpy().tobytes() for t in head.state_dict().values())))
         return head, history
 

@@ -51,7 +51,7 @@ def test_each_source_has_its_scores_and_the_first_less_it() -> None:
 
 def test_other_rows_are_refused() -> None:
     one = predictions(0)
-    with pytest.raises(InputError, match="other rows"):
+    with pytest.raises(InputError, match="rows or classes differ"):
         side_by_side({"a": one, "b": replace(one, y=1 - one.y)}, METHODS, SCORING, 0)
 
 
@@ -75,5 +75,7 @@ def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> No
         (tmp_path / name).symlink_to(root / name)
     raw["encoder_ablation"] = {"seeds": [42], "variants": {"wide": {"width": [3]}}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw), "utf-8")
-    with pytest.raises(InputError, match=r"encoder_ablation\.variants\.wide.*\.width: unknown key"):
+    with pytest.raises(
+        InputError, match=r"^params\.yaml: encoder_ablation\.variants\.wide \(for digits\)\.width: unknown key"
+    ):
         check(tmp_path)

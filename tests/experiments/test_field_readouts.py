@@ -21,9 +21,10 @@ from attnknn.experiments.fields.tables import compared_pairs
 from attnknn.heads.config import TrainAttention
 
 SIDE = 4
-FITTING = {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
+FITTING = TrainAttention().model_dump()
+FITTING |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
 GRIDS = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
-SEARCH = {"k_max": 20, "sizes": [5], "metric": "l2"}
+KNN = {"k_max": 20, "sizes": [5], "metric": "l2", "k": 3, "fitting": FITTING, "grids": GRIDS}
 NET = {"dim": 16, "heads": 2, "layers": 1, "dropout": 0.0, "batch_size": 16, "lr": 0.01}
 
 
@@ -59,8 +60,8 @@ def test_tokens_and_filled_images_use_only_the_context() -> None:
     other = Split(x, split.y, split.part, split.classes)
     for tokens, other_tokens in zip(pixel_tokens(split, idx, 2), pixel_tokens(other, idx, 2), strict=True):
         torch.testing.assert_close(tokens, other_tokens)
-    known = np.take_along_axis(np.asarray(split.x).reshape(120, -1), idx.numpy(), axis=1)
-    np.testing.assert_allclose(pixel_tokens(split, idx, 2).values[..., 0], known / 255, atol=1e-6)
+    context = np.take_along_axis(np.asarray(split.x).reshape(120, -1), idx.numpy(), axis=1)
+    np.testing.assert_allclose(pixel_tokens(split, idx, 2).values[..., 0], context / 255, atol=1e-6)
     assert pixel_tokens(split, idx, 2).positions is idx
     nearest, means = (image.reshape(120, -1) for image in filled_images(split, idx))
     for tokens, other_tokens in zip((nearest, means), filled_images(other, idx), strict=True):
@@ -92,7 +93,7 @@ def test_knn_readouts_search_the_bank() -> None:
     split = images()
     z = standardise(split.x.reshape(120, -1).astype(np.float32), split.part)
     worse = np.random.default_rng(0).normal(size=z.shape).astype(np.float32)  # to be rejected on val
-    predictions = knn_readouts([worse, z], split, **SEARCH, k=3, fitting=_fitting(), grids=GRIDS, seed=0, device="cpu")
+    predictions = knn_readouts([worse, z], split, **KNN, seed=0, device="cpu")
     assert predictions.methods == ("uniform", "distance", "attention")
     peer = KNeighborsClassifier(3).fit(z[split.part == BANK], split.y[split.part == BANK])
     np.testing.assert_array_equal(predictions.probs[0].argmax(1), peer.predict(z[split.part == TEST]))
@@ -107,9 +108,8 @@ def test_val_rows_choose_the_kind_and_test_rows_do_not() -> None:
     for informative in (VAL, TEST):
         labels = np.where(np.isin(part, (BANK, FIT, informative)), y, 1 - y)
         kinds.append(np.stack([np.cos(labels * 2.0), np.sin(labels * 2.0)], 1) + 0.05 * rng.normal(size=(len(y), 2)))
-    settings = {**SEARCH, "k": 3, "fitting": _fitting(), "grids": GRIDS, "seed": 0, "device": "cpu"}
     for order in (kinds, kinds[::-1]):
-        predictions = knn_readouts([z.astype(np.float32) for z in order], split, **settings)
+        predictions = knn_readouts([z.astype(np.float32) for z in order], split, **KNN, seed=0, device="cpu")
         assert (predictions.probs[1].argmax(1) == predictions.y).mean() < 0.1, "the kind that is better on val"
 
 
@@ -120,8 +120,7 @@ def test_knn_takes_vectors_as_they_are_or_standardised(loud: bool) -> None:
     y, rng = np.asarray(split.y), np.random.default_rng(2)
     z = rng.normal(size=(120, 40 if loud else 2)).astype(np.float32) * (0.01 if loud else 1)
     z[:, 0] = (2 * y - 1) * (1 if loud else 0.01) + 0.001 * z[:, 0]
-    settings = {**SEARCH, "k": 3, "fitting": _fitting(), "grids": GRIDS}
-    predictions = read_out([z], None, split, settings, [1.0], {}, seed=0, device="cpu")
+    predictions = read_out([z], None, split, KNN, [1.0], {}, seed=0, device="cpu")
     assert (predictions.probs[predictions.methods.index("distance")].argmax(1) == predictions.y).mean() > 0.95
 
 
@@ -129,17 +128,10 @@ def test_transformer_input_matches_its_definition() -> None:
     net = SmallTransformer(2, 6, 3, dim=8, heads=2, layers=1, dropout=0.0).eval()
     values, positions = torch.randn(5, 4, 2), torch.randint(0, 6, (5, 4))
     weights = net.weights.reshape(6, 2, 8)
-    h = torch.stack(
-        [
-            torch.stack(
-                [
-                    v @ (net.project.weight.T + weights[p]) + net.project.bias + net.biases[p]
-                    for v, p in zip(*sample, strict=True)
-                ]
-            )
-            for sample in zip(values, positions, strict=True)
-        ]
-    )
+    h = torch.empty(5, 4, 8)
+    for i in np.ndindex(5, 4):
+        p = positions[i]
+        h[i] = values[i] @ (net.project.weight.T + weights[p]) + net.project.bias + net.biases[p]
     torch.testing.assert_close(net(values, positions), net.classify(net.blocks(h).mean(1)), atol=1e-5, rtol=1e-4)
 
 
@@ -152,28 +144,18 @@ def test_the_transformer_uses_fit_rows_and_ignores_the_scale() -> None:
     probs, _ = transformer_probe(tokens, y, part, 3, epochs=20, patience=20, seed=0, **NET)
     assert (probs.argmax(1) == y[part == TEST]).mean() > 0.95
     scaled = Tokens(1000 * values + 500, torch.arange(1))
-    early = {
-        **NET,
-        "epochs": 1,
-        "patience": 1,
-        "seed": 0,
-        "lr": 1e-3,
-    }  # far from convergence
+    early = NET | {"epochs": 1, "patience": 1, "seed": 0, "lr": 1e-3}  # far from convergence
     one, again = (transformer_probe(inputs, y, part, 3, **early)[0] for inputs in (tokens, scaled))
     np.testing.assert_allclose(again, one, atol=1e-3)
-
-
-def _fitting() -> dict:
-    return TrainAttention().model_dump() | FITTING
 
 
 def test_the_linear_probe_is_the_best_c_on_val_and_never_sees_a_test_label() -> None:
     split = images()
     z = np.asarray(split.x).reshape(120, -1).astype(np.float32)
     probs, strength = linear_probe([z * 0, z], np.asarray(split.y), np.asarray(split.part), [1e-4, 0.1])
-    known = np.isin(split.part, (BANK, FIT))
-    scaler = StandardScaler().fit(z[known])
-    oracle = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(z[known]), split.y[known])
+    train = np.isin(split.part, (BANK, FIT))
+    scaler = StandardScaler().fit(z[train])
+    oracle = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(z[train]), split.y[train])
     np.testing.assert_allclose(probs, oracle.predict_proba(scaler.transform(z[split.part == TEST])), atol=1e-4)
     assert strength == 0.1
     y = np.array(split.y)

@@ -19,7 +19,6 @@ from attnknn.experiments.fields.perceiver import (
     Attend,
     Field,
     FieldConfig,
-    attention,
     fourier_features,
     gaussian_frequencies,
     grid,
@@ -42,8 +41,7 @@ def pictures(n: int = B, seed: int = 0) -> torch.Tensor:
 
 
 def test_coordinates_run_from_edge_to_edge_row_by_row() -> None:
-    centres = grid(2, 3)
-    assert centres.tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
+    assert grid(2, 3).tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
     assert grid(1, 1).tolist() == [[0, 0]]
 
 
@@ -53,17 +51,6 @@ def test_fourier_features_by_hand_and_of_constant_norm() -> None:
     torch.testing.assert_close(features, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
     many = fourier_features(grid(H, W), gaussian_frequencies(6, 15.0, 0))
     torch.testing.assert_close(many.square().sum(1), torch.full((H * W,), 6.0))
-
-
-def test_attention_matches_its_definition() -> None:
-    generator = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(2, n, 6, generator=generator) for n in (3, 5, 5))
-    parts = []
-    for h in range(2):
-        head = slice(3 * h, 3 * h + 3)
-        weights = (q[..., head] @ k[..., head].mT / math.sqrt(3)).softmax(-1)
-        parts.append(weights @ v[..., head])
-    torch.testing.assert_close(attention(q, k, v, 2), torch.cat(parts, -1))
 
 
 def attend_reference(block: Attend, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
@@ -83,7 +70,7 @@ def attend_reference(block: Attend, x: torch.Tensor, context: torch.Tensor) -> t
 
 
 def test_field_matches_the_reference_implementation() -> None:
-    """Against a reference implementation, with every parameter moved away from its initial value."""
+    """With every parameter moved away from its initial value."""
     net = field()
     with torch.no_grad():
         for i, p in enumerate(net.parameters()):
@@ -209,20 +196,11 @@ def test_a_field_overfits_32_images() -> None:
 
 
 def slopes(n: int) -> np.ndarray:
-    """Linear gradients, which a sparse context determines."""
+    """Images of linear gradients, which a sparse context determines."""
     rng = np.random.default_rng(4)
     y, x = np.mgrid[:H, :W] / (H + W)
     a, b, c = (rng.uniform(-1, 1, (n, 1, 1, 1)) for _ in range(3))
     return np.repeat((128 + 70 * (a * y + b * x) * 2 + 50 * c).clip(0, 255).astype(np.uint8), C, axis=1)
-
-
-@pytest.mark.parametrize("sampler", ["full", "image"])
-def test_decoding_a_subset_of_pixels_learns_too(sampler: str) -> None:
-    x = slopes(64)
-    settings = {**SETTINGS, "epochs": 12, "contrast_weight": 0.0, "decoded": 7, "sampler": sampler}
-    history = train_field(field(dims=(32, 64)), x, x, **settings)
-    mean = psnr(float(pixel_values(torch.from_numpy(x)).var(0, correction=0).mean()))
-    assert history[-1]["val_psnr"] > mean + 4, "the decoded pixels are compared with their own values"
 
 
 def test_the_contrastive_loss_falls_only_if_it_has_weight() -> None:
@@ -293,7 +271,7 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_training_matches_the_reference_loop(weight: float) -> None:
-    """Rates, warm-up, clipping, views, contexts, temperature and soft targets: each moves weights by far more."""
+    """Rates, warm-up, clipping, views, contexts, decoded pixels, temperature, soft targets: each matters more."""
     s = {**SETTINGS, "batch_size": 5, "epochs": 2, "lr": 0.01, "muon": 0.02, "warmup": 0.5, "grad_clip": 0.01}
     s |= {"decoded": 9, "temperature": 0.5, "soft": 0.7, "contrast_weight": weight, "sampler": "image"}
     s["augment"] = {**s["augment"], "flip": True, "crop": 1}
@@ -332,7 +310,7 @@ print(len(set(sums)))
     assert process.stdout.split()[-1] == "1"
 
 
-def test_weights_that_the_last_step_broke_are_an_error() -> None:
+def test_a_loss_that_is_not_finite_is_an_error() -> None:
     settings = {**SETTINGS, "epochs": 1, "batch_size": B, "lr": 1e30, "muon": 1e30, "warmup": 0.0}
     settings |= {"contrast_weight": 0.0, "sampler": "full"}
     with pytest.raises(InputError, match=r"validation MSE nan; lower train_field\.sizes\.\*\.lr"):

@@ -1,4 +1,4 @@
-"""Example predictions: the weights are the head's own, the cases are those of their kind."""
+"""Example predictions: weights of the head, selection of the cases, and the section of the report."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ from attnknn.neighbours.statistics import neighbour_statistics
 from attnknn.report.results import Run
 from attnknn.report.sections import explain as report
 from synthetic import blobs, embedded, pictures, retrieved
-from synthetic_results import TIE, predictions
+from synthetic_results import TIE, check_part, predictions
 
 K = 7
 
@@ -41,6 +41,13 @@ def table() -> tuple[Split, EmbeddingSpace]:
     return split, retrieved(embedded(split), k=11)
 
 
+@pytest.fixture(scope="module")
+def images() -> tuple[Split, EmbeddingSpace]:
+    split = pictures(96)
+    flat = split.x.reshape(96, -1).astype(np.float32)
+    return split, retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
+
+
 def learned(data: EmbeddingSpace) -> Attention:
     """An attention head with prototypes and features, whose null neighbours have a weight."""
     torch.manual_seed(0)
@@ -52,8 +59,8 @@ def learned(data: EmbeddingSpace) -> Attention:
     return head.eval()
 
 
-def test_the_deciding_neighbour_is_named() -> None:
-    """Row 0 lies on row 2 and far from row 3; under distance weighting row 2 has σ(2/τ) of what the prior leaves."""
+def test_weights_by_hand() -> None:
+    """Row 0 equals row 2, which has σ(2/τ) of the weight that the prior leaves under distance weighting."""
     z = np.array([[0.0], [5.0], [0.0], [np.sqrt(2)], [9.0]], dtype=np.float32)
     part = np.array([TEST, FIT, BANK, BANK, VAL], dtype=np.int8)
     e = Embeddings(z, np.array([0, 0, 0, 1, 1]), part, ("cat", "dog"))
@@ -69,7 +76,7 @@ def test_the_deciding_neighbour_is_named() -> None:
     assert decision.null == pytest.approx(0.1, abs=1e-6)
     np.testing.assert_allclose(decision.probs, [first + 0.05, 0.95 - first], rtol=1e-5)
     (missing,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([2]), 2, 2)
-    assert missing.ids.tolist() == [3], "a neighbour that is not there is not shown"
+    assert missing.ids.tolist() == [3], "missing neighbours are left out"
 
 
 def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, EmbeddingSpace]) -> None:
@@ -78,36 +85,36 @@ def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, Embe
     for d in decisions(learned(data), Distance(K, 0.3, 0.1), data, rows, K, 3):
         assert (np.diff(d.weights) <= 0).all()
         assert d.weights.sum() + d.rest + d.null == pytest.approx(1, abs=1e-5)
-        assert d.weights.min() >= d.rest / (K - 3) - 1e-6, "the heaviest are shown"
+        assert d.weights.min() >= d.rest / (K - 3) - 1e-6, "those of highest weight"
         assert len(d.ids) == 3
         assert d.null > 0
         assert (data.embeddings.part[d.ids] == BANK).all()
 
 
-def test_cases_are_what_their_kind_says() -> None:
+def test_cases_of_each_kind() -> None:
     tied = predictions(TIE, 200, seed=4)
     probs, y = tied.probs[0], tied.y
     hard = np.random.default_rng(0).integers(0, 5, 200) / 5
-    picked = pick_cases(probs, y, hard, 4)
+    selected = pick_cases(probs, y, hard, 4)
     confidence, wrong = probs.max(1), probs.argmax(1) != y
-    assert picked["wrong"].tolist() == sorted(np.flatnonzero(wrong), key=lambda i: -confidence[i])[:4]
-    left = np.setdiff1d(np.arange(200), picked["wrong"])
-    assert picked["uncertain"].tolist() == sorted(left, key=lambda i: confidence[i])[:4]
-    left = np.setdiff1d(left, picked["uncertain"])
-    assert (hard[picked["hard"]] == hard[left].max()).all()
-    assert not wrong[picked["right"]].any()
-    assert len(set(y[picked["right"]])) == 4, "a class has its second turn when all had their first"
-    together = np.concatenate(list(picked.values()))
-    assert len(set(together)) == len(together) == 16
+    assert selected["wrong"].tolist() == sorted(np.flatnonzero(wrong), key=lambda i: -confidence[i])[:4]
+    rest = np.setdiff1d(np.arange(200), selected["wrong"])
+    assert selected["uncertain"].tolist() == sorted(rest, key=lambda i: confidence[i])[:4]
+    rest = np.setdiff1d(rest, selected["uncertain"])
+    assert (hard[selected["hard"]] == hard[rest].max()).all()
+    assert not wrong[selected["right"]].any()
+    assert len(set(y[selected["right"]])) == 4, "one of each class before the second of any"
+    rows = np.concatenate(list(selected.values()))
+    assert len(set(rows)) == len(rows) == 16
 
 
 def test_without_errors_and_without_disagreement_those_kinds_are_empty() -> None:
     y = np.arange(6) % 3
-    picked = pick_cases(np.eye(3)[y] * 0.7 + 0.1, y, np.zeros(6), 2)
-    assert {kind: len(rows) for kind, rows in picked.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
+    selected = pick_cases(np.eye(3)[y] * 0.7 + 0.1, y, np.zeros(6), 2)
+    assert {kind: len(rows) for kind, rows in selected.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
 
 
-def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, EmbeddingSpace]) -> None:
+def test_a_table_shows_the_values_of_its_rows(table: tuple[Split, EmbeddingSpace]) -> None:
     split, data = table
     head = learned(data)
     cases, strips = gallery(
@@ -129,10 +136,8 @@ def test_a_table_shows_the_values_of_the_very_rows(table: tuple[Split, Embedding
         assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
 
 
-def test_an_image_strip_is_the_query_and_its_neighbours() -> None:
-    split = pictures(96)
-    flat = split.x.reshape(96, -1).astype(np.float32)
-    data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
+def test_an_image_strip_is_the_query_and_its_neighbours(images: tuple[Split, EmbeddingSpace]) -> None:
+    split, data = images
     head = Distance(K, 0.3, 0.1)
     cases, strips = gallery(split, data, head, head, predict(data, {"attention": head}), K, 2, 4)
     assert cases["images"]
@@ -147,7 +152,7 @@ def test_an_image_strip_is_the_query_and_its_neighbours() -> None:
     assert next(iter(strips.values())).shape == (8, 8 * 5, 3)
 
 
-def test_one_hot_columns_read_as_the_category_they_were() -> None:
+def test_one_hot_columns_are_shown_as_categories() -> None:
     x = np.array([[0.5, 1, 0, 0], [-1.5, 0, 1, 0], [0.5, 0, 0, 0]], dtype=np.float32)
     names, values = format_features(x, ("age", "work = home", "work = a = b", "ratio = x/y"))
     assert set(names) == {"age", "work", "work = a", "ratio"}, "a category may hold the sign itself"
@@ -185,11 +190,9 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     (part,) = report.section([run], tmp_path).parts
     assert part.tables[0].rows[0][:3] == ["1", "40", str(wrong)]
     assert len(part.pictures) == 2 + 8
-    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    check_part(part)
     assert max(int.from_bytes(png[16:20], "big") for _, png in part.pictures) <= 3.4 * 160 + 1
     assert sum(len(png) for _, png in part.pictures) < 600 * 1024
-    for shown in part.tables:
-        assert all(len(row) in (1, len(shown.head)) for row in shown.rows)
     (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
     assert [row[:3] for row in part.tables[0].rows] == [[seed, "40", str(wrong)] for seed in ("1", "2")]
 
@@ -205,10 +208,10 @@ def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, Embeddin
     assert "< .001" not in {row[4] for row in others}
 
 
-def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_named(tmp_path: Path) -> None:
-    split = pictures(96)
-    flat = split.x.reshape(96, -1).astype(np.float32)
-    data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
+def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_an_error(
+    images: tuple[Split, EmbeddingSpace], tmp_path: Path
+) -> None:
+    split, data = images
     run = written_run(tmp_path, split, data)
     assert len(report.section([run], tmp_path).parts[0].pictures) > 2
     next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()

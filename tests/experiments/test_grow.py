@@ -1,4 +1,6 @@
-"""A memory that grows: what is searched, what stays as it was, and what is said of it."""
+"""A larger bank for test rows: search, predictions and the section of the report."""
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,13 +17,8 @@ from attnknn.report.sections import grow as report
 from synthetic import blobs, embedded
 
 K = 12
-GRIDS = {
-    "ks": [1, 5, K],
-    "temperatures": [0.1, 1.0],
-    "priors": [0.01, 0.1],
-    "ridges": [0.1],
-    "calibrations": ("vector",),
-}
+GRIDS = {"ks": [1, 5, K], "temperatures": [0.1, 1.0], "priors": [0.01, 0.1], "ridges": [0.1]}
+GRIDS |= {"calibrations": ("vector",)}
 
 
 @pytest.fixture(scope="module")
@@ -48,28 +45,27 @@ def test_all_rows_but_the_test_rows_are_in_it(spaces):
 def test_it_answers_test_rows_and_tunes_nothing(spaces):
     bank, more = spaces
     alone = compare([bank], {}, K, **GRIDS)
-    found = compare([bank], {}, K, **GRIDS, memory=more)
-    assert found.tuned == alone.tuned
-    np.testing.assert_array_equal(found.val.probs, alone.val.probs)
-    place = found.test.methods.index("linear")
-    np.testing.assert_array_equal(found.test.probs[place], alone.test.probs[place])
-    assert not np.array_equal(found.test.probs[0], alone.test.probs[0])
-    k, prior = (found.tuned["uniform"][name] for name in ("k", "prior"))
+    result = compare([bank], {}, K, **GRIDS, memory=more)
+    assert result.tuned == alone.tuned
+    np.testing.assert_array_equal(result.val.probs, alone.val.probs)
+    place = result.test.methods.index("linear")
+    np.testing.assert_array_equal(result.test.probs[place], alone.test.probs[place])
+    assert not np.array_equal(result.test.probs[0], alone.test.probs[0])
+    k, prior = (result.tuned["uniform"][name] for name in ("k", "prior"))
     e = bank.embeddings
     votes = np.eye(3)[e.y[more.neighbours.take(e.rows(TEST), K)[0][:, :k]]].mean(1)
     shares = np.bincount(e.y[e.part != TEST]) / (e.part != TEST).sum()
-    np.testing.assert_allclose(found.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
+    np.testing.assert_allclose(result.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
 
 
 def test_the_report_says_what_it_brings(spaces):
     bank, more = spaces
-    of = {name: compare([bank], {}, K, **GRIDS, memory=m).test for name, m in (("grown", more), ("bank", None))}
-    for made in of.values():
-        names = tuple("attention" if name == "uniform" else name for name in made.methods)
-        object.__setattr__(made, "methods", names)
-    table = pd.DataFrame(
-        side_by_side(of, ("attention", "distance"), {"bins": 5, "resamples": 200, "confidence": 0.9}, 0)
-    )
+    sources = {}
+    for name, memory in (("grown", more), ("bank", None)):
+        test = compare([bank], {}, K, **GRIDS, memory=memory).test
+        sources[name] = replace(test, methods=("attention", *test.methods[1:]))  # in place of uniform
+    scoring = {"bins": 5, "resamples": 200, "confidence": 0.9}
+    table = pd.DataFrame(side_by_side(sources, ("attention", "distance"), scoring, 0))
     sizes = {"test": 50, "fit": 50, "val": 50, "bank": 150}
     run = Run("d", 1, {"prepare": sizes}, {report.NAME: table})
     (part,) = report.section([run], Level(0.01, 200)).parts

@@ -1,4 +1,4 @@
-"""Cleaning: planted wrong labels found and none spoiled, votes by hand, and what must not be touched."""
+"""Label cleaning: synthetic label noise is corrected, votes are counted by hand, and other labels are unchanged."""
 
 import dataclasses
 
@@ -31,120 +31,120 @@ def clusters(n: int = 240, classes: int = 2) -> EmbeddingSpace:
 
 
 def wrong(space: EmbeddingSpace, rate: float, seed: int = 0) -> np.ndarray:
-    """The labels with a share of wrong ones in every part."""
+    """Labels with symmetric noise in every part."""
     e = space.embeddings
     return noisy_labels(np.asarray(e.y), rate, len(e.classes), "symmetric", np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(("classes", "rate"), [(2, 0.2), (3, 0.4), (5, 0.5)])
-def test_planted_wrong_labels_are_found_and_no_right_one_is_spoiled(classes: int, rate: float) -> None:
+def test_wrong_labels_are_found_and_no_right_one_is_spoiled(classes: int, rate: float) -> None:
     space = clusters(600, classes)
-    true, given = np.asarray(space.embeddings.y), wrong(space, rate)
+    true, noisy = np.asarray(space.embeddings.y), wrong(space, rate)
     bank = space.embeddings.rows(BANK)
-    found = quality(true[bank], given[bank], clean_labels(space, given, 40)[bank])
-    assert found["wrong_before"] > 0.8 * rate
-    assert found["wrong_after"] == 0
-    assert (found["mended"], found["spoiled"]) == (1, 0)
+    result = quality(true[bank], noisy[bank], clean_labels(space, noisy, 40)[bank])
+    assert result["wrong_before"] > 0.8 * rate
+    assert result["wrong_after"] == 0
+    assert (result["mended"], result["spoiled"]) == (1, 0)
 
 
 def test_fault_10_only_bank_labels_are_cleaned() -> None:
     space = clusters()
-    given = wrong(space, 0.3)
-    cleaned = clean_labels(space, given, 20)
+    noisy = wrong(space, 0.3)
+    cleaned = clean_labels(space, noisy, 20)
     rest = space.embeddings.part != BANK
-    assert (given != space.embeddings.y)[rest].any()
-    np.testing.assert_array_equal(cleaned[rest], given[rest])
-    np.testing.assert_array_equal(given, wrong(space, 0.3), "the labels given stay as they are")
+    assert (noisy != space.embeddings.y)[rest].any()
+    np.testing.assert_array_equal(cleaned[rest], noisy[rest])
+    np.testing.assert_array_equal(noisy, wrong(space, 0.3), "the noisy labels are unchanged")
 
 
 def test_cleaning_reads_given_labels_of_the_bank_alone() -> None:
-    """Neither the true labels nor those of held-out rows are known to it."""
+    """Neither the true labels nor those of held-out rows change the result."""
     space = clusters()
-    given = wrong(space, 0.3)
-    blind = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, y=np.zeros_like(given)))
-    np.testing.assert_array_equal(clean_labels(blind, given, 20), clean_labels(space, given, 20))
-    other = np.where(space.embeddings.part == BANK, given, 0)
+    noisy = wrong(space, 0.3)
+    blind = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, y=np.zeros_like(noisy)))
+    np.testing.assert_array_equal(clean_labels(blind, noisy, 20), clean_labels(space, noisy, 20))
+    other = np.where(space.embeddings.part == BANK, noisy, 0)
     bank = space.embeddings.rows(BANK)
-    np.testing.assert_array_equal(clean_labels(space, other, 20)[bank], clean_labels(space, given, 20)[bank])
+    np.testing.assert_array_equal(clean_labels(space, other, 20)[bank], clean_labels(space, noisy, 20)[bank])
 
 
 def test_votes_are_counted_without_the_row_itself() -> None:
     space = clusters()
-    given, rows = wrong(space, 0.4), space.embeddings.rows(BANK)
-    votes = label_votes(space, given, rows, 7)
-    for row, found in zip(rows, votes, strict=True):
+    noisy, rows = wrong(space, 0.4), space.embeddings.rows(BANK)
+    votes = label_votes(space, noisy, rows, 7)
+    for row, result in zip(rows, votes, strict=True):
         ids = space.neighbours.take(np.array([row]), 7)[0][0]
         assert row not in ids
-        np.testing.assert_allclose(found, np.bincount(given[ids], minlength=2) / 7)
-    np.testing.assert_array_equal(label_votes(space, given, rows, 1000), label_votes(space, given, rows, 40))
+        np.testing.assert_allclose(result, np.bincount(noisy[ids], minlength=2) / 7)
+    np.testing.assert_array_equal(label_votes(space, noisy, rows, 1000), label_votes(space, noisy, rows, 40))
 
 
 def test_a_tie_keeps_the_label_and_a_class_without_votes_its_rows() -> None:
     space = clusters()
-    given = np.zeros_like(space.embeddings.y)
+    noisy = np.zeros_like(space.embeddings.y)
     bank = space.embeddings.rows(BANK)
-    given[bank[0]] = 1  # outvoted everywhere, and the last of its class
-    assert clean_labels(space, given, 20)[bank[0]] == 1
-    given[bank[:2]] = 1
+    noisy[bank[0]] = 1  # outvoted everywhere, and the last of its class
+    assert clean_labels(space, noisy, 20)[bank[0]] == 1
+    noisy[bank[:2]] = 1
     ids = space.neighbours.take(bank, 2)[0]
-    tied = bank[(given[ids] != given[ids[:, :1]]).any(1)]
-    np.testing.assert_array_equal(clean_labels(space, given, 2)[tied], given[tied])
+    tied = bank[(noisy[ids] != noisy[ids[:, :1]]).any(1)]
+    np.testing.assert_array_equal(clean_labels(space, noisy, 2)[tied], noisy[tied])
 
 
 def test_k_is_that_of_most_given_val_labels() -> None:
     """One wrong nearest neighbour misleads k = 1 and no larger one; of equals the larger is taken."""
     space = clusters()
-    given = np.array(space.embeddings.y)
+    noisy = np.array(space.embeddings.y)
     val = space.embeddings.rows(VAL)
     nearest = np.unique(space.neighbours.take(val, 1)[0])
-    given[nearest[::3]] = 1 - given[nearest[::3]]
-    assert choose_k(space, given, (1, 9)) == 9
+    noisy[nearest[::3]] = 1 - noisy[nearest[::3]]
+    assert choose_k(space, noisy, (1, 9)) == 9
     assert choose_k(space, np.array(space.embeddings.y), (1, 5, 40)) == 40
 
 
 def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> None:
     space = clusters(300, 3)
-    e, given = space.embeddings, wrong(space, 0.4)
-    data = Split(e.z, given, e.part, e.classes, ("a", "b"))
+    e, noisy = space.embeddings, wrong(space, 0.4)
+    data = Split(e.z, noisy, e.part, e.classes, ("a", "b"))
     seen = []
 
     def embed(of: Split, number: int) -> EmbeddingSpace:
         seen.append((number, of.y))
         return space
 
-    last, found = clean_in_rounds(data, space, embed, (20, 40), 2)
+    last, result = clean_in_rounds(data, space, embed, (20, 40), 2)
     assert last is space
     assert [number for number, _ in seen] == [1, 2]
-    assert all(y is labels for (_, y), labels in zip(seen, found, strict=True))
-    np.testing.assert_array_equal(found[0], found[1], "the same space and the same votes")
+    assert all(y is labels for (_, y), labels in zip(seen, result, strict=True))
+    np.testing.assert_array_equal(result[0], result[1], "the same space and the same votes")
     for part in (FIT, VAL, TEST):
-        np.testing.assert_array_equal(found[1][e.rows(part)], given[e.rows(part)])
+        np.testing.assert_array_equal(result[1][e.rows(part)], noisy[e.rows(part)])
 
 
 def test_transitions_by_hand() -> None:
-    given, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(transition_matrix(given, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
+    noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1])
+    np.testing.assert_allclose(transition_matrix(noisy, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
 
 
 def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_labels() -> None:
-    """Answers are the true posterior to the power ½; labels are drawn of the posterior and then mixed up."""
+    """Predictions are the true posterior to the power ½; labels are drawn from the posterior, then made noisy."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(20_000, 4))
     truth = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     mixing = 0.6 * np.eye(4) + 0.1
-    given = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)
+    noisy = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)
     dull = apply_temperature(truth, 2.0)
-    assert forward_temperature(dull, given, mixing) == pytest.approx(0.5, rel=0.1)
-    assert forward_temperature(truth, given, mixing) == pytest.approx(1, rel=0.1)
-    assert forward_temperature(dull, given, np.eye(4)) > 1, "told that no label is wrong, it takes noise for the truth"
+    assert forward_temperature(dull, noisy, mixing) == pytest.approx(0.5, rel=0.1)
+    assert forward_temperature(truth, noisy, mixing) == pytest.approx(1, rel=0.1)
+    assert forward_temperature(dull, noisy, np.eye(4)) > 1, "without a transition matrix noise is uncertainty"
     np.testing.assert_allclose(apply_temperature(dull, 0.5), truth, atol=1e-4)
     np.testing.assert_array_equal(apply_temperature(dull, 0.1).argmax(1), truth.argmax(1))
 
 
 def test_quality_by_hand() -> None:
-    true, given, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 1]), np.array([0, 0, 0, 0, 1])
-    assert quality(true, given, cleaned) == {
+    true, noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 1]), np.array([0, 0, 0, 0, 1])
+    assert quality(true, noisy, cleaned) == {
         "wrong_before": pytest.approx(0.4),
         "wrong_after": pytest.approx(0.4),
         "mended": pytest.approx(0.5),

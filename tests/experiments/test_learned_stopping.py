@@ -1,4 +1,4 @@
-"""Learned stopping: shares sum to 1, the gradient is exact, and the NLL on val is never above that of the usual k."""
+"""Learned stopping: halting probabilities, exact gradient, and NLL on val at most that of the default k."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def synthetic_probs(n: int = 211, steps: int = 3, classes: int = 5, seed: int = 
 
 
 def noisy_or_late(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose first answer is sure and right, but its last wrong; and rows whose first knows nothing."""
+    """Rows whose first prediction is right and whose last is wrong; and rows whose first is uniform."""
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=n)
     early = rng.random(n) < 0.5
@@ -42,16 +42,16 @@ def nll(probs: np.ndarray, y: np.ndarray) -> float:
     return -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
-def test_shares_of_three_steps_by_hand() -> None:
+def test_halting_probs_of_three_steps_by_hand() -> None:
     logits = np.log(np.array([[0.25 / 0.75, 0.6 / 0.4]]))
     np.testing.assert_allclose(np.exp(log_halting_probs(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
 
 
-def test_shares_sum_to_one_however_sure_the_stop() -> None:
+def test_halting_probs_sum_to_one() -> None:
     logits = np.random.default_rng(0).normal(size=(97, 4)) * 300
-    shares = np.exp(log_halting_probs(logits))
+    halting_probs = np.exp(log_halting_probs(logits))
     assert np.isfinite(log_halting_probs(logits)).all()
-    np.testing.assert_allclose(shares.sum(1), 1)
+    np.testing.assert_allclose(halting_probs.sum(1), 1)
     probs, _ = synthetic_probs()
     for stop in (Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), Stopping(KS, None, 1)):
         np.testing.assert_allclose(stop.halting_probs(probs).sum(1), 1)
@@ -87,19 +87,19 @@ def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
     assert check_grad(lambda w: loss(w, *args)[0], lambda w: loss(w, *args)[1], w) < 1e-5
 
 
-def test_always_the_largest_k_is_that_k_to_the_bit() -> None:
+def test_a_fixed_step_is_exactly_its_prediction() -> None:
     probs, _ = synthetic_probs()
     np.testing.assert_array_equal(mixture(Stopping(KS, None).halting_probs(probs), probs), probs[:, -1])
 
 
-def test_never_above_the_usual_or_the_largest_k_on_val() -> None:
-    """Also where fit rows lead astray: there the first step is right, and on val the last."""
+def test_nll_on_val_is_at_most_that_of_the_default_and_the_largest_k() -> None:
+    """Also if the first step is right on fit rows, and the last on val rows."""
     (fit, y_fit), (val, y_val) = noisy_or_late(), noisy_or_late(seed=1)
-    for usual in (3, 20):
-        for of_val in (val, val[:, ::-1]):
-            stop = fit_stopping(fit, y_fit, of_val, y_val, (3, 20), usual, [1e-4, 1.0])
-            own = nll(mixture(stop.halting_probs(of_val), of_val), y_val)
-            assert own <= min(nll(of_val[:, -1], y_val), nll(of_val[:, (3, 20).index(usual)], y_val)) + 1e-6
+    for default in (3, 20):
+        for probs in (val, val[:, ::-1]):
+            stop = fit_stopping(fit, y_fit, probs, y_val, (3, 20), default, [1e-4, 1.0])
+            own = nll(mixture(stop.halting_probs(probs), probs), y_val)
+            assert own <= min(nll(probs[:, -1], y_val), nll(probs[:, (3, 20).index(default)], y_val)) + 1e-6
 
 
 def test_it_stops_where_the_votes_suffice() -> None:

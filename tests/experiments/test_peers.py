@@ -1,4 +1,4 @@
-"""Other classifiers of tables: tuned on val, read once on test, and equal to scikit-learn alone."""
+"""Baseline classifiers of tables: tuned on val, predicted on test, and equal to scikit-learn."""
 
 import dataclasses
 import sys
@@ -23,47 +23,47 @@ def test_every_method_has_a_name_that_is_scored():
     assert all("_" not in name for name in PEERS)  # what follows one is a calibration
 
 
-def test_all_answer_with_probabilities_for_test_and_val_rows():
+def test_all_predict_test_and_val_rows():
     split = blobs()
-    test, val, chosen = peers.fit_and_predict(split, INSTALLED, 2, seed=0, threads=1)
+    test, val, selected = peers.fit_and_predict(split, INSTALLED, 2, seed=0, threads=1)
     for predictions, part in ((test, TEST), (val, VAL)):
         np.testing.assert_array_equal(predictions.rows, split.rows(part))
         np.testing.assert_array_equal(predictions.y, split.y[split.rows(part)])
         assert predictions.methods == tuple(INSTALLED)
-    assert list(chosen) == INSTALLED
+    assert list(selected) == INSTALLED
     assert (test.probs.argmax(2) == test.y).mean(1).min() > 0.6
 
 
-def test_they_learn_from_bank_and_fit_rows_by_the_settings_that_are_best_on_val():
+def test_fitted_on_bank_and_fit_rows_with_the_settings_of_lowest_nll_on_val():
     split = blobs()
-    test, _, chosen = peers.fit_and_predict(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
-    known = (split.part == BANK) | (split.part == FIT)
+    test, _, selected = peers.fit_and_predict(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
+    train = (split.part == BANK) | (split.part == FIT)
     x, y, val = split.x, split.y, split.part == VAL
 
-    shares = np.bincount(y[known]) / known.sum()
+    shares = np.bincount(y[train]) / train.sum()
 
     def score(model, prior):
-        probs = (1 - prior) * model.fit(x[known], y[known]).predict_proba(x[val]) + prior * shares
+        probs = (1 - prior) * model.fit(x[train], y[train]).predict_proba(x[val]) + prior * shares
         return -sum(np.log(p[c]) for p, c in zip(probs, y[val], strict=True))
 
     priors = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
     regressions = {(c, e): score(LogisticRegression(C=c, max_iter=2000), e) for c in (1.0, 0.1, 10.0) for e in priors}
     neighbours = {(k, e): score(KNeighborsClassifier(k), e) for k in (1, 3, 5) for e in priors}
     (c, prior_c), (k, prior_k) = (min(nll, key=nll.get) for nll in (regressions, neighbours))
-    assert chosen == {"raw-uniform": {"n_neighbors": k, "prior": prior_k}, "logistic": {"C": c, "prior": prior_c}}
-    alone = KNeighborsClassifier(k).fit(x[known], y[known]).predict_proba(x[split.part == TEST])
+    assert selected == {"raw-uniform": {"n_neighbors": k, "prior": prior_k}, "logistic": {"C": c, "prior": prior_c}}
+    alone = KNeighborsClassifier(k).fit(x[train], y[train]).predict_proba(x[split.part == TEST])
     np.testing.assert_allclose(test.probs[0], (1 - prior_k) * alone + prior_k * shares, atol=1e-6)
 
 
-def test_refit_learns_from_val_rows_too_once_all_is_chosen():
+def test_refit_adds_val_rows_after_selection():
     split = blobs()
-    once, on_val, chosen = peers.fit_and_predict(split, ["raw-uniform"], 3, seed=0, threads=1)
+    once, on_val, selected = peers.fit_and_predict(split, ["raw-uniform"], 3, seed=0, threads=1)
     test, val, again = peers.fit_and_predict(split, ["raw-uniform"], 3, seed=0, threads=1, refit=True)
-    assert again == chosen
+    assert again == selected
     np.testing.assert_array_equal(val.probs, on_val.probs)
     assert not np.array_equal(test.probs, once.probs)
-    known = split.part != TEST
-    alone = KNeighborsClassifier(chosen["raw-uniform"]["n_neighbors"]).fit(split.x[known], split.y[known])
+    train = split.part != TEST
+    alone = KNeighborsClassifier(selected["raw-uniform"]["n_neighbors"]).fit(split.x[train], split.y[train])
     votes = test.probs[0].argmax(1) == alone.predict(split.x[split.part == TEST])
     assert votes.mean() > 0.95
 
@@ -91,12 +91,12 @@ def test_errors_are_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [1, 3, 4, 5, 9, 13, 30])
-def test_only_settings_that_make_the_same_forest_are_left_out(columns):
+def test_only_settings_of_equal_forests_are_left_out(columns):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, columns)), np.arange(40) % 2
     grid = peers.PEERS["forest"].grid
     models = [RandomForestClassifier(3, random_state=0, **settings).fit(x, y) for settings in grid]
-    counts = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in models]
-    assert peers.distinct(grid, columns) == [grid[counts.index(one)] for one in dict.fromkeys(counts)]
+    resolved = [(model.min_samples_leaf, model.estimators_[0].max_features_) for model in models]
+    assert peers.distinct(grid, columns) == [grid[resolved.index(one)] for one in dict.fromkeys(resolved)]
     others = peers.PEERS["boosting"].grid
     assert peers.distinct(others, columns) == others

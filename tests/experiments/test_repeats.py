@@ -1,4 +1,4 @@
-"""Scores over repeated splits, by hand and against scipy."""
+"""Scores over repeated splits, against hand-computed values and scipy."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from attnknn.core.errors import InputError
 from attnknn.experiments.repeats import COLUMNS, PAIRED, corrected_t_test, over_splits
 from attnknn.report.results import SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.sections import splits as section
+from synthetic_results import check_part
 
 
 def predictions(seed, lift=0.0, n=30):
@@ -29,26 +30,26 @@ def predictions(seed, lift=0.0, n=30):
 
 def test_without_shared_rows_it_is_the_t_test():
     x = np.random.default_rng(0).normal(0.4, 1, 12)
-    found = corrected_t_test(x, 0.0, 0.95)
+    result = corrected_t_test(x, 0.0, 0.95)
     oracle = stats.ttest_1samp(x, 0.0)
     interval = oracle.confidence_interval(0.95)
-    np.testing.assert_allclose(found, [x.mean(), x.std(ddof=1), interval.low, interval.high, oracle.pvalue])
+    np.testing.assert_allclose(result, [x.mean(), x.std(ddof=1), interval.low, interval.high, oracle.pvalue])
 
 
 def test_shared_rows_make_it_less_certain_by_hand():
     # Mean 2, sd 1; error √(1/3 + 1/4) = .7638; t = 2.6186 of 2 degrees.
-    found = corrected_t_test([1.0, 2.0, 3.0], 0.25, 0.95)
-    assert found.mean == 2
-    assert found.p == pytest.approx(2 * stats.t.sf(2 / np.sqrt(1 / 3 + 1 / 4), 2))
-    assert found.high - 2 == pytest.approx(4.30265 * np.sqrt(7 / 12), rel=1e-5)
+    result = corrected_t_test([1.0, 2.0, 3.0], 0.25, 0.95)
+    assert result.mean == 2
+    assert result.p == pytest.approx(2 * stats.t.sf(2 / np.sqrt(1 / 3 + 1 / 4), 2))
+    assert result.high - 2 == pytest.approx(4.30265 * np.sqrt(7 / 12), rel=1e-5)
     assert corrected_t_test([0.5, 0.5], 0.25, 0.95) == (0.5, 0, 0.5, 0.5, 0.0)
     assert corrected_t_test([0.0, 0.0], 0.25, 0.95).p == 1.0
 
 
 def test_means_and_differences_over_the_splits():
-    of = {seed: predictions(seed) for seed in range(4)}
-    table, paired = over_splits(of, rows=150, bins=5, confidence=0.9)
-    hits = np.array([(p.probs.argmax(2) == p.y).mean(1) for p in of.values()])
+    by_seed = {seed: predictions(seed) for seed in range(4)}
+    table, paired = over_splits(by_seed, rows=150, bins=5, confidence=0.9)
+    hits = np.array([(p.probs.argmax(2) == p.y).mean(1) for p in by_seed.values()])
     rows = {(r["method"], r["metric"]): r for r in table}
     assert list(table[0]) == list(COLUMNS)
     assert list(paired[0]) == list(PAIRED)
@@ -60,15 +61,17 @@ def test_means_and_differences_over_the_splits():
     assert {r["baseline"] for r in paired} == {"distance", "forest"}
     assert {r["method"] for r in paired} == {"attention"}
     with pytest.raises(InputError, match="splits: 1; give two or more"):
-        over_splits({0: of[0]}, 150, 5, 0.9)
+        over_splits({0: by_seed[0]}, 150, 5, 0.9)
 
 
 def test_the_mean_over_folds_is_compared_with_all_as_well():
-    of = {}
+    by_seed = {}
     for seed in range(4):
         one = predictions(seed)
-        of[seed] = replace(one, probs=one.probs[[0, 1, 2, 2]], methods=(*one.methods[:2], "attention-folds", "forest"))
-    table, paired = over_splits(of, 150, 5, 0.9)
+        by_seed[seed] = replace(
+            one, probs=one.probs[[0, 1, 2, 2]], methods=(*one.methods[:2], "attention-folds", "forest")
+        )
+    table, paired = over_splits(by_seed, 150, 5, 0.9)
     assert [r["method"] for r in table[::3]] == ["distance", "attention", "attention-folds", "forest"]
     rows = {(r["method"], r["baseline"]): r["difference"] for r in paired if r["metric"] == "nll"}
     assert len(rows) == 6
@@ -81,13 +84,12 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
 
 @pytest.mark.parametrize(("lift", "finding"), [(0.35, "better"), (-0.5, "worse"), (0.0, "")])
 def test_findings_follow_the_numbers(lift, finding):
-    of = {seed: predictions(seed, lift, n=400) for seed in range(10)}
-    table, paired = over_splits(of, rows=20_000, bins=5, confidence=0.95)
+    by_seed = {seed: predictions(seed, lift, n=400) for seed in range(10)}
+    table, paired = over_splits(by_seed, rows=20_000, bins=5, confidence=0.95)
     run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    made = section.section([Run("e", 1, {}, {}), run])
-    (part,) = made.parts
+    (part,) = section.section([Run("e", 1, {}, {}), run]).parts
     assert part.tables[0].caption == "All methods over 10 splits"
     differences = part.tables[1]
     assert differences.rows[0] == ["Accuracy, Attention −"]
     assert finding in {row[-1] for row in differences.rows[1:3]}
-    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
+    check_part(part)

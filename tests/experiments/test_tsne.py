@@ -1,4 +1,4 @@
-"""t-SNE of the embeddings: which rows are drawn, and that clusters stay apart."""
+"""t-SNE of the embeddings: the sample of rows, and separate clusters."""
 
 import numpy as np
 import pytest
@@ -30,5 +30,5 @@ def test_tsne_repeats_keeps_clusters_apart_and_shrinks_its_perplexity() -> None:
 
 
 def test_rows_that_are_all_the_same_lie_in_one_place() -> None:
-    """As by an encoder that collapsed; scikit-learn dies of them."""
+    """As of a collapsed encoder; scikit-learn raises on them."""
     assert tsne(np.ones((20, 3), np.float32), 5.0, 0).tolist() == [[0, 0]] * 20

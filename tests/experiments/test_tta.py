@@ -1,8 +1,9 @@
-"""Test-time augmentation: every method gets the same views, and nothing is chosen on them."""
+"""Test-time augmentation: every method uses the same views, and the views select nothing."""
 
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,14 +35,11 @@ from attnknn.report.results import Run
 from attnknn.report.section import Part
 from attnknn.report.sections.tta import COMPARED, TABLES, section
 from synthetic import blobs, embedded, relabelled, retrieved
+from synthetic_results import check_part
 
 K = 11
 METHODS = ("uniform", "distance", "attention", "prototypes", "linear")
 RIDGES, SCORING = [0.01, 1.0], {"bins": 5, "resamples": 200, "confidence": 0.9, "seed": 0}
-
-
-def space() -> EmbeddingSpace:
-    return retrieved(embedded(blobs(noise=1.5)), 20)
 
 
 def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
@@ -72,7 +70,12 @@ def predict(main: EmbeddingSpace, views: dict[str, View]) -> dict[str, PartProbs
 
 @pytest.fixture(scope="module")
 def main() -> EmbeddingSpace:
-    return space()
+    return retrieved(embedded(blobs(noise=1.5)), 20)
+
+
+@pytest.fixture(scope="module")
+def scored(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> Any:
+    return score_views(probs, main, RIDGES, **SCORING)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,7 @@ def probs(main: EmbeddingSpace) -> dict[str, PartProbs]:
     return predict(main, {"a": moved(main, 0.3, 1), "b": moved(main, 0.3, 2)})
 
 
-def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
+def test_every_method_uses_the_same_views(probs: dict[str, PartProbs], scored: Any) -> None:
     """Fault 9: views were given to attention alone."""
     assert list(probs) == [ORIGINAL, "a", "b"]
     for view in probs.values():
@@ -89,42 +92,35 @@ def test_every_method_gets_the_same_views(main: EmbeddingSpace, probs: dict[str,
         for part in range(3):
             for name in ("a", "b"):
                 assert not np.allclose(probs[name][method][part], probs[ORIGINAL][method][part]), method
-    means, tables = score_views(probs, main, RIDGES, **SCORING)
-    everyone = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *CALIBRATIONS)}
+    means, tables = scored
+    all_methods = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *CALIBRATIONS)}
     assert list(means) == ["views 1", "views 2", "views 3"]
-    assert all(set(by_method) == everyone for by_method in means.values())
+    assert all(set(by_method) == all_methods for by_method in means.values())
     table = pd.DataFrame(tables["tta"])
     assert set(table.groupby("method")["views"].apply(tuple)) == {tuple(n for n in (1, 2, 3) for _ in TESTED)}
     alone = pd.DataFrame(tables["tta_alone"])
     assert len(alone) == 3 * len(METHODS) * len(TESTED)
     pairs = pd.DataFrame(tables["tta_paired"])
     itself = pairs["method"] == pairs["baseline"]
-    assert set(pairs.loc[itself, "method"]) == everyone
-    like = pairs.loc[~itself, ["method", "baseline", "views", "baseline_views"]].drop_duplicates()
-    # Both bare or both with the same calibration, on the same views.
-    assert {tuple(row) for row in like.to_numpy()} == {
+    assert set(pairs.loc[itself, "method"]) == all_methods
+    others = pairs.loc[~itself, ["method", "baseline", "views", "baseline_views"]].drop_duplicates()
+    # Both uncalibrated or both with the same calibration, on the same views.
+    assert {tuple(row) for row in others.to_numpy()} == {
         (f"attention{kind}", f"distance{kind}", n, n) for kind in ("", "_temperature", "_vector") for n in (1, 3)
     }
 
 
-def test_a_view_without_a_method_is_refused(probs: dict[str, PartProbs]) -> None:
-    without = {name: parts for name, parts in probs["a"].items() if name != "uniform"}
-    with pytest.raises(InputError, match="every method"):
-        mean_over_views([probs[ORIGINAL], without])
-
-
-def test_the_mean_is_that_of_probabilities() -> None:
+def test_the_mean_is_that_of_probabilities(probs: dict[str, PartProbs]) -> None:
     one, other = np.array([[0.9, 0.1]], np.float32), np.array([[0.4, 0.6]], np.float32)
     (fit, _, test) = mean_over_views([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
     np.testing.assert_allclose(test, [[0.65, 0.35]], rtol=1e-6)
     np.testing.assert_allclose(fit, test)
-
-
-def test_rows_sum_to_one(probs: dict[str, PartProbs]) -> None:
     for view in (*probs.values(), mean_over_views(list(probs.values()))):
-        for parts in view.values():
-            for part in parts:
-                np.testing.assert_allclose(part.sum(1), 1, atol=1e-5)
+        for part in (part for parts in view.values() for part in parts):
+            np.testing.assert_allclose(part.sum(1), 1, atol=1e-5)
+    without = {name: parts for name, parts in probs["a"].items() if name != "uniform"}
+    with pytest.raises(InputError, match="every method"):
+        mean_over_views([probs[ORIGINAL], without])
 
 
 def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
@@ -140,8 +136,8 @@ def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
-    means, _ = score_views(probs, main, RIDGES, **SCORING)
+def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
+    means, _ = scored
     fit, val, test = mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
     scaled = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
@@ -149,9 +145,8 @@ def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
-def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
-    _, tables = score_views(probs, main, RIDGES, **SCORING)
-    alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
+def test_each_view_is_scored_alone_and_left_out(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
+    alone = pd.DataFrame(scored[1]["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
     left = (probs[ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
     assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y).mean())
@@ -159,7 +154,7 @@ def test_what_a_view_adds_is_all_less_all_others(main: EmbeddingSpace, probs: di
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
-def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
+def test_views_and_test_labels_select_nothing(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     without = predict(main, {})[ORIGINAL]
     shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method in METHODS:
@@ -168,7 +163,7 @@ def test_views_and_test_labels_choose_nothing(main: EmbeddingSpace, probs: dict[
             np.testing.assert_array_equal(shuffled["a"][method][part], probs["a"][method][part])
 
 
-def test_a_view_leaves_bank_and_evidence_alone(main: EmbeddingSpace) -> None:
+def test_a_view_does_not_change_bank_and_statistics(main: EmbeddingSpace) -> None:
     view = moved(main, 0.3, 1)
     space = view_space(main, view)
     bank = main.embeddings.rows(BANK)
@@ -191,12 +186,11 @@ def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: EmbeddingSpace)
         view_space(main, replace(view, logits=None))
 
 
-def test_more_neighbours_than_stored_are_refused(main: EmbeddingSpace) -> None:
-    with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
+def test_k_above_the_neighbours_stored_and_a_single_view_are_refused(
+    main: EmbeddingSpace, probs: dict[str, PartProbs]
+) -> None:
+    with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
         predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
-
-
-def test_one_view_is_no_mean(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     with pytest.raises(InputError, match="one only"):
         score_views({ORIGINAL: probs[ORIGINAL]}, main, RIDGES, **SCORING)
 
@@ -266,11 +260,8 @@ def own_findings(part: Part) -> dict[tuple[str, str], str]:
     return {(str(row[0]), str(row[2])): str(row[-1]) for row in part.tables[1].rows if row[3] == "NLL"}
 
 
-def test_the_report_reads_the_columns_that_are_written() -> None:
-    assert TABLES == COLUMNS
-
-
 def test_the_gains_of_every_method_are_shown() -> None:
+    assert TABLES == COLUMNS
     part = only_part(synthetic_run({"": -0.05}, own=-0.03, alike=-0.02))
     assert len(findings(part)) == 14
     assert set(findings(part).values()) == {"better"}
@@ -280,13 +271,13 @@ def test_the_gains_of_every_method_are_shown() -> None:
     against = {(str(row[0]), str(row[2])): str(row[4]) for row in part.tables[1].rows if row[3] == "NLL"}
     assert against["Attention", "3"].startswith("−0.030 (")
     assert against["Attention + vector scaling", "3"].startswith("−0.020 (")
-    assert [png[:4] for _, png in part.pictures] == [b"\x89PNG"] * 4
-    assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
+    assert len(part.pictures) == 4
+    check_part(part)
     assert "uniform" not in "".join(str(row[1]) for row in part.tables[0].rows), "display names"
 
 
 def test_calibration_is_not_credited_to_attention() -> None:
-    """Lower uncalibrated, and no longer with the same calibration; never compared with another's calibration."""
+    """Lower NLL uncalibrated, but not with the same calibration."""
     own = own_findings(only_part(synthetic_run({"": 0.0}, own=-0.05)))
     assert own == {
         ("Attention", "1"): "better",
@@ -325,5 +316,5 @@ def test_several_seeds_are_one_part() -> None:
     assert set(findings(mixed).values()) == {"no difference shown"}
 
 
-def test_who_has_no_views_has_no_part() -> None:
+def test_a_dataset_without_views_has_no_part() -> None:
     assert not section([Run("iris", 42, {"prepare": {"test": 30}}, {})], Level(0.01, 1000)).parts

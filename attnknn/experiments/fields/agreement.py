@@ -53,21 +53,21 @@ def agreements(
     is the exact permutation test over representations.
 
     Args:
-        predictions: of methods named `<group>:<representation>:<readout>`.
-        groups: names and their representations.
+        predictions: of methods named `<mode>:<representation>:<readout>`.
+        groups: modes and their representations.
         pairs: of readouts.
 
     Returns:
-        Rows of group, readout, against, representations (their number), rho, low, high, p.
+        Rows of mode, readout, against, representations (their number), rho, low, high, p.
     """
     probs, y = np.asarray(predictions.probs), np.asarray(predictions.y)
     samples = metrics.bootstrap(probs, y, 1, resamples, seed, ("accuracy",))[:, :, 0]  # (M, R)
     accuracy = (probs.argmax(2) == y).mean(1)  # (M,)
     rows: Table = []
-    for group, representations in groups:
+    for mode, representations in groups:
         for pair in pairs:
             a, b = (
-                [predictions.methods.index(f"{group}:{name}:{readout}") for name in representations] for readout in pair
+                [predictions.methods.index(f"{mode}:{name}:{readout}") for name in representations] for readout in pair
             )
             rho = spearman(accuracy[a], accuracy[b])
             values = spearman(samples[a].T, samples[b].T)  # (R,)
@@ -76,7 +76,7 @@ def agreements(
             tied = bool(np.isnan(rho))
             rows.append(
                 {
-                    "group": group,
+                    "mode": mode,
                     "readout": pair[0],
                     "against": pair[1],
                     "representations": len(representations),

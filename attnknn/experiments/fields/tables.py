@@ -58,5 +58,4 @@ def tables(predictions: Predictions, scoring: Mapping[str, Any], seed: int) -> t
     groups = [(mode, [name for name in means[mode] if name != ENCODER]) for mode in means]
     readout_pairs = [("distance", PROBES[0]), ("distance", PROBES[1]), ("attention", PROBES[0]), PROBES]
     agreement = agreements(predictions, groups, readout_pairs, scoring["resamples"], scoring["confidence"], seed)
-    agreement = [{"mode": row.pop("group"), **row} for row in agreement]
     return means, {"probe": scores, "probe_paired": tests, "probe_agreement": agreement}
