@@ -108,8 +108,8 @@ def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> No
     data = Split(e.z, noisy, e.part, e.classes, ("a", "b"))
     seen = []
 
-    def embed(of: Split, number: int) -> EmbeddingSpace:
-        seen.append((number, of.y))
+    def embed(split: Split, number: int) -> EmbeddingSpace:
+        seen.append((number, split.y))
         return space
 
     last, result = clean_in_rounds(data, space, embed, (20, 40), 2)
