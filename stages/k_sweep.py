@@ -13,16 +13,9 @@ def k_sweep(run: Run) -> None:
     if left_out := sorted({*p.k_sweep.ks, root(bank)} - set(ks)):
         print(f"{run.label}: without k {', '.join(map(str, left_out))}, above the {stored} stored")
     scoring = p.evaluate.model_dump() | {"resamples": p.k_sweep.resamples}
-    settings = (
-        load_heads(run, "prototypes"),
-        p.train_attention.model_dump(),
-        p.tune.model_dump(),
-        scoring,
-        run.seed,
-        run.device,
-    )
+    fitting = load_heads(run, "prototypes"), p.train_attention.model_dump(), p.tune.model_dump()
     with run.progress("k", len(ks)) as bar:
-        result = sweep(spaces, ks, *settings, lambda _: bar.update(), run.workers)
+        result = sweep(spaces, ks, *fitting, scoring, run.seed, run.device, lambda _: bar.update(), run.workers)
     result.predictions.save(run.path("data/k_sweep"))
     run.write_metrics(result.best)
     run.write_plots(k_sweep=result.table, k_sweep_paired=result.paired)

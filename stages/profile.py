@@ -1,8 +1,7 @@
 """Time and recall of indexes on the dataset's own embeddings, and what heads add per query."""
 
-from attnknn.core.artifacts import BANK, TEST
 from attnknn.evaluation.evaluate import tuned_baselines
-from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes
+from attnknn.experiments.profile import accuracy_lost, conditions, machine, profile_heads, profile_indexes
 from attnknn.heads.baselines import choices_of_k
 from attnknn.index.faiss_index import set_threads
 from pipeline.load import load_heads, load_spaces
@@ -20,14 +19,12 @@ def profile(run: Run) -> None:
     kinds = {"hnsw": t.hnsw.model_dump(), "ivf": t.ivf.model_dump()}
     table, by_index = profile_indexes(space.embeddings, k, space.neighbours.metric, **kinds, **timing)
     scoring = p.evaluate.model_dump() | {"resamples": t.resamples, "seed": run.seed}
-    e = space.embeddings
-    sizes = {"bank_rows": len(e.rows(BANK)), "test_rows": len(e.rows(TEST)), "dimensions": e.z.shape[1], "k": k}
-    rounds = {"repeats": t.repeats, "warm_up_rounds": 1, "singles": t.singles, "threads": p.threads, "device": device}
+    settings = {"k": k, "repeats": t.repeats, "singles": t.singles, "threads": p.threads, "device": device}
     run.write_plots(
         profile=table,
         profile_heads=profile_heads(space, heads, k, **timing, device=device),
         profile_paired=accuracy_lost(space, by_index, heads, k, **scoring, device=device),
-        profile_about=[{"quantity": name, "value": value} for name, value in (sizes | rounds | about).items()],
+        profile_about=conditions(space.embeddings, settings | about),
     )
 
 

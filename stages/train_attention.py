@@ -1,6 +1,7 @@
 """Fit the attention head on fit rows, stopped by the NLL on val rows; and class prototypes alone."""
 
 from attnknn.core.files import atomic_folder
+from attnknn.core.progress import epoch_progress
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.heads.registry import save_head
@@ -10,13 +11,8 @@ from pipeline.run import Run, main
 
 def train_attention(run: Run) -> None:
     p, spaces, device = run.params, load_spaces(run), run.device
-    with run.progress("epoch") as bar:
-
-        def progress(row: dict[str, float]) -> None:
-            bar.update()
-            bar.set_postfix(val_nll=f"{row['val_nll']:.4f}")
-
-        settings = p.train_attention.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors}
+    settings = p.train_attention.model_dump() | {"temperatures": p.tune.temperatures, "priors": p.tune.priors}
+    with epoch_progress(run.label, settings["epochs"]) as progress:
         head, history = fit_head(spaces, **settings, seed=run.seed, k_train=p.k_train, device=device, progress=progress)
     with atomic_folder(run.path("models/attention")) as draft:
         save_head(head, draft / "attention")

@@ -4,8 +4,8 @@ from attnknn.core.artifacts import Split
 from attnknn.core.files import atomic_folder
 from attnknn.encoder.crossfit import fold_embeddings
 from attnknn.encoder.encoder import embed_split
-from attnknn.encoder.fit import classifier_settings, fit_and_embed, fit_encoder
-from attnknn.encoder.train import best_epoch, judged_by_logits, summary
+from attnknn.encoder.fit import fit_encoder, fit_plain_classifier
+from attnknn.encoder.train import best_epoch, summary
 from attnknn.index.faiss_index import set_threads
 from pipeline.run import Run, main
 
@@ -22,10 +22,7 @@ def train_embedder(run: Run) -> None:
             fold_rows.save(draft / f"fold_{fold}")
     about = {"classes": list(split.classes), "schema": split.schema, "bf16": settings.bf16}
     encoder.save(run.path("models/encoder"), **about, kept=best_epoch(history))
-    if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):  # the encoder is that classifier
-        cnn, cnn_history = embeddings, [best_epoch(history) | judged_by_logits(embeddings)]
-    else:
-        cnn, cnn_history = fit_and_embed(*common, classifier=True, checkpoint=run.checkpoint("cnn"))
+    cnn, cnn_history = fit_plain_classifier(*common, run.checkpoint("cnn"), embeddings, best_epoch(history))
     cnn.save(run.path("data/cnn"))
     (best, curve), (cnn_best, cnn_curve) = summary(history), summary(cnn_history)
     run.write_metrics(best)

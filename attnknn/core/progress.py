@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-_SHOWN = ("loss", "val_accuracy", "val_psnr")
+_SHOWN = ("loss", "val_accuracy", "val_psnr", "val_nll")
 
 
 @contextmanager
 def epoch_progress(name: str, total: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
-    """Yield a function that shows an epoch's metrics (epoch, loss, val_accuracy or val_psnr) in a progress bar."""
+    """Yield a function that shows an epoch's metrics (epoch, loss and a validation score) in a progress bar."""
     with tqdm(total=total, desc=name, unit="epoch", delay=2, disable=None) as bar:
 
         def show(row: Mapping[str, float]) -> None:

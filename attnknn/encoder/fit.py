@@ -12,7 +12,7 @@ from attnknn.encoder.encoder import Encoder, embed_split
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.numeric_embeddings import fit_numeric
-from attnknn.encoder.train import Row, summary, train_encoder
+from attnknn.encoder.train import Row, judged_by_logits, summary, train_encoder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # terms of `NeighbourLoss`
@@ -74,6 +74,26 @@ def fit_and_embed(
     judged_by = "logits" if classifier else "knn"
     encoder, history = fit_encoder(split, settings, seed, device, label, checkpoint, judged_by)
     return embed_split(encoder, split, device, settings.bf16), history
+
+
+def fit_plain_classifier(
+    split: Split,
+    settings: TrainEmbedder,
+    seed: int,
+    device: str,
+    label: str,
+    checkpoint: Path,
+    embeddings: Embeddings,
+    best: Row,
+) -> tuple[Embeddings, list[Row]]:
+    """Train the same backbone as a plain classifier, unless the encoder is one.
+
+    Args:
+        embeddings, best: of the encoder with these settings, and the row of its best epoch.
+    """
+    if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):
+        return embeddings, [best | judged_by_logits(embeddings)]
+    return fit_and_embed(split, settings, seed, device, label, classifier=True, checkpoint=checkpoint)
 
 
 def best_classifier(split: Split, choices: Sequence[TrainEmbedder], seed: int, device: str, label: str) -> Embeddings:

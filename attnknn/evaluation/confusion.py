@@ -9,6 +9,8 @@ from attnknn.core.errors import require
 from attnknn.evaluation.metrics import mcnemar
 from attnknn.evaluation.paired_tests import Table
 
+PAIRED_COLUMNS = ("actual", "predicted", "rows", "method", "count", "baseline", "baseline_count", "both", "p")
+
 
 def predicted_classes(predictions: Predictions, method: str) -> np.ndarray:
     """Predicted class of each row, (N,).

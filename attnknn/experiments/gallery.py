@@ -1,15 +1,18 @@
 """Example predictions: test rows of each kind with the neighbours of highest weight."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from PIL import Image
 
 from attnknn.core.artifacts import Predictions, Split
 from attnknn.core.errors import require
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.objectives import hardness
@@ -207,3 +210,11 @@ def gallery(
             case["features"], case["values"] = format_features(x, split.features)
         cases.append(case)
     return {"images": split.is_image, "k": k, "cases": cases}, strips
+
+
+def save_gallery(cases: Mapping[str, Any], strips: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Write the results of `gallery`: gallery.json, and a PNG for each strip."""
+    with atomic_folder(folder) as draft:
+        write_json(draft / "gallery.json", cases)
+        for name, strip in strips.items():
+            Image.fromarray(strip).save(draft / name, optimize=True)

@@ -282,3 +282,10 @@ def machine() -> dict[str, str]:
         "numpy": np.__version__,
         "torch": torch.__version__,
     }
+
+
+def conditions(embeddings: Embeddings, settings: Mapping[str, Any]) -> Table:
+    """Sizes of the data, settings and machine of the timings: rows of quantity, value."""
+    rows = {"bank_rows": len(embeddings.rows(BANK)), "test_rows": len(embeddings.rows(TEST))}
+    values = rows | {"dimensions": embeddings.z.shape[1], "warm_up_rounds": 1, **settings}
+    return [{"quantity": name, "value": value} for name, value in values.items()]

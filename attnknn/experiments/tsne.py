@@ -8,6 +8,7 @@ from attnknn.evaluation.confusion import predicted_classes
 from attnknn.evaluation.paired_tests import Table
 from attnknn.neighbours.space import EmbeddingSpace
 
+TSNE_COLUMNS = ("x", "y", "actual", "predicted", "wrong")
 FEWEST_ROWS = 5  # for a meaningful t-SNE
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.core.artifacts import BANK, Split
+from attnknn.core.files import read_json
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.experiments.fields.contexts import fill_nearest, gather_pixels, pixel_values
 from attnknn.experiments.fields.latents import Latents, context_pixels
@@ -94,6 +95,12 @@ class Representations:
     least: int
     patch: int
     seed: int
+
+    @classmethod
+    def open(cls, split: Path, latents: Path, encoder: Path, patch: int, seed: int) -> "Representations":
+        """Representations from the folders of a split, of latents (see `latents.save_latents`) and of an encoder."""
+        size = {key: value for key, value in read_json(latents / "latents.json").items() if key in ("share", "least")}
+        return cls(Split.load(split), latents, Encoder.load(encoder)[0], **size, patch=patch, seed=seed)
 
     def context(self, mode: str) -> Int[Tensor, "N P"]:
         """Pixel indices of each row's context; see `latents.context_pixels`."""
