@@ -165,7 +165,7 @@ encoder.eval().save(Path("encoder"))
         assert results[command][0] == 0, (command, results[command])
     assert results["predict iris rows.csv"][1].splitlines()[1].startswith("rows.csv line 2,setosa,")
     checks = {check["what"]: check for check in json.loads(results["doctor --json"][1])}
-    assert checks["extra [pipeline]"]["found"].startswith("lacks dvc, matplotlib, ")
+    assert checks["extra [pipeline]"]["found"].startswith("missing: dvc, matplotlib, ")
     assert checks["extra [pipeline]"]["mend"].endswith("pip install 'attnknn[pipeline]'")
     for command, line in {
         "explain iris rows.csv -o why.png": "--output needs matplotlib: pip install 'attnknn[pipeline]'",

@@ -246,7 +246,7 @@ def test_agreement_needs_interval_and_test(done: Path, low: float, high: float, 
 
 
 def test_missing_and_invalid_fields_are_errors_in_one_line(done: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data/field_latents/digits/3"):
+    with pytest.raises(InputError, match=r"models/field/digits/3: no such folder; run `dvc repro`"):
         run_stages(workspace(tmp_path, Split.load(done / SPLIT)), field_report)
     field = Field.load(done / FIELDS / "full" / "field")[0]
     with torch.no_grad():

@@ -280,7 +280,7 @@ def test_a_preset_reaches_what_it_changes(project: Project) -> None:
     [
         ({"k_eval": "many"}, "k_eval: 'many' given"),
         ({"k_eval": 90}, "k_eval: 90 is above the 73 neighbours stored"),
-        ({"device": "cuda:7"}, "device: cuda:7 asked for"),
+        ({"device": "cuda:7"}, "device: cuda:7, but torch sees"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in datasets.yaml"),
     ],
 )
