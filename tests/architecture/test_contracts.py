@@ -196,7 +196,7 @@ def bound_names(tree: ast.AST) -> set[str]:
 
 def test_names_are_the_terms_of_the_field() -> None:
     private = {}
-    for folder in ("attnknn", "pipeline", "stages", "tools", "benchmarks"):
+    for folder in ("attnknn", "pipeline", "stages", "tools", "benchmarks", "tests"):
         for path in (ROOT / folder).rglob("*.py"):
             if words := bound_names(ast.parse(path.read_text("utf-8"))) & WORDS:
                 private[str(path.relative_to(ROOT))] = sorted(words)
