@@ -181,6 +181,7 @@ def _fits(
     if kind == "isotonic":
         isotonic = _fit_isotonic(fit, y)
         return [({"mix": m}, lambda p, m=m: (1 - m) * isotonic(p) + m * p) for m in _MIXES]
+    assert kind == "dirichlet", kind
     return [({"ridge": r}, transform) for r, transform in zip(ridges, _fit_dirichlet(fit, y, ridges), strict=True)]
 
 

@@ -61,6 +61,7 @@ def noisy_labels(
     if kind == "instance":
         assert scores is not None, "instance noise depends on the rows"
         return instance_noise(y, rate, scores, rng)
+    assert kind in ("symmetric", "asymmetric"), kind
     noisy = np.array(y)
     rows = rng.permutation(len(y))[: round(rate * len(y))]
     shift = rng.integers(1, n_classes, len(rows)) if kind == "symmetric" else 1

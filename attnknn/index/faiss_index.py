@@ -240,6 +240,7 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
         if kind == "ivf":
             index = faiss.IndexIVFFlat(quantizer, dimensions, lists, METRICS[metric])
         else:
+            assert kind == "ivfpq", kind
             bits = min(8, max(1, (rows // _MIN_POINTS_PER_CENTROID).bit_length() - 1))
             size = code_bytes(dimensions, options.pq_bytes)
             index = faiss.IndexIVFPQ(quantizer, dimensions, lists, size, bits, METRICS[metric])

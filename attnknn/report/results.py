@@ -10,31 +10,24 @@ import pandas as pd
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json
 
-_METRICS = {
-    "prepare": "prepare",
-    "train_embedder": "train_embedder",
-    "train_attention": "train_attention",
-    "evaluate": "evaluate",
-    "tuned": "evaluate",
-    "headroom": "evaluate",
-}
+_METRICS = ("prepare", "train_embedder", "train_attention", "evaluate", "tuned", "headroom")
 _SCORE = ("method", "metric", "value")
 _PAIRED = ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")
 _PLOTS = {
-    "training": ("train_embedder", ("epoch", "loss", "val_accuracy")),
-    "attention": ("train_attention", ("epoch", "fit_loss", "val_nll")),
-    "reliability": ("evaluate", ("method", "low", "high", "count", "confidence", "accuracy")),
-    "intervals": ("evaluate", (*_SCORE, "low", "high")),
-    "validation": ("evaluate", _SCORE),
-    "paired": ("evaluate", _PAIRED),
+    "training": ("epoch", "loss", "val_accuracy"),
+    "attention": ("epoch", "fit_loss", "val_nll"),
+    "reliability": ("method", "low", "high", "count", "confidence", "accuracy"),
+    "intervals": (*_SCORE, "low", "high"),
+    "validation": _SCORE,
+    "paired": _PAIRED,
 }
-# Tables over all seeds of a dataset, stored with its last run: (table, stage, columns).
+# Tables over all seeds of a dataset, stored with its last run.
 SEED_ENSEMBLE, SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
-_DATASET_TABLES = (
-    (SEED_ENSEMBLE, SEED_ENSEMBLE, ("source", *_SCORE)),
-    (SPLITS, SPLITS, (*_SCORE, "splits", "sd", "low", "high")),
-    (SPLITS_PAIRED, SPLITS, ("baseline", "metric", "difference", "sd", "low", "high", "p")),
-)
+_DATASET_TABLES = {
+    SEED_ENSEMBLE: ("source", *_SCORE),
+    SPLITS: (*_SCORE, "splits", "sd", "low", "high"),
+    SPLITS_PAIRED: ("baseline", "metric", "difference", "sd", "low", "high", "p"),
+}
 _RUN = ("condition", "repeat")
 CONDITIONS = ("noise", "imbalance")  # stages that evaluate on a modified bank
 CLEAN = "clean"  # the condition of evaluate's own rows
@@ -63,22 +56,21 @@ class Run:
     tables: dict[str, pd.DataFrame]
 
 
-def _require_file(path: Path, item: str) -> Path:
+def _require_file(path: Path) -> Path:
     if not path.is_file():
-        raise InputError(f"{path}: no such file; make it with `dvc repro {item}`")
+        raise InputError(f"{path}: no such file; run `dvc repro`")
     return path
 
 
-def _read_csv(path: Path, columns: Sequence[str], item: str) -> pd.DataFrame:
-    repair = f"make it again with `dvc repro --force --single-item {item}`"
+def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     try:
         # "None" and "NA" are names here; only an empty cell is a missing value.
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        table = pd.read_csv(_require_file(path), keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); {repair}") from None
+        raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); run `dvc repro`") from None
     missing = [c for c in columns if c not in table.columns]
     if missing:
-        raise InputError(f"{path}: no column {', '.join(missing)}; {repair}")
+        raise InputError(f"{path}: no column {', '.join(missing)}; run `dvc repro`")
     return table
 
 
@@ -98,41 +90,34 @@ def read_runs(
         evaluated: whether `evaluate` and its inputs ran; else only the sizes and the experiments are read.
 
     Raises:
-        InputError: a file is missing or damaged; the message names it and the command that makes it.
+        InputError: a file is missing or damaged.
     """
     runs = []
     for dataset in datasets:
         for seed in seeds:
-            folder, item = Path(metrics) / dataset / str(seed), f"{dataset}-{seed}"
+            folder = Path(metrics) / dataset / str(seed)
             values = {
-                name: read_json(_require_file(folder / f"{name}.json", f"{stage}@{item}"))
-                for name, stage in _METRICS.items()
-                if evaluated or name == "prepare"
+                name: read_json(_require_file(folder / f"{name}.json"))
+                for name in (_METRICS if evaluated else _METRICS[:1])
             }
             for stage in experiments:
                 if (folder / f"{stage}.json").is_file():
                     values[stage] = read_json(folder / f"{stage}.json")
-            required = _PLOTS if evaluated else {}
-            files = {name: (stage, columns, False) for name, (stage, columns) in required.items()}
-            for stage, tables_of_stage in experiments.items():
-                if any((Path(plots) / name / f"{item}.csv").is_file() for name in tables_of_stage):
-                    files |= {name: (stage, columns, True) for name, columns in tables_of_stage.items()}
-            tables = {}
-            for name, (stage, columns, may_be_empty) in files.items():
-                path = _require_file(Path(plots) / name / f"{item}.csv", f"{stage}@{item}")
-                table = _read_csv(path, columns, f"{stage}@{item}")
-                if not table.empty:
-                    tables[name] = table
-                elif not may_be_empty:
-                    repair = f"make it again with `dvc repro --force --single-item {stage}@{item}`"
-                    raise InputError(f"{path}: no rows; {repair}")
-            runs.append(Run(dataset, seed, values, tables))
-        for name, stage, columns in _DATASET_TABLES:
+            paths = {name: Path(plots) / name / f"{dataset}-{seed}.csv" for name in _PLOTS if evaluated}
+            columns = dict(_PLOTS)
+            for stage_tables in experiments.values():
+                stored = {name: Path(plots) / name / f"{dataset}-{seed}.csv" for name in stage_tables}
+                if any(path.is_file() for path in stored.values()):
+                    paths, columns = paths | stored, {**columns, **stage_tables}
+            tables = {name: _read_csv(path, columns[name]) for name, path in paths.items()}
+            for name, table in tables.items():
+                if table.empty and name in _PLOTS:
+                    raise InputError(f"{paths[name]}: no rows; run `dvc repro`")
+            runs.append(Run(dataset, seed, values, {name: table for name, table in tables.items() if len(table)}))
+        for name, expected in _DATASET_TABLES.items():
             path = Path(plots) / name / f"{dataset}.csv"
-            if path.is_file():
-                table = _read_csv(path, columns, f"{stage}@{dataset}")
-                if not table.empty:
-                    runs[-1].tables[name] = table
+            if path.is_file() and not (table := _read_csv(path, expected)).empty:
+                runs[-1].tables[name] = table
     return runs
 
 

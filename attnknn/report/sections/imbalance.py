@@ -20,6 +20,6 @@ def section(runs: Sequence[Run]) -> Section:
         "rarest class has the stated share of the largest one's rows.",
         by_dataset(runs, lambda group: part(group, KINDS, ("nll", "balanced_accuracy"), METRICS), "imbalance"),
         "Many, medium and few are thirds of the classes by their rows in the bank. For encoders trained on rare "
-        "classes set imbalance.train_seeds=[42].",
+        "classes set train_corrupted.seeds=[42].",
         "dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )

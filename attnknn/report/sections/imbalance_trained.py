@@ -54,5 +54,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         by_dataset(runs, partial(_part, level=level), "imbalance_trained"),
         "Many, medium and few are thirds of the classes by their rows in the bank. Findings need p below "
         f"{level.alpha:g}.",
-        "dvc exp run -S 'imbalance.train_seeds=[42]'",
+        "dvc exp run -S 'train_corrupted.seeds=[42]'",
     )

@@ -18,6 +18,6 @@ def section(runs: Sequence[Run]) -> Section:
         "A share of the bank's labels is wrong: any other class (noise), the next class (asymmetric), or the class "
         "that the row resembles (instance). Heads are refitted and baselines retuned on clean rows.",
         by_dataset(runs, lambda group: part(group, KINDS, ("nll", "accuracy"), ("accuracy", "nll", "ece")), "noise"),
-        "Only the bank is modified; for encoders trained on wrong labels set noise.train_seeds=[42].",
+        "Only the bank is modified; for encoders trained on wrong labels set train_corrupted.seeds=[42].",
         "dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )

@@ -136,5 +136,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         f"Attention adds to cleaning where it is better than {len(_RIVALS)} rivals on the same labels (p < "
         f"{level.alpha:g}, {FEWEST_ERRORS} errors), not where a gain is below {MARGIN['accuracy']:g} in accuracy, "
         f"{MARGIN['nll']:g} in NLL.",
-        "dvc exp run -S 'noise.train_seeds=[42]'",
+        "dvc exp run -S 'train_corrupted.seeds=[42]'",
     )

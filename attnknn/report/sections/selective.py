@@ -147,5 +147,5 @@ def section(runs: Sequence[Run]) -> Section:
         parts=by_dataset(runs, _part, *TABLES),
         note="AURC is the mean risk over all coverages, lower is better; E-AURC removes the effect of accuracy. "
         f"Verdicts need p < {ALPHA:g} (Holm) and {FEWEST_ERRORS} errors; use the measured coverage.",
-        command="dvc repro selective",
+        command="dvc repro evaluate",
     )
