@@ -49,6 +49,8 @@ def check(root: Path = Path()) -> dict[str, Params]:
             require(block in own, f"{DATASETS}: {name}.{block}: missing; an entry has source: {{...}}, {blocks}")
         unknown = sorted(set(own) - {"source", *OVERRIDES})
         require(not unknown, f"{DATASETS}: {name}: {', '.join(unknown)}: unknown key; one of source, {blocks}")
+    for block in BLOCKS:
+        filled(block, raw[block], f"{PARAMS}: {block}")
     for path in sorted((root / PRESETS).glob("*.yaml")):
         _check_preset(path.stem, load_preset(root, path.stem), raw)
     for name in raw["datasets"]:
@@ -100,7 +102,7 @@ def _check_agreement(params: Params) -> None:
     one_space = head.kind == "tabr" or head.parts.similarity != "bank" or moved
     require(
         params.dataset is None or not (folds and one_space),
-        f"{params.dataset}: train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns "
+        f"{DATASETS}: {params.dataset}.train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns "
         f"one; set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take kind: attention with similarity: "
         "bank and move_prototypes: false",
     )

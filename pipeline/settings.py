@@ -198,7 +198,8 @@ def filled(block: str, value: Any, where: str) -> Block:
     """Lay values over a block's defaults, and check them."""
     require(value is None or isinstance(value, dict), f"{where}: {value!r} given; a block of settings is needed")
     model = block_class(block)
-    return checked(model, merge(model().model_dump(), value or {}), where)
+    defaults = checked(model, {}, f"defaults of {block}").model_dump()
+    return checked(model, merge(defaults, value or {}), where)
 
 
 def report_settings(root: Path = Path()) -> dict[str, Any]:

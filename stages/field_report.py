@@ -22,7 +22,7 @@ def field_report(run: Run) -> None:
             grid.save(draft / "reconstructions.png", optimize=True)
             rows["field_psnr"] = psnr_table(errors, p.probe.resamples, p.evaluate.confidence, run.seed)
             rows["field_training"] = training_table(summaries)
-            rows["field_tsne"] = maps(data, variants, p.probe.tsne_rows, p.explain.perplexity, run.workers)
+            rows["field_tsne"] = maps(data, variants, p.probe.tsne_rows, p.probe.perplexity, run.workers)
         write_json(draft / "pictures.json", {"columns": columns})
     run.write_plots(REPORT_TABLES, **rows)
 

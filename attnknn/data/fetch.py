@@ -11,6 +11,7 @@ from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
 
 _CHUNK = 1 << 20
+_TIMEOUT = 30.0  # seconds without data
 MIRROR = "the mirror setting (`mirror`, or the environment variable ATTNKNN_MIRROR)"
 
 
@@ -42,7 +43,6 @@ def fetch(
     sha256: str = "",
     md5: str = "",
     mirror_folder: str = "",
-    timeout: float = 30.0,
 ) -> None:
     """Copy the file at `location` to `out`, atomically; a mirror takes precedence over a URL, not over a path.
 
@@ -52,7 +52,6 @@ def fetch(
         mirror: a directory or an http(s) base URL; empty for none.
         sha256, md5: expected checksums in hexadecimal; empty for no check.
         mirror_folder: folder of the mirror to search before its root, for file names that several sources share.
-        timeout: seconds without data until a server counts as unavailable.
 
     Raises:
         InputError: no source has the file, or a checksum differs.
@@ -63,7 +62,7 @@ def fetch(
     for source in [*([] if local else _mirror_sources(mirror, mirror_folder, name)), location]:
         try:
             with atomic_file(out) as draft:
-                _copy(source, draft, timeout)
+                _copy(source, draft)
                 for kind, expected in (("sha256", sha256.lower()), ("md5", md5.lower())):
                     if expected and (actual := pooch.file_hash(str(draft), alg=kind)) != expected:
                         raise InputError(
@@ -94,7 +93,7 @@ def _is_url(location: str) -> bool:
     return location.lower().startswith(("http://", "https://"))
 
 
-def _copy(source: str, draft: Path, timeout: float) -> None:
+def _copy(source: str, draft: Path) -> None:
     """Copy or download a file to `draft`."""
     try:
         if not _is_url(source):
@@ -105,7 +104,7 @@ def _copy(source: str, draft: Path, timeout: float) -> None:
         name = draft.name[1:].removesuffix(".draft")
         # pooch requires a bar that is true, which one without a total is not, and then sets its total.
         with tqdm(desc=name, total=1, unit="B", unit_scale=True, delay=2, disable=None) as bar:
-            download = pooch.HTTPDownloader(bar, _CHUNK, timeout=timeout, headers=headers)  # type: ignore[arg-type]
+            download = pooch.HTTPDownloader(bar, _CHUNK, timeout=_TIMEOUT, headers=headers)  # type: ignore[arg-type]
             download(source, str(draft), None)
     except (OSError, ValueError) as error:  # base classes of all errors of requests
         response = getattr(error, "response", None)

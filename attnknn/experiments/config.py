@@ -123,14 +123,14 @@ class EncoderAblation(Distinct):
 
 
 class Hnsw(Block):
-    hnsw_m: Annotated[int, Field(ge=2)] = 32
-    ef_construction: Count = 200
-    ef_search: Count = 64
+    hnsw_m: Annotated[int, Field(ge=2)]
+    ef_construction: Count
+    ef_search: Count
 
 
 class Ivf(Block):
-    ivf_nlist: Whole = 256
-    ivf_nprobe: Whole = 16
+    ivf_nlist: Whole
+    ivf_nprobe: Whole
 
 
 class Profile(Block):
@@ -138,8 +138,8 @@ class Profile(Block):
 
     repeats: Count = 3  # timed rounds, after one that is not timed
     singles: Annotated[int, Field(ge=10)] = 200  # test rows searched one by one in each round
-    hnsw: Hnsw = Hnsw()
-    ivf: Ivf = Ivf()
+    hnsw: Hnsw = {"hnsw_m": 32, "ef_construction": 200, "ef_search": 64}  # type: ignore[assignment]  # literals, which DVC reads
+    ivf: Ivf = {"ivf_nlist": 256, "ivf_nprobe": 16}  # type: ignore[assignment]
     resamples: Resamples = 1000
     k: Count | None = None
 

@@ -101,10 +101,8 @@ def decisions(
     return result
 
 
-def format_features(
-    x: np.ndarray, features: Sequence[str], limit: int = MAX_FEATURES
-) -> tuple[list[str], list[list[str]]]:
-    """Format the features in which the first row differs most from the others.
+def format_features(x: np.ndarray, features: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Format the `MAX_FEATURES` features in which the first row differs most from the others.
 
     One-hot columns `feature = category` become one feature with the category as value. Numbers are as in the `Split`:
     standardised, in standard deviations from the bank's mean.
@@ -112,7 +110,6 @@ def format_features(
     Args:
         x: (M, F), the query first.
         features: the F names.
-        limit: number of features, at most.
 
     Returns:
         Names of the features, and for each row their formatted values.
@@ -133,7 +130,7 @@ def format_features(
         categories = [features[i].removeprefix(f"{name} = ") for i in idx]
         texts[name] = [categories[int(row.argmax())] if row.any() else "(none)" for row in x[:, idx]]
         gap[name] = float(np.mean([text != texts[name][0] for text in texts[name][1:]])) if len(x) > 1 else 0.0
-    names = sorted(columns, key=lambda name: -gap[name])[:limit]
+    names = sorted(columns, key=lambda name: -gap[name])[:MAX_FEATURES]
     return names, [[texts[name][row] for name in names] for row in range(len(x))]
 
 

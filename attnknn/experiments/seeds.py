@@ -1,7 +1,7 @@
 """Ensemble over seeds: the mean of the predictions of seeds with the same test rows."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,13 @@ def why_no_seeds_ensemble(predictions: Mapping[int, Predictions]) -> str:
 
 
 def seeds_ensemble(
-    predictions: Mapping[int, Predictions], scoring: Mapping[str, Any], methods: Sequence[str] = BASE
+    predictions: Mapping[int, Predictions], scoring: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, dict[str, float]]], Table]:
     """Compare the mean of the probabilities over seeds with the predictions of each seed.
 
     Args:
         predictions: predictions by seed, on the same test rows.
         scoring: bins, resamples, confidence; the bootstrap uses the first seed.
-        methods: names to score; those not predicted are left out.
 
     Returns:
         {source: {method: {metric: value}}} and rows of `paired_tests.BESIDE`. Sources are `ensemble`, `seed <s>` and
@@ -44,7 +43,7 @@ def seeds_ensemble(
     reason = why_no_seeds_ensemble(predictions)
     require(not reason, f"ensemble_seeds: {reason}")
     first = next(iter(predictions.values()))
-    names = [name for name in first.methods if name in methods]
+    names = [name for name in first.methods if name in BASE]
     mean = dataclasses.replace(first, probs=np.mean([one.probs for one in predictions.values()], axis=0))
     sources = {"ensemble": mean, **{f"seed {seed}": one for seed, one in predictions.items()}}
     table = side_by_side(sources, names, scoring, next(iter(predictions)))

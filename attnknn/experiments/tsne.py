@@ -44,20 +44,13 @@ def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
         return model.fit_transform(np.asarray(z, dtype=np.float32))
 
 
-def tsne_table(
-    space: EmbeddingSpace,
-    predictions: Predictions,
-    count: int,
-    perplexity: float,
-    seed: int,
-    method: str = "attention",
-) -> Table:
-    """t-SNE of at most `count` predicted rows: x, y, actual, predicted, wrong; empty with fewer than `FEWEST_ROWS`."""
+def tsne_table(space: EmbeddingSpace, predictions: Predictions, count: int, perplexity: float, seed: int) -> Table:
+    """t-SNE of at most `count` rows: x, y, actual, predicted and wrong by attention; empty below `FEWEST_ROWS` rows."""
     idx = stratified(np.asarray(predictions.y), count)
     if len(idx) < FEWEST_ROWS:
         return []
     points = tsne(np.asarray(space.embeddings.z[predictions.rows[idx]]), perplexity, seed)
-    y, predicted, names = predictions.y[idx], predicted_classes(predictions, method)[idx], predictions.classes
+    y, predicted, names = predictions.y[idx], predicted_classes(predictions, "attention")[idx], predictions.classes
     return [
         {
             "x": round(float(point[0]), 3),

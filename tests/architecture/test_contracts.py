@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.serialize import parse_py
 
 from import_closure import EXEMPT, ROOT, closure, imports_of
-from pipeline.settings import BLOCKS, EXPERIMENTS, OVERRIDES, PRESET
+from pipeline.settings import BLOCKS, EXPERIMENTS, OVERRIDES, PRESET, block_class
 
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}
@@ -91,6 +92,13 @@ def test_params_are_the_settings_read(stage: str) -> None:
     if classes := {EXPERIMENTS[name] for name in read if name in EXPERIMENTS}:
         expected["attnknn/experiments/config.py"] = classes
     assert files == expected
+
+
+def test_dvc_reads_all_defaults_of_the_experiments() -> None:
+    """DVC parses config.py and drops what is not a literal: a changed default would rerun nothing."""
+    classes = parse_py((ROOT / "attnknn/experiments/config.py").read_text("utf-8"), "config.py")
+    for block, name in EXPERIMENTS.items():
+        assert classes.get(name, {}) == block_class(block)().model_dump()
 
 
 def test_all_html_of_the_report_is_in_a_folder_that_it_depends_on() -> None:

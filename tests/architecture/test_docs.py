@@ -197,13 +197,34 @@ def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
     for code in code_in(page.read_text("utf-8")):
         assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
-        for plus, file, key in re.findall(r"-S '?(\+?)(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
-            block, *rest = key.split(".")
-            settings = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
-            settings = {block: block_class(block)().model_dump()} if plus else settings
-            for part in (block, *rest):
-                assert part in settings, f"-S {plus}{key}: no such setting"
-                settings = settings[part]
+        check_overrides(code, params)
+
+
+def check_overrides(code: str, params: dict) -> None:
+    for plus, file, key in re.findall(r"-S '?(\+?)(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
+        block, *rest = key.split(".")
+        settings = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
+        settings = {block: block_class(block)().model_dump()} if plus else settings
+        for part in (block, *rest):
+            assert part in settings, f"-S {plus}{key}: no such setting"
+            settings = settings[part]
+
+
+def test_commands_and_settings_of_the_report_exist() -> None:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
+    for path in (ROOT / "attnknn/report").rglob("*.py"):
+        code = path.read_text("utf-8")
+        check_overrides(code, params)
+        assert set(re.findall(r'"dvc repro (\w+)"', code)) <= set(stages), path
+        for block, key in re.findall(r"\bset (\w+)\.(\w+)=", code):
+            assert key in params[block], f"{path}: {block}.{key}"
+
+
+def test_the_guide_to_experiments_lists_stages() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/guide/experiments.md").read_text("utf-8"), re.MULTILINE)
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= set(stages)
 
 
 @every(WITH_README)

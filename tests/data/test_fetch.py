@@ -158,14 +158,15 @@ def test_a_download_that_ends_early_leaves_nothing(tmp_path, serve):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_http_errors_and_timeouts(tmp_path, serve):
+def test_http_errors_and_timeouts(tmp_path, serve, monkeypatch):
     class Silent(Folder):
         def do_GET(self):
             stop.wait(5)
 
     stop = threading.Event()
+    monkeypatch.setattr("attnknn.data.fetch._TIMEOUT", 0.1)
     assert "HTTP 404" in refused(f"{serve(partial(Folder, directory=str(tmp_path)))}/no.csv", tmp_path / "no.csv")
-    assert "timed out" in refused(f"{serve(Silent)}/no.csv", tmp_path / "no.csv", timeout=0.1)
+    assert "timed out" in refused(f"{serve(Silent)}/no.csv", tmp_path / "no.csv")
     stop.set()
 
 

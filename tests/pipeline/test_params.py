@@ -164,7 +164,9 @@ def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: 
         check(written(tmp_path, key, value))
     message = str(raised.value)
     assert "\n" not in message
-    assert any(file in message for file in ("params.yaml", "datasets.yaml", "presets/"))
+    start = key.partition(".")[0]
+    file = {"presets": "presets/"}.get(start, "datasets.yaml" if start in GOOD_DATASETS else "params.yaml")
+    assert message.startswith((file, "datasets.yaml: iris.train_embedder.folds")), message
     for part in expected:
         assert part in message, message
 

@@ -102,5 +102,6 @@ class Probe(Block):
     }
     resamples: Resamples = 1000
     tsne_rows: Count = 250
+    perplexity: Positive = 30.0  # of the t-SNE
     pictures: Count = 6  # images reconstructed in the report
     k: Count | None = None

@@ -11,7 +11,6 @@ from attnknn.core.errors import require
 from attnknn.core.files import read_json
 
 VARIANTS = ("full", "sparse", "full_nce", "sparse_nce")  # context in training; `_nce` with a contrastive loss
-FROM_SCRATCH = VARIANTS[:3]  # sparse_nce is fine-tuned from sparse
 MODES = ("full", "sparse")  # context of an image to be classified
 PIXELS, ENCODER = "pixels", "encoder"  # representations that no field makes
 KNN_READOUTS, PROBES = ("uniform", "distance", "attention"), ("linear_probe", "transformer")

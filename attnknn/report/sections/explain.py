@@ -160,5 +160,5 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
         by_dataset(runs, lambda group: _part(group, folder), "confusion"),
         "Blue neighbours are of the query's own class, orange ones of another; below each is its weight, in brackets "
         "(or as a line across the bar) that of distance weighting. Examples are of the first seed.",
-        "dvc exp run -S explain.cases=8",
+        "dvc exp run -S +explain.cases=8",
     )

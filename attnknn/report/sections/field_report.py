@@ -149,5 +149,5 @@ def section(runs: Sequence[Run], folder: Path | None) -> Section:
         by_dataset(runs, lambda group: _part(group, folder), "field_psnr"),
         "Each field is out of distribution in the mode it was not trained in. Blue pixels are unknown; in a t-SNE "
         "distances between clusters mean nothing.",
-        "dvc exp run -S train_field.sampler=batch",
+        "dvc exp run -S +train_field.sampler=batch",
     )

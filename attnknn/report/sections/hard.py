@@ -177,5 +177,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         by_dataset(runs, lambda group: _part(group, level), "hard"),
         "Hard rows are selected by their true class, which no method knows, so the verdict is that of all test rows. "
         "Open circles are fitted or tuned with weight.",
-        "dvc exp run -S hard.weight=5.0",
+        "dvc exp run -S +hard.weight=5.0",
     )

@@ -133,5 +133,5 @@ def section(runs: Sequence[Run], level: Level) -> Section:
         "kNN and the linear probe read the mean latent or the pixels, the transformer all latents or patches; unknown "
         "pixels are filled in as val rows choose. Intervals do not include the variation between trainings; orders "
         f"agree or contradict where the interval excludes 0 and the exact p is below {_ALPHA:g}.",
-        "dvc exp run -S train_field.share=0.4",
+        "dvc exp run -S +train_field.share=0.4",
     )
