@@ -102,9 +102,9 @@ def _check_agreement(params: Params) -> None:
     one_space = head.kind == "tabr" or head.parts.similarity != "bank" or moved
     require(
         params.dataset is None or not (folds and one_space),
-        f"{DATASETS}: {params.dataset}.train_embedder.folds: {folds} embeds rows in several spaces, and train_attention learns "
-        f"one; set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take kind: attention with similarity: "
-        "bank and move_prototypes: false",
+        f"{DATASETS}: {params.dataset}.train_embedder.folds: {folds} embeds rows in several spaces, and "
+        f"train_attention learns one; set {params.dataset}.train_embedder.folds: 0 in {DATASETS}, or take "
+        "kind: attention with similarity: bank and move_prototypes: false",
     )
 
 
