@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from attnknn.core.config import Positive
 from attnknn.core.errors import InputError
 from import_closure import ROOT
 from pipeline.check import check, flatten, shadowed
@@ -308,3 +309,12 @@ def test_a_setting_that_a_dataset_hides_is_named(tmp_path: Path) -> None:
     assert shadowed(changed, running) == [
         "train_attention.lr: 0.5 has no effect on digits: datasets.yaml or the preset overrides it"
     ]
+
+
+def test_an_invalid_default_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tune(block_class("tune")):  # type: ignore[misc]
+        epochs: Positive = 0.0
+
+    monkeypatch.setattr("attnknn.heads.config.Tune", Tune)
+    with pytest.raises(InputError, match=r"^defaults of tune\.epochs: 0\.0 given"):
+        check(written(tmp_path, "k_eval", 50))
