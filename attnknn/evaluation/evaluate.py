@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, Predictions
 from attnknn.core.errors import require
-from attnknn.evaluation.calibration import calibrate
+from attnknn.evaluation.calibration import KINDS, calibrate
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.metrics import oracle
 from attnknn.evaluation.paired_tests import FOLDS
@@ -171,6 +171,29 @@ def classifier(
     space = [dataclasses.replace(like, embeddings=network)]
     test, val, tuned = calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations)
     return Comparison(stack_methods(test, *peers[:1]), stack_methods(val, *peers[1:]), tuned)
+
+
+def compare_all(
+    spaces: Sequence[EmbeddingSpace],
+    heads: Mapping[str, Head],
+    network: Embeddings,
+    peers: Sequence[Predictions],
+    k_eval: int,
+    ridges: Sequence[float],
+    device: str = "cpu",
+    **grids: Sequence[float],
+) -> tuple[Comparison, tuple[Predictions, Predictions]]:
+    """`compare` and `classifier` together, with every calibration.
+
+    Returns:
+        The comparison, whose val predictions lack the classifiers under cross-fitting: they do not predict the val rows
+        of the folds. And the val predictions of the two apart.
+    """
+    ours = compare(spaces, heads, k_eval, ridges=ridges, calibrations=KINDS, device=device, **grids)  # type: ignore[arg-type]
+    others = classifier(network, spaces[0], ridges, KINDS, peers)
+    val = ours.val if spaces[1:] else stack_methods(ours.val, others.val)
+    test = stack_methods(ours.test, others.test)
+    return Comparison(test, val, ours.tuned | others.tuned), (ours.val, others.val)
 
 
 def stack_methods(first: Predictions, *others: Predictions) -> Predictions:

@@ -92,7 +92,7 @@ def compare_split(
     from attnknn.neighbours.space import EmbeddingSpace
 
     spaces = [EmbeddingSpace.load_whole(folder / "space"), *EmbeddingSpace.load_folds(folder / "folds")]
-    memory, members = EmbeddingSpace.load_whole(folder / "asked"), EmbeddingSpace.load_folds(folder / "members")
+    memory, members = EmbeddingSpace.load_whole(folder / "larger_bank"), EmbeddingSpace.load_folds(folder / "members")
     test = fit_and_compare(spaces, k, fitting, grids, seed, device, memory=memory, members=members).test
     peers = folder / "peers"
     return stack_methods(test, Predictions.load(peers)) if peers.is_dir() else test

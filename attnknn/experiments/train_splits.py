@@ -44,7 +44,7 @@ def train_split(
     embeddings, _ = fit_and_embed(split, settings, seed, device, f"split {seed}")
     larger = with_larger_bank if refit else retrieve
     retrieve(embeddings, **search).save(out / "space")
-    larger(embeddings, **search).save(out / "asked")
+    larger(embeddings, **search).save(out / "larger_bank")
     folds = list(fold_embeddings(split, settings, seed, device, f"split {seed}, fold"))
     EmbeddingSpace.save_folds((retrieve(fold, **search) for fold in folds), out / "folds")
     label = f"split {seed}, refit"

@@ -189,7 +189,7 @@ def read_cases(folder: Path, item: str) -> tuple[list[dict[str, Any]], list[tupl
     pictures = []
     for case in cases:
         image = case.get("picture")
-        png = picture_case(case, read_picture(folder / image, f"explain@{item}")) if image else table_case(case)
+        png = picture_case(case, read_picture(folder / image, f"evaluate@{item}")) if image else table_case(case)
         heaviest = ", ".join(f"{n['class']} {_two_digits(n['weight'])}" for n in case["neighbours"][:3])
         pictures.append((f"test row {case['row']}. {title(case)}. Heaviest neighbours: {heaviest}", png))
     return cases, pictures

@@ -215,6 +215,6 @@ def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_an_error(
     run = written_run(tmp_path, split, data)
     assert len(report.section([run], tmp_path).parts[0].pictures) > 2
     next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
-    with pytest.raises(InputError, match="dvc repro --force explain@blobs-1"):
+    with pytest.raises(InputError, match="dvc repro --force evaluate@blobs-1"):
         report.section([run], tmp_path)
     assert report.section([replace(run, tables={})], tmp_path).parts == []

@@ -46,7 +46,7 @@ TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
 # What reads the predictions of heads and baselines.
 JUDGED = {
     "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "k_sweep", "theory", "tta", "ensemble",
-    "ensemble_seeds", "splits", "grow", "explain", "profile", "corrupted", "probe", "report",
+    "ensemble_seeds", "splits", "grow", "profile", "corrupted", "probe", "report",
 }  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def rerun_by(path: str) -> set[str]:
         ("attnknn/experiments/tta.py", {"tta"}),
         ("attnknn/experiments/corruption.py", {"noise", "imbalance", "corrupted", "train_corrupted"}),
         ("attnknn/experiments/fields/perceiver.py", {"train_field", "probe", "field_report"}),
-        ("attnknn/experiments/config.py", set()),
+        ("attnknn/experiments/config.py", {"check"}),
         ("attnknn/data/fetch.py", {"download", "prepare", "train_splits"}),
         ("attnknn/report/page.html", {"report"}),
         ("attnknn/classifier/estimator.py", set()),
@@ -192,7 +192,7 @@ def test_a_changed_default_reruns_its_experiment_and_a_changed_head_nothing_befo
     before = config.read_text(), head.read_text()
     try:
         config.write_text(before[0].replace("    crops: Whole = 3", "    crops: Whole = 2"))
-        assert project.would_run() == {"views"}
+        assert project.would_run() == {"check", "views"}
         config.write_text(before[0])
         head.write_text(before[1] + "\n# a comment\n")
         assert project.would_run() == JUDGED - NOT_HERE | {"train_attention"}
@@ -245,7 +245,7 @@ def test_k_eval_reruns_evaluation_alone_and_shows_in_diffs(project: Project) -> 
     for name, settings in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
         warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 73)" in out
         assert warned == (settings.get("k") == 20)
-    assert ran(out) == {"check", "evaluate", "ensemble_seeds", "explain", "report"}
+    assert ran(out) == {"check", "evaluate", "ensemble_seeds", "report"}
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
     assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
     project("git", "checkout", "-q", ".")

@@ -1,0 +1,37 @@
+"""Examples of predictions with their neighbours, confusion of classes, and t-SNE of the embeddings of test rows."""
+
+from pathlib import Path
+
+from attnknn.core.artifacts import Predictions, Split
+from attnknn.evaluation.confusion import PAIRED_COLUMNS, confusion, confusion_tests, shared_errors
+from attnknn.evaluation.paired_tests import Table
+from attnknn.experiments.config import Explain
+from attnknn.experiments.gallery import gallery, save_gallery
+from attnknn.experiments.tsne import TSNE_COLUMNS, tsne_table
+from attnknn.heads.attention import Head
+from attnknn.neighbours.space import EmbeddingSpace
+
+COMPARED = ("attention", "distance_vector", "linear_temperature")
+COLUMNS = {"confusion_paired": PAIRED_COLUMNS, "tsne": TSNE_COLUMNS}
+
+
+def explain(
+    split: Split,
+    space: EmbeddingSpace,
+    heads: tuple[Head, Head],
+    test: Predictions,
+    k: int,
+    settings: Explain,
+    folder: Path,
+    seed: int,
+    device: str = "cpu",
+) -> tuple[dict[str, dict[str, int]], dict[str, Table]]:
+    """Write the gallery of attention and another head into `folder`; return `shared_errors` and the other tables."""
+    save_gallery(*gallery(split, space, *heads, test, k, settings.cases, settings.neighbours, device=device), folder)
+    methods = [name for name in COMPARED if name in test.methods]
+    tables = {
+        "confusion": confusion(test, methods),
+        "confusion_paired": confusion_tests(test, "attention", "distance_vector"),
+        "tsne": tsne_table(space, test, settings.tsne_rows, settings.perplexity, seed),
+    }
+    return shared_errors(test, methods), tables
