@@ -1,7 +1,6 @@
 """Encoders: shapes, unit norm, normalisation, and what is written and read back."""
 
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from urllib.error import URLError
@@ -13,15 +12,6 @@ import torch
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json, write_json
 from attnknn.encoder.encoder import Encoder, embed
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """On tensors this small, threads that share a busy processor wait for each other 100 times as long as they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def encoder(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), n_classes: int = 5, **settings) -> Encoder:
@@ -75,27 +65,16 @@ def test_the_stem_of_a_resnet_keeps_small_images_large() -> None:
     assert seen == [(2, 512, 2, 3)]
 
 
-def test_the_linear_head_reads_the_vector_that_is_compared() -> None:
-    """logits = W e + b and z = e / ‖e‖, with e what the projection gives."""
-    net, seen = encoder().eval(), []
-    net.projection.register_forward_hook(lambda *called: seen.append(called[-1]))
+@pytest.mark.parametrize(("embed_dim", "part", "divisor"), [(7, "projection", 1), (0, "backbone", 9)])
+def test_the_linear_head_reads_the_vector_that_is_compared(embed_dim: int, part: str, divisor: int) -> None:
+    """z = e / ‖e‖ and logits = W e + b, e what the projection gives; (W e + b) / 9 of the backbone's without one."""
+    net, seen = trained(embed_dim=embed_dim).eval(), []
+    getattr(net, part).register_forward_hook(lambda *called: seen.append(called[-1]))
     z, logits = net(torch.from_numpy(rows()))
     (e,) = seen
-    assert net.classifier is not None
+    assert net.dim == z.shape[1] == (embed_dim or 19)
     torch.testing.assert_close(z, e / e.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(logits, e @ net.classifier.weight.T + net.classifier.bias)
-
-
-def test_without_a_projection_the_features_are_the_embedding_and_the_head_is_scaled() -> None:
-    """z = f / ‖f‖ and logits = (W f + b) / 9, with f what the backbone gives."""
-    net, seen = trained(embed_dim=0).eval(), []
-    net.backbone.register_forward_hook(lambda *called: seen.append(called[-1]))
-    z, logits = net(torch.from_numpy(rows()))
-    (f,) = seen
-    assert net.dim == 19
-    assert net.classifier is not None
-    torch.testing.assert_close(z, f / f.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(logits, (f @ net.classifier.weight.T + net.classifier.bias) / 9)
+    torch.testing.assert_close(logits, net.classifier(e) / divisor)
 
 
 def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
@@ -109,7 +88,7 @@ def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
     e = (halves[0] + halves[1]) / 2
     z, logits = net.eval()(x)
     torch.testing.assert_close(z, e / e.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(logits, (e @ net.classifier.weight.T + net.classifier.bias) / 9)  # type: ignore[union-attr]
+    torch.testing.assert_close(logits, net.classifier(e) / 9)
     torch.testing.assert_close(net(x.flip(-1))[0], z)
     torch.testing.assert_close(net.train()(x)[0], alone.train()(x)[0])
 
@@ -124,12 +103,8 @@ def test_normalisation_is_numpys_mean_and_deviation_of_each_channel(channels: in
     net.fit_normalisation(x)
     np.testing.assert_allclose(net.mean.flatten(), x.mean((0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(net.std.flatten(), x.std((0, 2, 3)), rtol=1e-6)
-
-
-def test_a_flat_channel_is_not_divided_by_zero() -> None:
-    net = encoder()
-    net.fit_normalisation(np.full((5, 3, 8, 8), 9, dtype=np.uint8))
-    assert net.std.flatten().tolist() == [1, 1, 1]
+    net.fit_normalisation(np.full_like(x, 9))
+    assert net.std.flatten().tolist() == [1] * channels, "a flat channel is not divided by zero"
 
 
 def test_scale_and_offset_of_the_images_do_not_matter() -> None:
@@ -202,11 +177,9 @@ def change_config(folder: Path, **changes) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        *(
-            partial(change_config, **change)
-            for change in ({"embed_dim": 5}, {"kind": "mlp"}, {"kind": "perceptron"}, {"dropout": 2.0})
-        ),
-        *(partial(change_config, **change) for change in ({"kind": "resnet18"}, {"colour": "red"}, {"n_classes": 0})),
+        *(partial(change_config, kind=kind) for kind in ("mlp", "perceptron", "resnet18")),
+        *(partial(change_config, **{name: v}) for name, v in (("embed_dim", 5), ("dropout", 2.0), ("n_classes", 0))),
+        partial(change_config, colour="red"),
         lambda folder: (folder / "config.json").write_text("{}"),
         lambda folder: (folder / "config.json").write_text("{"),
         lambda folder: (folder / "config.json").unlink(),
