@@ -10,26 +10,20 @@ from attnknn.core.errors import InputError
 from attnknn.neighbours.search import memory, retrieve
 from synthetic import blobs, embedded, fold_parts
 
+Folds = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
+
 
 @pytest.fixture(params=[2, 3, 5])
-def folds(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+def folds(request: pytest.FixtureRequest) -> Folds:
     split = blobs(182)
     return split.y, split.part, fold_parts(split.y, split.part, request.param, seed=0)
 
 
-def test_each_bank_row_is_held_out_once(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+def test_fault_3_each_bank_row_is_held_out_once_and_no_row_that_the_dataset_holds_out_is_used(folds: Folds) -> None:
     _, part, parts = folds
-    bank = part == BANK
-    held = np.isin(parts, (FIT, VAL))
-    np.testing.assert_array_equal(held.sum(0), bank.astype(int))
-    assert all(fold.dtype == np.int8 and len(fold) == len(part) for fold in parts)
-
-
-def test_fault_3_no_fold_has_a_held_out_row_of_the_dataset_in_bank_fit_or_val(
-    folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]],
-) -> None:
-    _, part, parts = folds
+    np.testing.assert_array_equal(np.isin(parts, (FIT, VAL)).sum(0), part == BANK)
     for fold in parts:
+        assert fold.dtype == np.int8
         np.testing.assert_array_equal(fold == TEST, part != BANK)
 
 
@@ -40,8 +34,7 @@ def test_refit_folds_hold_out_fit_and_val_rows_too() -> None:
     assert {BANK, FIT, VAL, TEST} == set(split.part)
     for fold in parts:
         np.testing.assert_array_equal(fold != TEST, known)
-    held = np.isin(parts, (FIT, VAL))
-    np.testing.assert_array_equal(held.sum(0), known.astype(int))
+    np.testing.assert_array_equal(np.isin(parts, (FIT, VAL)).sum(0), known)
 
 
 def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:
@@ -55,7 +48,7 @@ def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:
         assert (data.part[ids] == BANK).all(), "nor does it hold a row that the dataset holds out"
 
 
-def test_classes_are_shared_out_evenly(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+def test_classes_are_shared_out_evenly(folds: Folds) -> None:
     """A fold holds out n_c/folds rows of a class, up to one, and gives half of them, up to one, to fit and to val."""
     y, part, parts = folds
     sizes = np.bincount(y[part == BANK])
@@ -66,16 +59,12 @@ def test_classes_are_shared_out_evenly(folds: tuple[np.ndarray, np.ndarray, list
         assert 0 <= fit.sum() - val.sum() <= 1
 
 
-def test_the_seed_decides(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
-    y, part, parts = folds
-    np.testing.assert_array_equal(fold_parts(y, part, len(parts), seed=0), parts)
-    assert not np.array_equal(fold_parts(y, part, len(parts), seed=1), parts)
-
-
-def test_held_out_labels_change_no_fold(folds: tuple[np.ndarray, np.ndarray, list[np.ndarray]]) -> None:
+def test_the_seed_decides_and_held_out_labels_do_not(folds: Folds) -> None:
     y, part, parts = folds
     other = np.where(part == BANK, y, (y + 1) % 3)
-    np.testing.assert_array_equal(fold_parts(other, part, len(parts), seed=0), parts)
+    for labels in (y, other):
+        np.testing.assert_array_equal(fold_parts(labels, part, len(parts), seed=0), parts)
+    assert not np.array_equal(fold_parts(y, part, len(parts), seed=1), parts)
 
 
 def test_more_folds_than_rows_of_the_rarest_class() -> None:

@@ -34,16 +34,16 @@ def test_the_other_columns_stay_and_each_numeric_one_has_its_own_embedding(kind)
     torch.testing.assert_close(out[:, 15:], x[:, [1, 2]])
     moved = x.clone()
     moved[:, 3] += 0.25
-    changed = (net(moved) != out).any(0)
-    assert changed[5:10].any()
-    assert not changed[:5].any()
-    assert not changed[10:].any()
+    changed = (net(moved) != out).any(0).nonzero().flatten().tolist()
+    assert changed
+    assert set(changed) <= set(range(5, 10))
 
 
 def test_periodic_by_hand():
     net = module("periodic")
     v, c = X[:7, 0], net.embed.periodic.weight.detach().numpy()[0]
-    waves = np.concatenate([np.cos(2 * np.pi * v[:, None] * c), np.sin(2 * np.pi * v[:, None] * c)], axis=1)
+    angle = 2 * np.pi * v[:, None] * c
+    waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     w, b = (p.detach().numpy()[0] for p in (net.embed.linear.weight, net.embed.linear.bias))
     right = np.maximum(waves @ w + b, 0)
     np.testing.assert_allclose(net(torch.from_numpy(X[:7])).detach().numpy()[:, :5], right, atol=1e-5)

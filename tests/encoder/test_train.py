@@ -87,9 +87,7 @@ def test_it_overfits_32_rows(make) -> None:
     assert len(x) == 32
     # Validated once, at the end: the weights are the last ones.
     encoder, history = train(split, epochs=80, augment={}, batch_size=32, lr=0.01, validate_every=80)
-    _, logits = embed(encoder, x)
-    assert logits is not None
-    assert (logits.argmax(1) == y).all()
+    assert (embed(encoder, x)[1].argmax(1) == y).all()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert encoder.mean.any() == split.is_image, "tables come standardised"
 
@@ -112,7 +110,7 @@ def test_losses_are_those_recorded() -> None:
 @pytest.mark.parametrize(("after", "knn", "muon"), [(1, 0, 0), (3, 0, 0), (1, 1, 0), (3, 1, 0), (1, 0, 1), (3, 0, 1)])
 def test_a_resumed_run_ends_with_the_same_bytes(make, after: int, knn: int, muon: int, tmp_path: Path) -> None:
     split = make(96)
-    kept: list[NeighbourLoss] = []
+    kept, seen, state = [], [], tmp_path / "state.safetensors"
 
     def run(**changes: Any) -> tuple[Encoder, list[dict[str, float]]]:
         if muon:  # three steps an epoch: the slow weights do not come round with the epochs by themselves
@@ -123,8 +121,6 @@ def test_a_resumed_run_ends_with_the_same_bytes(make, after: int, knn: int, muon
         return train(split, **changes)
 
     whole, history = run()
-    state = tmp_path / "state.safetensors"
-    seen: list[float] = []
 
     def kill(row: Row) -> None:
         seen.append(row["epoch"])
@@ -166,12 +162,8 @@ def test_a_checkpoint_of_another_run_is_ignored(change: dict[str, Any], tmp_path
         torch.manual_seed(0)
         terms = EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1, **loss or {})
         neighbours = None if knn is None else knn_loss(split, **KNN | knn)
-        options = {
-            "neighbours": neighbours,
-            "resume": tmp_path / "state",
-            "progress": lambda row: epochs.append(row["epoch"]),
-        }
-        train(split, encoder, terms, **options, epochs=1, **changes)
+        options = {"neighbours": neighbours, "resume": tmp_path / "state"}
+        train(split, encoder, terms, **options, progress=lambda row: epochs.append(row["epoch"]), epochs=1, **changes)
         return epochs
 
     unchanged = {"knn": {}} if "knn" in change else {}
@@ -352,8 +344,7 @@ def test_mix_rows_by_hand() -> None:
         mixed, partner, share = mix_rows(x, 0.4, torch.Generator().manual_seed(seed))
         shares.append(share)
         assert sorted(partner.tolist()) == list(range(7))
-        for row, i in zip(mixed, range(7), strict=True):
-            assert row.tolist() == pytest.approx((share * x[i] + (1 - share) * x[partner[i]]).tolist())
+        torch.testing.assert_close(mixed, share * x + (1 - share) * x[partner], rtol=1e-6, atol=0)
     assert 0.5 <= min(shares) < 0.55
     assert 0.95 < max(shares) <= 1
     again = mix_rows(x, 0.4, torch.Generator().manual_seed(199))
@@ -365,8 +356,7 @@ def test_fault_11_neighbours_are_looked_up_for_the_mixture_that_is_embedded() ->
     split = blobs(96)
     x = torch.from_numpy(split.x[split.part == BANK])
     encoder, neighbours = network(split), knn_loss(split, k=5, momentum=0.0)
-    embedded: list[Any] = []
-    queries: list[Any] = []
+    embedded, queries = [], []
     encoder.register_forward_hook(lambda m, args, out: embedded.append((args[0], out[0])) if m.training else None)
     neighbours.register_forward_pre_hook(lambda _, args: queries.append(args))
     train(split, encoder, EncoderLoss(3, 8), neighbours=neighbours, mixup=0.4, epochs=1)
@@ -384,9 +374,8 @@ def test_mixup_weighs_both_labels_in_every_loss() -> None:
     split = pictures()
     y = torch.from_numpy(split.y[split.part == BANK])
     loss, neighbours = EncoderLoss(3, 8, supcon=0.5), knn_loss(split, k=5)
-    terms: list[Any] = []
+    terms, labels = [], []
     neighbours.register_forward_hook(lambda _, args, out: terms.append((*args, out.detach())))
-    labels: list[Any] = []
     loss.register_forward_hook(lambda _, args, out: labels.append((args[2], out.detach())))
     _, (row,) = train(split, network(split), loss, neighbours=neighbours, mixup=0.4, epochs=1, batch_size=48)
     ((_, rows, partners, share, _, votes_loss),) = terms
@@ -401,11 +390,7 @@ def test_knn_score_against_scikit_learn() -> None:
     z = rng.normal(size=(120, 4)).astype(np.float32)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     y = rng.integers(3, size=120)
-
-    def weigh(distance: np.ndarray) -> np.ndarray:
-        return np.exp(-(distance**2) / 0.1)
-
-    peer = KNeighborsClassifier(7, weights=weigh).fit(z[:80], y[:80])
+    peer = KNeighborsClassifier(7, weights=lambda distance: np.exp(-(distance**2) / 0.1)).fit(z[:80], y[:80])
     probs = 0.99 * peer.predict_proba(z[80:]) + 0.01 * np.bincount(y[:80]) / 80
     accuracy, nll = knn_score(z[:80], y[:80], z[80:], y[80:], 7, 3)
     assert accuracy == (probs.argmax(1) == y[80:]).mean()
