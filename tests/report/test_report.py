@@ -125,7 +125,16 @@ def sections(text: str) -> dict[str, str]:
 
 def test_sections_in_order_with_the_datasets_of_their_experiment(page: tuple[str, Path]) -> None:
     shown = sections(page[0])
-    assert list(shown) == ["evaluate", "calibration", "noise", "imbalance", "ablation", "historic", "training", "made"]
+    assert list(shown) == [
+        "evaluate",
+        "calibration",
+        "noise",
+        "imbalance",
+        "ablation",
+        "historic",
+        "training",
+        "provenance",
+    ]
     for name in ("noise", "imbalance", "ablation"):
         assert re.findall(r"<h3>(\w+)", shown[name]) == ["cifar10_jpeg"]
     for name in ("evaluate", "calibration", "training"):
