@@ -30,22 +30,26 @@ def rows(n: int, seed: int, classes: int = 4, sharp: float = 3.0) -> Rows:
     return softmax(sharp * logits, 1).astype(np.float32), y
 
 
+def parts(n: int, classes: int = 4, sharp: float = 3.0) -> tuple[np.ndarray, ...]:
+    """Fit, val and test rows, each with their labels."""
+    return tuple(array for seed in range(3) for array in rows(n, seed, classes, sharp))
+
+
 def mean_nll(probs: np.ndarray, y: np.ndarray) -> float:
     return -float(np.log(probs[np.arange(len(y)), y].astype(np.float64)).mean())
 
 
-def are_distributions(probs: np.ndarray) -> bool:
-    return probs.dtype == np.float32 and (probs > 0).all() and np.abs(probs.sum(1) - 1).max() < 1e-6
+def are_distributions(*probs: np.ndarray) -> bool:
+    return all(p.dtype == np.float32 and (p > 0).all() and np.abs(p.sum(1) - 1).max() < 1e-6 for p in probs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_too_sure_comes_near_the_truth(kind: str) -> None:
     """The labels' own probabilities have the lowest NLL there is; calibration wins back most of what is lost to it."""
-    (fit, y_fit), (val, y_val), (test, y) = (rows(1500, seed) for seed in range(3))
+    *known, test, y = parts(1500)
     truth = mean_nll(rows(1500, 2, sharp=1.0)[0], y)
-    result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-    assert are_distributions(result.val)
-    assert are_distributions(result.test)
+    result = calibrate(kind, *known, test, RIDGES)
+    assert are_distributions(result.val, result.test)
     assert mean_nll(result.test, y) - truth < 0.25 * (mean_nll(test, y) - truth)
     assert result.settings != UNCHANGED
 
@@ -53,7 +57,7 @@ def test_what_is_too_sure_comes_near_the_truth(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change_where_fit_rows_mislead(kind: str) -> None:
     """Fit rows whose labels say nothing: whatever is fitted to them is worse on val than the probabilities as given."""
-    (fit, y_fit), (val, y_val), (test, _) = (rows(60, seed, sharp=1.0) for seed in range(3))
+    fit, y_fit, val, y_val, test, _ = parts(60, sharp=1.0)
     result = calibrate(kind, fit, (y_fit + 1) % 4, val, y_val, test, (0.0001,))
     assert result.settings == UNCHANGED
     np.testing.assert_allclose(result.test, test, rtol=1e-6)
@@ -63,21 +67,18 @@ def test_no_change_where_fit_rows_mislead(kind: str) -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("n", [1, 10, 25])
 def test_few_rows_and_zeros(kind: str, classes: int, n: int) -> None:
-    (fit, y_fit), (val, y_val), (test, _) = (rows(n, seed, classes) for seed in range(3))
+    fit, y_fit, val, y_val, test, _ = parts(n, classes)
     fit[0], test[0], val[0] = np.eye(classes)[[0, 1, 1]]
     result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-    assert are_distributions(result.val)
-    assert are_distributions(result.test)
+    assert are_distributions(result.val, result.test)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_without_a_fit_row_can_still_be_answered(kind: str) -> None:
     """Class 3 is absent from fit rows. Rows that gave it nearly all are still given to it."""
-    (fit, y_fit), (val, y_val) = rows(400, 0), rows(400, 1)
-    fit, y_fit = fit[y_fit != 3], y_fit[y_fit != 3]
-    val, y_val = val[y_val != 3], y_val[y_val != 3]
+    known = [array[y != 3] for probs, y in (rows(400, 0), rows(400, 1)) for array in (probs, y)]
     test = np.array([[1e-6, 1e-6, 1e-6, 1 - 3e-6]], dtype=np.float32)
-    result = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
+    result = calibrate(kind, *known, test, RIDGES)
     assert result.settings != UNCHANGED
     assert are_distributions(result.test)
     assert result.test[0, 3] > 1e-4
@@ -95,24 +96,23 @@ def test_isotonic_by_hand() -> None:
 
 
 def test_temperature_settings_explain_the_probabilities() -> None:
-    (fit, y_fit), (val, y_val), (test, _) = (rows(300, seed) for seed in range(3))
-    result = calibrate("temperature", fit, y_fit, val, y_val, test, RIDGES)
+    *known, test, _ = parts(300)
+    result = calibrate("temperature", *known, test, RIDGES)
     np.testing.assert_allclose(result.test, softmax(np.log(test) / result.settings["temperature"], 1), rtol=1e-4)
     np.testing.assert_array_equal(result.test.argmax(1), test.argmax(1))
 
 
-def test_test_rows_change_nothing_about_the_fit() -> None:
-    (fit, y_fit), (val, y_val), (test, _) = (rows(200, seed) for seed in range(3))
-    for kind in KINDS:
-        whole = calibrate(kind, fit, y_fit, val, y_val, test, RIDGES)
-        one = calibrate(kind, fit, y_fit, val, y_val, test[:1], RIDGES)
-        assert one.settings == whole.settings
-        np.testing.assert_allclose(one.test, whole.test[:1], rtol=1e-6)
+@pytest.mark.parametrize("kind", KINDS)
+def test_test_rows_change_nothing_about_the_fit(kind: str) -> None:
+    *known, test, _ = parts(200)
+    whole, one = (calibrate(kind, *known, answered, RIDGES) for answered in (test, test[:1]))
+    assert one.settings == whole.settings
+    np.testing.assert_allclose(one.test, whole.test[:1], rtol=1e-6)
 
 
 def test_an_unknown_kind_is_told() -> None:
     with pytest.raises(InputError, match="platt unknown; allowed are temperature"):
-        calibrate("platt", *rows(3, 0), *rows(3, 1), rows(3, 2)[0], RIDGES)
+        calibrate("platt", *parts(3)[:-1], RIDGES)
 
 
 def test_temperature_undoes_a_known_one() -> None:
@@ -123,38 +123,34 @@ def test_temperature_undoes_a_known_one() -> None:
     assert fit_temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
 
 
+def fit_to_the_end(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and bias, where the gradient of the convex problem is 0."""
+    scale, bias = fit_vector_scaling(log_probs, y, ridge)
+    classes = log_probs.shape[1]
+    residual = (softmax(scale * log_probs + bias, 1) - np.eye(classes)[y]) / len(y)
+    assert np.abs((residual * log_probs).sum(0) + 2 * ridge * (scale - 1) / classes).max() < 1e-6
+    assert np.abs(residual.sum(0) + 2 * ridge * bias / classes).max() < 1e-6
+    return scale, bias
+
+
 def test_vector_scaling_reaches_the_known_minimum_and_ridge_holds_it_back() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(4000, 3)) * 2
     y = (logits * [1.0, 2.0, 0.5] + [0.5, -0.5, 0.0] + rng.gumbel(size=logits.shape)).argmax(1)
     log_probs = log_softmax(logits, axis=1)
-
-    def nll(scale: np.ndarray, bias: np.ndarray) -> float:
-        return -float(np.log(vector_scale(log_probs, scale, bias)[np.arange(len(y)), y]).mean())
-
-    scale, bias = fit_vector_scaling(log_probs, y, 1e-6)
-    best = nll(scale, bias)
-    for step in (-0.05, 0.05):
-        for i in range(3):
-            assert nll(scale + step * np.eye(3)[i], bias) >= best - 1e-6
-            assert nll(scale, bias + step * np.eye(3)[i]) >= best - 1e-6
+    best = mean_nll(vector_scale(log_probs, *fit_to_the_end(log_probs, y, 1e-6)), y)
     # A full linear map on the same inputs has more freedom, so its optimum bounds ours from below, and not by much.
     full = LogisticRegression(C=1e6, max_iter=1000).fit(log_probs, y).predict_proba(log_probs)
-    assert -np.log(full[np.arange(len(y)), y]).mean() - 1e-4 <= best < nll(np.ones(3), np.zeros(3)) - 0.03
-    held = fit_vector_scaling(log_probs, y, 1e6)
-    np.testing.assert_allclose(held[0], 1, atol=1e-3)
-    np.testing.assert_allclose(held[1], 0, atol=1e-3)
+    assert mean_nll(full, y) - 1e-4 <= best < mean_nll(np.exp(log_probs), y) - 0.03
+    for held, unchanged in zip(fit_to_the_end(log_probs, y, 1e6), (1, 0), strict=True):
+        np.testing.assert_allclose(held, unchanged, atol=1e-3)
 
 
-def test_vector_scaling_ends_where_the_gradient_is_zero_even_from_hopeless_probabilities() -> None:
+@pytest.mark.parametrize("ridge", [1e-4, 1.0])
+def test_vector_scaling_ends_where_the_gradient_is_zero_even_from_hopeless_probabilities(ridge: float) -> None:
     rng = np.random.default_rng(3)
     log_probs = log_softmax(rng.normal(0, 40, (60, 4)), axis=1)  # true classes as unlikely as e⁻¹⁰⁰
-    y = rng.integers(3, size=60)  # the last class never comes
-    for ridge in (1e-4, 1.0):
-        scale, bias = fit_vector_scaling(log_probs, y, ridge)
-        residual = (softmax(scale * log_probs + bias, 1) - np.eye(4)[y]) / 60
-        assert np.abs((residual * log_probs).sum(0) + ridge * (scale - 1) / 2).max() < 1e-6
-        assert np.abs(residual.sum(0) + ridge * bias / 2).max() < 1e-6
+    fit_to_the_end(log_probs, rng.integers(3, size=60), ridge)  # the last class never comes
 
 
 def test_dirichlet_is_the_same_by_either_solver_and_in_any_order_of_ridges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,22 +25,23 @@ def sample(n: int, c: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return probs, (rng.random((n, 1)) > probs.cumsum(1)[:, :-1]).sum(1)
 
 
-def width_bin(value: float, bins: int) -> int:
+def width_bins(values: np.ndarray, bins: int) -> np.ndarray:
     """The bin b with b/bins < value ≤ (b+1)/bins."""
-    return next(b for b in range(bins) if value <= (b + 1) / bins or b == bins - 1)
+    return np.searchsorted(np.arange(1, bins) / bins, values)
 
 
-def slow_gap(values: np.ndarray, truth: np.ndarray, bin_of: list[int]) -> float:
-    """Σ_b |Σ_{i∈b} (value − truth)| / N by loops."""
-    total = 0.0
-    for b in set(bin_of):
-        total += abs(sum(v - t for v, t, idx in zip(values, truth, bin_of, strict=True) if idx == b))
-    return total / len(values)
-
-
-def slow_mass_bins(confidence: np.ndarray, bins: int) -> list[int]:
+def mass_bins(confidence: np.ndarray, bins: int) -> np.ndarray:
     """Rank · bins / N, the rank being how many values are lower."""
-    return [sum(other < value for other in confidence) * bins // len(confidence) for value in confidence]
+    return (confidence < confidence[:, None]).sum(1) * bins // len(confidence)
+
+
+def binned_gap(values: np.ndarray, truth: np.ndarray, bin_of: np.ndarray) -> float:
+    """Σ_b |Σ_{i∈b} (value − truth)| / N."""
+    return np.abs(np.bincount(bin_of, values - truth)).sum() / len(values)
+
+
+def sharpened(probs: np.ndarray) -> np.ndarray:
+    return probs**2 / (probs**2).sum(1, keepdims=True)
 
 
 @pytest.mark.parametrize(
@@ -93,24 +94,23 @@ def test_ece_against_torchmetrics(bins: int) -> None:
     from torchmetrics.functional.classification import multiclass_calibration_error  # isort: skip
 
     probs, y = sample(307, 5, bins)
-    probs = probs**2 / (probs**2).sum(1, keepdims=True)
+    probs = sharpened(probs)
     expected = multiclass_calibration_error(torch.tensor(probs), torch.tensor(y), num_classes=5, n_bins=bins)
     assert scores(probs, y, bins)["ece"] == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("bins", [3, 13])
-def test_calibration_and_brier_by_slow_loops(bins: int) -> None:
+def test_calibration_and_brier_by_their_definitions(bins: int) -> None:
     probs, y = sample(151, 5, bins)
     probs[:40] = np.round(probs[:40] * 0.98, 1) + 0.001  # ties
     probs /= probs.sum(1, keepdims=True)
     confidence, hit = probs.max(1), probs.argmax(1) == y
     result = scores(probs, y, bins)
-    brier = sum((probs[i, c] - (y[i] == c)) ** 2 for i in range(151) for c in range(5)) / 151
-    classwise = [slow_gap(probs[:, c], y == c, [width_bin(v, bins) for v in probs[:, c]]) for c in range(5)]
-    assert result["brier"] == pytest.approx(brier)
-    assert result["ece"] == pytest.approx(slow_gap(confidence, hit, [width_bin(v, bins) for v in confidence]))
-    assert result["ece_adaptive"] == pytest.approx(slow_gap(confidence, hit, slow_mass_bins(confidence, bins)))
-    assert result["ece_classwise"] == pytest.approx(sum(classwise) / 5)
+    classwise = [binned_gap(p, y == c, width_bins(p, bins)) for c, p in enumerate(probs.T)]
+    assert result["brier"] == pytest.approx(((probs - np.eye(5)[y]) ** 2).sum(1).mean())
+    assert result["ece"] == pytest.approx(binned_gap(confidence, hit, width_bins(confidence, bins)))
+    assert result["ece_adaptive"] == pytest.approx(binned_gap(confidence, hit, mass_bins(confidence, bins)))
+    assert result["ece_classwise"] == pytest.approx(np.mean(classwise))
 
 
 rows = st.builds(sample, st.integers(1, 40), st.integers(2, 7), st.integers(0, 2**32 - 1))
@@ -144,21 +144,17 @@ def test_ece_of_calibrated_rows_is_near_its_floor() -> None:
     """E|Σ (conf − hit)| of a calibrated bin is √(2/π · Σ conf(1 − conf)); sharper rows lie far above the floor."""
     probs, y = sample(20_000, 3)
     confidence = probs.max(1)
-    bin_of = np.array([width_bin(v, 15) for v in confidence])
-    variance = [(confidence * (1 - confidence))[bin_of == b].sum() for b in range(15)]
-    floor = np.sqrt(2 / np.pi * np.array(variance)).sum() / 20_000
+    variance = np.bincount(width_bins(confidence, 15), confidence * (1 - confidence))
+    floor = np.sqrt(2 / np.pi * variance).sum() / 20_000
     assert 0.5 * floor < scores(probs, y)["ece"] < 2 * floor
-    sharp = probs**2 / (probs**2).sum(1, keepdims=True)
-    assert scores(sharp, y)["ece"] > 10 * floor
+    assert scores(sharpened(probs), y)["ece"] > 10 * floor
 
 
 def test_fault_7_probability_zero_of_a_true_class_is_an_error_and_never_clipped() -> None:
-    probs = np.array([[1.0, 0.0], [0.5, 0.5]])
-    for function in (scores, reliability):
+    probs, y = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
+    for refused in (scores, reliability, lambda probs, y: bootstrap(probs[None], y, 15, 10, 0)):
         with pytest.raises(ValueError, match=r"a true class has probability 0.*prior mass"):
-            function(probs, np.array([1, 0]))
-    with pytest.raises(ValueError, match="prior mass"):
-        bootstrap(probs[None], np.array([1, 0]), 15, 10, 0)
+            refused(probs, y)
     assert scores(probs, np.array([0, 0]))["nll"] == pytest.approx(math.log(2) / 2)
     tiny = np.array([[1 - 1e-12, 1e-12]])
     assert scores(tiny, np.array([1]))["nll"] == pytest.approx(12 * math.log(10))
@@ -197,7 +193,7 @@ def test_resamples_draw_n_rows_each_with_equal_chances() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
-    """Few rows, so that classes go missing. Equal-mass bins stay those of all rows, so they have their own loop."""
+    """Few rows, so that classes go missing. Equal-mass bins stay those of all rows, so they are summed here."""
     y = np.arange(13) % 5
     probs = np.stack([sample(13, 5, seed)[0] for seed in (0, 1)])
     result = bootstrap(probs, y, bins=4, resamples=30, seed=7)
@@ -205,18 +201,17 @@ def test_bootstrap_against_scores_of_the_drawn_rows() -> None:
     counts = np.concatenate(list(metrics.bootstrap_counts(13, 30, seed=7))).astype(int)
     drawn = [np.repeat(np.arange(13), row) for row in counts]
     assert min(len(set(y[idx])) for idx in drawn) < 5
-    for m in range(2):
-        confidence, hit = probs[m].max(1), probs[m].argmax(1) == y
-        mass = np.array(slow_mass_bins(confidence, 4))
-        for r, idx in enumerate(drawn):
-            expected = scores(probs[m][idx], y[idx], bins=4)
-            expected["ece_adaptive"] = slow_gap(confidence[idx], hit[idx], mass[idx].tolist())
-            assert dict(zip(METRICS, result[m, r], strict=True)) == pytest.approx(expected)
+    for p, resampled in zip(probs, result, strict=True):
+        confidence, hit, mass = p.max(1), p.argmax(1) == y, mass_bins(p.max(1), 4)
+        for idx, values in zip(drawn, resampled, strict=True):
+            expected = scores(p[idx], y[idx], bins=4)
+            expected["ece_adaptive"] = binned_gap(confidence[idx], hit[idx], mass[idx])
+            assert dict(zip(METRICS, values, strict=True)) == pytest.approx(expected)
 
 
 def test_bootstrap_is_paired_repeats_and_is_the_same_in_groups_of_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     probs, y = sample(101, 3)
-    four = np.stack([probs, probs, probs**2 / (probs**2).sum(1, keepdims=True), probs[:, ::-1]])
+    four = np.stack([probs, probs, sharpened(probs), probs[:, ::-1]])
     result = bootstrap(four, y, 15, 250, seed=5)
     np.testing.assert_allclose(result[0], result[1], atol=1e-12)
     assert (result == bootstrap(four, y, 15, 250, seed=5)).all()
@@ -292,13 +287,8 @@ def test_mcnemar_by_hand() -> None:
 
 
 def test_reliability_of_six_rows_by_hand() -> None:
-    expected = [
-        [0, 0.25, 0, None, None],
-        [0.25, 0.5, 2, 0.45, 0.5],
-        [0.5, 0.75, 2, 0.65, 0.5],
-        [0.75, 1, 2, 0.85, 1.0],
-    ]
-    for row, values in zip(reliability(SIX, SIX_Y, bins=4), expected, strict=True):
+    rows = [0, 0.25, 0, None, None], [0.25, 0.5, 2, 0.45, 0.5], [0.5, 0.75, 2, 0.65, 0.5], [0.75, 1, 2, 0.85, 1.0]
+    for row, values in zip(reliability(SIX, SIX_Y, bins=4), rows, strict=True):
         assert list(row.values()) == pytest.approx(values)
 
 
@@ -318,11 +308,9 @@ def test_wilson_by_hand() -> None:
     hits = np.array([True] * 8 + [False] * 2)
     z, n, p = 1.959964, 10, 0.8
     centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    assert metrics.wilson(hits, 0.95) == pytest.approx(
-        ((centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n))
-    )
-    low, high = metrics.wilson(np.ones(10, dtype=bool), 0.95)
-    assert (low, high) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)
+    ends = np.array([centre - half, centre + half]) / (1 + z * z / n)
+    assert metrics.wilson(hits, 0.95) == pytest.approx(tuple(ends))
+    assert metrics.wilson(np.ones(10, dtype=bool), 0.95) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)
 
 
 # Headroom

@@ -7,6 +7,7 @@ import pytest
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
+from attnknn.evaluation import metrics
 from attnknn.evaluation.metrics import METRICS
 from attnknn.evaluation.paired_tests import BASE, TESTED, intervals_and_tests, pairs, reliability, scores, values
 from synthetic_results import TIE, predictions
@@ -33,17 +34,14 @@ def test_scorecard() -> None:
         assert 0 < row["p"] <= 1
 
 
-def test_reliability_makes_up_the_ece_and_is_of_the_methods_asked_for() -> None:
+def test_reliability_is_that_of_the_methods_asked_for() -> None:
     results = predictions(TIE, 300)
     named = reliability(results, 15)
     assert {row["method"] for row in named} == set(METHODS) & set(BASE)
-    bins = reliability(results, 15, ("attention",))
-    assert bins == [row for row in named if row["method"] == "attention"]
-    assert sum(row["count"] for row in bins) == len(results.y)
-    full = [row for row in bins if row["count"]]
-    assert all(row["low"] < row["confidence"] <= row["high"] for row in full)
-    gap = sum(row["count"] * abs(row["confidence"] - row["accuracy"]) for row in full) / len(results.y)
-    assert gap == pytest.approx(scores(results, 15)["attention"]["ece"])
+    probs = results.probs[METHODS.index("attention")]
+    expected = [{"method": "attention", **row} for row in metrics.reliability(probs, results.y, 15)]
+    assert reliability(results, 15, ("attention",)) == expected
+    assert [row for row in named if row["method"] == "attention"] == expected
 
 
 def test_pairs_set_like_against_like() -> None:
@@ -55,9 +53,8 @@ def test_pairs_set_like_against_like() -> None:
 
 def test_a_pair_is_the_mirror_of_the_pair_the_other_way_round() -> None:
     results = predictions(TIE, 200)
-    forward, back = intervals_and_tests(
-        results, [("attention", "uniform"), ("uniform", "attention")], 15, 200, 0.95, seed=0
-    )[1][::3]
+    both_ways = [("attention", "uniform"), ("uniform", "attention")]
+    forward, back = intervals_and_tests(results, both_ways, 15, 200, 0.95, seed=0)[1][::3]
     assert forward["difference"] == -back["difference"]
     assert (forward["p"], forward["errors"]) == (back["p"], back["errors"])
 
