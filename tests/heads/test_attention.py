@@ -15,7 +15,7 @@ from attnknn.heads.attention import FEATURES, Attention, label_shares
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.neighbours.space import NEEDS, NeighbourBatch
 from attnknn.nn.votes import class_shares
-from synthetic import neighbourhood, reordered
+from synthetic import assert_gradients, neighbourhood, reordered
 
 D, C, S = 7, 3, 2
 ALL = list(FEATURES)
@@ -64,16 +64,12 @@ def trained(parts: dict[str, Any], metric: str = "l2") -> Attention:
 
 
 def batch_of(sims: list[float], labels: list[int], shares: list[float]) -> NeighbourBatch:
-    k, c = len(sims), len(shares)
     return NeighbourBatch(
-        query=torch.zeros(1, 2),
-        keys=torch.zeros(1, k, 2),
-        sims=torch.tensor([sims]),
-        labels=torch.tensor([labels]),
-        agreement=torch.zeros(1, k, 1),
-        density=torch.zeros(1, k),
-        shares=torch.tensor(shares),
-        prototypes=torch.zeros(c, 2),
+        torch.tensor([sims]),
+        torch.tensor([labels]),
+        torch.tensor(shares),
+        torch.zeros(len(shares), 2),
+        torch.zeros(1, 2),
     )
 
 
@@ -139,85 +135,49 @@ def test_rows_of_the_baselines(head: Any) -> None:
     probs, weights = head(neighbourhood(b=13, missing=True))
     assert (probs > 0).all()
     assert (weights[0, -2:] == 0).all()
-    torch.testing.assert_close(probs.sum(1), torch.ones(13), rtol=0, atol=1e-6)
-    torch.testing.assert_close(weights.sum(1), torch.full((13,), 0.9), rtol=0, atol=1e-6)
+    for values, mass in ((probs, 1.0), (weights, 0.9)):
+        torch.testing.assert_close(values.sum(1), torch.full((13,), mass), rtol=0, atol=1e-6)
 
 
-def test_the_whole_head_by_loops() -> None:
-    """Every part but the self-attention, one neighbour at a time, in plain numbers."""
-    n = neighbourhood(b=3, k=4)
-    parts = {**EVERYTHING, "self_attention": False, "similarity": "l2"}
-    head = trained(parts)
-    head.requires_grad_(False)
-    p = {name: value.double().numpy() for name, value in head.state_dict().items()}
-    tau, scale = 1.7 * math.exp(p["log_temperature_offset"][0]), 3.0
-    w = np.eye(D) + p["delta"]
-    probs, weights = head(n)
-    for b in range(3):
-        q, keys, sims = n.query[b].double().numpy(), n.keys[b].double().numpy(), n.sims[b].tolist()  # type: ignore[index]
-        labels, shares = n.labels[b].tolist(), n.shares.tolist()
-        learned = [-float(np.sum((w @ q - w @ key) ** 2)) / tau for key in keys]
-        gain = 30 * p["prototype_gain"]
-        moved = n.prototypes.double().numpy() + p["prototype_move"]
-        by_class = [p["label_bias"][c] + gain * float(q @ moved[c]) + p["prototype_bias"][c] for c in range(C)]
-        mass = math.log(sum(math.exp(s) for s in learned))
-        logits = []
-        for i, c in enumerate(labels):
-            share = labels.count(c) / 4
-            mean_log = sum(math.log(s) for s in shares) / C
-            inputs = [
-                sims[i] / scale,
-                (sims[i] - sims[0]) / scale,
-                math.log(i + 1) / math.log(4),
-                math.log(share),
-                *n.agreement[b, i].tolist(),
-                n.density[b, i].item() / scale,
-                math.log(shares[c]) - mean_log,
-            ]
-            units = torch.tensor(p["fc1.weight"] @ np.array(inputs) + p["fc1.bias"])
-            from_features = p["fc2.weight"][0] @ torch.nn.functional.gelu(units).numpy() + p["fc2.bias"][0]
-            bias = by_class[c] + p["label_scale"][c] * math.log(share) - p["correction"] * math.log(shares[c])
-            logits.append(learned[i] + bias + from_features)
-        nulls = [
-            mass + p["null_bias"] + p["null_slope"] * sims[0] / scale + math.log(shares[c]) + by_class[c]
-            for c in range(C)
-        ]
-        total = sum(math.exp(x) for x in [*logits, *nulls])
-        expected = [math.exp(x) / total for x in logits]
-        assert weights[b].tolist() == pytest.approx(expected, abs=1e-5)
-        votes = [
-            math.exp(nulls[c]) / total + sum(e for e, y in zip(expected, labels, strict=True) if y == c)
-            for c in range(C)
-        ]
-        assert probs[b].tolist() == pytest.approx(votes, abs=1e-5)
+@torch.no_grad()
+def test_the_whole_head_by_hand() -> None:
+    """Every part but the self-attention, from the formulas, a query at a time in float64."""
+    batch = neighbourhood(b=3, k=4)
+    head = trained({**EVERYTHING, "self_attention": False, "similarity": "l2"})
+    n, p = batch.to(torch.float64), {name: value.double() for name, value in head.state_dict().items()}
+    tau, scale, w = 1.7 * p["log_temperature_offset"].exp(), 3.0, torch.eye(D) + p["delta"]
+    log_prior, moved = n.shares.log(), n.prototypes + p["prototype_move"]
+    probs, weights = head(batch)
+    for b, (q, sims, labels) in enumerate(zip(n.query, n.sims, n.labels, strict=True)):
+        learned = -((w @ q)[:, None] - w @ n.keys[b].T).square().sum(0) / tau
+        by_class = p["label_bias"] + 30 * p["prototype_gain"] * moved @ q + p["prototype_bias"]
+        share = torch.tensor([(labels == c).double().mean() for c in labels])
+        columns = [sims / scale, (sims - sims[0]) / scale, torch.arange(1, 5).log() / math.log(4), share.log()]
+        columns += [*n.agreement[b].T, n.density[b] / scale, (log_prior - log_prior.mean())[labels]]
+        units = torch.nn.functional.gelu(torch.stack(columns, 1) @ p["fc1.weight"].T + p["fc1.bias"])
+        bias = by_class[labels] + p["label_scale"][labels] * share.log() - p["correction"] * log_prior[labels]
+        logits = learned + bias + units @ p["fc2.weight"][0] + p["fc2.bias"]
+        nulls = learned.logsumexp(0) + p["null_bias"] + p["null_slope"] * sims[0] / scale + log_prior + by_class
+        expected, votes = torch.cat([logits, nulls]).softmax(0).split([4, C])
+        assert weights[b].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+        assert probs[b].tolist() == pytest.approx(votes.index_add(0, labels, expected).tolist(), abs=1e-5)
 
 
-def test_several_heads_by_loops() -> None:
+@torch.no_grad()
+def test_several_heads_by_hand() -> None:
     """The historic form: query-key products per head, each with its own bounded temperature; the mean over heads."""
     n = neighbourhood(b=2, k=3)
     head = trained(HISTORIC)
-    head.requires_grad_(False)
-    taus = head.temperatures().tolist()
+    taus = head.temperatures()
     assert all(0.05 * 1.7 < tau < 20 * 1.7 for tau in taus)
-    assert len(set(taus)) == 7
-    weights = head(n)[1]
-    for b in range(2):
-        mean = np.zeros(3)
-        for h, tau in enumerate(taus):
-            dots = [
-                float((head.query_projection[h] @ n.query[b]) @ (head.key_projection[h] @ n.keys[b, i]))  # type: ignore[index]
-                for i in range(3)
-            ]
-            scores = [(float(n.sims[b, i]) + dots[i]) / tau for i in range(3)]
-            top = max(scores)
-            mass = math.log(sum(math.exp(s - top) for s in scores)) + top
-            prior = [
-                mass + float(head.null_bias) + float(head.null_slope) * float(n.sims[b, 0]) / 3 + math.log(float(share))
-                for share in n.shares
-            ]
-            total = sum(math.exp(x - top) for x in [*scores, *prior])
-            mean += np.array([math.exp(s - top) / total for s in scores]) / 7
-        assert weights[b].tolist() == pytest.approx(mean.tolist(), abs=1e-5)
+    assert len(set(taus.tolist())) == 7
+    expected = torch.zeros(2, 3)
+    for a, b, tau in zip(head.query_projection, head.key_projection, taus, strict=True):
+        scores = (n.sims + ((n.keys @ b.T) * (n.query @ a.T)[:, None]).sum(2)) / tau
+        nearest = head.null_bias + head.null_slope * n.sims[:, :1] / 3
+        nulls = scores.logsumexp(1, keepdim=True) + nearest + n.shares.log()
+        expected += torch.cat([scores, nulls], 1).softmax(1)[:, :3] / 7
+    torch.testing.assert_close(head(n)[1], expected, rtol=0, atol=1e-5)
 
 
 def test_fault_5_query_and_key_projections_learn() -> None:
@@ -268,7 +228,7 @@ def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> 
     """Only parameters per class depend on the order of the classes."""
     head = trained({**EVERYTHING, "label_bias": False, "move_prototypes": False, "similarity": "l2"})
     with torch.no_grad():
-        head.prototype_bias.zero_()  # type: ignore[union-attr]
+        head.prototype_bias.zero_()
     n, to = neighbourhood(seed=seed), torch.tensor(names)
     shares, prototypes = torch.empty(C), torch.empty(C, D)
     shares[to], prototypes[to] = n.shares, n.prototypes
@@ -280,24 +240,16 @@ def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> 
     "parts", [PARTS["all, l2"], {**EVERYTHING, "similarity": "dot"}, HISTORIC], ids=["l2", "dot", "heads"]
 )
 def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
-    n = neighbourhood(b=2, k=4, missing=True).to(torch.float64)
-    head = trained({**parts, "dropout": 0.0, "hidden": 5}).double()
-    names = [name for name, _ in head.named_parameters()]
-
-    def answer(*parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))
-
-    start = tuple(p.detach().requires_grad_() for p in head.parameters())
-    assert torch.autograd.gradcheck(answer, start)
+    n = neighbourhood(b=2, k=4, missing=True)
+    assert_gradients(trained({**parts, "dropout": 0.0, "hidden": 2}), n)
 
 
 def test_without_its_neighbours_it_is_a_linear_classifier() -> None:
     """p_c ∝ share_c · exp(30·g·q·P_c + d_c), whatever the neighbours are."""
     head = trained({"prototypes": True, "move_prototypes": True, "neighbours": False})
-    head.requires_grad_(False)
     n = neighbourhood()
-    logits = n.shares.log() + head.prototype_bias  # type: ignore[operator]
-    logits = logits + 30 * head.prototype_gain * n.query @ (n.prototypes + head.prototype_move).T  # type: ignore[operator]
+    logits = n.shares.log() + 30 * head.prototype_gain * n.query @ (n.prototypes + head.prototype_move).T
+    logits = logits + head.prototype_bias
     probs, weights = head(n)
     torch.testing.assert_close(probs, logits.softmax(1), rtol=1e-4, atol=1e-6)
     assert (weights == 0).all()

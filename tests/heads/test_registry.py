@@ -11,8 +11,7 @@ from attnknn.heads.attention import FEATURES
 from attnknn.heads.baselines import Distance
 from attnknn.heads.registry import KINDS, LearnedHead, load_head, make_head, save_head
 from attnknn.heads.tabr import TabR
-from attnknn.neighbours.space import NeighbourBatch
-from synthetic import neighbourhood, reordered
+from synthetic import assert_gradients, neighbourhood, reordered
 
 PARTS = {"features": list(FEATURES), "self_attention": True, "label_bias": True, "prototypes": True}
 PARTS |= {"move_prototypes": True, "dropout": 0.3}
@@ -38,34 +37,26 @@ def test_untrained_heads_are_exactly_distance_weighting(kind: str, metric: str) 
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-6)
 
 
-def test_tabr_by_loops() -> None:
+@torch.no_grad()
+def test_tabr_by_hand() -> None:
     n = neighbourhood(b=2, k=4)
     head = make("tabr", trained=True)
-    head.requires_grad_(False)
     w = torch.eye(7) + head.delta
+    difference = (n.query[:, None] - n.keys) @ w.T
+    alpha = (-difference.square().sum(2) / head.log_temperature.exp()).softmax(1)
+    values = head.labels.weight[n.labels] + head.correct(difference)
+    context = n.query + (alpha[:, :, None] * values).sum(1)
+    votes = (0.1 * n.shares).expand(2, -1).scatter_add(1, n.labels, 0.9 * alpha)
     probs, weights = head(n)
-    for b in range(2):
-        q, keys = n.query[b], n.keys[b]  # type: ignore[index]
-        scores = torch.stack([-(w @ q - w @ key).square().sum() / head.log_temperature.exp() for key in keys])  # type: ignore[union-attr]
-        alpha = scores.softmax(0)
-        context = q.clone()
-        for i, key in enumerate(keys):
-            context += alpha[i] * (head.labels.weight[n.labels[b, i]] + head.correct(w @ q - w @ key))  # type: ignore[operator, union-attr]
-        votes = 0.1 * n.shares
-        for i in range(4):
-            votes[n.labels[b, i]] += 0.9 * alpha[i]
-        torch.testing.assert_close(probs[b], (votes.log() + head.answer(context)).softmax(0), rtol=1e-4, atol=1e-6)  # type: ignore[operator]
-        torch.testing.assert_close(weights[b], 0.9 * alpha, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(probs, (votes.log() + head.answer(context)).softmax(1), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights, 0.9 * alpha, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault_7_no_class_gets_probability_zero_however_sure_the_head_is(kind: str) -> None:
     head = make(kind)
-    with torch.no_grad():
-        if kind == "tabr":
-            head.answer[-1].bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr, index]
-        else:
-            head.prototype_bias.copy_(torch.tensor([200.0, 0.0, 0.0]))  # type: ignore[union-attr]
+    bias = head.answer[-1].bias if kind == "tabr" else head.prototype_bias
+    bias.data[0] = 200.0
     assert (head(neighbourhood())[0] > 0).all()
 
 
@@ -73,8 +64,8 @@ def test_tabr_drops_weights_in_training_only() -> None:
     head, n = make("tabr", {"dropout": 0.5}, trained=True), neighbourhood()
     torch.manual_seed(0)
     head.train()
-    for part in (head.correct, head.answer):  # type: ignore[union-attr]
-        part.eval()  # type: ignore[union-attr]
+    for part in (head.correct, head.answer):
+        part.eval()
     assert not torch.equal(head(n)[0], head(n)[0])
     head.eval()
     assert torch.equal(head(n)[0], head(n)[0])
@@ -89,13 +80,8 @@ def test_tabr_is_invariant_to_the_order_of_neighbours() -> None:
 
 
 def test_tabr_gradients_against_finite_differences() -> None:
-    n, head = neighbourhood(b=2, k=3, missing=True).to(torch.float64), make("tabr", trained=True).double()
-    names = [name for name, _ in head.named_parameters()]
-
-    def answer(*parameters: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))[0]
-
-    assert torch.autograd.gradcheck(answer, tuple(p.detach().requires_grad_() for p in head.parameters()))
+    head = make("tabr", {**PARTS, "hidden": 3}, trained=True)
+    assert_gradients(head, neighbourhood(b=2, k=3, missing=True))
 
 
 HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
@@ -131,15 +117,8 @@ def test_a_part_that_is_off_has_no_gradient_and_no_effect(part: str) -> None:
     less = TabR(5, 3, 0.5, 0.1, hidden=4, **{part: False})
     assert less.config[part] is False
     for head in (whole, less):
-        torch.nn.init.normal_(head.answer[-1].weight)  # type: ignore[arg-type]
-    n = NeighbourBatch(
-        -torch.rand(7, 6),
-        torch.randint(3, (7, 6)),
-        torch.full((3,), 1 / 3),
-        torch.randn(3, 5),
-        query=torch.randn(7, 5),
-        keys=torch.randn(7, 6, 5),
-    )
+        torch.nn.init.normal_(head.answer[-1].weight)
+    n = neighbourhood(b=7, k=6, d=5)
     less(n)[0][:, 0].sum().backward()
     learns = {name.partition(".")[0] for name, p in less.named_parameters() if p.requires_grad and p.grad is not None}
     of_part = {"key": "delta", "label_embedding": "labels", "correction": "correct"}[part]
