@@ -74,18 +74,13 @@ def network(e: Embeddings) -> Embeddings:
     return dataclasses.replace(e, logits=np.asarray(e.logits)[:, ::-1].copy())
 
 
-@pytest.fixture(scope="module")
-def noisy() -> tuple[EmbeddingSpace, EmbeddingSpace]:
-    """A space with wrong bank labels, and the same with the right ones."""
-    clean = retrieved(embedded(blobs(300, noise=0.5)))
-    e = clean.embeddings
-    y = np.where(np.isin(e.part, (FIT, VAL)), with_wrong_labels(blobs(300, noise=0.5), 0.4, "symmetric", rng()).y, e.y)
-    cleaned = dataclasses.replace(clean, embeddings=dataclasses.replace(e, y=y))
-    return with_noise([cleaned], 0.4, rng())[0], cleaned
-
-
-def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[EmbeddingSpace, EmbeddingSpace]) -> None:
-    plain, cleaned = noisy
+def test_under_noise_every_variant_is_scored_on_clean_test_rows() -> None:
+    split = blobs(300, noise=0.5)
+    cleaned = retrieved(embedded(split))
+    e = cleaned.embeddings
+    y = np.where(np.isin(e.part, (FIT, VAL)), with_wrong_labels(split, 0.4, "symmetric", rng()).y, e.y)
+    cleaned = dataclasses.replace(cleaned, embeddings=dataclasses.replace(e, y=y))
+    (plain,) = with_noise([cleaned], 0.4, rng())  # bank labels are wrong here, and right in `cleaned`
     networks = dict(zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True))
     scored, paired = under_noise(plain, cleaned, networks, SCORING, 0, **SETTINGS)
     table = pd.DataFrame(scored).set_index(["variant", "method", "metric"])["value"]
@@ -103,12 +98,12 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows(noisy: tuple[Emb
     expected |= {("cleaned", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "distance")}
     expected |= {(s, "attention", s, m) for s in ("plain", "cleaned") for m in ("distance", "linear", "prototypes")}
     assert pairs == expected | {(v, f"{m}_forward", w, f"{b}_forward") for v, m, w, b in expected}, "both sides alike"
-    for variant, method in (("cleaned", "attention"), ("cross_entropy_cleaned", "cnn")):
-        for row in paired:
-            if (row["variant"], row["method"], row["baseline_variant"]) == (variant, method, "cross_entropy"):
-                difference = table[variant, method, row["metric"]] - table["cross_entropy", "cnn", row["metric"]]
-                assert row["difference"] == pytest.approx(difference)
-                assert method == "attention" or abs(difference) > 0.1, "the networks differ"
+    for row in paired:
+        variant, method, metric = (row[name] for name in ("variant", "method", "metric"))
+        if variant.endswith("cleaned") and method in ("attention", "cnn") and row["baseline_variant"] == NETWORKS[0]:
+            difference = table[variant, method, metric] - table[NETWORKS[0], "cnn", metric]
+            assert row["difference"] == pytest.approx(difference)
+            assert method == "attention" or abs(difference) > 0.1, "the networks differ"
     assert set(base_scores(scored)["cross_entropy"]) == {"cnn", "cnn_temperature"}
 
 
@@ -167,37 +162,28 @@ def run(tables: dict[str, pd.DataFrame], seed: int = 0) -> Run:
     return Run("digits", seed, {"prepare": {"test": 360}}, tables)
 
 
-METHODS_OF = {"cross_entropy": ["cnn"], "cross_entropy_cleaned": ["cnn"]}
-METHODS_OF |= {variant: ["distance", "attention", "linear", "prototypes"] for variant in ("plain", "cleaned")}
+METHODS = {"cross_entropy": ["cnn"], "cross_entropy_cleaned": ["cnn"]}
+METHODS |= {variant: ["distance", "attention", "linear", "prototypes"] for variant in ("plain", "cleaned")}
 LEVEL = Level(0.01, 2000)
 
 
 def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors: int = 90) -> Run:
     """Synthetic results: accuracy .7 of plain networks and .73 of kNN, to which `cleaning` and `attention` add."""
-    scores, paired, rounds = [], [], []
-    value = {(v, m): 0.7 + 0.03 * ("cross" not in v) for v, methods in METHODS_OF.items() for m in methods}
-    value = {
-        (v, m): a + cleaning * v.endswith("cleaned") + attention * (m == "attention") for (v, m), a in value.items()
-    }
-    pairs = noise_pairs([f"{v}:{m}{suffix}" for v, m in value for suffix in ("", "_forward")])
+    names = [f"{variant}:{m}{suffix}" for variant in METHODS for m in METHODS[variant] for suffix in ("", "_forward")]
+    value = {n: 0.7 if n.startswith("cross") else 0.73 for n in names}
+    value = {n: v + cleaning * ("cleaned:" in n) + attention * ("attention" in n) for n, v in value.items()}
+    sides, scores, paired, rounds = ("variant", "method", "baseline_variant", "baseline"), [], [], []
     for rate in (0.2, 0.4):
         condition = {"condition": f"noise {rate}", "rate": rate}
-        for variant, method in value:
-            for suffix in ("", "_forward"):
-                for metric, v in (
-                    ("accuracy", value[variant, method]),
-                    ("nll", 1.5 - value[variant, method]),
-                    ("ece", 0.1),
-                ):
-                    row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
-                    scores.append({**condition, **row, "low": v - 0.02, "high": v + 0.02})
-        for pair in pairs:
-            (variant, method), (other, baseline) = (tuple(name.split(":")) for name in pair)
-            move = value[variant, method.removesuffix("_forward")] - value[other, baseline.removesuffix("_forward")]
-            names = {"variant": variant, "method": method, "baseline_variant": other, "baseline": baseline}
+        for n in names:
+            for metric, v in (("accuracy", value[n]), ("nll", 1.5 - value[n]), ("ece", 0.1)):
+                row = dict(zip(sides, n.split(":"), strict=False))
+                scores.append({**condition, **row, "metric": metric, "value": v, "low": v - 0.02, "high": v + 0.02})
+        for pair in noise_pairs(names):
+            row, move = dict(zip(sides, ":".join(pair).split(":"), strict=True)), value[pair[0]] - value[pair[1]]
             for metric, d in (("accuracy", move), ("nll", -move)):
                 ends = {"low": d - 0.002, "high": d + 0.002, "errors": errors, "p": p if abs(d) > 1e-9 else 1.0}
-                paired.append({**condition, **names, "metric": metric, "difference": d, **ends})
+                paired.append({**condition, **row, "metric": metric, "difference": d, **ends})
         for i, left in enumerate((0.3, 0.15), 1):
             shares = {"wrong_before": rate, "wrong_after": left * rate, "mended": 1 - left, "spoiled": 0.02}
             rounds += [{**condition, "round": i, "quantity": name, "value": v} for name, v in shares.items()]
@@ -211,10 +197,9 @@ def findings(*noise: Run) -> dict[tuple[str, str], tuple[str, str]]:
     return {(row[1], row[2]): (row[5], row[8]) for row in rows if row[0] == "noise 0.4"}
 
 
-CLEANED = [
-    (f"{name}, cleaned labels", f"{name}, noisy labels")
-    for name in ("Plain network", "Attention", "Distance-weighted kNN", "Linear head", "Prototypes alone")
-]
+KNN, NETWORK = "Distance-weighted kNN", "Plain network"
+NAMES = (NETWORK, "Attention", KNN, "Linear head", "Prototypes alone")
+CLEANED = [(f"{name}, cleaned labels", f"{name}, noisy labels") for name in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +216,7 @@ def test_the_section_on_wrong_labels_is_complete(noise_part: Part) -> None:
     assert len(noise_part.tables[3].rows) == 2 * (1 + 17), "every pair once a rate, not uncorrected and corrected apart"
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("cleaning", "p", "errors", "finding"),
     [
@@ -245,16 +231,16 @@ def test_fault_13_whether_cleaning_pays_can_come_out_no(cleaning: float, p: floa
     assert {tests[pair][0] for pair in CLEANED} == {finding}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_cleaning_that_pays_for_some_is_not_said_to_pay_for_all() -> None:
     noise = noise_run(0.1, 0.0, 1e-5)
     paired = noise.tables["noise_trained_paired"]
     paired.loc[(paired["method"] == "linear") & (paired["baseline"] == "linear"), "p"] = 0.3
-    tests = findings(noise)
-    assert {pair[0]: tests[pair][0] for pair in CLEANED if tests[pair][0] != "better"} == {
-        "Linear head, cleaned labels": "undecided"
-    }
+    others = {pair[0]: row[0] for pair, row in findings(noise).items() if pair in CLEANED and row[0] != "better"}
+    assert others == {"Linear head, cleaned labels": "undecided"}
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("attention", "p", "verdict"),
     [(0.05, 1e-5, "yes"), (-0.05, 1e-5, "no"), (0.0, 1e-5, "no"), (0.05, 0.2, "undecided")],
@@ -269,9 +255,8 @@ def test_fault_13_what_attention_adds_to_cleaning_is_told_from_what_cleaning_giv
 def test_cleaning_that_pays_and_knn_against_plain_networks(noise_part: Part) -> None:
     rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in noise_part.tables[3].rows if len(row) > 1}
     assert {rows[pair][2] for pair in CLEANED} == {"better"}
-    knn, network = "Distance-weighted kNN", "Plain network"
     for labels, other, move in (("noisy", "noisy", 0.03), ("cleaned", "noisy", 0.13), ("cleaned", "cleaned", 0.03)):
-        accuracy, p, finding, nll, *_ = rows[f"{knn}, {labels} labels", f"{network}, {other} labels"]
+        accuracy, p, finding, nll, *_ = rows[f"{KNN}, {labels} labels", f"{NETWORK}, {other} labels"]
         assert accuracy.startswith(f"+{move:.3f} (")
         assert nll.startswith(f"−{move:.3f} (")
         assert (p, finding) == ("< .001", "better")
@@ -292,18 +277,17 @@ def test_a_dataset_without_trained_encoders_has_no_part() -> None:
 def imbalance_run(p: float) -> Run:
     """Synthetic results in which the correction helps rare classes."""
     scores, paired = [], []
+    methods = (("cross_entropy", "cnn"), ("plain", "distance"), ("plain", "attention"))
     for ratio in (0.1, 0.01):
         condition = {"condition": f"long tail {ratio}", "ratio": ratio}
-        for i, (variant, method) in enumerate(
-            (("cross_entropy", "cnn"), ("plain", "distance"), ("plain", "attention"))
-        ):
+        for i, (variant, method) in enumerate(methods):
             for suffix, gain in (("", 0.0), ("_prior", 0.1)):
                 values = {"many": 0.95 - gain / 5, "medium": 0.9, "few": 0.7 + gain + 0.02 * i, "nll": 0.4, "ece": 0.05}
                 values |= dict.fromkeys(("accuracy", "balanced_accuracy", "f1_macro"), 0.85 + gain / 2 + 0.01 * i)
+                row = {**condition, "variant": variant, "method": method + suffix}
                 for metric, v in values.items():
                     ends = (None, None) if metric in ("many", "medium", "few") else (v - 0.02, v + 0.02)
-                    row = {"variant": variant, "method": method + suffix, "metric": metric, "value": v}
-                    scores.append({**condition, **row, "low": ends[0], "high": ends[1]})
+                    scores.append({**row, "metric": metric, "value": v, "low": ends[0], "high": ends[1]})
         who = {"variant": "plain", "method": "attention_prior", "baseline_variant": "cross_entropy"}
         who |= {"baseline": "cnn_prior", "metric": "accuracy"}
         paired.append({**condition, **who, "difference": 0.02, "low": 0.01, "high": 0.03, "errors": 90, "p": p})
