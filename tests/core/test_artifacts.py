@@ -55,7 +55,7 @@ def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.nd
         (blobs(60), {"classes": ("a",), "y": np.zeros(60, np.int64)}, "at least two"),
         (pictures(60), {"x": pictures(60).x[:, 0]}, r"x: shape \(60, 8, 8\); expected 4 dimensions"),
         (EMBEDDINGS, {"z": with_value(EMBEDDINGS.z, (0, 0), np.inf)}, "z: NaN or infinite"),
-        (EMBEDDINGS, {"logits": EMBEDDINGS.logits[:, :2]}, r"logits: shape \(60, 2\); expected \(60, 3\)"),  # type: ignore[index]
+        (EMBEDDINGS, {"logits": EMBEDDINGS.logits[:, :2]}, r"logits: shape \(60, 2\); expected \(60, 3\)"),
         (NEIGHBOURS, {"ids": with_value(NEIGHBOURS.ids, (0, 1), -1)}, "finite exactly where"),
         (NEIGHBOURS, {"rows": NEIGHBOURS.rows[::-1].copy()}, "rows: must ascend"),
         (NEIGHBOURS, {"metric": "cosine"}, "expected l2 or ip"),

@@ -73,7 +73,6 @@ def test_fault_15_supcon_without_a_positive_or_negative_pair_is_zero_with_a_fini
     value = alone("supcon")(z, None, torch.tensor(y))
     assert value.item() == 0
     value.backward()
-    assert z.grad is not None
     assert (z.grad == 0).all()
 
 
@@ -132,13 +131,11 @@ def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int
     value.backward()
     positive, negative = len(set(y)) < 5, len(set(y)) > 1
     assert value.item() == pytest.approx(0.25 * negative if alike else 2.0 * positive)
-    assert z.grad is not None
     assert z.grad.isfinite().all()
 
 
 def test_contrastive_gradient_against_finite_differences() -> None:
     loss = alone("contrastive", contrastive_margin=1.3)
-    assert loss.contrastive is not None
     z = embeddings().detach().double().requires_grad_()
     assert torch.autograd.gradcheck(lambda z: loss.contrastive(z, Y), z)
 

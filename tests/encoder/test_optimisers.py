@@ -37,7 +37,7 @@ def test_restarts_by_hand() -> None:
 
 def settings(muon: float) -> TrainEmbedder:
     factors = {"backbone": 0.1, "projection": 1.0, "knn": 2.0}
-    return TrainEmbedder(lr=0.01, lr_factors=factors, weight_decay=0.1, muon={"lr": muon, "momentum": 0.6})  # type: ignore[arg-type]
+    return TrainEmbedder(lr=0.01, lr_factors=factors, weight_decay=0.1, muon={"lr": muon, "momentum": 0.6})
 
 
 @pytest.mark.parametrize("muon", [0.0, 0.2])
@@ -83,14 +83,14 @@ def test_look_ahead_by_hand() -> None:
     looked, off = LookAhead(net, 2), LookAhead(net, 0)
     with torch.no_grad():
         net.weight.fill_(5.0)
-        net.running_mean.fill_(2.0)  # type: ignore[union-attr]
+        net.running_mean.fill_(2.0)
     looked.move(1, 4, last=False)
     off.move(2, 4, last=True)
     assert net.weight.tolist() == [5.0] * 3
     looked.move(2, 4, last=False)
     beta = 0.95**5 / 8
     assert net.weight.tolist() == pytest.approx([1 + (1 - beta) * 4] * 3)
-    assert net.running_mean.tolist() == pytest.approx([(1 - beta) * 2] * 3)  # type: ignore[union-attr]
+    assert net.running_mean.tolist() == pytest.approx([(1 - beta) * 2] * 3)
 
 
 def test_the_last_step_of_an_epoch_always_comes_back_to_the_slow_weights() -> None:

@@ -33,7 +33,7 @@ def data() -> EmbeddingSpace:
 
 def heads(dim: int = 7) -> dict[str, Attention]:
     parts = {"attention": {}, "prototypes": {"prototypes": True, "neighbours": False}}
-    return {name: Attention(dim, 3, 2, 0.5, 0.05, **kwargs).eval() for name, kwargs in parts.items()}  # type: ignore[arg-type]
+    return {name: Attention(dim, 3, 2, 0.5, 0.05, **kwargs).eval() for name, kwargs in parts.items()}
 
 
 def run(*spaces: EmbeddingSpace, k_eval: int = 20, **settings: Any) -> Comparison:
@@ -87,7 +87,7 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Embeddin
     assert (on_fit["distance"], on_fit["uniform"]) == (tuned["distance"], tuned["uniform"])
     assert on_fit["linear_temperature"] != tuned["linear_temperature"]
     assert on_val["linear_vector"] != tuned["linear_vector"], "val rows choose the settings of calibration too"
-    best = part_nll(Distance(**tuned["distance"]), [data], VAL, 20)  # type: ignore[arg-type]
+    best = part_nll(Distance(**tuned["distance"]), [data], VAL, 20)
     untuned = [Distance(k, 1.0, e) for k in (1, 3, 8, 20) for e in GRIDS["priors"]]
     assert best <= min(part_nll(head, [data], VAL, 20) for head in untuned) + 1e-6
 

@@ -47,7 +47,7 @@ def test_a_ridge_that_is_great_leaves_the_class_shares(data: EmbeddingSpace) -> 
 
 def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: EmbeddingSpace) -> None:
     def gain(space: EmbeddingSpace) -> float:
-        return float(fit_prototypes([space], [1e-4]).prototype_gain.detach())  # type: ignore[union-attr]
+        return float(fit_prototypes([space], [1e-4]).prototype_gain.detach())
 
     assert gain(relabelled(data, FIT)) != gain(data)
     assert gain(relabelled(data, TEST)) == gain(data)

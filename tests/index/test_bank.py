@@ -257,7 +257,7 @@ def test_no_dimensions_and_other_dimensions_are_refused(vectors: Vectors) -> Non
 )
 def test_invalid_settings(vectors: Vectors, setting: dict[str, int]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(setting))}: .*; the minimum is"):
-        build(vectors[0], np.arange(N), kind="hnsw", **setting)  # type: ignore[arg-type]
+        build(vectors[0], np.arange(N), kind="hnsw", **setting)
 
 
 @pytest.mark.parametrize("exclude", [[3], np.zeros(B + 1, int), np.zeros((B, 2, 2), int), np.full(B, 1.5)])
