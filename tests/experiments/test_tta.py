@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -175,20 +176,15 @@ def test_a_view_does_not_change_bank_and_statistics(main: EmbeddingSpace) -> Non
         space.around(bank[:2], 3)
 
 
-def test_a_view_of_bank_rows_or_of_another_bank_is_refused(main: EmbeddingSpace) -> None:
+def test_invalid_views_and_k_are_refused(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
     view, rows = moved(main, 0.3, 1), main.embeddings.rows(BANK)[:5].astype(np.int32)
-    of_bank = View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5])
-    with pytest.raises(InputError, match="only held-out rows have views"):
-        view_space(main, of_bank)
-    with pytest.raises(InputError, match="not in the bank"):
-        view_space(main, replace(view, ids=np.full_like(view.ids, view.rows[0])))
-    with pytest.raises(InputError, match="no logits"):
-        view_space(main, replace(view, logits=None))
-
-
-def test_k_above_the_neighbours_stored_and_a_single_view_are_refused(
-    main: EmbeddingSpace, probs: dict[str, PartProbs]
-) -> None:
+    for wrong, message in (
+        (View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5]), "only held-out rows have views"),
+        (replace(view, ids=np.full_like(view.ids, view.rows[0])), "not in the bank"),
+        (replace(view, logits=None), "no logits"),
+    ):
+        with pytest.raises(InputError, match=message):
+            view_space(main, wrong)
     with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
         predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
     with pytest.raises(InputError, match="one only"):
@@ -220,33 +216,28 @@ def synthetic_run(
 ) -> Run:
     """Tables in which three views change each method's NLL and ECE by a gain, and attention's NLL differs from that of
     distance weighting by `own`, both bare, and by `alike` with vector scaling."""
-    values, alone, paired = [], [], []
-
-    def pair(method: str, baseline: str, n: int, baseline_n: int, metric: str, difference: float) -> dict[str, object]:
-        ends = {"low": difference - 0.01, "high": difference + 0.01, "errors": errors}
-        p_value = p if abs(difference) > 0.01 else 0.5
-        names = {"method": method, "baseline": baseline, "views": n, "baseline_views": baseline_n, "metric": metric}
-        return names | {"difference": difference, **ends, "p": p_value, "test": "paired bootstrap"}
-
-    for method in (*BASE[:7], "uniform_vector"):
-        moved_by = gain.get(method, gain[""])
-        for metric, base in (("accuracy", 0.9), ("nll", 0.5), ("ece", 0.1)):
-            for n in (1, 2, 3):
-                value = base + moved_by * (n - 1) / 2
-                values.append({"views": n, "method": method, "metric": metric, "value": value})
-                values[-1] |= {"low": value - 0.02, "high": value + 0.02}
-            for view in (ORIGINAL, "flip", "crop_1"):
-                alone.append({"view": view, "method": method, "metric": metric, "value": base, "without": base})
-            paired.append(pair(method, method, 3, 1, metric, moved_by))
-    for n in (1, 3):
-        for kind, less in {"": own, "_vector": alike}.items():
-            paired += [pair(f"attention{kind}", f"distance{kind}", n, n, metric, less) for metric in TESTED]
-    tables = {"tta": values, "tta_alone": alone, "tta_paired": paired}
-    return Run("birds", seed, {"prepare": {"test": 800}}, {name: pd.DataFrame(rows) for name, rows in tables.items()})
+    values, alone, pairs = [], [], []
+    for method, (metric, base) in product(
+        (*BASE[:7], "uniform_vector"), {"accuracy": 0.9, "nll": 0.5, "ece": 0.1}.items()
+    ):
+        moved_by, row = gain.get(method, gain[""]), {"method": method, "metric": metric}
+        for n in (1, 2, 3):
+            value = base + moved_by * (n - 1) / 2
+            values.append({"views": n, **row, "value": value, "low": value - 0.02, "high": value + 0.02})
+        alone += [{"view": view, **row, "value": base, "without": base} for view in (ORIGINAL, "flip", "crop_1")]
+        pairs.append((method, method, 3, 1, metric, moved_by))
+    for n, (kind, less), metric in product((1, 3), {"": own, "_vector": alike}.items(), TESTED):
+        pairs.append((f"attention{kind}", f"distance{kind}", n, n, metric, less))
+    columns = pd.Index(("method", "baseline", "views", "baseline_views", "metric", "difference"))
+    paired = pd.DataFrame(pairs, columns=columns).assign(errors=errors, test="paired bootstrap")
+    d = paired["difference"]
+    paired = paired.assign(low=d - 0.01, high=d + 0.01, p=np.where(d.abs() > 0.01, p, 0.5))
+    tables = {"tta": pd.DataFrame(values), "tta_alone": pd.DataFrame(alone), "tta_paired": paired}
+    return Run("birds", seed, {"prepare": {"test": 800}}, tables)
 
 
-def only_part(*runs: Run) -> Part:
-    (part,) = section(runs, Level(0.01, 10_000)).parts
+def only_part(*runs: Run, resamples: int = 10_000) -> Part:
+    (part,) = section(runs, Level(0.01, resamples)).parts
     return part
 
 
@@ -258,6 +249,9 @@ def findings(part: Part) -> dict[tuple[str, str], str]:
 def own_findings(part: Part) -> dict[tuple[str, str], str]:
     """The findings on attention against distance weighting in NLL, by method and views."""
     return {(str(row[0]), str(row[2])): str(row[-1]) for row in part.tables[1].rows if row[3] == "NLL"}
+
+
+NONE, LEAST_P = "no difference shown", synthetic_run({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
 
 
 def test_the_gains_of_every_method_are_shown() -> None:
@@ -276,44 +270,41 @@ def test_the_gains_of_every_method_are_shown() -> None:
     assert "uniform" not in "".join(str(row[1]) for row in part.tables[0].rows), "display names"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_calibration_is_not_credited_to_attention() -> None:
     """Lower NLL uncalibrated, but not with the same calibration."""
     own = own_findings(only_part(synthetic_run({"": 0.0}, own=-0.05)))
-    assert own == {
-        ("Attention", "1"): "better",
-        ("Attention", "3"): "better",
-        ("Attention + vector scaling", "1"): "no difference shown",
-        ("Attention + vector scaling", "3"): "no difference shown",
-    }
+    words = {"Attention": "better", "Attention + vector scaling": NONE}
+    assert own == {(method, views): word for method, word in words.items() for views in ("1", "3")}
     assert set(COMPARED) == {"attention", "attention_vector"}
+    few = own_findings(only_part(synthetic_run({"": 0.0}, own=-0.03, errors=3)))
+    assert set(few.values()) == {"underpowered (3 of 20 errors needed)"}
 
 
-def test_a_gain_of_attention_alone_harm_and_nothing() -> None:
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("runs", "resamples", "word"),
+    [
+        ([synthetic_run({"": 0.05})], 10_000, "worse"),
+        ([synthetic_run({"": 0.0})], 10_000, NONE),
+        ([synthetic_run({"": -0.05}), synthetic_run({"": 0.05}, seed=43)], 10_000, NONE),
+        ([synthetic_run({"": -0.05}, errors=3)], 10_000, "underpowered (3 of 20 errors needed)"),
+        # 18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences.
+        ([LEAST_P], 2000, "underpowered (2,000 resamples for 18 tests)"),
+        ([LEAST_P], 10**6, NONE),
+    ],
+    ids=["harm", "no change", "seeds that disagree", "few errors", "few resamples", "large p"],
+)
+def test_findings_follow_the_numbers(runs: list[Run], resamples: int, word: str) -> None:
+    assert set(findings(only_part(*runs, resamples=resamples)).values()) == {word}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_findings_are_by_method_and_seeds_are_averaged() -> None:
     alone = findings(only_part(synthetic_run({"": 0.0, "attention": -0.05})))
     assert [method for (metric, method), word in alone.items() if metric == "NLL" and word == "better"] == ["Attention"]
-    assert set(findings(only_part(synthetic_run({"": 0.05}))).values()) == {"worse"}
-    assert set(findings(only_part(synthetic_run({"": 0.0}))).values()) == {"no difference shown"}
-
-
-def test_few_errors_decide_nothing() -> None:
-    part = only_part(synthetic_run({"": -0.05}, own=-0.03, errors=3))
-    assert {*findings(part).values(), *own_findings(part).values()} == {"underpowered (3 of 20 errors needed)"}
-
-
-def test_too_few_resamples_are_underpowered() -> None:
-    """18 tests of p = 2/2001 each: Holm makes them .018, whatever the differences."""
-    run = synthetic_run({"": -0.05}, own=-0.03, alike=-0.03, errors=300, p=2 / 2001)
-    (part,) = section([run], Level(0.01, 2000)).parts
-    assert set(findings(part).values()) == {"underpowered (2,000 resamples for 18 tests)"}
-    (enough,) = section([run], Level(0.01, 10**6)).parts
-    assert set(findings(enough).values()) == {"no difference shown"}
-
-
-def test_several_seeds_are_one_part() -> None:
     part = only_part(synthetic_run({"": -0.05}), synthetic_run({"": -0.07}, seed=43))
     assert str(part.tables[0].rows[0][4]).startswith("−0.060 (")
-    mixed = only_part(synthetic_run({"": -0.05}), synthetic_run({"": 0.05}, seed=43))
-    assert set(findings(mixed).values()) == {"no difference shown"}
 
 
 def test_a_dataset_without_views_has_no_part() -> None:
