@@ -47,9 +47,14 @@ def claims(rows: pd.DataFrame, best: str = "distance_vector", alpha: float = 0.0
     return claimed.claims(rows, on_val(rows, best), alpha)
 
 
+def verdicts(*rows: pd.DataFrame, alpha: float = 0.01) -> set[str]:
+    """Verdicts of the claims from all these rows together."""
+    return {c.verdict for c in claims(pd.concat(rows), alpha=alpha)}
+
+
 def test_undecided_with_too_few_errors() -> None:
-    assert {c.verdict for c in claims(paired(errors=20))} == {"yes"}
-    assert {c.verdict for c in claims(paired(errors=19))} == {"undecided"}
+    assert verdicts(paired(errors=20)) == {"yes"}
+    assert verdicts(paired(errors=19)) == {"undecided"}
     seeds = pd.concat([paired(seed=0, errors=50), paired(seed=1, errors=3)])
     assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
 
@@ -68,42 +73,33 @@ def test_verdict_by_sign_in_every_metric(gain: float, expected: str) -> None:
 
 def test_verdict_needs_holm_adjusted_p_below_alpha() -> None:
     """Three metrics against two baselines are six claims, so Holm multiplies the smallest p by six (fault 12)."""
-    assert {c.verdict for c in claims(paired(p=0.01 / 6 + 1e-9))} == {"undecided"}
-    assert {c.verdict for c in claims(paired(p=0.01 / 6 - 1e-9))} == {"yes"}
-    assert {c.verdict for c in claims(paired(p=0.04 / 6), alpha=0.05)} == {"yes"}
+    assert verdicts(paired(p=0.01 / 6 + 1e-9)) == {"undecided"}
+    assert verdicts(paired(p=0.01 / 6 - 1e-9)) == {"yes"}
+    assert verdicts(paired(p=0.04 / 6), alpha=0.05) == {"yes"}
 
 
 def test_family_size_grows_with_settings() -> None:
-    assert {c.verdict for c in claims(paired(p=0.0015))} == {"yes"}
+    assert verdicts(paired(p=0.0015)) == {"yes"}
     for key in ("dataset", "condition"):
-        ten = pd.concat([paired(**{key: f"d{i}"}, p=0.0015) for i in range(10)])
-        assert {c.verdict for c in claims(ten)} == {"undecided"}
+        assert verdicts(*(paired(**{key: f"d{i}"}, p=0.0015) for i in range(10))) == {"undecided"}
 
 
 def test_clean_bank_is_its_own_family() -> None:
     """Six claims on the clean bank and 60 on modified banks are adjusted separately."""
     noisy = [paired(condition=f"noise {i}", p=0.0015) for i in range(10)]
     result = claims(pd.concat([noisy[0], paired(p=0.0015), *noisy[1:]]))
-    families = {primary: [c for c in result if c.primary == primary] for primary in (True, False)}
-    assert {(c.condition, c.verdict) for c in families[True]} == {("clean", "yes")}
-    assert [c.p for c in families[True]] == pytest.approx([6 * 0.0015] * 6)
-    assert [c.p for c in families[False]] == pytest.approx([60 * 0.0015] * 60)
+    assert {(c.condition, c.verdict) for c in result if c.primary} == {("clean", "yes")}
+    for primary, size in ((True, 6), (False, 60)):
+        assert [c.p for c in result if c.primary == primary] == pytest.approx([size * 0.0015] * size)
     assert setting_verdicts(result)["digits", "clean"] == "yes"
 
 
 def test_baselines_are_chosen_on_validation_rows() -> None:
     """Uniform is best on test rows, distance + isotonic on validation rows."""
     rows = paired(against={"uniform": -9.0, "distance_isotonic": 0.1, "distance_vector": 0.2, "linear": -5.0})
-    result = [(c.metric, c.baseline, c.roles) for c in claims(rows, best="distance_isotonic")]
-    assert result == [
-        (metric, baseline, roles)
-        for metric in ("nll", "accuracy", "ece")
-        for baseline, roles in (
-            ("distance_isotonic", ("best tuned",)),
-            ("distance_vector", ("to beat",)),
-            ("linear", ("without neighbours",)),
-        )
-    ]
+    roles = {"distance_isotonic": "best tuned", "distance_vector": "to beat", "linear": "without neighbours"}
+    expected = [(metric, name, (role,)) for metric in ("nll", "accuracy", "ece") for name, role in roles.items()]
+    assert [(c.metric, c.baseline, c.roles) for c in claims(rows, best="distance_isotonic")] == expected
 
 
 @pytest.mark.parametrize("best", ["linear", "attention_vector", "prototypes"])
@@ -118,28 +114,22 @@ def test_without_neighbours_is_chosen_on_validation_rows_and_leaves_the_verdict(
     others = {"prototypes": 0.4, "linear_temperature": 0.5}
     rows = paired(against={"uniform": 0.2, "distance_vector": 0.1, **others, best: -0.3})
     result = claims(rows, best)
-    assert [(c.baseline, c.verdict) for c in result if c.metric == "nll" and c.roles == ("without neighbours",)] == [
-        (best, "no")
-    ]
+    without = [c for c in result if c.metric == "nll" and c.roles == ("without neighbours",)]
+    assert [(c.baseline, c.verdict) for c in without] == [(best, "no")]
     assert setting_verdicts(result)["digits", "clean"] == "yes"
 
 
 def test_runs_must_agree_in_sign() -> None:
     for key in ("seed", "repeat"):
-        agree = pd.concat([paired(**{key: 0}, gain=0.1), paired(**{key: 1}, gain=0.2)])
-        assert {c.verdict for c in claims(agree)} == {"yes"}
-        differ = pd.concat([paired(**{key: 0}, gain=0.5), paired(**{key: 1}, gain=-0.01)])
-        assert {c.verdict for c in claims(differ)} == {"undecided"}
+        for gains, verdict in (((0.1, 0.2), "yes"), ((0.5, -0.01), "undecided")):
+            assert verdicts(*(paired(**{key: i}, gain=gain) for i, gain in enumerate(gains))) == {verdict}
 
 
 def test_p_of_runs_is_twice_their_mean() -> None:
     for key in ("seed", "repeat"):
         first, *_ = claims(pd.concat([paired(**{key: 0}, gain=0.1, p=0.001), paired(**{key: 1}, gain=0.3, p=0.003)]))
-        assert first.p == pytest.approx(6 * 2 * 0.002)
-        assert first.difference == pytest.approx(-0.2)
-        assert first.sd == pytest.approx(0.2 / math.sqrt(2))
-        assert (first.low, first.high) == (pytest.approx(-0.31), pytest.approx(-0.09))
-        assert first.runs == 2
+        expected = (6 * 2 * 0.002, -0.2, 0.2 / math.sqrt(2), -0.31, -0.09, 2)
+        assert (first.p, first.difference, first.sd, first.low, first.high, first.runs) == pytest.approx(expected)
 
 
 def test_a_lower_nll_that_costs_accuracy_is_no() -> None:
@@ -150,17 +140,10 @@ def test_a_lower_nll_that_costs_accuracy_is_no() -> None:
 
 def test_verdict_per_condition_and_combined() -> None:
     rows = pd.concat([paired(), paired(condition="noise 0.3", gain=-0.1), paired(dataset="iris")])
-    result = claims(rows)
-    assert setting_verdicts(result) == {
-        ("digits", "clean"): "yes",
-        ("digits", "noise 0.3"): "no",
-        ("iris", "clean"): "yes",
-    }
-    assert [combined_verdict(v) for v in (["yes", "no"], ["yes", "undecided"], ["yes", "yes"])] == [
-        "no",
-        "undecided",
-        "yes",
-    ]
+    expected = {("digits", "clean"): "yes", ("digits", "noise 0.3"): "no", ("iris", "clean"): "yes"}
+    assert setting_verdicts(claims(rows)) == expected
+    for second in ("no", "undecided", "yes"):
+        assert combined_verdict(["yes", second]) == second
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(-0.1, "no"), (0.1, "yes"), (0.0, "undecided")])
@@ -208,14 +191,8 @@ def test_missing_rows_are_refused() -> None:
         claimed.claims(paired(), on_val(paired(dataset="iris")))
 
 
-@pytest.mark.parametrize(
-    ("value", "sign", "text"), [(-0.12345, False, "−0.123"), (0.5, True, "+0.500"), (-0.0001, True, "0.000")]
-)
-def test_numbers(value: float, sign: bool, text: str) -> None:
-    assert fixed(value, 3, sign) == text
-
-
-def test_p_values() -> None:
+def test_numbers_and_p_values() -> None:
+    assert [fixed(-0.12345, 3), fixed(0.5, 3, True), fixed(-0.0001, 3, True)] == ["−0.123", "+0.500", "0.000"]
     assert [p_value(p) for p in (0.0001, 0.0123, 1.0)] == ["< .001", ".012", "1"]
 
 

@@ -1,11 +1,11 @@
 """The report page and its tables, from synthetic results."""
 
-import csv
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -98,21 +98,14 @@ def test_summary_has_a_row_per_dataset(page: tuple[str, Path]) -> None:
 def test_page_begins_with_verdicts_and_claims(page: tuple[str, Path]) -> None:
     """digits, iris and five conditions of cifar10_jpeg, three metrics each, against two or three baselines."""
     verdicts = page[0].split('<table class="answers">')[1].split("</table>")[0]
-    assert re.findall(r"<tr><th>([^<]+)</th>", verdicts)[1:] == [
-        "clean",
-        "noise 0.3",
-        "noise 0.6",
-        "long tail 0.1",
-        "long tail 0.01",
-    ]
+    conditions = ["clean", "noise 0.3", "noise 0.6", "long tail 0.1", "long tail 0.01"]
+    assert re.findall(r"<tr><th>([^<]+)</th>", verdicts)[1:] == conditions
     assert len(re.findall(r'class="verdict \w+"', verdicts)) == 7
     rows = pd.read_csv(page[1] / "tables" / "claims.csv")
     assert 7 * 3 * 2 <= len(rows) <= 7 * 3 * 3
-    (sizes,) = re.findall(
-        r"the (\d+) claims on the clean bank, which are the primary ones, and the (\d+) on modified", page[0]
-    )
-    clean = rows["group"].str.contains(", clean")
-    assert [int(n) for n in sizes] == [sum(clean), len(rows) - sum(clean)]
+    clean = int(rows["group"].str.contains(", clean").sum())
+    sizes = f"the {clean} claims on the clean bank, which are the primary ones, and the {len(rows) - clean} on modified"
+    assert page[0].count(sizes) == 1
     assert rows["than"].str.contains("without neighbours").sum() == 7 * 3
     assert {"cifar10_jpeg, noise 0.3, 2 runs", "cifar10_jpeg, long tail 0.01, 2 runs"} <= set(rows["group"])
     shown = page[0].split("Claims: is attention better?")[1].split("</table>")[0]
@@ -125,16 +118,7 @@ def sections(text: str) -> dict[str, str]:
 
 def test_sections_in_order_with_the_datasets_of_their_experiment(page: tuple[str, Path]) -> None:
     shown = sections(page[0])
-    assert list(shown) == [
-        "evaluate",
-        "calibration",
-        "noise",
-        "imbalance",
-        "ablation",
-        "historic",
-        "training",
-        "provenance",
-    ]
+    assert " ".join(shown) == "evaluate calibration noise imbalance ablation historic training provenance"
     for name in ("noise", "imbalance", "ablation"):
         assert re.findall(r"<h3>(\w+)", shown[name]) == ["cifar10_jpeg"]
     for name in ("evaluate", "calibration", "training"):
@@ -148,9 +132,8 @@ def test_ablation_shows_val_and_test(page: tuple[str, Path], root: Path) -> None
     assert set(shown.index) == {name.replace("_", " ") for name in VARIANTS}
     rows = pd.read_csv(root / "plots" / "ablation" / f"cifar10_jpeg-{SEED}.csv").query("metric == 'nll'")
     for name in ("agreement", "temperature"):
-        val, test = (
-            fixed(float(rows[rows["variant"] == name][column].mean()), 3) for column in ("validation", "value")
-        )
+        means = rows[rows["variant"] == name][["validation", "value"]].mean()
+        val, test = (fixed(float(mean), 3) for mean in means)
         assert val != test
         assert (shown.loc[name, "NLL on val ↓"], shown.loc[name, "NLL ↓"]) == (val, test)
     assert shown.loc["full", "difference"] == "", "itself"
@@ -170,39 +153,21 @@ def test_table_formats_agree() -> None:
     assert list(frame["group"]) == ["first", "second", "second"]
     assert list(frame["value"]) == ["1 (0 … 2)", "3", "5%"]
     tex = as_tex(table)
-    assert "\\toprule" in tex
-    assert "a\\_b" in tex
-    assert "5\\%" in tex
+    assert all(text in tex for text in ("\\toprule", "a\\_b", "5\\%"))
     assert re.search(r"(?<!\\)[_%&](?=[^&]*a_b)", tex) is None
-
-
-def test_empty_table_leaves_the_section_out(root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root, tmp_path / "r")
-    path = tmp_path / "r" / "plots" / "ablation" / f"cifar10_jpeg-{SEED}.csv"
-    path.write_text(path.read_text().splitlines()[0] + "\n")
-    assert "ablation" not in sections(report(tmp_path / "r", tmp_path / "out"))
-
-
-def test_plotted_methods_are_the_compared_methods() -> None:
-    assert tuple(METHODS) == (*BASE[:4], *FOLDS, *BASE[4:])
 
 
 def test_gain_of_attention_is_separate_from_calibration() -> None:
     """Distance goes from .5 to .3 by calibration and attention from .35 to .3: no gain is left."""
     nll = {"distance": 0.5, "attention": 0.35, "distance_vector": 0.3, "attention_vector": 0.3}
-    rows = [
-        {"seed": 1, "method": m, "metric": metric, "value": v, "low": v, "high": v}
-        for m, v in nll.items()
-        for metric in ("nll", "ece")
-    ]
+    rows = [{"method": m, "value": v, "low": v, "high": v} for m, v in nll.items()]
     tests = [
-        {"seed": 1, "method": a, "baseline": b, "metric": metric, "difference": nll[a] - nll[b], "p": 0.5}
+        {"method": a, "baseline": b, "difference": nll[a] - nll[b], "p": 0.5}
         for a, b in (("attention", "distance"), ("attention_vector", "distance_vector"))
-        for metric in ("nll", "ece")
     ]
-    json = {"prepare": {"test": 100}}
-    tables = {"intervals": pd.DataFrame(rows), "paired": pd.DataFrame(tests)}
-    first = calibrations([Run("digits", 1, json, {name: t.drop(columns="seed") for name, t in tables.items()})])[0]
+    metrics = pd.DataFrame({"metric": ["nll", "ece"]})
+    tables = {name: pd.DataFrame(t).merge(metrics, "cross") for name, t in (("intervals", rows), ("paired", tests))}
+    first = calibrations([Run("digits", 1, {"prepare": {"test": 100}}, tables)])[0]
     assert list(first.head) == ["method", "uncalibrated", "+ vector scaling"]
     assert [[c.value if isinstance(c, Cell) else c for c in row] for row in first.rows] == [
         ["Distance-weighted kNN", "0.500", "0.300"],
@@ -234,10 +199,8 @@ def test_ablation_over_runs() -> None:
         {**run, "repeat": 1, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03},
     ]
     (row,) = ablated(pd.DataFrame(rows)).to_dict("records")
-    assert (row["validation"], row["value"]) == (pytest.approx(0.35), pytest.approx(0.5))
-    assert row["difference"] == pytest.approx(0.2)
-    assert (row["low"], row["high"], row["runs"]) == (0.05, 0.4, 2)
-    assert row["p"] == pytest.approx(0.04)
+    expected = {"validation": 0.35, "value": 0.5, "difference": 0.2, "low": 0.05, "high": 0.4, "runs": 2, "p": 0.04}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
 def test_no_nan(page: tuple[str, Path]) -> None:
@@ -247,14 +210,11 @@ def test_no_nan(page: tuple[str, Path]) -> None:
 
 def test_clean_rows_and_outer_ends_of_runs(root: Path) -> None:
     run = read_all(root / "metrics", root / "plots", ["cifar10_jpeg"], [SEED])
-    rows = all_conditions(run, "intervals").query("condition == 'clean' and method == 'uniform' and metric == 'nll'")
+    rows = all_conditions(run, "intervals").query("condition == 'clean' and method == 'distance' and metric == 'nll'")
     assert list(rows["repeat"]) == [0, 1, 2], "evaluate's, and two of noise 0"
     frame = as_frame(conditions(run, KINDS, ("nll",))).set_index(["group", "method"])
-    ends = all_conditions(run, "intervals").query("condition == 'clean' and method == 'distance' and metric == 'nll'")
-    around = f"{fixed(ends['low'].min(), 3)} … {fixed(ends['high'].max(), 3)}"
-    assert (
-        frame.loc[("clean, 3 runs", "Distance-weighted kNN"), "NLL"] == f"{fixed(ends['value'].mean(), 3)} ({around})"
-    )
+    mean, low, high = (fixed(x, 3) for x in (rows["value"].mean(), rows["low"].min(), rows["high"].max()))
+    assert frame.loc[("clean, 3 runs", "Distance-weighted kNN"), "NLL"] == f"{mean} ({low} … {high})"
 
 
 def test_only_the_selected_datasets(page: tuple[str, Path]) -> None:
@@ -267,9 +227,12 @@ def test_only_the_selected_datasets(page: tuple[str, Path]) -> None:
     assert "cifar10_jpeg" in text
 
 
-def test_output_is_deterministic(root: Path, tmp_path: Path) -> None:
-    for name in ("once", "twice"):
-        report(root, tmp_path / name, ("iris",))
+def test_output_is_deterministic_and_an_empty_table_leaves_its_section_out(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "r")
+    head, *rows = (root / f"plots/ablation/cifar10_jpeg-{SEED}.csv").read_text().splitlines(keepends=True)
+    for name, lines in (("once", []), ("twice", []), ("filled", rows)):
+        (tmp_path / "r/plots/ablation/iris-42.csv").write_text("".join([head, *lines]))
+        assert ("ablation" in sections(report(tmp_path / "r", tmp_path / name, ("iris",)))) == (name == "filled")
     paths = [p for p in (tmp_path / "once").rglob("*") if p.is_file()]
     assert len(paths) > 10
     for path in paths:
@@ -278,27 +241,24 @@ def test_output_is_deterministic(root: Path, tmp_path: Path) -> None:
 
 def test_tables_hold_the_numbers_of_the_plots(page: tuple[str, Path], root: Path) -> None:
     out = page[1]
-    with (root / "plots/intervals/iris-42.csv").open() as file:
-        plotted = list(csv.DictReader(file))
-    with (out / "comparison.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["dataset"] == "iris" and row["condition"] == "clean"]
-    for own, row in zip(rows, plotted, strict=True):
-        assert own == {"dataset": "iris", "seed": "42", **own}
-        assert float(own["value"]) == pytest.approx(float(row["value"]), rel=1e-12)
-    nll = next(float(row["value"]) for row in plotted if row["method"] == "attention" and row["metric"] == "nll")
-    section = (out / "results.md").read_text("utf-8").split("#### iris")[1].split("###")[0]
-    line = next(line for line in section.splitlines() if line.startswith("| Attention"))
-    assert f"{nll:.3f}" in line.split("|")[5]
+    plotted = pd.read_csv(root / "plots/intervals/iris-42.csv")
+    rows = pd.read_csv(out / "comparison.csv").query("dataset == 'iris' and condition == 'clean'")
+    assert set(rows["seed"]) == {42}
+    np.testing.assert_allclose(rows["value"], plotted["value"], rtol=1e-12)
+    (nll,) = plotted.query("method == 'attention' and metric == 'nll'")["value"]
+    assert f"{nll:.3f}" in scores_of_attention(out, "iris")[3]
     tex = (out / "tables" / "evaluate_iris_methods.tex").read_text("utf-8")
     assert tex.count("\\\\\n") == 1 + 7
 
 
+def scores_of_attention(out: Path, dataset: str) -> list[str]:
+    section = (out / "results.md").read_text("utf-8").split(f"#### {dataset}\n")[1]
+    return next(line for line in section.splitlines() if line.startswith("| Attention")).split("|")[2:7]
+
+
 def test_best_value_is_bold(page: tuple[str, Path]) -> None:
     """In `cifar10_jpeg` attention is best in all scores."""
-    section = (page[1] / "results.md").read_text("utf-8").split("#### cifar10_jpeg")[1]
-    line = next(line for line in section.splitlines() if line.startswith("| Attention"))
-    cells = line.split("|")[2:7]
-    assert all("**" in cell for cell in cells[:4])
+    assert all("**" in cell for cell in scores_of_attention(page[1], "cifar10_jpeg")[:4])
 
 
 def test_several_seeds_show_mean_and_deviation(root: Path, tmp_path: Path) -> None:
@@ -308,33 +268,34 @@ def test_several_seeds_show_mean_and_deviation(root: Path, tmp_path: Path) -> No
     assert "±" in (tmp_path / "report/results.md").read_text("utf-8")
 
 
-def test_every_calibration_and_noise_kind_is_shown() -> None:
+def test_every_method_calibration_and_noise_kind_is_shown() -> None:
+    assert tuple(METHODS) == (*BASE[:4], *FOLDS, *BASE[4:])
     assert set(method.KINDS) <= set(CALIBRATIONS)
     assert {name.rpartition(" ")[0] for name in noise_conditions(NOISES, [0.1])} == set(KINDS)
 
 
 @pytest.mark.parametrize(
-    "file",
+    ("file", "text", "message"),
     [
-        *(f"metrics/iris/42/{name}.json" for name in ("tuned", "prepare", "headroom")),
-        *(f"plots/{name}/iris-42.csv" for name in ("training", "validation")),
-        *(f"plots/{name}/cifar10_jpeg-42.csv" for name in ("noise_paired", "imbalance")),
+        *((f"metrics/iris/42/{name}.json", None, "no such file") for name in ("tuned", "prepare", "headroom")),
+        *((f"plots/{name}/iris-42.csv", None, "no such file") for name in ("training", "validation")),
+        *((f"plots/{name}/cifar10_jpeg-42.csv", None, "no such file") for name in ("noise_paired", "imbalance")),
+        ("plots/paired/iris-42.csv", "", "no valid CSV"),
+        ("plots/paired/iris-42.csv", "a,b\n1,2\n", "no column method"),
     ],
 )
-def test_missing_file_is_named(root: Path, tmp_path: Path, file: str) -> None:
+def test_missing_and_damaged_files_are_named(
+    root: Path, tmp_path: Path, file: str, text: str | None, message: str
+) -> None:
     shutil.copytree(root, tmp_path / "r")
     (tmp_path / "r" / file).unlink()
+    if text is None:
+        message += "; run `dvc repro`"
+    else:
+        (tmp_path / "r" / file).write_text(text)
     out = tmp_path / "report"
     out.mkdir()
     (out / "index.html").write_text("earlier")
-    with pytest.raises(InputError, match=rf"{file}: no such file; run `dvc repro`"):
+    with pytest.raises(InputError, match=f"{file}: {message}"):
         report(tmp_path / "r", out)
     assert (out / "index.html").read_text() == "earlier"
-
-
-@pytest.mark.parametrize(("text", "message"), [("", "no valid CSV"), ("a,b\n1,2\n", "no column method")])
-def test_damaged_table_is_named(root: Path, tmp_path: Path, text: str, message: str) -> None:
-    shutil.copytree(root, tmp_path / "r")
-    (tmp_path / "r/plots/paired/iris-42.csv").write_text(text)
-    with pytest.raises(InputError, match=rf"paired/iris-42\.csv: {message}"):
-        report(tmp_path / "r", tmp_path / "report")
