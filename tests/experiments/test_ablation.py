@@ -53,24 +53,15 @@ def different(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
-def test_without_and_with_change_one_part_of_the_full_head(full: dict[str, Any]) -> None:
+def test_without_with_and_alone_change_one_part(full: dict[str, Any]) -> None:
     settings = variants(full)
     assert settings["full", "full"] == {**NOTHING, **full}
-    for (group, name), parts in settings.items():
-        if group not in ("without", "with"):
-            continue
-        changed = different(parts, settings["full", "full"])
-        for follower, leader in REQUIRED.items():
-            if leader in changed:
-                changed.discard(follower)
+    for group, name in [key for key in settings if key[0] in ("without", "with")]:
+        changed = different(settings[group, name], settings["full", "full"])
+        followers = {follower for follower, leader in REQUIRED.items() if leader in changed}
         if name == "self_attention" and not full["features"]:
-            changed = different(parts, settings["full", "full"]) - {"features"}
-        assert len(changed) == 1, (group, name, changed)
-
-
-@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
-def test_without_removes_parts_and_with_adds_parts(full: dict[str, Any]) -> None:
-    settings = variants(full)
+            followers = {"features"}
+        assert len(changed - followers) == 1, (group, name, changed)
     for part in ("label_bias", "prototypes", "class_correction", "learned_prior", "self_attention"):
         group = "without" if full[part] else "with"
         assert settings[group, part][part] is not full[part]
@@ -83,11 +74,7 @@ def test_without_removes_parts_and_with_adds_parts(full: dict[str, Any]) -> None
     assert (("without", "all evidence") in settings) == bool(full["features"])
     assert (("without", "dropout") in settings) == bool(full["dropout"])
     assert (("without", full["similarity"]) in settings) == (full["similarity"] != "bank")
-
-
-@pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
-def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
-    alone = {name: parts for (group, name), parts in variants(full).items() if group == "alone"}
+    alone = {name: parts for (group, name), parts in settings.items() if group == "alone"}
     nothing = alone.pop("temperature")
     assert nothing == {**full, **NOTHING}
     switches = {"label_bias", "prototypes", "class_correction", "learned_prior", "temperature_bounds", "dropout"}
@@ -98,9 +85,14 @@ def test_alone_is_one_part_and_nothing_else(full: dict[str, Any]) -> None:
         assert alone[name]["features"] == [name]
 
 
-def test_no_two_variants_of_the_default_are_the_same_head() -> None:
+def test_no_two_variants_are_the_same_head_and_the_configured_one_is_unchanged() -> None:
     settings = list(variants(DEFAULT).values())
     assert all(a != b for i, a in enumerate(settings) for b in settings[:i])
+    full = {**EVERYTHING, "features": list(FEATURES)}
+    for parts in variants(full).values():
+        parts["features"] = []
+    assert full["features"] == list(FEATURES)
+    assert NOTHING["features"] == []
 
 
 @pytest.mark.parametrize("full", HEADS.values(), ids=HEADS)
@@ -111,14 +103,6 @@ def test_attention_accepts_all_and_starts_each_as_distance_weighting(full: dict[
         torch.manual_seed(0)
         head = Attention(8, 3, 2, 0.7, 0.1, **parts).eval()
         torch.testing.assert_close(head(n)[0], expected, rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_the_configured_head_is_not_changed() -> None:
-    full = {**EVERYTHING, "features": list(FEATURES)}
-    for parts in variants(full).values():
-        parts["features"] = []
-    assert full["features"] == list(FEATURES)
-    assert NOTHING["features"] == []
 
 
 def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures() -> None:
@@ -165,16 +149,12 @@ def table(spaces: list[EmbeddingSpace]) -> dict[Key, dict[str, Any]]:
     return run(spaces, 2)
 
 
-def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, Any]]) -> None:
-    named = {
-        part if group in ("full", "reference") else f"{group} {part}": group
-        for group, part in variants(FITTING["parts"])
-    }
+def test_rows_have_the_difference_from_their_reference(table: dict[Key, dict[str, Any]]) -> None:
+    groups = variants(FITTING["parts"])
+    named = {part if group in ("full", "reference") else f"{group} {part}": group for group, part in groups}
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
-    named |= {f"retrieval without {name}": "retrieval" for name in TABR_PARTS} | {
-        "retrieval without dropout": "retrieval"
-    }
+    named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
     assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
     columns = "variant group repeat metric validation value reference difference low high p"
     for (name, _, _), row in table.items():
@@ -183,9 +163,6 @@ def test_every_variant_repeat_and_metric_has_one_row(table: dict[Key, dict[str, 
         one_space = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
         by_group = {"alone": "distance", "retrieval": "retrieval"}
         assert row["reference"] == by_group.get(named[name], ONE_SPACE if one_space else "full")
-
-
-def test_differences_are_from_the_value_of_the_reference(table: dict[Key, dict[str, Any]]) -> None:
     for (_, repeat, metric), row in table.items():
         expected = row["value"] - table[row["reference"], repeat, metric]["value"]
         assert row["difference"] == pytest.approx(expected, abs=1e-9)
@@ -206,30 +183,23 @@ def test_validation_is_the_nll_on_val_rows(spaces: list[EmbeddingSpace], spied: 
             assert table[name, 0, metric]["validation"] == expected[name][metric]
 
 
-def test_the_full_head_does_not_differ_from_itself(table: dict[Key, dict[str, Any]]) -> None:
+def test_variants_differ_from_their_reference_and_not_from_themselves(table: dict[Key, dict[str, Any]]) -> None:
+    same = [key[:2] for key, row in table.items() if key[2] == "nll" and not row["difference"]]
+    retrieval = {name for name, _ in same if name.startswith("retrieval without")}
+    assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
+    assert [key for key in same if key[0] not in retrieval] == [("full", 0), ("full", 1)]
     for key in [("full", repeat, metric) for repeat in (0, 1) for metric in TESTED]:
         row = table[key]
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
 
 
-def test_every_variant_differs_from_its_reference(table: dict[Key, dict[str, Any]]) -> None:
-    """The changed part or objective reaches the fit."""
-    same = [
-        (name, repeat) for (name, repeat, metric), row in table.items() if metric == "nll" and not row["difference"]
-    ]
-    retrieval = {name for name, _ in same if name.startswith("retrieval without")}
-    assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
-    assert [key for key in same if key[0] not in retrieval] == [("full", 0), ("full", 1)]
-
-
-def test_references_are_fitted_once_and_heads_anew(table: dict[Key, dict[str, Any]]) -> None:
+def test_references_are_fitted_once_and_heads_anew_whatever_the_number_of_repeats(
+    table: dict[Key, dict[str, Any]], spied: Any
+) -> None:
     for name in ("distance", "distance_vector", "prototypes"):
         assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]
     for name in ("full", "without prototypes", "alone temperature", "historic"):
         assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
-
-
-def test_a_repeat_does_not_depend_on_the_number_of_repeats(spied: Any, table: dict[Key, dict[str, Any]]) -> None:
     for key, row in spied[0].items():
         assert row == table[key]
 

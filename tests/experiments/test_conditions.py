@@ -74,7 +74,7 @@ def test_fault_10_noise_changes_labels_of_bank_rows_alone(spaces: list[Embedding
             assert wrong.sum() == round(rate * 90)
 
 
-def test_folds_have_the_same_noise_on_the_same_rows(spaces: list[EmbeddingSpace]) -> None:
+def test_folds_have_the_same_noise_and_lose_the_same_rows(spaces: list[EmbeddingSpace]) -> None:
     main, *folds = (one.embeddings for one in with_noise(spaces, 0.6, rng()))
     for fold in folds:
         bank = fold.rows(BANK)
@@ -82,9 +82,14 @@ def test_folds_have_the_same_noise_on_the_same_rows(spaces: list[EmbeddingSpace]
         queries = np.concatenate([fold.rows(FIT), fold.rows(VAL)])
         np.testing.assert_array_equal(fold.y[queries], spaces[0].embeddings.y[queries])
         assert (main.y[queries] != fold.y[queries]).any(), "labels change as bank rows, not as queries"
+    main, *folds = (one.embeddings for one in with_imbalance(spaces, 0.1, rng()))
+    bank_rows = origin(main)[main.rows(BANK)]
+    for before, fold in zip(spaces[1:], folds, strict=True):
+        bank = origin(fold)[fold.rows(BANK)]
+        assert set(bank) == set(bank_rows) & set(before.embeddings.rows(BANK))
 
 
-def test_neighbours_and_statistics_have_the_wrong_labels(spaces: list[EmbeddingSpace]) -> None:
+def test_statistics_have_the_wrong_labels(spaces: list[EmbeddingSpace]) -> None:
     for one in with_noise(spaces, 0.3, rng()):
         rows = one.embeddings.rows(FIT)
         batch = one.around(rows, 20)
@@ -98,21 +103,22 @@ def test_neighbours_and_statistics_have_the_wrong_labels(spaces: list[EmbeddingS
     bank = spaces[0].embeddings.rows(BANK)
     assert noisy.agreement[bank].mean() < clean.agreement[bank].mean() - 0.1
     np.testing.assert_array_equal(noisy.density, clean.density)
+    e = spaces[0].embeddings
+    two = dataclasses.replace(e, y=e.y % 2, classes=("a", "b"), logits=None)  # swapped at rate 1, agreement stays
+    before = retrieve(two, 20, SIZES)
+    after = with_noise([before], 1.0, rng())[0]
+    np.testing.assert_array_equal(after.statistics.agreement, before.statistics.agreement)
+    np.testing.assert_array_equal(after.statistics.prototypes, before.statistics.prototypes[::-1])
+    np.testing.assert_array_equal(after.embeddings.y[two.rows(TEST)], two.y[two.rows(TEST)])
 
 
-def test_no_noise_changes_nothing(spaces: list[EmbeddingSpace]) -> None:
+def test_the_rate_and_the_generator_decide_and_the_original_spaces_are_unchanged(spaces: list[EmbeddingSpace]) -> None:
     for before, after in zip(spaces, with_noise(spaces, 0.0, rng()), strict=True):
         assert same(before, after)
-
-
-def test_the_same_generator_gives_the_same_space(spaces: list[EmbeddingSpace]) -> None:
     for condition, rate in ((with_noise, 0.3), (with_imbalance, 0.1)):
         first, again, other = (condition(spaces, rate, rng(seed))[0] for seed in (4, 4, 5))
         assert same(first, again)
         assert not same(first, other)
-
-
-def test_the_original_spaces_are_unchanged(spaces: list[EmbeddingSpace]) -> None:
     y, z = np.array(spaces[0].embeddings.y), np.array(spaces[0].embeddings.z)
     with_noise(spaces, 0.6, rng())
     with_imbalance(spaces, 0.1, rng())
@@ -136,15 +142,7 @@ def test_fault_10_a_long_tail_takes_bank_rows_by_the_formula_and_no_queries(
             np.testing.assert_array_equal(getattr(e, name), getattr(before.embeddings, name)[rows])
 
 
-def test_folds_lose_the_same_rows(spaces: list[EmbeddingSpace]) -> None:
-    main, *folds = (one.embeddings for one in with_imbalance(spaces, 0.1, rng()))
-    bank_rows = origin(main)[main.rows(BANK)]
-    for before, fold in zip(spaces[1:], folds, strict=True):
-        bank = origin(fold)[fold.rows(BANK)]
-        assert set(bank) == set(bank_rows) & set(before.embeddings.rows(BANK))
-
-
-def test_a_long_tail_is_searched_exactly(spaces: list[EmbeddingSpace]) -> None:
+def test_a_long_tail_is_searched_exactly_with_the_metric_for_the_nearest_needed(spaces: list[EmbeddingSpace]) -> None:
     """Faults 1 and 2: neighbours are bank rows, and no row is its own neighbour."""
     for one in with_imbalance(spaces, 0.25, rng()):
         e, neighbours = one.embeddings, one.neighbours
@@ -156,24 +154,26 @@ def test_a_long_tail_is_searched_exactly(spaces: list[EmbeddingSpace]) -> None:
         squares[bank, np.arange(len(bank))] = np.inf
         np.testing.assert_allclose(-neighbours.sims[:, 0], squares.min(1), atol=1e-5)
         assert neighbours.ids.shape[1] == min(20, len(bank) - 1)
+    products = [retrieve(one.embeddings, 20, SIZES, metric="ip") for one in spaces]
+    assert {one.neighbours.metric for one in with_imbalance(products, 0.1, rng())} == {"ip"}
+    all_k, few = (with_imbalance(spaces, 0.25, rng(), most=most)[0] for most in (None, 1))
+    k = max(spaces[0].statistics.sizes)  # as many as requested, or as the statistics need if more
+    assert few.neighbours.ids.shape[1] == k < all_k.neighbours.ids.shape[1]
+    np.testing.assert_array_equal(few.neighbours.ids, all_k.neighbours.ids[:, :k])
+    np.testing.assert_array_equal(few.statistics.agreement, all_k.statistics.agreement)
 
 
-def test_fewer_rows_left_than_k(spaces: list[EmbeddingSpace]) -> None:
-    """Class sizes 30, 3 and 1 are fewer than k = 40; every row has all other bank rows as neighbours."""
-    wide = [retrieve(one.embeddings, 40, (5, 40)) for one in spaces]
+def test_fewer_rows_than_k_and_a_class_without_rows_in_a_fold(spaces: list[EmbeddingSpace]) -> None:
+    wide = [retrieve(one.embeddings, 40, (5, 40)) for one in spaces]  # class sizes will be 30, 3 and 1
     for one in with_imbalance(wide, 0.01, rng()):
         size = len(one.embeddings.rows(BANK))
         assert size - 1 < 40
         assert one.neighbours.ids.shape[1] == size - 1
         assert one.statistics.sizes == (5, size - 1)
         assert (one.neighbours.ids >= 0).all()
-
-
-def test_a_class_without_bank_rows_in_a_fold(spaces: list[EmbeddingSpace]) -> None:
-    """One fold holds out the only row of the rarest class."""
     result = with_imbalance(spaces, 0.01, rng())
     counts = np.stack([np.bincount(one.embeddings.y[one.embeddings.rows(BANK)], minlength=3) for one in result])
-    assert counts[:, 2].tolist().count(0) == 1
+    assert counts[:, 2].tolist().count(0) == 1, "one fold holds out the only row"
     bare = result[int(counts[:, 2].argmin())]
     assert not bare.statistics.prototypes[2].any()
     total = counts[counts[:, 2].argmin()].sum() + 0.5
@@ -182,25 +182,7 @@ def test_a_class_without_bank_rows_in_a_fold(spaces: list[EmbeddingSpace]) -> No
     assert (bare.embeddings.y[bare.embeddings.rows(FIT)] == 2).any(), "queries are unchanged"
 
 
-def test_all_of_a_class_relabelled(spaces: list[EmbeddingSpace]) -> None:
-    """Two classes at rate 1 are swapped, which does not change agreement."""
-    main = spaces[0]
-    two = dataclasses.replace(main.embeddings, y=main.embeddings.y % 2, classes=("a", "b"), logits=None)
-    before = retrieve(two, 20, SIZES)
-    after = with_noise([before], 1.0, rng())[0]
-    np.testing.assert_array_equal(after.statistics.agreement, before.statistics.agreement)
-    np.testing.assert_array_equal(after.statistics.prototypes, before.statistics.prototypes[::-1])
-    np.testing.assert_array_equal(after.embeddings.y[two.rows(TEST)], two.y[two.rows(TEST)])
-
-
-def test_the_metric_is_unchanged(spaces: list[EmbeddingSpace]) -> None:
-    products = [retrieve(one.embeddings, 20, SIZES, metric="ip") for one in spaces]
-    assert {one.neighbours.metric for one in with_imbalance(products, 0.1, rng())} == {"ip"}
-
-
-def test_instance_noise_changes_rows_near_another_prototype_to_its_class(
-    spaces: list[EmbeddingSpace],
-) -> None:
+def test_instance_noise_moves_rows_to_the_class_of_the_next_prototype(spaces: list[EmbeddingSpace]) -> None:
     e, prototypes = spaces[0].embeddings, spaces[0].statistics.prototypes
     bank = e.rows(BANK)
     cosines = e.z[bank] @ prototypes.T
@@ -220,12 +202,3 @@ def test_a_step_takes_bank_rows_of_the_last_half_of_the_classes(spaces: list[Emb
     result = with_imbalance(spaces, 0.1, rng(), kind="step")
     before, after = (np.bincount(e.y[e.rows(BANK)]) for e in (spaces[0].embeddings, result[0].embeddings))
     np.testing.assert_array_equal(after, [before[0], before[1], round(before.max() * 0.1)])
-
-
-def test_fewer_neighbours_are_those_nearest(spaces: list[EmbeddingSpace]) -> None:
-    """As many as requested, or as the statistics need if more."""
-    all_k, few = (with_imbalance(spaces, 0.25, rng(), most=most)[0] for most in (None, 1))
-    k = max(spaces[0].statistics.sizes)
-    assert few.neighbours.ids.shape[1] == k < all_k.neighbours.ids.shape[1]
-    np.testing.assert_array_equal(few.neighbours.ids, all_k.neighbours.ids[:, :k])
-    np.testing.assert_array_equal(few.statistics.agreement, all_k.statistics.agreement)
