@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Split
 from attnknn.encoder.crossfit import fold_splits
@@ -61,6 +62,13 @@ def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int, refit: bo
     splits = fold_splits(split, folds, seed, refit)
     assert all(fold.x is split.x and fold.y is split.y for fold in splits)
     return [fold.part for fold in splits]
+
+
+def nearest(z: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the k nearest rows of each query and their similarities, from the distances to all rows."""
+    distances = cdist(queries, z, "sqeuclidean")
+    positions = distances.argsort(1)[:, :k]
+    return positions, -np.take_along_axis(distances, positions, 1)
 
 
 def embedded(split: Split, noise: float = 0.0, seed: int = 0) -> Embeddings:

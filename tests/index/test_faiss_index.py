@@ -6,31 +6,31 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-import torch
 
 from attnknn.core.errors import InputError
 from attnknn.index.bank import build
 from attnknn.index.faiss_index import auto_kind, code_bytes, n_lists, n_probes, set_threads, similarities
+from synthetic import nearest
 
 N, D, K = 211, 7, 5
 Z = np.random.default_rng(0).normal(size=(2000, D)).astype(np.float32)
 
 
+def recall(ids: np.ndarray, exact: np.ndarray) -> float:
+    return (ids[:, :, None] == exact[:, None]).any(2).mean()
+
+
 def test_lists_and_probes_of_ivf() -> None:
     """39 rows a list: 211 rows make 5 lists, 38 rows one; of 5 lists of a hard memory, one is not enough."""
     z = Z[:N]
-    index: Any = build(z, np.arange(N), kind="ivf").index.faiss_index
-    assert (index.nlist, index.nprobe) == (5, 5)
-    index = build(z, np.arange(N), kind="ivf", ivf_nlist=3, ivf_nprobe=2).index.faiss_index
-    assert (index.nlist, index.nprobe) == (3, 2)
-    index = build(z[:38], np.arange(38), kind="ivf").index.faiss_index
-    assert (index.nlist, index.nprobe) == (1, 1)
-    expected = torch.cdist(torch.from_numpy(z), torch.from_numpy(z)).topk(K, largest=False).indices.numpy()
+    for rows, settings, expected in ((N, {}, (5, 5)), (N, {"ivf_nlist": 3, "ivf_nprobe": 2}, (3, 2)), (38, {}, (1, 1))):
+        index: Any = build(z[:rows], np.arange(rows), kind="ivf", **settings).index.faiss_index
+        assert (index.nlist, index.nprobe) == expected
     shares = []
     for nprobe in (1, 5):
         ids, sims = build(z, np.arange(N), kind="ivf", ivf_nprobe=nprobe).search(z, K)
         assert ((ids == -1) == np.isneginf(sims)).all()
-        shares.append((ids[:, :, None] == expected[:, None]).any(2).mean())
+        shares.append(recall(ids, nearest(z, z, K)[0]))
     assert shares[0] < 0.95
     assert shares[1] == 1
 
@@ -77,23 +77,21 @@ def test_refining_raises_the_recall_of_codes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("attnknn.index.bank._SPARE", 1)
     q = np.random.default_rng(1).normal(size=(50, D)).astype(np.float32)
     exact = build(Z, np.arange(2000)).search(q, K)[0]
-    results = [
-        build(Z, np.arange(2000), kind="ivfpq", ivf_nprobe=300, pq_bytes=1, pq_refine=refine).search(q, K)[0]
-        for refine in (1, 400)
-    ]
-    shares = [(ids[:, :, None] == exact[:, None]).any(2).mean() for ids in results]
-    assert shares[0] < 0.5
-    assert shares[1] == 1
+    codes = {"kind": "ivfpq", "ivf_nprobe": 300, "pq_bytes": 1}
+    banks = [build(Z, np.arange(2000), **codes, pq_refine=refine) for refine in (1, 400)]
+    coarse, refined = (recall(bank.search(q, K)[0], exact) for bank in banks)
+    assert coarse < 0.5
+    assert refined == 1
 
 
 def test_with_more_threads_a_graph_finds_as_much() -> None:
     exact = build(Z, np.arange(2000)).search(Z, K)[0]
     bank = build(Z, np.arange(2000), kind="hnsw", build_threads=2)
-    assert (bank.search(Z, K)[0][:, :, None] == exact[:, None]).any(2).mean() > 0.99
+    assert recall(bank.search(Z, K)[0], exact) > 0.99
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
-def test_similarities_by_loops(metric: str) -> None:
+def test_similarities_by_hand(metric: str) -> None:
     """Of rows in any memory order, the same bits under any number of threads, 0 for equal vectors far from 0."""
     rng = np.random.default_rng(0)
     z, candidates = 100 + rng.normal(size=(41, 19)).astype(np.float32), rng.integers(41, size=(300, 7))
@@ -101,11 +99,9 @@ def test_similarities_by_loops(metric: str) -> None:
     queries = np.asfortranarray(np.concatenate([z[candidates[:40, 0]], other]))
     sims = similarities(queries, z, candidates, metric)
     assert sims.dtype == np.float32
-    for b in range(300):
-        for k in range(7):
-            q, key = queries[b].astype(float), z[candidates[b, k]].astype(float)
-            expected = -((q - key) ** 2).sum() if metric == "l2" else q @ key
-            assert sims[b, k] == pytest.approx(expected, rel=1e-5)
+    q, keys = queries[:, None].astype(float), z[candidates].astype(float)
+    expected = -((q - keys) ** 2).sum(2) if metric == "l2" else (q * keys).sum(2)
+    np.testing.assert_allclose(sims, expected, rtol=1e-5)
     if metric == "l2":
         assert not sims[:40, 0].any()
     before = faiss.omp_get_max_threads()
