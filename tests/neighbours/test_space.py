@@ -30,22 +30,28 @@ def fold(space: EmbeddingSpace, seed: int) -> EmbeddingSpace:
     return retrieved(dataclasses.replace(e, z=(e.z @ turn).astype(np.float32), part=part), k=15)
 
 
-def test_around_by_loops(space: EmbeddingSpace) -> None:
+@pytest.fixture(scope="module")
+def folds(space: EmbeddingSpace) -> list[EmbeddingSpace]:
+    return [fold(space, seed) for seed in (1, 2)]
+
+
+def test_around_is_what_is_stored_of_each_neighbour(space: EmbeddingSpace) -> None:
     e, evidence = space.embeddings, space.statistics
     rows = np.array([e.rows(TEST)[3], e.rows(BANK)[5], e.rows(FIT)[0], e.rows(TEST)[3]])
-    batch = space.around(rows, 6, NEEDS)
+    batch, ids = space.around(rows, 6, NEEDS), space.neighbours.ids[rows, :6]
     assert (batch.sims.diff(dim=1) <= 0).all()
-    for b, row in enumerate(rows):
-        np.testing.assert_array_equal(batch.require("query")[b], e.z[row])
-        for i in range(6):
-            j = int(space.neighbours.ids[row, i])
-            assert e.part[j] == BANK
-            assert j != row
-            np.testing.assert_array_equal(batch.require("keys")[b, i], e.z[j])
-            assert batch.sims[b, i] == pytest.approx(-float(((e.z[row] - e.z[j]) ** 2).sum()), abs=1e-5)
-            assert batch.labels[b, i] == e.y[j]
-            np.testing.assert_array_equal(batch.require("agreement")[b, i], evidence.agreement[j])
-            assert batch.require("density")[b, i] == evidence.density[j]
+    assert (e.part[ids] == BANK).all()
+    assert (ids != rows[:, None]).all()
+    np.testing.assert_allclose(batch.sims, -((e.z[rows][:, None] - e.z[ids]) ** 2).sum(2), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(batch.labels, e.y[ids])
+    stored = {
+        "query": e.z[rows],
+        "keys": e.z[ids],
+        "agreement": evidence.agreement[ids],
+        "density": evidence.density[ids],
+    }
+    for name in NEEDS:
+        np.testing.assert_array_equal(batch.require(name), stored[name])
     for needs in ((), ("density",), ("query", "keys")):
         part = space.around(rows, 6, needs)
         for name in NEEDS:
@@ -95,8 +101,7 @@ def test_moving_to_another_type_leaves_labels_whole() -> None:
     assert dataclasses.replace(n, keys=None).to("cpu").keys is None
 
 
-def test_rows_of_a_part_come_from_each_space_that_has_some(space: EmbeddingSpace) -> None:
-    folds = [fold(space, seed) for seed in (1, 2)]
+def test_rows_of_a_part_come_from_each_space_that_has_some(space: EmbeddingSpace, folds) -> None:
     spaces = [space, *folds]
     for part in (FIT, VAL):
         assert [one for one, _ in part_rows(spaces, part)] == spaces
@@ -108,8 +113,8 @@ def test_rows_of_a_part_come_from_each_space_that_has_some(space: EmbeddingSpace
     assert [one for one, _ in part_rows(without, FIT)] == [without[0], without[2]]
 
 
-def test_neighbours_of_a_part_are_those_of_each_space(space: EmbeddingSpace) -> None:
-    spaces = [space, *(fold(space, seed) for seed in (1, 2))]
+def test_neighbours_of_a_part_are_those_of_each_space(space: EmbeddingSpace, folds) -> None:
+    spaces = [space, *folds]
     sims, labels = part_neighbours(spaces, VAL, 9)
     expected = [one.neighbours.take(one.embeddings.rows(VAL), 9) for one in spaces]
     np.testing.assert_array_equal(sims, np.concatenate([s for _, s in expected]))
@@ -119,16 +124,13 @@ def test_neighbours_of_a_part_are_those_of_each_space(space: EmbeddingSpace) -> 
         part_neighbours(spaces, VAL, 16)
 
 
-def test_saved_and_loaded(space: EmbeddingSpace, tmp_path: Path) -> None:
-    folds = [fold(space, seed) for seed in (1, 2)]
+def test_saved_and_loaded(folds, tmp_path: Path) -> None:
     for i, one in enumerate(folds):
         one.save(tmp_path / str(i))
     write_json(tmp_path / "folds.json", {"folds": 2})
     again = EmbeddingSpace.load_folds(tmp_path)
-    assert len(again) == 2
     for one, other in zip(folds, again, strict=True):
-        rows = one.embeddings.rows(FIT)
-        a, b = one.around(rows, 5, NEEDS), other.around(rows, 5, NEEDS)
+        a, b = (space.around(one.embeddings.rows(FIT), 5, NEEDS) for space in (one, other))
         for field in dataclasses.fields(a):
             np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
     write_json(tmp_path / "folds.json", {"folds": 0})

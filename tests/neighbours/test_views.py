@@ -13,7 +13,7 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.experiments.image_views import embed_view, generate_views
 from attnknn.index.bank import Bank
 from attnknn.neighbours.search import memory, search
-from attnknn.neighbours.views import View, held_out, load_views, save_views
+from attnknn.neighbours.views import held_out, load_views, save_views
 from synthetic import pictures
 
 K = 7
@@ -23,13 +23,14 @@ def images(split: Split) -> torch.Tensor:
     return torch.from_numpy(np.array(split.x[held_out(split.part)]))
 
 
-def encoded(split: Split) -> tuple[Encoder, Embeddings, Bank]:
+def encoded(split: Split) -> tuple[np.ndarray, Encoder, Embeddings, Bank]:
+    """Held-out rows, and what they are embedded with and searched in."""
     torch.manual_seed(0)
     encoder = Encoder("convnet", split.x.shape[1:], 3, [4, 8], 5).eval()
     encoder.fit_normalisation(split.x[split.part == BANK])
     z, logits = embed(encoder, split.x)
     embeddings = Embeddings(z, split.y, split.part, split.classes, logits)
-    return encoder, embeddings, memory(embeddings)
+    return held_out(split.part), encoder, embeddings, memory(embeddings)
 
 
 def test_a_flipped_flip_is_the_image() -> None:
@@ -73,24 +74,19 @@ def test_a_view_that_changes_nothing_finds_what_the_search_found(k_max: int) -> 
     x = np.array(split.x)
     twin, original = split.rows(TEST)[0], split.rows(BANK)[3]
     x[twin] = x[original]  # an image that is in the bank is a neighbour like any other
-    split = replace(split, x=x)
-    encoder, embeddings, bank = encoded(split)
-    rows = held_out(split.part)
-    view = embed_view(encoder, split.x[rows], rows, bank, k_max)
+    rows, encoder, embeddings, bank = encoded(replace(split, x=x))
+    view = embed_view(encoder, x[rows], rows, bank, k_max)
     ids, sims = search(bank, embeddings, k_max).take(rows, min(k_max, len(bank.ids) - 1))
-    assert np.array_equal(view.ids, ids)
-    assert np.array_equal(view.sims, sims)
-    assert np.array_equal(view.logits, embeddings.logits[rows])
+    for result, expected in ((view.ids, ids), (view.sims, sims), (view.logits, embeddings.logits[rows])):
+        assert np.array_equal(result, expected)
     assert view.ids[rows == twin, 0] == original
     assert view.sims[rows == twin, 0] == 0
 
 
 def test_no_bank_row_is_a_query_and_only_bank_rows_are_found() -> None:
     split = pictures()
-    rows = held_out(split.part)
-    assert not (split.part[rows] == BANK).any()
-    assert len(rows) + (split.part == BANK).sum() == len(split.part)
-    encoder, _, bank = encoded(split)
+    rows, encoder, _, bank = encoded(split)
+    np.testing.assert_array_equal(np.sort([*rows, *split.rows(BANK)]), np.arange(len(split.part)))
     for _, x in generate_views(images(split), True, 2, 2, 0):
         view = embed_view(encoder, x.numpy(), rows, bank, K)
         assert np.array_equal(view.rows, rows)
@@ -99,8 +95,7 @@ def test_no_bank_row_is_a_query_and_only_bank_rows_are_found() -> None:
 
 def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
     split = pictures()
-    encoder, _, bank = encoded(split)
-    rows = held_out(split.part)
+    rows, encoder, _, bank = encoded(split)
     transformed = generate_views(images(split), True, 1, 2, 0)
     views = {name: embed_view(encoder, x.numpy(), rows, bank, K) for name, x in transformed}
     assert save_views(iter(views.items()), tmp_path / "views") == ["flip", "crop_1"]
@@ -109,21 +104,18 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
     for name, view in views.items():
         for field in ("rows", "z", "ids", "sims", "logits", "metric"):
             assert np.array_equal(getattr(loaded[name], field), getattr(view, field)), field
-
-
-def test_without_views_nothing_is_saved_or_loaded(tmp_path: Path) -> None:
-    assert save_views(iter(()), tmp_path / "views") == []
-    assert load_views(tmp_path / "views") == {}
+    assert save_views(iter(()), tmp_path / "none") == []
+    assert load_views(tmp_path / "none") == {}
 
 
 def test_invalid_views_are_refused() -> None:
     split = pictures()
-    encoder, _, bank = encoded(split)
-    rows = held_out(split.part)
+    rows, encoder, _, bank = encoded(split)
     view = embed_view(encoder, split.x[rows], rows, bank, K)
-    with pytest.raises(InputError, match="rows: must ascend"):
-        View(rows[::-1].copy(), view.z, view.ids, view.sims, "l2", view.logits)
-    with pytest.raises(InputError, match=f"z: {len(rows) - 1} rows; expected {len(rows)}"):
-        View(rows, view.z[1:], view.ids, view.sims, "l2", view.logits)
-    with pytest.raises(InputError, match="logits: NaN"):
-        View(rows, view.z, view.ids, view.sims, "l2", np.full_like(view.z, np.nan))
+    for change, message in (
+        ({"rows": rows[::-1].copy()}, "rows: must ascend"),
+        ({"z": view.z[1:]}, f"z: {len(rows) - 1} rows; expected {len(rows)}"),
+        ({"logits": np.full_like(view.z, np.nan)}, "logits: NaN"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(view, **change)
