@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from attnknn.experiments.corruption import (
-    NOISES,
-    class_similarity,
-    imbalance_conditions,
-    imbalanced,
-    instance_noise,
-    noise_conditions,
-    noisy_labels,
-)
+from attnknn.experiments import corruption
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -24,7 +16,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 )
 def test_fault_10_noise_changes_a_share_of_the_rows_to_another_class(n: int, rate: float, hit: int, kind: str) -> None:
     y = np.arange(n) % 4
-    noisy = noisy_labels(y, rate, 4, kind, rng())
+    noisy = corruption.noisy_labels(y, rate, 4, kind, rng())
     wrong = noisy != y
     assert wrong.sum() == hit
     assert set(noisy) <= set(range(4))
@@ -35,17 +27,17 @@ def test_fault_10_noise_changes_a_share_of_the_rows_to_another_class(n: int, rat
 
 
 def test_rows_and_other_classes_are_drawn_with_equal_chance() -> None:
-    counts = np.bincount(noisy_labels(np.full(30_000, 2), 1.0, 5, "symmetric", rng()), minlength=5)
+    counts = np.bincount(corruption.noisy_labels(np.full(30_000, 2), 1.0, 5, "symmetric", rng()), minlength=5)
     assert counts[2] == 0
     assert (np.abs(counts[[0, 1, 3, 4]] - 7500) < 5 * np.sqrt(30_000 * 3 / 16)).all()
     y = np.repeat(np.arange(3), 4000)
-    hits = np.bincount(y[noisy_labels(y, 0.5, 3, "symmetric", rng()) != y])
+    hits = np.bincount(y[corruption.noisy_labels(y, 0.5, 3, "symmetric", rng()) != y])
     assert hits.sum() == 6000
     assert (np.abs(hits - 2000) < 5 * np.sqrt(4000 / 4)).all()
     y = np.arange(40) % 2
-    np.testing.assert_array_equal(noisy_labels(y, 1.0, 2, "symmetric", rng()), 1 - y)
+    np.testing.assert_array_equal(corruption.noisy_labels(y, 1.0, 2, "symmetric", rng()), 1 - y)
     y = np.repeat(np.arange(2), 4000)
-    hits = np.bincount(y[instance_noise(y, 0.5, np.zeros((8000, 2)), rng()) != y])
+    hits = np.bincount(y[corruption.instance_noise(y, 0.5, np.zeros((8000, 2)), rng()) != y])
     assert hits.sum() == 4000
     assert (np.abs(hits - 2000) < 5 * np.sqrt(2000 / 4)).all()
 
@@ -69,7 +61,7 @@ def test_rows_and_other_classes_are_drawn_with_equal_chance() -> None:
 )
 def test_class_sizes_follow_the_formula(kind: str, sizes: list[int], ratio: float, expected: list[int]) -> None:
     y = rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    rows = imbalanced(y, ratio, kind, rng())
+    rows = corruption.imbalanced(y, ratio, kind, rng())
     assert np.bincount(y[rows], minlength=len(sizes)).tolist() == expected
     assert (np.diff(rows) > 0).all()
     assert np.bincount(y).tolist() == sizes
@@ -77,7 +69,7 @@ def test_class_sizes_follow_the_formula(kind: str, sizes: list[int], ratio: floa
 
 def test_the_same_generator_gives_the_same_subset() -> None:
     y = np.arange(90) % 3
-    first, again, other = (imbalanced(y, 0.1, "long_tail", rng(seed)) for seed in (5, 5, 6))
+    first, again, other = (corruption.imbalanced(y, 0.1, "long_tail", rng(seed)) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -91,7 +83,7 @@ def line(n: int = 3000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("rate", [0.2, 0.4])
 def test_instance_noise_hits_border_rows_most_and_gives_them_the_class_across(rate: float) -> None:
     x, y, scores = line()
-    noisy = instance_noise(y, rate, scores, rng())
+    noisy = corruption.instance_noise(y, rate, scores, rng())
     wrong = noisy != y
     assert wrong.sum() == round(rate * len(y))
     to_border = np.minimum(np.abs(x - 1), np.abs(x - 2))
@@ -106,20 +98,20 @@ def test_class_similarity_orders_classes_as_the_distance_to_their_means() -> Non
     means = np.stack([x[y == c].mean(0) for c in range(4)])
     squares = ((x[:, None].astype(float) - means) ** 2).sum((2, 3, 4))
     own = (x.astype(float) ** 2).sum((1, 2, 3))
-    np.testing.assert_allclose(own[:, None] - class_similarity(x, y, 4), squares, rtol=1e-4)
+    np.testing.assert_allclose(own[:, None] - corruption.class_similarity(x, y, 4), squares, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize("kind", corruption.NOISES)
 def test_every_kind_hits_so_many_rows_and_follows_the_generator(kind: str) -> None:
     _, y, scores = line(500)
-    first, again, other = (noisy_labels(y, 0.3, 3, kind, rng(seed), scores) for seed in (5, 5, 6))
+    first, again, other = (corruption.noisy_labels(y, 0.3, 3, kind, rng(seed), scores) for seed in (5, 5, 6))
     assert (first != y).sum() == 150
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 
 
 def test_conditions_are_named_and_rate_0_is_there_once() -> None:
-    conditions = noise_conditions(("symmetric", "asymmetric", "instance"), (0.0, 0.3, 0.6))
+    conditions = corruption.noise_conditions(("symmetric", "asymmetric", "instance"), (0.0, 0.3, 0.6))
     assert conditions == {
         "noise 0.0": ("symmetric", 0.0),
         "noise 0.3": ("symmetric", 0.3),
@@ -128,8 +120,8 @@ def test_conditions_are_named_and_rate_0_is_there_once() -> None:
         "instance noise 0.3": ("instance", 0.3),
         "instance noise 0.6": ("instance", 0.6),
     }
-    assert list(noise_conditions(("instance",), (0.0,))) == ["noise 0.0"]
-    assert imbalance_conditions(("long_tail", "step"), (0.1,)) == {
+    assert list(corruption.noise_conditions(("instance",), (0.0,))) == ["noise 0.0"]
+    assert corruption.imbalance_conditions(("long_tail", "step"), (0.1,)) == {
         "long tail 0.1": ("long_tail", 0.1),
         "step 0.1": ("step", 0.1),
     }

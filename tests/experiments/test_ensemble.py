@@ -1,6 +1,7 @@
 """Ensembles over k, for every kNN method alike, and over seeds with the same test rows."""
 
 import dataclasses
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,6 @@ from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.metrics import scores
 from attnknn.evaluation.paired_tests import BESIDE, TESTED
 from attnknn.experiments import ensemble
-from attnknn.experiments.ensemble import (
-    METHODS,
-    VARIANTS,
-    compare_variants,
-    historic_choices,
-    historic_step,
-    variants,
-    weight_entropy,
-)
 from attnknn.experiments.seeds import seeds_ensemble, why_no_seeds_ensemble
 from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import Distance, Uniform
@@ -55,21 +47,18 @@ def head(seed: int = 0) -> Attention:
 
 @pytest.fixture(scope="module")
 def result(data: EmbeddingSpace) -> Any:
-    return variants([data], head(), K, [3, 5, 9], **GRIDS)
+    return ensemble.variants([data], head(), K, [3, 5, 9], **GRIDS)
 
 
 def test_every_method_gets_every_variant_with_and_without_calibration(data: EmbeddingSpace) -> None:
     """Fault 9: an add-on for one method alone cannot be told from that method."""
-    means, intervals, paired = compare_variants([data], head(), K, [3, 5], GRIDS, SCORING, seed=0)
-    names = {name for base in METHODS for name in (base, f"{base}_vector")}
-    assert set(means) == set(VARIANTS)
+    means, intervals, paired = ensemble.compare_variants([data], head(), K, [3, 5], GRIDS, SCORING, seed=0)
+    names = {name for base in ensemble.METHODS for name in (base, f"{base}_vector")}
+    assert set(means) == set(ensemble.VARIANTS)
     assert all(set(by_method) == names for by_method in means.values())
-    assert {(r["variant"], r["method"], r["metric"]) for r in intervals} == {
-        (v, m, metric) for v in VARIANTS for m in names for metric in (*TESTED, "mean_k")
-    }
-    assert {(r["variant"], r["method"], r["metric"]) for r in paired} == {
-        (v, m, metric) for v in VARIANTS[1:] for m in names for metric in TESTED
-    }
+    scored, compared = ({(r["variant"], r["method"], r["metric"]) for r in rows} for rows in (intervals, paired))
+    assert scored == set(product(ensemble.VARIANTS, names, (*TESTED, "mean_k")))
+    assert compared == set(product(ensemble.VARIANTS[1:], names, TESTED))
     assert {r["baseline"] for r in paired} == {"single"}
     for row in paired:
         ours, single = (means[v][row["method"]][row["metric"]] for v in (row["variant"], "single"))
@@ -80,57 +69,51 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Embe
 
 def test_single_equals_the_main_comparison(data: EmbeddingSpace, result: Any) -> None:
     main = compare([data], {"attention": head()}, K, **GRIDS, calibrations=())
-    for name in METHODS:
+    for name in ensemble.METHODS:
         np.testing.assert_array_equal(result[0][f"single:{name}"][2], main.test.probs[main.test.methods.index(name)])
     assert result[1]["single:attention"] == K
     assert result[1]["single:uniform"] == main.tuned["uniform"]["k"]
 
 
 def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpace, result: Any) -> None:
-    apart = [variants([data], head(), K, [k], **GRIDS)[0] for k in (3, 5, 9)]
-    for name in [f"k_ensemble:{method}" for method in METHODS]:
+    apart = [ensemble.variants([data], head(), K, [k], **GRIDS)[0] for k in (3, 5, 9)]
+    for name in [f"k_ensemble:{method}" for method in ensemble.METHODS]:
         for i in range(3):
             np.testing.assert_allclose(result[0][name][i], np.mean([probs[name][i] for probs in apart], 0), atol=1e-6)
     np.testing.assert_array_equal(apart[1]["k_ensemble:attention"][2], classify_part(head(), [data], TEST, 5))
-
-
-def test_the_ensemble_of_k_eval_alone_is_the_single_k(data: EmbeddingSpace) -> None:
-    probs, mean_k = variants([data], head(), K, [K], **GRIDS)
+    probs, mean_k = ensemble.variants([data], head(), K, [K], **GRIDS)
     np.testing.assert_array_equal(probs["k_ensemble:attention"][2], probs["single:attention"][2])
     assert mean_k["k_ensemble:attention"] == K
 
 
 def test_ks_above_k_eval_are_left_out(data: EmbeddingSpace) -> None:
-    few, none = (variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
+    few, none = (ensemble.variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
     assert few["k_ensemble:uniform"] == 3
     assert none["k_ensemble:uniform"] == 4
     with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
-        variants([data], head(), 21, [3], **GRIDS)
+        ensemble.variants([data], head(), 21, [3], **GRIDS)
 
 
-def test_the_historic_rule_on_entropies_by_hand() -> None:
-    assert historic_choices(50) == (15, 30, 50)
-    assert historic_choices(10) == (5, 10, 10)
-    assert historic_choices(3) == (3, 3, 3)
-    np.testing.assert_array_equal(historic_step(np.array([0.0, 0.499, 0.5, 0.999, 1.0])), [0, 0, 1, 1, 2])
-
-
-def test_weight_entropy_by_hand(data: EmbeddingSpace) -> None:
-    alike = weight_entropy(Uniform(K, 0.3), [data], TEST, K)
+def test_the_historic_rule_and_weight_entropy_by_hand(data: EmbeddingSpace) -> None:
+    assert ensemble.historic_choices(50) == (15, 30, 50)
+    assert ensemble.historic_choices(10) == (5, 10, 10)
+    assert ensemble.historic_choices(3) == (3, 3, 3)
+    np.testing.assert_array_equal(ensemble.historic_step(np.array([0.0, 0.499, 0.5, 0.999, 1.0])), [0, 0, 1, 1, 2])
+    alike = ensemble.weight_entropy(Uniform(K, 0.3), [data], TEST, K)
     np.testing.assert_array_equal(alike, 1.0)
-    half = weight_entropy(Uniform(2, 0.3), [data], TEST, K)
+    half = ensemble.weight_entropy(Uniform(2, 0.3), [data], TEST, K)
     np.testing.assert_allclose(half, np.log(2) / np.log(K))
-    assert weight_entropy(Distance(K, 1e-6, 0.1), [data], TEST, K).max() < 0.01
-    assert len(weight_entropy(head(), [data, data], FIT, K)) == 2 * len(data.embeddings.rows(FIT))
+    assert ensemble.weight_entropy(Distance(K, 1e-6, 0.1), [data], TEST, K).max() < 0.01
+    assert len(ensemble.weight_entropy(head(), [data, data], FIT, K)) == 2 * len(data.embeddings.rows(FIT))
 
 
 def test_adaptive_k_predicts_each_row_at_the_k_of_its_weights(data: EmbeddingSpace, result: Any) -> None:
-    entropy = weight_entropy(head(), [data], TEST, K)
+    entropy = ensemble.weight_entropy(head(), [data], TEST, K)
     cut = float(np.median(entropy))
-    by_k = {k: classify_part(head(), [data], TEST, k) for k in historic_choices(K)}
+    by_k = {k: classify_part(head(), [data], TEST, k) for k in ensemble.historic_choices(K)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ensemble, "THRESHOLDS", (cut, 1.0))
-        probs, mean_k = variants([data], head(), K, [3], **GRIDS)
+        probs, mean_k = ensemble.variants([data], head(), K, [3], **GRIDS)
     low = entropy < cut
     assert 0 < low.sum() < len(low)
     np.testing.assert_array_equal(probs["adaptive_k:attention"][2][low], by_k[5][low])
@@ -141,14 +124,14 @@ def test_adaptive_k_predicts_each_row_at_the_k_of_its_weights(data: EmbeddingSpa
 
 def test_stopping_is_at_least_as_good_as_the_single_k_on_val(data: EmbeddingSpace, result: Any) -> None:
     y = np.asarray(data.embeddings.y[data.embeddings.rows(VAL)])
-    for name in METHODS:
+    for name in ensemble.METHODS:
         ours, single = (scores(result[0][f"{v}:{name}"][1], y)["nll"] for v in ("stopping", "single"))
         assert ours <= single + 2e-6
         assert min(3, result[1][f"single:{name}"]) <= result[1][f"stopping:{name}"] <= K
 
 
 def test_test_labels_select_nothing(data: EmbeddingSpace, result: Any) -> None:
-    again = variants([relabelled(data, TEST)], head(), K, [3, 5, 9], **GRIDS)
+    again = ensemble.variants([relabelled(data, TEST)], head(), K, [3, 5, 9], **GRIDS)
     assert again[1] == result[1]
     for name, probs in result[0].items():
         np.testing.assert_array_equal(again[0][name][2], probs[2])
@@ -182,9 +165,8 @@ def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predic
     assert tuple(rows.columns) == BESIDE
     sources = rows[(rows["method"] == "attention") & (rows["metric"] == "nll")].set_index("source")
     moved = sources["difference"].drop("ensemble").astype(float)
-    np.testing.assert_allclose(
-        moved, means["ensemble"]["attention"]["nll"] - sources["value"].drop("ensemble"), atol=1e-9
-    )
+    expected = means["ensemble"]["attention"]["nll"] - sources["value"].drop("ensemble")
+    np.testing.assert_allclose(moved, expected, atol=1e-9)
     assert sources.loc[["seed 3", "seed 5"], "p"].astype(float).between(0, 1).all()
     assert (moved < 0).all(), "the mean of two predictions with independent errors is better than either"
 
@@ -197,9 +179,7 @@ def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predic
         ({"classes": tuple("vwxyz")}, "different classes"),
     ],
 )
-def test_seeds_with_other_test_rows_are_refused(
-    seeds: dict[int, Predictions], change: dict[str, Any], why: str
-) -> None:
+def test_seeds_with_other_test_rows_are_refused(seeds: Any, change: dict[str, Any], why: str) -> None:
     changed = {3: seeds[3], 5: dataclasses.replace(seeds[5], **change)}
     assert why in why_no_seeds_ensemble(changed)
     with pytest.raises(InputError, match=why):
@@ -208,22 +188,16 @@ def test_seeds_with_other_test_rows_are_refused(
 
 def run(seed: int = 42, move: float = 0.0, p: float = 1.0, errors: int = 500, dataset: str = "digits") -> Run:
     """A run whose k-ensemble moves the NLL of attention by so much; everything else stays."""
-    methods = ("uniform", "distance", "distance_vector", "attention", "attention_vector")
-    values = [
-        {"variant": v, "method": m, "metric": metric, "value": value, "low": value - 0.01, "high": value + 0.01}
-        for v in VARIANTS
-        for m in methods
-        for metric, value in (("accuracy", 0.9), ("nll", 0.4), ("ece", 0.02), ("mean_k", 12.0))
-    ]
-    paired = []
-    for v in VARIANTS[1:]:
-        for m in methods:
-            for metric in TESTED:
-                hit = (v, m, metric) == ("k_ensemble", "attention", "nll")
-                d = move if hit else 0.0
-                ends = {"difference": d, "low": d - 0.001, "high": d + 0.001, "errors": errors}
-                row = {"variant": v, "method": m, "baseline": "single", "metric": metric, **ends}
-                paired.append({**row, "p": p if hit else 1.0, "test": ""})
+    values, paired = [], []
+    for v, m in product(ensemble.VARIANTS, ("uniform", "distance", "distance_vector", "attention", "attention_vector")):
+        for metric, value in {"accuracy": 0.9, "nll": 0.4, "ece": 0.02, "mean_k": 12.0}.items():
+            row = {"variant": v, "method": m, "metric": metric}
+            values.append({**row, "value": value, "low": value - 0.01, "high": value + 0.01})
+            hit = (v, m, metric) == ("k_ensemble", "attention", "nll")
+            d = move if hit else 0.0
+            ends = {"difference": d, "low": d - 0.001, "high": d + 0.001, "errors": errors}
+            if v != "single" and metric in TESTED:
+                paired.append({**row, "baseline": "single", **ends, "p": p if hit else 1.0, "test": ""})
     tables = {SCORES: pd.DataFrame(values), PAIRED: pd.DataFrame(paired)}
     return Run(dataset, seed, {"prepare": {"test": 6000}}, tables)
 
@@ -238,25 +212,22 @@ def run(seed: int = 42, move: float = 0.0, p: float = 1.0, errors: int = 500, da
 )
 def test_the_findings_follow_the_numbers(result: Run, expected: tuple[str, str]) -> None:
     _, differences = section([result], LEVEL).parts[0].tables
-    first, *others = [
-        row for row in differences.rows if len(row) > 1 and tuple(map(str, row[:2])) == ("Attention", "NLL")
-    ]
+    first, *others = [row for row in differences.rows if tuple(map(str, row[:2])) == ("Attention", "NLL")]
     assert (str(first[2]), first[4]) == expected
     assert {row[4] for row in others} == {"no difference shown"}
 
 
-def test_too_few_resamples_are_underpowered() -> None:
-    """36 tests with p ≥ 2/2001: no difference in NLL can be significant."""
+def test_too_few_resamples_or_errors_are_underpowered_and_seeds_that_disagree_no_finding() -> None:
     table = differences_from_single_k(run(move=-0.02, p=2 / 2001, errors=300).tables[PAIRED], Level(0.01, 2000))
     nll = table[(table["metric"] == "nll") & (table["variant"] == "k_ensemble")].set_index("method")["finding"]
     assert nll["attention"] == "underpowered (2,000 resamples for 36 tests)"
     assert (table["finding"] == nll["attention"]).sum() == 24
     assert set(table.loc[table["metric"] == "accuracy", "finding"]) == {"no difference shown"}, "McNemar needs none"
-
-
-def test_too_few_errors_are_underpowered() -> None:
     table = differences_from_single_k(run(move=-0.02, p=1e-6, errors=3).tables[PAIRED], LEVEL)
     assert set(table["finding"]) == {"underpowered (3 of 20 errors needed)"}
+    two = pd.concat([run(1, -0.02, 1e-6).tables[PAIRED], run(2, 0.01, 1e-6).tables[PAIRED]])
+    table = differences_from_single_k(two, LEVEL).set_index(["variant", "method", "metric"])
+    assert table.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"
 
 
 def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
@@ -268,9 +239,3 @@ def test_the_section_shows_each_dataset_that_has_it_over_its_seeds() -> None:
     assert "−0.0300 (−0.0410 … −0.0190)" in {str(row[2]) for row in part.tables[1].rows if len(row) > 1}
     check_part(part)
     assert section([without], LEVEL).parts == []
-
-
-def test_seeds_that_disagree_are_no_finding() -> None:
-    two = pd.concat([run(1, -0.02, 1e-6).tables[PAIRED], run(2, 0.01, 1e-6).tables[PAIRED]])
-    table = differences_from_single_k(two, LEVEL).set_index(["variant", "method", "metric"])
-    assert table.loc[("k_ensemble", "attention", "nll"), "verdict"] == "undecided"

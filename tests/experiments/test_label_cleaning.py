@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
+from attnknn.experiments import label_cleaning as cleaning
 from attnknn.experiments.corruption import noisy_labels
-from attnknn.experiments.label_cleaning import (
-    apply_temperature,
-    choose_k,
-    clean_in_rounds,
-    clean_labels,
-    forward_temperature,
-    label_votes,
-    quality,
-    transition_matrix,
-)
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import parts
@@ -41,42 +32,37 @@ def test_wrong_labels_are_found_and_no_right_one_is_spoiled(classes: int, rate: 
     space = clusters(600, classes)
     true, noisy = np.asarray(space.embeddings.y), wrong(space, rate)
     bank = space.embeddings.rows(BANK)
-    result = quality(true[bank], noisy[bank], clean_labels(space, noisy, 40)[bank])
+    result = cleaning.quality(true[bank], noisy[bank], cleaning.clean_labels(space, noisy, 40)[bank])
     assert result["wrong_before"] > 0.8 * rate
     assert result["wrong_after"] == 0
     assert (result["mended"], result["spoiled"]) == (1, 0)
 
 
-def test_fault_10_only_bank_labels_are_cleaned() -> None:
+def test_fault_10_only_bank_labels_are_cleaned_by_noisy_labels_of_the_bank_alone() -> None:
     space = clusters()
     noisy = wrong(space, 0.3)
-    cleaned = clean_labels(space, noisy, 20)
+    cleaned = cleaning.clean_labels(space, noisy, 20)
     rest = space.embeddings.part != BANK
     assert (noisy != space.embeddings.y)[rest].any()
     np.testing.assert_array_equal(cleaned[rest], noisy[rest])
     np.testing.assert_array_equal(noisy, wrong(space, 0.3), "the noisy labels are unchanged")
-
-
-def test_cleaning_reads_given_labels_of_the_bank_alone() -> None:
-    """Neither the true labels nor those of held-out rows change the result."""
-    space = clusters()
-    noisy = wrong(space, 0.3)
     blind = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, y=np.zeros_like(noisy)))
-    np.testing.assert_array_equal(clean_labels(blind, noisy, 20), clean_labels(space, noisy, 20))
+    np.testing.assert_array_equal(cleaning.clean_labels(blind, noisy, 20), cleaned)
     other = np.where(space.embeddings.part == BANK, noisy, 0)
     bank = space.embeddings.rows(BANK)
-    np.testing.assert_array_equal(clean_labels(space, other, 20)[bank], clean_labels(space, noisy, 20)[bank])
+    np.testing.assert_array_equal(cleaning.clean_labels(space, other, 20)[bank], cleaned[bank])
 
 
 def test_votes_are_counted_without_the_row_itself() -> None:
     space = clusters()
     noisy, rows = wrong(space, 0.4), space.embeddings.rows(BANK)
-    votes = label_votes(space, noisy, rows, 7)
+    votes = cleaning.label_votes(space, noisy, rows, 7)
     for row, result in zip(rows, votes, strict=True):
         ids = space.neighbours.take(np.array([row]), 7)[0][0]
         assert row not in ids
         np.testing.assert_allclose(result, np.bincount(noisy[ids], minlength=2) / 7)
-    np.testing.assert_array_equal(label_votes(space, noisy, rows, 1000), label_votes(space, noisy, rows, 40))
+    most, more = (cleaning.label_votes(space, noisy, rows, k) for k in (40, 1000))
+    np.testing.assert_array_equal(more, most)
 
 
 def test_a_tie_keeps_the_label_and_a_class_without_votes_its_rows() -> None:
@@ -84,11 +70,11 @@ def test_a_tie_keeps_the_label_and_a_class_without_votes_its_rows() -> None:
     noisy = np.zeros_like(space.embeddings.y)
     bank = space.embeddings.rows(BANK)
     noisy[bank[0]] = 1  # outvoted everywhere, and the last of its class
-    assert clean_labels(space, noisy, 20)[bank[0]] == 1
+    assert cleaning.clean_labels(space, noisy, 20)[bank[0]] == 1
     noisy[bank[:2]] = 1
     ids = space.neighbours.take(bank, 2)[0]
     tied = bank[(noisy[ids] != noisy[ids[:, :1]]).any(1)]
-    np.testing.assert_array_equal(clean_labels(space, noisy, 2)[tied], noisy[tied])
+    np.testing.assert_array_equal(cleaning.clean_labels(space, noisy, 2)[tied], noisy[tied])
 
 
 def test_k_is_that_of_most_given_val_labels() -> None:
@@ -98,8 +84,8 @@ def test_k_is_that_of_most_given_val_labels() -> None:
     val = space.embeddings.rows(VAL)
     nearest = np.unique(space.neighbours.take(val, 1)[0])
     noisy[nearest[::3]] = 1 - noisy[nearest[::3]]
-    assert choose_k(space, noisy, (1, 9)) == 9
-    assert choose_k(space, np.array(space.embeddings.y), (1, 5, 40)) == 40
+    assert cleaning.choose_k(space, noisy, (1, 9)) == 9
+    assert cleaning.choose_k(space, np.array(space.embeddings.y), (1, 5, 40)) == 40
 
 
 def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> None:
@@ -112,7 +98,7 @@ def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> No
         seen.append((number, split.y))
         return space
 
-    last, result = clean_in_rounds(data, space, embed, (20, 40), 2)
+    last, result = cleaning.clean_in_rounds(data, space, embed, (20, 40), 2)
     assert last is space
     assert [number for number, _ in seen] == [1, 2]
     assert all(y is labels for (_, y), labels in zip(seen, result, strict=True))
@@ -121,9 +107,13 @@ def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> No
         np.testing.assert_array_equal(result[1][e.rows(part)], noisy[e.rows(part)])
 
 
-def test_transitions_by_hand() -> None:
+def test_transitions_and_quality_by_hand() -> None:
     noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(transition_matrix(noisy, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(cleaning.transition_matrix(noisy, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
+    true, noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 1]), np.array([0, 0, 0, 0, 1])
+    expected = {"wrong_before": 0.4, "wrong_after": 0.4, "mended": 0.5, "spoiled": 1 / 3}
+    assert cleaning.quality(true, noisy, cleaned) == pytest.approx(expected)
+    assert cleaning.quality(true, true, true)["mended"] == 0
 
 
 def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_labels() -> None:
@@ -134,20 +124,9 @@ def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_label
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     mixing = 0.6 * np.eye(4) + 0.1
     noisy = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)
-    dull = apply_temperature(truth, 2.0)
-    assert forward_temperature(dull, noisy, mixing) == pytest.approx(0.5, rel=0.1)
-    assert forward_temperature(truth, noisy, mixing) == pytest.approx(1, rel=0.1)
-    assert forward_temperature(dull, noisy, np.eye(4)) > 1, "without a transition matrix noise is uncertainty"
-    np.testing.assert_allclose(apply_temperature(dull, 0.5), truth, atol=1e-4)
-    np.testing.assert_array_equal(apply_temperature(dull, 0.1).argmax(1), truth.argmax(1))
-
-
-def test_quality_by_hand() -> None:
-    true, noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 1]), np.array([0, 0, 0, 0, 1])
-    assert quality(true, noisy, cleaned) == {
-        "wrong_before": pytest.approx(0.4),
-        "wrong_after": pytest.approx(0.4),
-        "mended": pytest.approx(0.5),
-        "spoiled": pytest.approx(1 / 3),
-    }
-    assert quality(true, true, true)["mended"] == 0
+    dull = cleaning.apply_temperature(truth, 2.0)
+    assert cleaning.forward_temperature(dull, noisy, mixing) == pytest.approx(0.5, rel=0.1)
+    assert cleaning.forward_temperature(truth, noisy, mixing) == pytest.approx(1, rel=0.1)
+    assert cleaning.forward_temperature(dull, noisy, np.eye(4)) > 1, "without a transition matrix noise is uncertainty"
+    np.testing.assert_allclose(cleaning.apply_temperature(dull, 0.5), truth, atol=1e-4)
+    np.testing.assert_array_equal(cleaning.apply_temperature(dull, 0.1).argmax(1), truth.argmax(1))

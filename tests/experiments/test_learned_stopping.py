@@ -5,15 +5,7 @@ import pytest
 from scipy.optimize import check_grad
 from scipy.special import expit
 
-from attnknn.experiments.learned_stopping import (
-    FEATURES,
-    Stopping,
-    features,
-    fit_stopping,
-    log_halting_probs,
-    loss,
-    mixture,
-)
+from attnknn.experiments import learned_stopping as stopping
 
 KS = (3, 7, 20)
 START = np.array([-2.0, 0, 0, 0, 0])
@@ -42,25 +34,22 @@ def nll(probs: np.ndarray, y: np.ndarray) -> float:
     return -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
-def test_halting_probs_of_three_steps_by_hand() -> None:
+def test_halting_probs_by_hand_sum_to_one() -> None:
     logits = np.log(np.array([[0.25 / 0.75, 0.6 / 0.4]]))
-    np.testing.assert_allclose(np.exp(log_halting_probs(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
-
-
-def test_halting_probs_sum_to_one() -> None:
+    np.testing.assert_allclose(np.exp(stopping.log_halting_probs(logits)), [[0.25, 0.75 * 0.6, 0.75 * 0.4]])
     logits = np.random.default_rng(0).normal(size=(97, 4)) * 300
-    halting_probs = np.exp(log_halting_probs(logits))
-    assert np.isfinite(log_halting_probs(logits)).all()
+    halting_probs = np.exp(stopping.log_halting_probs(logits))
+    assert np.isfinite(stopping.log_halting_probs(logits)).all()
     np.testing.assert_allclose(halting_probs.sum(1), 1)
     probs, _ = synthetic_probs()
-    for stop in (Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), Stopping(KS, None, 1)):
+    for stop in (stopping.Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), stopping.Stopping(KS, None, 1)):
         np.testing.assert_allclose(stop.halting_probs(probs).sum(1), 1)
-        np.testing.assert_allclose(mixture(stop.halting_probs(probs), probs).sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(stopping.mixture(stop.halting_probs(probs), probs).sum(1), 1, rtol=1e-5)
 
 
 def test_features_by_hand() -> None:
     probs = np.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]])
-    by_name = dict(zip(FEATURES, features(probs, KS)[0].T, strict=True))
+    by_name = dict(zip(stopping.FEATURES, stopping.features(probs, KS)[0].T, strict=True))
     np.testing.assert_allclose(by_name["constant"], [1, 1])
     np.testing.assert_allclose(by_name["entropy"], [1.5 * np.log(2) / np.log(3), 0])
     np.testing.assert_allclose(by_name["max_prob"], [0.5, 1])
@@ -70,26 +59,21 @@ def test_features_by_hand() -> None:
 
 def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
     probs, y = synthetic_probs()
-    x, log_probs = features(probs, KS), np.log(probs[np.arange(len(y)), :, y].astype(np.float64))
+    x, log_probs = stopping.features(probs, KS), np.log(probs[np.arange(len(y)), :, y].astype(np.float64))
     w = np.array([-0.7, 1.1, 0.4, -2.0, 0.8])
-    value, _ = loss(w, x, log_probs, 0.3, START)
-    chance = expit(x @ w)  # an oracle that loops
-    total = 0.0
-    for row in range(len(y)):
-        left, p = 1.0, 0.0
-        for step in range(len(KS) - 1):
-            p += left * chance[row, step] * probs[row, step, y[row]]
-            left *= 1 - chance[row, step]
-        total -= np.log(p + left * probs[row, -1, y[row]])
-    assert value == pytest.approx(total / len(y) + 0.3 * ((w - START) ** 2).sum())
-
+    value, _ = stopping.loss(w, x, log_probs, 0.3, START)
+    chance = np.column_stack([expit(x @ w), np.ones(len(y))])  # of stopping at each step, if it comes to it
+    left = np.column_stack([np.ones(len(y)), (1 - chance[:, :-1]).cumprod(1)])
+    nlls = -np.log((left * chance * probs[np.arange(len(y)), :, y]).sum(1))
+    assert value == pytest.approx(nlls.mean() + 0.3 * ((w - START) ** 2).sum())
     args = x, log_probs, 0.3, START
-    assert check_grad(lambda w: loss(w, *args)[0], lambda w: loss(w, *args)[1], w) < 1e-5
+    assert check_grad(lambda w: stopping.loss(w, *args)[0], lambda w: stopping.loss(w, *args)[1], w) < 1e-5
 
 
 def test_a_fixed_step_is_exactly_its_prediction() -> None:
     probs, _ = synthetic_probs()
-    np.testing.assert_array_equal(mixture(Stopping(KS, None).halting_probs(probs), probs), probs[:, -1])
+    last = stopping.Stopping(KS, None).halting_probs(probs)
+    np.testing.assert_array_equal(stopping.mixture(last, probs), probs[:, -1])
 
 
 def test_nll_on_val_is_at_most_that_of_the_default_and_the_largest_k() -> None:
@@ -97,31 +81,27 @@ def test_nll_on_val_is_at_most_that_of_the_default_and_the_largest_k() -> None:
     (fit, y_fit), (val, y_val) = noisy_or_late(), noisy_or_late(seed=1)
     for default in (3, 20):
         for probs in (val, val[:, ::-1]):
-            stop = fit_stopping(fit, y_fit, probs, y_val, (3, 20), default, [1e-4, 1.0])
-            own = nll(mixture(stop.halting_probs(probs), probs), y_val)
+            stop = stopping.fit_stopping(fit, y_fit, probs, y_val, (3, 20), default, [1e-4, 1.0])
+            own = nll(stopping.mixture(stop.halting_probs(probs), probs), y_val)
             assert own <= min(nll(probs[:, -1], y_val), nll(probs[:, (3, 20).index(default)], y_val)) + 1e-6
 
 
 def test_it_stops_where_the_votes_suffice() -> None:
     (fit, y_fit), (val, y_val), (test, y) = noisy_or_late(), noisy_or_late(seed=1), noisy_or_late(seed=2)
-    stop = fit_stopping(fit, y_fit, val, y_val, (3, 20), 20, [1e-5])
+    stop = stopping.fit_stopping(fit, y_fit, val, y_val, (3, 20), 20, [1e-5])
     assert stop.weights is not None
     assert stop.ridge == 1e-5
     early = test[:, 0].max(1) > 0.9
     assert stop.halting_probs(test)[early, 0].min() > 0.8
     assert stop.halting_probs(test)[~early, 0].max() < 0.2
-    assert nll(mixture(stop.halting_probs(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
+    assert nll(stopping.mixture(stop.halting_probs(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
 
 
-def test_where_all_k_answer_alike_the_usual_one_stays() -> None:
+def test_the_usual_k_stays_where_all_answer_alike_and_one_k_is_that_k() -> None:
     probs, y = synthetic_probs(steps=1)
     same = np.repeat(probs, 3, 1)
-    stop = fit_stopping(same, y, same, y, KS, 7, [0.01])
+    stop = stopping.fit_stopping(same, y, same, y, KS, 7, [0.01])
     assert stop.weights is None
     assert stop.ks[stop.step] == 7
-
-
-def test_one_k_is_that_k() -> None:
-    probs, y = synthetic_probs(steps=1)
-    stop = fit_stopping(probs, y, probs, y, [20], 20, [0.01])
-    np.testing.assert_array_equal(mixture(stop.halting_probs(probs), probs), probs[:, 0])
+    stop = stopping.fit_stopping(probs, y, probs, y, [20], 20, [0.01])
+    np.testing.assert_array_equal(stopping.mixture(stop.halting_probs(probs), probs), probs[:, 0])

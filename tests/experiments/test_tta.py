@@ -19,15 +19,7 @@ from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import calibrate
 from attnknn.evaluation.evaluate import PartProbs
 from attnknn.evaluation.paired_tests import BASE, TESTED
-from attnknn.experiments.tta import (
-    CALIBRATIONS,
-    COLUMNS,
-    ORIGINAL,
-    mean_over_views,
-    predict_views,
-    score_views,
-    view_space,
-)
+from attnknn.experiments import tta
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.neighbours.views import View, held_out
@@ -66,7 +58,7 @@ def heads(main: EmbeddingSpace) -> dict[str, Attention]:
 
 
 def predict(main: EmbeddingSpace, views: dict[str, View]) -> dict[str, PartProbs]:
-    return predict_views(main, views, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
+    return tta.predict_views(main, views, heads(main), K, [1, 5], [0.1, 1.0], [0.01, 0.1])
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +68,7 @@ def main() -> EmbeddingSpace:
 
 @pytest.fixture(scope="module")
 def scored(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> Any:
-    return score_views(probs, main, RIDGES, **SCORING)
+    return tta.score_views(probs, main, RIDGES, **SCORING)
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +78,15 @@ def probs(main: EmbeddingSpace) -> dict[str, PartProbs]:
 
 def test_every_method_uses_the_same_views(probs: dict[str, PartProbs], scored: Any) -> None:
     """Fault 9: views were given to attention alone."""
-    assert list(probs) == [ORIGINAL, "a", "b"]
+    assert list(probs) == [tta.ORIGINAL, "a", "b"]
     for view in probs.values():
         assert set(view) == set(METHODS)
     for method in METHODS:
         for part in range(3):
             for name in ("a", "b"):
-                assert not np.allclose(probs[name][method][part], probs[ORIGINAL][method][part]), method
+                assert not np.allclose(probs[name][method][part], probs[tta.ORIGINAL][method][part]), method
     means, tables = scored
-    all_methods = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *CALIBRATIONS)}
+    all_methods = {m if not kind else f"{m}_{kind}" for m in METHODS for kind in ("", *tta.CALIBRATIONS)}
     assert list(means) == ["views 1", "views 2", "views 3"]
     assert all(set(by_method) == all_methods for by_method in means.values())
     table = pd.DataFrame(tables["tta"])
@@ -113,25 +105,25 @@ def test_every_method_uses_the_same_views(probs: dict[str, PartProbs], scored: A
 
 def test_the_mean_is_that_of_probabilities(probs: dict[str, PartProbs]) -> None:
     one, other = np.array([[0.9, 0.1]], np.float32), np.array([[0.4, 0.6]], np.float32)
-    (fit, _, test) = mean_over_views([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
+    (fit, _, test) = tta.mean_over_views([{"m": (one, one, one)}, {"m": (other, one, other)}])["m"]
     np.testing.assert_allclose(test, [[0.65, 0.35]], rtol=1e-6)
     np.testing.assert_allclose(fit, test)
-    for view in (*probs.values(), mean_over_views(list(probs.values()))):
+    for view in (*probs.values(), tta.mean_over_views(list(probs.values()))):
         for part in (part for parts in view.values() for part in parts):
             np.testing.assert_allclose(part.sum(1), 1, atol=1e-5)
     without = {name: parts for name, parts in probs["a"].items() if name != "uniform"}
     with pytest.raises(InputError, match="every method"):
-        mean_over_views([probs[ORIGINAL], without])
+        tta.mean_over_views([probs[tta.ORIGINAL], without])
 
 
 def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     same = moved(main, 0.0, 0)
     views = predict(main, {"a": same, "b": same})
-    single, mean = views[ORIGINAL], mean_over_views(list(views.values()))
+    single, mean = views[tta.ORIGINAL], tta.mean_over_views(list(views.values()))
     for method in METHODS:
         for a, b in zip(single[method], mean[method], strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
-    paired = pd.DataFrame(score_views(views, main, RIDGES, **SCORING)[1]["tta_paired"])
+    paired = pd.DataFrame(tta.score_views(views, main, RIDGES, **SCORING)[1]["tta_paired"])
     paired = paired[(paired["method"] == paired["baseline"]) & paired["method"].isin(METHODS)]
     assert paired["difference"].abs().max() < 1e-5
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
@@ -139,7 +131,7 @@ def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
 
 def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
     means, _ = scored
-    fit, val, test = mean_over_views(list(probs.values()))["distance"]
+    fit, val, test = tta.mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
     scaled = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
     nll = -np.log(scaled[np.arange(len(test)), y[TEST]].astype(float)).mean()
@@ -149,24 +141,24 @@ def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str
 def test_each_view_is_scored_alone_and_left_out(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
     alone = pd.DataFrame(scored[1]["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
-    left = (probs[ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
+    left = (probs[tta.ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
     assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y).mean())
     own = probs["a"]["uniform"][2]
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
 def test_views_and_test_labels_select_nothing(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
-    without = predict(main, {})[ORIGINAL]
+    without = predict(main, {})[tta.ORIGINAL]
     shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method in METHODS:
         for part in range(3):
-            np.testing.assert_array_equal(without[method][part], probs[ORIGINAL][method][part])
+            np.testing.assert_array_equal(without[method][part], probs[tta.ORIGINAL][method][part])
             np.testing.assert_array_equal(shuffled["a"][method][part], probs["a"][method][part])
 
 
 def test_a_view_does_not_change_bank_and_statistics(main: EmbeddingSpace) -> None:
     view = moved(main, 0.3, 1)
-    space = view_space(main, view)
+    space = tta.view_space(main, view)
     bank = main.embeddings.rows(BANK)
     np.testing.assert_array_equal(space.embeddings.z[bank], main.embeddings.z[bank])
     np.testing.assert_array_equal(space.embeddings.z[view.rows], view.z)
@@ -184,11 +176,11 @@ def test_invalid_views_and_k_are_refused(main: EmbeddingSpace, probs: dict[str, 
         (replace(view, logits=None), "no logits"),
     ):
         with pytest.raises(InputError, match=message):
-            view_space(main, wrong)
+            tta.view_space(main, wrong)
     with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
-        predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
+        tta.predict_views(main, {}, {}, 21, [1], [1.0], [0.1])
     with pytest.raises(InputError, match="one only"):
-        score_views({ORIGINAL: probs[ORIGINAL]}, main, RIDGES, **SCORING)
+        tta.score_views({tta.ORIGINAL: probs[tta.ORIGINAL]}, main, RIDGES, **SCORING)
 
 
 def test_a_table_has_no_views_and_the_stages_report_it(
@@ -206,7 +198,7 @@ def test_a_table_has_no_views_and_the_stages_report_it(
         "tta iris/42: no views",
     ]
     assert second.path("metrics", "/tta.json").read_text() == "{}\n"
-    for name, columns in COLUMNS.items():
+    for name, columns in tta.COLUMNS.items():
         with second.path(f"plots/{name}").open() as file:
             assert list(csv.reader(file)) == [list(columns)]
 
@@ -224,7 +216,7 @@ def synthetic_run(
         for n in (1, 2, 3):
             value = base + moved_by * (n - 1) / 2
             values.append({"views": n, **row, "value": value, "low": value - 0.02, "high": value + 0.02})
-        alone += [{"view": view, **row, "value": base, "without": base} for view in (ORIGINAL, "flip", "crop_1")]
+        alone += [{"view": view, **row, "value": base, "without": base} for view in (tta.ORIGINAL, "flip", "crop_1")]
         pairs.append((method, method, 3, 1, metric, moved_by))
     for n, (kind, less), metric in product((1, 3), {"": own, "_vector": alike}.items(), TESTED):
         pairs.append((f"attention{kind}", f"distance{kind}", n, n, metric, less))
@@ -255,7 +247,7 @@ NONE, LEAST_P = "no difference shown", synthetic_run({"": -0.05}, own=-0.03, ali
 
 
 def test_the_gains_of_every_method_are_shown() -> None:
-    assert TABLES == COLUMNS
+    assert TABLES == tta.COLUMNS
     part = only_part(synthetic_run({"": -0.05}, own=-0.03, alike=-0.02))
     assert len(findings(part)) == 14
     assert set(findings(part).values()) == {"better"}
