@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import read_json, write_csv, write_json
+from attnknn.core.files import write_csv, write_json
 from pipeline.settings import Params, load
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ class Run:
 
     def checkpoint(self, *names: str) -> Path:
         """Path of the checkpoint that an interrupted training resumes from; `main` removes it after the stage."""
-        self._checkpoints.append(
-            Path("data/resume") / f"{'-'.join([self.stage, *self.item.values(), *names])}.safetensors"
-        )
+        name = "-".join([self.stage, *self.item.values(), *names])
+        self._checkpoints.append(Path("data/resume") / f"{name}.safetensors")
         return self._checkpoints[-1]
 
     def remove_checkpoints(self) -> None:
@@ -93,10 +92,6 @@ class Run:
         from tqdm import tqdm
 
         return tqdm(desc=self.label, unit=unit, total=total, delay=2, disable=None)
-
-    def read_metrics(self, name: str) -> dict[str, Any]:
-        """A metrics file of an earlier stage."""
-        return read_json(self.path("metrics", f"/{name}.json"))
 
     def write_metrics(self, values: Mapping[str, Any], name: str | None = None) -> None:
         """Write a metrics file, named after the stage unless told otherwise."""

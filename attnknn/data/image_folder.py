@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -26,9 +26,6 @@ from attnknn.core.errors import InputError, require
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 # Formats that PIL decodes itself; some others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_ORIENTATION = 0x0112  # EXIF tag, and the transpositions that undo its values 2 … 8
-_NAMES = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
-_TRANSPOSES = dict(enumerate(_NAMES, 2))
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
 
@@ -164,7 +161,7 @@ def decode(
     Raises:
         InputError: no readable image, or one too large or too small.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
@@ -177,10 +174,9 @@ def decode(
             require(n >= least, f"{shape}: too few; give an image of {least} or more")
             require(image.mode[0] not in "IF", f"{where}: {image.mode} pixels; convert the images to 8 bits a channel")
             image.load()
-            orientation = _orientation(image)
+            with suppress(Exception):  # damaged EXIF does not damage the image
+                ImageOps.exif_transpose(image, in_place=True)
             image = image.convert("L" if grey or image.mode in ("1", "L", "LA") else "RGB")
-            if orientation in _TRANSPOSES:
-                image = image.transpose(Image.Transpose[_TRANSPOSES[orientation]])
             if size:
                 image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     except InputError:
@@ -194,13 +190,6 @@ def decode(
         raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None
     pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def _orientation(image: Any) -> int:
-    try:
-        return image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged EXIF does not damage the image
-        return 1
 
 
 @contextmanager
