@@ -1,5 +1,6 @@
 """Each augmentation against a slow oracle on small images of odd sizes that are not square."""
 
+import itertools
 import math
 
 import numpy as np
@@ -77,11 +78,10 @@ def test_cutout_paints_one_square_somewhere_inside(dtype: torch.dtype) -> None:
     views = cut_out(image.expand(1000, -1, -1, -1), 3, gen())
     mean = image.float().mean((2, 3)).to(dtype)[0, :, None, None]
     expected = set()
-    for top in range(3):
-        for left in range(5):
-            painted = image[0].clone()
-            painted[:, top : top + 3, left : left + 3] = mean
-            expected.add(painted.numpy().tobytes())
+    for top, left in itertools.product(range(3), range(5)):
+        painted = image[0].clone()
+        painted[:, top : top + 3, left : left + 3] = mean
+        expected.add(painted.numpy().tobytes())
     assert {view.numpy().tobytes() for view in views} == expected
 
 
@@ -116,20 +116,16 @@ def test_rotation_against_scipy(h: int, w: int) -> None:
             np.testing.assert_allclose(rotated, expected, atol=0.02)
 
 
-def test_jitter_by_loops() -> None:
+def test_jitter_by_hand() -> None:
     """Brightness, then contrast about the image's mean, then saturation about each pixel's grey."""
     x, strength = images(5, 3, 3, 5), 0.4
     views = random_jitter(x, strength, gen()).numpy()
     brightness, contrast, saturation = 1 - strength + 2 * strength * drawn(15).reshape(3, 5)
-    for i, image in enumerate(x.double().numpy()):
-        bright = image * brightness[i]
-        mean = sum(bright.flat) / bright.size
-        for row in range(3):
-            for column in range(5):
-                pixel = [mean + (v - mean) * contrast[i] for v in bright[:, row, column]]
-                grey = sum(pixel) / 3
-                expected = [min(max(grey + (v - grey) * saturation[i], 0), 255) for v in pixel]
-                assert views[i, :, row, column] == pytest.approx(expected, abs=1e-3)
+    for image, view, b, c, s in zip(x.double().numpy(), views, brightness, contrast, saturation, strict=True):
+        bright = image * b
+        pixels = bright.mean() + (bright - bright.mean()) * c
+        grey = pixels.mean(0)
+        np.testing.assert_allclose(view, (grey + (pixels - grey) * s).clip(0, 255), rtol=1e-6, atol=1e-3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -151,11 +147,9 @@ def test_shape_dtype_and_range(dtype: torch.dtype, shape: tuple[int, ...]) -> No
     """Crop, flip and cutout keep the type; rotation and jitter make new ones, so they give float32."""
     x = images(*shape).to(dtype)
     moved = augment(x, gen(), crop=2, mirrored=torch.ones(len(x), dtype=torch.bool), cutout=2)
-    assert moved.dtype == dtype
-    assert moved.shape == shape
+    assert (moved.dtype, moved.shape) == (dtype, shape)
     view = augment(x, gen(), **PARTS)
-    assert view.dtype == torch.float32
-    assert view.shape == shape
+    assert (view.dtype, view.shape) == (torch.float32, shape)
     assert view.min() >= 0
     assert view.max() <= 255
     torch.testing.assert_close(view, augment(images(*shape), gen(), **PARTS))
