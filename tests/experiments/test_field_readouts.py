@@ -234,7 +234,7 @@ def test_agreements_correlate_accuracies_on_the_same_rows() -> None:
     assert (same["rho"], same["low"], same["high"]) == (1, 1, 1)
 
 
-def test_image_errors_leave_out_the_context() -> None:
+def test_image_errors_leave_out_the_context_and_psnr_is_of_their_mean_with_paired_differences() -> None:
     values, reconstruction = (
         torch.zeros(2, 4, 1),
         torch.tensor([[[0.5], [0.1], [0.0], [0.0]], [[0.0], [0.0], [0.2], [0.9]]]),
@@ -243,18 +243,6 @@ def test_image_errors_leave_out_the_context() -> None:
     np.testing.assert_allclose(image_errors(reconstruction, values, idx), [0.01 / 2, 0.04 / 2], rtol=1e-5)
     all_idx = torch.arange(4).expand(2, -1)
     np.testing.assert_allclose(image_errors(reconstruction, values, all_idx), [0.26 / 4, 0.85 / 4], rtol=1e-5)
-
-
-def test_fill_from_bank_averages_the_nearest_by_context() -> None:
-    rng = np.random.default_rng(0)
-    values, bank = (torch.from_numpy(rng.random((n, 12, 2))).float() for n in (5, 30))
-    idx = torch.from_numpy(np.stack([rng.permutation(12)[:4] for _ in range(5)]))
-    for one, pixels, result in zip(values, idx, fill_from_bank(values, idx, bank, k=3), strict=True):
-        distances = ((one[pixels] - bank[:, pixels]) ** 2).sum((1, 2))
-        torch.testing.assert_close(result, bank[distances.argsort()[:3]].mean(0))
-
-
-def test_psnr_is_of_the_mean_error_with_paired_differences() -> None:
     errors = {(MEAN, "full"): np.array([0.1, 0.3]), ("full", "full"): np.array([0.001, 0.003])}
     rows = psnr_table(errors, 200, 0.95, seed=0)
     value = {(r["source"], r["baseline"]): r for r in rows}
@@ -264,6 +252,15 @@ def test_psnr_is_of_the_mean_error_with_paired_differences() -> None:
     assert (MEAN, MEAN) not in value
     assert ("full", NEAREST) not in value
     assert value["full", ""]["low"] < value["full", ""]["value"] < value["full", ""]["high"]
+
+
+def test_fill_from_bank_averages_the_nearest_by_context() -> None:
+    rng = np.random.default_rng(0)
+    values, bank = (torch.from_numpy(rng.random((n, 12, 2))).float() for n in (5, 30))
+    idx = torch.from_numpy(np.stack([rng.permutation(12)[:4] for _ in range(5)]))
+    for one, pixels, result in zip(values, idx, fill_from_bank(values, idx, bank, k=3), strict=True):
+        distances = ((one[pixels] - bank[:, pixels]) ** 2).sum((1, 2))
+        torch.testing.assert_close(result, bank[distances.argsort()[:3]].mean(0))
 
 
 def test_image_grid_has_a_row_per_image_and_a_column_per_source() -> None:

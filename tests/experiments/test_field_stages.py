@@ -165,15 +165,12 @@ def test_sparse_representations_use_only_the_context(done: Path, tmp_path) -> No
         assert np.abs(whole[0] - whole[1]).max() > 0.01, "the whole image makes a difference"
 
 
-def test_the_mean_image_is_that_of_the_bank(done: Path) -> None:
+def test_psnr_against_the_mean_image_of_the_bank_pictures_and_t_sne_are_written(done: Path) -> None:
     split, psnr = Split.load(done / SPLIT), table(done, "field_psnr")
     test, bank = (split.x[split.part == part] / 255 for part in (TEST, BANK))
     expected = -10 * np.log10(np.square(test - bank.mean(0)).mean())
     own = psnr.query("mode == 'full' and source == 'mean image' and baseline.isna()")["value"].item()
     assert own == pytest.approx(expected, abs=1e-4)
-
-
-def test_psnr_pictures_and_t_sne_are_written(done: Path) -> None:
     psnr = table(done, "field_psnr")
     own = psnr[psnr["baseline"].isna()]
     assert set(own["source"]) == {"mean image", "nearest point", "nearest images", *VARIANTS}

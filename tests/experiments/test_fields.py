@@ -40,17 +40,18 @@ def pictures(n: int = B, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, 256, (n, C, H, W), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
 
 
-def test_coordinates_run_from_edge_to_edge_row_by_row() -> None:
+def test_coordinates_and_fourier_features_by_hand_and_of_constant_norm() -> None:
     assert grid(2, 3).tolist() == [[-1, -1], [-1, 0], [-1, 1], [1, -1], [1, 0], [1, 1]]
     assert grid(1, 1).tolist() == [[0, 0]]
-
-
-def test_fourier_features_by_hand_and_of_constant_norm() -> None:
     frequencies = torch.tensor([[0.25, 1.0], [0.0, 0.5]])
     features = fourier_features(torch.tensor([[1.0, 0.5]]), frequencies)  # phases π/2 and 2.5π
     torch.testing.assert_close(features, torch.tensor([[1.0, 1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
     many = fourier_features(grid(H, W), gaussian_frequencies(6, 15.0, 0))
     torch.testing.assert_close(many.square().sum(1), torch.full((H * W,), 6.0))
+    frequencies = gaussian_frequencies(20_000, 3.0, seed=1)
+    assert frequencies.std().item() == pytest.approx(3, rel=0.02)
+    positions = field(scale=3.0, frequencies=6, seed=8).positions
+    torch.testing.assert_close(positions, fourier_features(grid(H, W), gaussian_frequencies(6, 3.0, 8)))
 
 
 def attend_reference(block: Attend, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
@@ -90,7 +91,7 @@ def test_field_matches_the_reference_implementation() -> None:
     torch.testing.assert_close(net.decode(x), 0.5 + 0.5 * last(answer), atol=1e-4, rtol=1e-4)
 
 
-def test_latents_do_not_depend_on_the_order_of_pixels() -> None:
+def test_latents_do_not_depend_on_the_order_of_pixels_batch_size_or_training_mode() -> None:
     net, values = field(), pixel_values(pictures())
     idx = sample_pixels("image", B, H * W, 13, torch.Generator().manual_seed(2))
     order = torch.randperm(13, generator=torch.Generator().manual_seed(3))
@@ -98,6 +99,11 @@ def test_latents_do_not_depend_on_the_order_of_pixels() -> None:
     one, other = net.encode(context, idx), net.encode(shuffled, idx[:, order])
     torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
     assert not torch.allclose(one, net.encode(shuffled, idx), atol=1e-3), "but the pixel indices do"
+    net, x = field().train(), pictures().numpy()
+    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(9))
+    one, parts = encode_images(net, x, idx, "cpu"), encode_images(net, x, idx, "cpu", batch_size=3)
+    torch.testing.assert_close(one, parts, atol=1e-6, rtol=0)
+    assert net.training
 
 
 @pytest.mark.parametrize("sampler", ["image", "batch"])
@@ -157,7 +163,7 @@ def test_info_nce_of_identical_views_has_its_known_minimum(n: int) -> None:
     assert loss.item() >= minimum - 1e-5
 
 
-def test_info_nce_matches_a_loop_and_is_log_n_for_equal_vectors() -> None:
+def test_info_nce_and_soft_targets_match_their_definitions() -> None:
     generator = torch.Generator().manual_seed(6)
     a, b = (torch.randn(5, 4, generator=generator) for _ in range(2))
     cos = [[float(x @ y / x.norm() / y.norm()) / 0.2 for y in b] for x in a]
@@ -165,9 +171,6 @@ def test_info_nce_matches_a_loop_and_is_log_n_for_equal_vectors() -> None:
     columns = [-cos[i][i] + math.log(sum(math.exp(cos[j][i]) for j in range(5))) for i in range(5)]
     assert info_nce(a, b, 0.2).item() == pytest.approx((sum(rows) + sum(columns)) / 10, abs=1e-5)
     assert info_nce(torch.ones(5, 4), torch.ones(5, 4), 0.2).item() == pytest.approx(math.log(5))
-
-
-def test_soft_targets_approach_the_identity_and_group_copies() -> None:
     values = pixel_values(pictures(6))
     values[1] = values[0]
     targets = soft_targets(values, 0.05)
@@ -284,13 +287,6 @@ def test_training_matches_the_reference_loop(weight: float) -> None:
     assert max(float((one - start).detach().abs().max()) for one, start in moved) > 0.02
 
 
-def test_frequencies_have_the_standard_deviation() -> None:
-    frequencies = gaussian_frequencies(20_000, 3.0, seed=1)
-    assert frequencies.std().item() == pytest.approx(3, rel=0.02)
-    positions = field(scale=3.0, frequencies=6, seed=8).positions
-    torch.testing.assert_close(positions, fourier_features(grid(H, W), gaussian_frequencies(6, 3.0, 8)))
-
-
 def test_two_threads_give_the_same_bytes_each_time() -> None:
     """In a subprocess, since the tests run with one thread."""
     code = f"""
@@ -367,22 +363,13 @@ def test_a_checkpoint_of_other_settings_or_rows_is_not_resumed(changed: dict, tm
     assert not seen, "and this one is complete"
 
 
-def test_latents_do_not_depend_on_batch_size_or_training_mode() -> None:
-    net, x = field().train(), pictures().numpy()
-    idx = sample_pixels("image", B, H * W, 9, torch.Generator().manual_seed(9))
-    one, parts = encode_images(net, x, idx, "cpu"), encode_images(net, x, idx, "cpu", batch_size=3)
-    torch.testing.assert_close(one, parts, atol=1e-6, rtol=0)
-    assert net.training
-
-
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     size = TrainField().sizes["small"].model_dump() | {"heads": 5}
     with pytest.raises(ValueError, match=r"heads: 5 do not divide dims \[32, 64\]; give a number"):
         FieldSize(**size)
 
 
-def test_muon_matches_torch_for_matrices_of_all_shapes() -> None:
-    """torch.optim.Muon works in bfloat16, hence the tolerance; a wrong factor is far outside it."""
+def test_muon_matches_torch_and_orthogonalises_matrices_of_all_shapes() -> None:
     generator = torch.Generator().manual_seed(11)
     shapes = [(7, 11), (7, 11), (13, 5), (5, 5)]
     ours, theirs = ([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for _ in range(2))
@@ -396,9 +383,6 @@ def test_muon_matches_torch_for_matrices_of_all_shapes() -> None:
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=3e-4, rtol=0)
         assert one.abs().max() > 3e-3
-
-
-def test_orthogonalise_matrices_have_singular_values_near_one() -> None:
     matrices = orthogonalise(torch.randn(3, 11, 7, generator=torch.Generator().manual_seed(12)), steps=8)
     values = torch.linalg.svdvals(matrices)
     assert values.min() > 0.6

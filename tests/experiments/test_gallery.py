@@ -106,9 +106,6 @@ def test_cases_of_each_kind() -> None:
     assert len(set(y[selected["right"]])) == 4, "one of each class before the second of any"
     rows = np.concatenate(list(selected.values()))
     assert len(set(rows)) == len(rows) == 16
-
-
-def test_without_errors_and_without_disagreement_those_kinds_are_empty() -> None:
     y = np.arange(6) % 3
     selected = pick_cases(np.eye(3)[y] * 0.7 + 0.1, y, np.zeros(6), 2)
     assert {kind: len(rows) for kind, rows in selected.items()} == {"wrong": 0, "uncertain": 2, "hard": 0, "right": 2}
@@ -195,10 +192,6 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     assert sum(len(png) for _, png in part.pictures) < 600 * 1024
     (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
     assert [row[:3] for row in part.tables[0].rows] == [[seed, "40", str(wrong)] for seed in ("1", "2")]
-
-
-def test_a_mistake_that_differs_is_named_with_its_p(table: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
-    run = written_run(tmp_path, *table)
     paired = run.tables["confusion_paired"].copy()
     paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]
     (part,) = report.section([replace(run, tables={**run.tables, "confusion_paired": paired})], tmp_path).parts

@@ -1,6 +1,7 @@
 """Hard queries: their number, weighting as in `fit_head`, and the verdict on all rows."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -39,15 +40,11 @@ def data():
 
 
 def test_disagreement_is_counted_over_the_nearest_k(data) -> None:
-    """Rows of folds follow those of the main space."""
     e, n = data.embeddings, data.neighbours
     for part, spaces in ((TEST, [data]), (VAL, [data, data])):
         rows = [int(r) for _ in spaces for r in e.rows(part)]
         expected = [np.mean([e.y[i] != e.y[r] for i in n.ids[np.searchsorted(n.rows, r), :7]]) for r in rows]
         np.testing.assert_allclose(disagreement(spaces, part, 7), expected, atol=1e-6)
-
-
-def test_shares_add_up_to_the_rows_and_the_hard_ones(data) -> None:
     table = count_hard([data, data], 7, 0.5)
     for part, name, spaces in ((FIT, "fit", [data, data]), (TEST, "test", [data])):
         rows = [row for row in table if row["part"] == name]
@@ -55,13 +52,9 @@ def test_shares_add_up_to_the_rows_and_the_hard_ones(data) -> None:
         assert sum(row["hard"] for row in rows) == int((disagreement(spaces, part, 7) >= 0.5).sum()) > 0
 
 
-def test_distance_tuned_without_weight_is_the_tuned_baseline(data) -> None:
+def test_distance_is_tuned_by_the_weighted_nll(data) -> None:
     tuned = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7)
     assert tuned == tuned_baselines([data], [3, 7, 11], **GRIDS)[0]["distance"]
-
-
-def test_distance_tuned_with_weight_has_the_lowest_weighted_nll(data) -> None:
-    """Against every setting of the grid."""
     factor, batch = 20.0, data.around(data.embeddings.rows(VAL), 11)
     y = torch.from_numpy(classes_of([data], VAL))
     weight = hard_weights(hardness(batch.labels[:, :7], y), factor)
@@ -122,6 +115,7 @@ def test_without_two_kinds_of_rows_there_is_one_subset(compared, full) -> None:
     assert set(means) == {row["subset"] for row in intervals} == {"all"}
 
 
+@cache
 def synthetic_run(power: float, rows: int = 600, seed: int = 1) -> Run:
     """A run whose weighted attention is p^power, normalised: less confident below 1, unchanged at 1."""
     names = {**TIE, "distance_weighted": TIE["distance"], "distance_weighted_vector": TIE["distance_vector"]}
@@ -142,6 +136,7 @@ def synthetic_run(power: float, rows: int = 600, seed: int = 1) -> Run:
     return Run("digits", seed, {"prepare": {"test": rows}, "hard": means}, frames)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_better_on_the_hard_rows_alone_is_no_gain() -> None:
     """Hard rows are selected by their true class: less confidence everywhere is better there, and worse over all."""
     run = synthetic_run(0.3)
@@ -166,6 +161,7 @@ def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
     assert max(widths) <= 3.4 * 160 + 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_too_few_errors_are_underpowered() -> None:
     run = synthetic_run(0.3)
     paired = run.tables["hard_paired"].assign(errors=0)

@@ -56,7 +56,7 @@ def test_root_its_half_and_double_are_added_up_to_the_stored_k() -> None:
         assert swept_ks([1, 3, 5], bank, min(bank - 1, 256))[-1] > root(bank), "the grid does not end at √n"
 
 
-def test_one_row_for_every_k_method_and_metric(result: Sweep) -> None:
+def test_one_row_for_every_k_method_and_metric_and_the_same_score_at_every_k_without_neighbours(result: Sweep) -> None:
     table = pd.DataFrame(result.table)
     assert tuple(table.columns) == COLUMNS
     assert not table.duplicated(["k", "method", "metric"]).any()
@@ -69,9 +69,11 @@ def test_one_row_for_every_k_method_and_metric(result: Sweep) -> None:
     assert all(sorted(rows["k"]) == KS for _, rows in table.groupby(["method", "metric"]))
     assert set(table.loc[table["sqrt_n"], "k"]) == {11}
     assert ((table["low"] <= table["value"]) & (table["value"] <= table["high"]))[table["metric"] != "accuracy"].all()
+    constant = table[table["method"].str.partition("_")[0].isin(["prototypes", "linear"])]
+    assert (constant.groupby(["method", "metric"])["value"].nunique() == 1).all()
 
 
-def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None:
+def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pd.DataFrame(result.table).set_index(["k", "method", "metric"])
     y = classes_of([space], TEST)
     for k in KS:
@@ -85,11 +87,6 @@ def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None
                 saved = result.predictions.probs[result.predictions.methods.index(str(Method(name, k=k)))]
                 np.testing.assert_array_equal(saved, test)
     assert set(result.predictions.methods) == {str(Method(m, k=k)) for m in KNN for k in KS}
-
-
-def test_attention_is_fitted_for_each_k_and_progress_reported(
-    space: EmbeddingSpace, monkeypatch: pytest.MonkeyPatch
-) -> None:
     fitted: list[int] = []
     reported: list[int] = []
     real = k_sweep.fit_head
@@ -103,13 +100,7 @@ def test_attention_is_fitted_for_each_k_and_progress_reported(
     assert fitted == reported == KS
 
 
-def test_methods_without_neighbours_have_the_same_scores_at_every_k(result: Sweep) -> None:
-    table = pd.DataFrame(result.table)
-    constant = table[table["method"].str.partition("_")[0].isin(["prototypes", "linear"])]
-    assert (constant.groupby(["method", "metric"])["value"].nunique() == 1).all()
-
-
-def test_best_k_is_that_of_lowest_nll_on_val(result: Sweep) -> None:
+def test_best_k_and_calibration_are_those_of_lowest_nll_on_val(result: Sweep) -> None:
     table = pd.DataFrame(result.table)
     nll = table[table["metric"] == "nll"]
     for method, best in result.best.items():
@@ -118,9 +109,6 @@ def test_best_k_is_that_of_lowest_nll_on_val(result: Sweep) -> None:
         assert best["nll"] == lowest["value"]
         assert best.get("best_k", lowest["k"]) == lowest["k"]
     assert "best_k" not in result.best["prototypes"]
-
-
-def test_attention_and_its_opponents_have_the_k_and_calibration_of_lowest_nll_on_val(result: Sweep) -> None:
     table = pd.DataFrame(result.table).assign(base=lambda t: t["method"].str.partition("_")[0])
     value = table.set_index(["method", "k", "metric"])["value"]
     lowest = table[table["metric"] == "nll"].groupby("base")["validation"].min()

@@ -61,7 +61,7 @@ def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows(monkeypatch
     assert searched == {100: 4 * (1 + 2), 1: 4 * 7 * (1 + 2)}, "each index once to warm up, and twice"
 
 
-def test_rounds_warm_up_and_take_turns() -> None:
+def test_rounds_warm_up_and_take_turns_and_speed_is_relative_to_the_fastest_exact_index_of_the_same() -> None:
     called: list[str] = []
 
     def call(name: str) -> int:
@@ -71,10 +71,7 @@ def test_rounds_warm_up_and_take_turns() -> None:
     results = rounds({name: partial(call, name) for name in "abc"}, 3)
     assert "".join(called) == "abcbcacababc", "none is always first"
     assert results == {"a": [6, 8, 10], "b": [4, 9, 11], "c": [5, 7, 12]}
-
-
-def test_speed_is_relative_to_the_fastest_exact_index_of_the_same_round() -> None:
-    """Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median."""
+    # Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median.
     ms = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
     speedups = profile._speedups(ms, ["a", "b"])
     rows = {row["quantity"]: row for row in profile._rows({"index": "any"}, speedups)}
@@ -224,17 +221,13 @@ def pays(*runs: Run) -> dict[tuple[str, str], list[str]]:
 BATCH, SINGLE = "In a batch", "Single queries"
 
 
-def test_the_report_shows_what_pays() -> None:
+def test_the_report_shows_what_pays_in_which_use() -> None:
     rows = pays(run())
     # 9 s more of building over .9 ms saved per query, and over 2.7 ms
     assert rows[BATCH, "HNSW"] == ["10.0 (9.50 … 10.5)", "0.9950", "yes", "", "10,000"]
     assert rows[SINGLE, "HNSW"][2:] == ["yes", "", "3,334"]
     assert report.section([run()]).parts[0].tables[0].rows[0] == ["In a batch, against Flat L2"]
-
-
-def test_an_index_may_pay_in_one_use_only() -> None:
-    """Batched times are the index's own: the same whole batch, 2 ms for all here, hides none of them."""
-    rows = pays(run(hnsw=1.2, ivf=0.9))
+    rows = pays(run(hnsw=1.2, ivf=0.9))  # the time of the whole batch, 2 ms for all, hides none of them
     assert rows[BATCH, "HNSW"][:4] == ["1.20 (1.14 … 1.26)", "0.9950", "no", "speed-up below 1.5"]
     assert rows[BATCH, "IVF"][:4] == ["0.900 (0.855 … 0.945)", "0.9950", "no", "not faster in every round"]
     assert rows[SINGLE, "HNSW"][2] == "yes"

@@ -52,7 +52,7 @@ def result(spaces: list[EmbeddingSpace]) -> Any:
     return run(spaces)
 
 
-def test_columns(result: Any) -> None:
+def test_each_condition_repeat_method_and_metric_has_one_row(result: Any) -> None:
     means, tables = result
     assert list(means) == ["noise 0.3", "long tail 0.01"]
     where = ["condition", "repeat", "method"]
@@ -64,9 +64,6 @@ def test_columns(result: Any) -> None:
     for methods in means.values():
         assert set(methods) == set(METHODS) & set(BASE), "the tables have all methods, the metrics those of BASE"
         assert all(list(metrics) == [*METRICS, *SHOTS] for metrics in methods.values())
-
-
-def test_each_condition_repeat_method_and_metric_has_one_row(result: Any) -> None:
     _, tables = result
     for name, metrics in (("intervals", (*UNDER_CONDITIONS, *SHOTS)), ("validation", TESTED)):
         keys = [(r["condition"], r["repeat"], r["method"], r["metric"]) for r in tables[name]]
@@ -83,7 +80,9 @@ def by_cell(rows: Any) -> dict[tuple[Any, ...], float]:
     return {(r["condition"], r["repeat"], r["method"], r["metric"]): r["value"] for r in rows}
 
 
-def test_means_are_over_repeats_and_differences_between_methods(result: Any) -> None:
+def test_means_are_over_repeats_which_have_another_bank_and_another_head(
+    result: Any, spaces: list[EmbeddingSpace]
+) -> None:
     means, tables = result
     value = by_cell(tables["intervals"])
     for condition, methods in means.items():
@@ -98,17 +97,13 @@ def test_means_are_over_repeats_and_differences_between_methods(result: Any) -> 
         expected = value[*cell, row["method"], row["metric"]] - value[*cell, row["baseline"], row["metric"]]
         assert row["difference"] == pytest.approx(expected)
         assert 0 < row["p"] <= 1
-
-
-def test_repeats_have_another_bank_and_another_head(spaces: list[EmbeddingSpace], result: Any) -> None:
-    """Baselines have no initial weights, so they differ by the bank alone."""
     value = by_cell(result[1]["intervals"])
     for condition in result[0]:
         for method in ("distance", "attention"):
             assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
     value = by_cell(refit_and_score({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)[1]["intervals"])
     assert value["clean", 0, "attention", "nll"] != value["clean", 1, "attention", "nll"]
-    for method in ("uniform", "distance", "distance_vector", "linear_temperature"):
+    for method in ("uniform", "distance", "distance_vector", "linear_temperature"):  # without initial weights
         assert value["clean", 0, method, "nll"] == value["clean", 1, method, "nll"]
 
 
