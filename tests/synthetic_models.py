@@ -1,5 +1,7 @@
 """Files to fit small models on."""
 
+import io
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,22 @@ def picture_folders(folder: Path, per_class: int = 12) -> None:
             pixels = rng.integers(0, 60, (8, 8), dtype=np.uint8)
             pixels[:, 4 * side : 4 * side + 4] += 150
             Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+def tar(path: Path, members: dict[str, bytes], *, links: dict[str, str] | None = None, mode: str = "w:xz") -> Path:
+    """An archive of files, folders (names that end in a slash) and links."""
+    with tarfile.open(path, mode) as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            if name.endswith("/"):
+                member.type = tarfile.DIRTYPE
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return path
 
 
 def save_npy(path: Path, array: np.ndarray) -> Path:

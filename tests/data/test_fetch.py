@@ -67,6 +67,12 @@ def mirror(tmp_path):
     return folder
 
 
+@pytest.fixture
+def empty(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
 def refused(*args, **kwargs) -> str:
     with pytest.raises(InputError) as error:
         fetch(*args, **kwargs)
@@ -90,19 +96,12 @@ def test_mirror_folder_separates_files_of_one_name(mirror, tmp_path, dead_addres
     assert (tmp_path / "out").read_bytes() == DATA
 
 
-def test_url_mirror_and_address(mirror, tmp_path, serve, dead_address):
+def test_a_mirror_is_an_address_too_and_what_it_lacks_is_downloaded(mirror, tmp_path, serve, dead_address, empty):
     base = serve(partial(Folder, directory=str(mirror)))
-    fetch(f"{dead_address}/iris.csv", tmp_path / "from_mirror", f"{base}/", sha256=SHA256)
-    fetch(f"{base}/iris.csv?raw=1", tmp_path / "from_address", md5=hashlib.md5(DATA).hexdigest())
-    assert (tmp_path / "from_mirror").read_bytes() == (tmp_path / "from_address").read_bytes() == DATA
-
-
-def test_a_file_that_the_mirror_lacks_comes_from_the_address(mirror, tmp_path, serve):
-    base = serve(partial(Folder, directory=str(mirror)))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    fetch(f"{base}/iris.csv", tmp_path / "out", str(empty))
-    assert (tmp_path / "out").read_bytes() == DATA
+    fetch(f"{dead_address}/iris.csv", tmp_path / "0", f"{base}/", sha256=SHA256)
+    fetch(f"{base}/iris.csv?raw=1", tmp_path / "1", md5=hashlib.md5(DATA).hexdigest())
+    fetch(f"{base}/iris.csv", tmp_path / "2", str(empty))
+    assert [(tmp_path / name).read_bytes() for name in "012"] == [DATA] * 3
 
 
 def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkeypatch):
@@ -138,9 +137,7 @@ def test_a_wrong_checksum_in_the_mirror_is_an_error(mirror, tmp_path, serve):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "iris.csv", "mirror"]
 
 
-def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_address):
-    empty = tmp_path / "empty"
-    empty.mkdir()
+def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_address, empty):
     message = refused(f"{dead_address}/x/adult.data", tmp_path / "out", str(empty))
     for part in (f"{empty}/adult.data", f"{dead_address}/x/adult.data", "put adult.data into", "ATTNKNN_MIRROR"):
         assert part in message

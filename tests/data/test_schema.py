@@ -1,6 +1,7 @@
 """Kinds of columns, and their encoding as numbers, fitted on bank rows alone."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,10 @@ def encode(frame, bank, scale="standard"):
     return schema.encode(frame), schema.features
 
 
+def schema_of(frame, **kinds):
+    return fit_schema(frame, column_kinds(frame, **kinds), np.ones(len(frame), bool))
+
+
 def table(n=N, **columns):
     rng = np.random.default_rng(0)
     columns = {"a": rng.normal(size=n), "c": rng.choice(list("xyz"), n), **columns}
@@ -42,9 +47,9 @@ def test_kinds_can_be_given():
     assert column_kinds(frame)["running"] == "id"
     kinds = column_kinds(frame, numeric=["running"], categories=["zip_code"])
     assert (kinds["running"], kinds["zip_code"]) == ("number", "category")
-    x = fit_schema(frame, kinds, np.ones(N, bool))
-    assert x.features[:2] == ("a", "running")
-    assert "zip_code = 10003" in x.features
+    features = fit_schema(frame, kinds, np.ones(N, bool)).features
+    assert features[:2] == ("a", "running")
+    assert "zip_code = 10003" in features
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_kinds_can_be_given():
 def test_ids_are_left_out(values):
     frame = table(key=values)
     assert column_kinds(frame)["key"] == "id"
-    schema = fit_schema(frame, column_kinds(frame), np.ones(N, bool))
+    schema = schema_of(frame)
     assert schema.ids == ("key",)
     assert not any("key" in name for name in schema.features)
     schema.encode(frame.drop(columns="key"))  # not needed for encoding
@@ -118,9 +123,8 @@ HALF = [f"{i / 7}" for i in range(N // 2)]
     ],
 )
 def test_columns_that_cannot_be_used(values, line):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="^" + re.escape(line)):
         column_kinds(table(b=values))
-    assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +137,8 @@ def test_columns_that_cannot_be_used(values, line):
     ],
 )
 def test_kinds_that_cannot_be(frame, arguments, line):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="^" + re.escape(line)):
         column_kinds(frame, **arguments)
-    assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -150,19 +153,17 @@ def test_texts_like_dates_or_numbers_are_categories(texts):
 def test_values_without_a_deviation_are_refused():
     frame = table(b=[f"{7 * i % 61}e200" for i in range(N)])
     with pytest.raises(InputError, match=r"^column 'b': values as large as 6e\+201; give them in a larger unit$"):
-        fit_schema(frame, column_kinds(frame), np.ones(N, bool))
+        schema_of(frame)
 
 
 def test_categories_are_texts_and_columns_are_there_once():
     """pandas makes 1 beside nothing 1.0, and true True: as categories they would be none, without a word."""
     frame = table(k=["1", None, "2"] * (N // 3), t=["true", "false"] * (N // 2))
-    schema = fit_schema(frame, column_kinds(frame, categories=["k"]), np.ones(N, bool))
+    schema = schema_of(frame, categories=["k"])
     for column, values, shown in (("k", [1.0, np.nan, 2.0] * (N // 3), "1.0"), ("t", [True, False] * (N // 2), "True")):
-        with pytest.raises(InputError) as caught:
+        line = rf"^t\.csv line 2: column {column!r} is {shown}, no text; read the column as text"
+        with pytest.raises(InputError, match=line):
             schema.encode(frame.assign(**{column: values}))
-        assert str(caught.value).startswith(
-            f"t.csv line 2: column {column!r} is {shown}, no text; read the column as text"
-        )
     with pytest.raises(InputError, match=r"^t\.csv: column 'a' appears twice; rename one$"):
         schema.encode(pd.concat([frame, frame[["a"]]], axis=1))
     with pytest.raises(InputError, match=r"^table: no column 'k'; the training table has it, so add it$"):
@@ -179,10 +180,9 @@ def test_categories_are_texts_and_columns_are_there_once():
 )
 def test_another_table_is_checked_against_the_schema(other, line):
     frame = table()
-    schema = fit_schema(frame, column_kinds(frame), np.ones(N, bool))
-    with pytest.raises(InputError) as caught:
+    schema = schema_of(frame)
+    with pytest.raises(InputError, match="^" + re.escape(line)):
         schema.encode(other)
-    assert str(caught.value).startswith(line)
     np.testing.assert_array_equal(schema.encode(frame.assign(more=1)), schema.encode(frame.astype(str)))
 
 
@@ -238,9 +238,8 @@ def test_encoding_by_hand():
     np.testing.assert_allclose(x[:, 0], [-2 / s, 0, 0, 2 / s, 0, 6 / s], rtol=1e-6)
     np.testing.assert_array_equal(x[:, 1], 0)
     np.testing.assert_array_equal(x[:, 2], [0, 1, 0, 0, 1, 0])
-    np.testing.assert_array_equal(
-        x[:, 3:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]]
-    )  # the bank has no z
+    # The bank has no z.
+    np.testing.assert_array_equal(x[:, 3:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]])
 
 
 def test_rows_outside_the_bank_never_touch_the_bank():

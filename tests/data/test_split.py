@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import io
 import pickle
 import tarfile
 import zipfile
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from synthetic_models import tar
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.data.download import download
@@ -18,10 +18,8 @@ from attnknn.data.split import assign_parts, part_counts, prepare, prepare_repea
 SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
 
 
-def png(pixels) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(pixels, np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
+def save(path: Path, pixels) -> None:
+    Image.fromarray(np.asarray(pixels, np.uint8)).save(path)
 
 
 def image_tree(folder: Path, parts=("train", "test"), n=5, shape=(3, 2)) -> Path:
@@ -31,7 +29,7 @@ def image_tree(folder: Path, parts=("train", "test"), n=5, shape=(3, 2)) -> Path
             target = folder / part / name
             target.mkdir(parents=True)
             for i in range(n):
-                (target / f"{i}.png").write_bytes(png(np.full(shape, 100 * p + 10 * c + i)))
+                save(target / f"{i}.png", np.full(shape, 100 * p + 10 * c + i))
     return folder
 
 
@@ -121,16 +119,16 @@ def test_only_small_tables_are_split_anew(tmp_path):
     download(digits, tmp_path / "digits")
     assert prepare_repeats(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
     official = {"kind": "csv", "train": {"path": "a.csv"}, "test": {"path": "b.csv"}, "target": "y"}
-    assert prepare_repeats(official, tmp_path / "not there", range(3), 5000, **SHARES) == {}
-    assert prepare_repeats({"kind": "image_folder"}, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    for source in (official, {"kind": "image_folder"}):
+        assert prepare_repeats(source, tmp_path / "not there", range(3), 5000, **SHARES) == {}
 
 
 def test_folder_and_archives_give_the_same_split(tmp_path):
     folder = image_tree(tmp_path / "pets")
     (folder / ".DS_Store").write_bytes(b"junk")
     wrapped = tmp_path / "pets.tar.xz"
-    with tarfile.open(wrapped, "w:xz") as tar:
-        tar.add(folder, "wrapper")
+    with tarfile.open(wrapped, "w:xz") as archive:
+        archive.add(folder, "wrapper")
     zipped = tmp_path / "pets.zip"
     with zipfile.ZipFile(zipped, "w") as file:
         file.writestr("__MACOSX/train/cat/0.png", b"junk")
@@ -163,7 +161,7 @@ def test_a_folder_packs_to_the_same_bytes_whenever_and_stays_one_file(tmp_path):
 
 def test_class_folders_alone_and_colour_among_grey(tmp_path):
     folder = image_tree(tmp_path / "pets", parts=("",), n=10)
-    (folder / "dog" / "9.png").write_bytes(png(np.tile(np.array([1, 2, 3]), (3, 2, 1))))
+    save(folder / "dog" / "9.png", np.tile(np.array([1, 2, 3]), (3, 2, 1)))
     split = make({"kind": "image_folder", "path": str(folder)}, tmp_path)
     assert split.x.shape == (20, 3, 3, 2)
     assert split.x[19, :, 0, 0].tolist() == [1, 2, 3]
@@ -173,7 +171,7 @@ def test_class_folders_alone_and_colour_among_grey(tmp_path):
 
 def test_size_resizes_and_subset_decodes_the_right_rows(tmp_path):
     folder = image_tree(tmp_path / "pets", n=20)
-    (folder / "test" / "dog" / "9.png").write_bytes(png(np.repeat([[0, 200]], 5, axis=1) * np.ones((10, 1))))
+    save(folder / "test" / "dog" / "9.png", np.repeat([[0, 200]], 5, axis=1) * np.ones((10, 1)))
     source = {"kind": "image_folder", "path": str(folder), "size": 2}
     whole = make(source, tmp_path)
     assert whole.x.shape == (80, 1, 2, 2)
@@ -221,15 +219,11 @@ def test_fashion_mnist_from_a_mirror_of_recompressed_files(tmp_path):
     images = np.arange(50)[:, None, None] * np.ones((1, 28, 28))
     mirror = tmp_path / "mirror" / "FashionMNIST"
     mirror.mkdir(parents=True)
-    files = {
-        "train-images-idx3-ubyte.gz": idx(images),
-        "train-labels-idx1-ubyte.gz": idx(y),
-        "t10k-images-idx3-ubyte.gz": idx(images[:20] + 100),
-        "t10k-labels-idx1-ubyte.gz": idx(y[:20]),
-    }
-    md5 = {name: hashlib.md5(data).hexdigest() for name, data in files.items()}
-    for name, data in files.items():
-        (mirror / name).write_bytes(data)
+    md5 = {}
+    for part, x_part, y_part in (("train", images, y), ("t10k", images[:20] + 100, y[:20])):
+        for name, array in ((f"{part}-images-idx3-ubyte.gz", x_part), (f"{part}-labels-idx1-ubyte.gz", y_part)):
+            (mirror / name).write_bytes(idx(array))
+            md5[name] = hashlib.md5((mirror / name).read_bytes()).hexdigest()
     source = {"kind": "torchvision", "name": "FashionMNIST", "md5": md5}
     split = make(source, tmp_path, mirror=str(mirror.parent))
     assert split.x.shape == (70, 1, 28, 28)
@@ -257,12 +251,8 @@ def test_cifar10_archive(tmp_path, monkeypatch):
     monkeypatch.setattr(kind, "train_list", [["data_batch_1", md5["data_batch_1"]]])
     monkeypatch.setattr(kind, "test_list", [["test_batch", md5["test_batch"]]])
     monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5["batches.meta"]})
-    archive = tmp_path / "cifar-10-python.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        for name, data in dumped.items():
-            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    members = {f"cifar-10-batches-py/{name}": data for name, data in dumped.items()}
+    archive = tar(tmp_path / "cifar-10-python.tar.gz", members, mode="w:gz")
     md5 = {archive.name: hashlib.md5(archive.read_bytes()).hexdigest()}
     split = make({"kind": "torchvision", "name": "CIFAR10", "md5": md5}, tmp_path, mirror=str(tmp_path))
     np.testing.assert_array_equal(split.x, pixels.reshape(60, 3, 32, 32))
