@@ -37,16 +37,12 @@ def test_a_ratio_is_taken_within_a_round() -> None:
     assert row["ratio"] == {"value": 3.0, "low": 0.5, "high": 4.0}
     assert row["ours"] == {"name": "ours", "value": 2.0, "low": 1.0, "high": 4.0}
     assert row["peer"] == {"name": "peer", "value": 3.0, "low": 2.0, "high": 8.0}
+    for better, ratio in ((True, 3.0), (False, 1 / 3)):  # above one ours is better
+        (row,) = compare("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=better)
+        assert row["ratio"]["value"] == ratio
 
 
-def test_ratios_above_one_are_better_if_higher_is_better_too() -> None:
-    (row,) = compare("w", "images a second", {"peer": [10.0], "ours": [30.0]}, "ours", higher_is_better=True)
-    assert row["ratio"]["value"] == 3.0
-    (row,) = compare("w", "s", {"peer": [10.0], "ours": [30.0]}, "ours")
-    assert row["ratio"]["value"] == 1 / 3
-
-
-def test_a_missing_peer_is_a_row_without_numbers() -> None:
+def test_a_missing_peer_is_a_row_without_numbers_and_no_peer_a_plain_table() -> None:
     here, gone = compare("w", "s", {"ours": [1.0], "a": [2.0], "b": None}, "ours", recalls={"a": 0.5}, notes={"a": "n"})
     assert (here["note"], here["peer"]["recall"], here["ratio"]["value"]) == ("n", 0.5, 2.0)
     assert gone["peer"] == {"name": "b"}
@@ -54,9 +50,6 @@ def test_a_missing_peer_is_a_row_without_numbers() -> None:
     table = markdown("x", {"about": {"says": "What it is.", "cores": 2}, "rows": [here, gone]})
     assert "| w | ours: 1 s | a: 2 s | 2 (2 … 2) |  / 0.5000 | n |" in table
     assert "| w | ours: 1 s | b |  |  | not installed |" in table
-
-
-def test_rows_without_a_peer_are_a_plain_table() -> None:
     table = markdown("x", {"about": {"says": "S."}, "rows": [{"index": "flat", "build_s": 0.01234, "bytes": 1e6}]})
     assert "| index | build_s | bytes |\n| --- | --- | --- |\n| flat | 0.0123 | 1,000,000 |" in table
 
@@ -87,7 +80,7 @@ def test_the_plain_resnet_predicts_and_is_trained() -> None:
 
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on noise; accuracies are shares of 10 test rows."""
-    monkeypatch.setattr(training, "fitted_length", lambda taken, budget, name: 2)
+    monkeypatch.setattr(training, "fitted_length", lambda *_: 2)
     monkeypatch.setattr(training, "SPLITS", tmp_path)
     training.noise_images(32, 8).save(tmp_path / "noise" / "3")
     changes = {"batch_size": 16, "widths": [4], "embed_dim": 8}
@@ -121,8 +114,7 @@ def test_the_plain_peers_agree_with_ours() -> None:
     for name in set(METRICS) - {"ece_adaptive"}:
         assert plain[name] == pytest.approx(values[name], abs=1e-6), name
     assert metrics.ece(ours, y) == pytest.approx(values["ece"], abs=1e-9)
-    path_args = data, test, y, 5
-    both = metrics.our_path(*path_args, 100), metrics.plain_path(*path_args, 100)
+    both = [path(data, test, y, 5, 100) for path in (metrics.our_path, metrics.plain_path)]
     same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
     spread = both[0][1:].std(0)
     np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])

@@ -87,14 +87,12 @@ def test_params_are_the_settings_read(stage: str) -> None:
         assert read <= names
         return
     assert names == read - {"source"}
-    expected = {}
-    if own := {f"${{item.dataset}}.{name}" for name in (read & {*OVERRIDES, "source"})}:
-        expected["datasets.yaml"] = own
-    if laid_over := read & set(PRESET):
-        expected["presets/${preset}.yaml"] = laid_over
-    if classes := {EXPERIMENTS[name] for name in read if name in EXPERIMENTS}:
-        expected["attnknn/experiments/config.py"] = classes
-    assert files == expected
+    expected = {
+        "datasets.yaml": {f"${{item.dataset}}.{name}" for name in read & {*OVERRIDES, "source"}},
+        "presets/${preset}.yaml": read & set(PRESET),
+        "attnknn/experiments/config.py": {EXPERIMENTS[name] for name in read & set(EXPERIMENTS)},
+    }
+    assert files == {file: keys for file, keys in expected.items() if keys}
 
 
 def test_dvc_reads_all_defaults_of_the_experiments() -> None:
@@ -109,13 +107,17 @@ def test_all_html_of_the_report_is_in_a_folder_that_it_depends_on() -> None:
     assert "__pycache__" in (ROOT / ".dvcignore").read_text().split()
 
 
-def test_every_stage_script_is_a_stage() -> None:
+def test_every_stage_is_a_short_script_with_its_command_and_description() -> None:
     assert {p.relative_to(ROOT) for p in (ROOT / "stages").glob("*.py")} == set(SCRIPTS.values())
-    for script in SCRIPTS.values():
-        source = (ROOT / script).read_text("utf-8")
-        assert len(source.splitlines()) <= 50, f"{script}: science belongs in attnknn/"
-        assert "from stages" not in source, f"{script} imports a stage"
     assert len(STAGES) <= 32
+    for name, stage in STAGES.items():
+        source = (ROOT / SCRIPTS[name]).read_text("utf-8")
+        assert len(source.splitlines()) <= 50, f"{name}: science belongs in attnknn/"
+        assert "from stages" not in source, f"{name} imports a stage"
+        assert stage["desc"] == ast.get_docstring(ast.parse(source)).rstrip(".")  # type: ignore[union-attr]
+        items = re.findall(r"\$\{item\.(\w+)\}", stage["cmd"])
+        assert items == list(stage.get("matrix", {})), name
+        assert stage["cmd"] == " ".join([f"python -m stages.{name}", *(f"${{item.{item}}}" for item in items)])
 
 
 def test_files_of_the_project_keep_their_size() -> None:
@@ -124,36 +126,14 @@ def test_files_of_the_project_keep_their_size() -> None:
     assert {name: n for name, n in lines.items() if n > limits[name]} == {}
 
 
-def test_paths_follow_from_stage_dataset_and_seed() -> None:
-    for name, stage in STAGES.items():
-        items = re.findall(r"\$\{item\.(\w+)\}", stage["cmd"])
-        assert items == list(stage.get("matrix", {})), name
-        assert stage["cmd"] == " ".join([f"python -m stages.{name}", *(f"${{item.{item}}}" for item in items)])
-
-
 def test_params_are_checked_before_anything_else() -> None:
     """DVC removes a stage's outputs before it runs, so a stage that refuses a value has lost its earlier result."""
     assert {"params.yaml", "datasets.yaml", "presets"} <= set(STAGES["check"]["deps"])
     assert "data/params_checked" in STAGES["download"]["deps"], "all other stages follow download"
 
 
-def test_every_stage_says_what_it_does() -> None:
-    for name, stage in STAGES.items():
-        assert stage["desc"] == ast.get_docstring(ast.parse((ROOT / SCRIPTS[name]).read_text())).rstrip(".")  # type: ignore[union-attr]
-
-
-# core ← nn ← data, index ← encoder, neighbours ← heads ← evaluation ← experiments, classifier ← report, app
-LAYERS = (
-    "core",
-    "nn",
-    "data index",
-    "encoder neighbours",
-    "heads",
-    "evaluation",
-    "experiments classifier",
-    "report app",
-)
-LEVEL = {package: level for level, names in enumerate(LAYERS) for package in names.split()}
+LAYERS = "core ← nn ← data index ← encoder neighbours ← heads ← evaluation ← experiments classifier ← report app"
+LEVEL = {package: level for level, names in enumerate(LAYERS.split(" ← ")) for package in names.split()}
 
 
 def test_imports_point_one_way() -> None:
@@ -168,10 +148,11 @@ def test_imports_point_one_way() -> None:
             assert other == own or LEVEL[other] < LEVEL[own], f"{module} may not import {imported}"
 
 
-def test_no_import_circle() -> None:
+def test_no_import_circle_and_no_name_that_says_nothing() -> None:
     for module in MODULES:
         for imported in imports_of(module):
             assert module not in closure(imported) or module in EXEMPT, f"{module} and {imported} import each other"
+    assert not {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"} & {m.name for m in MODULES}
 
 
 def test_only_the_indexes_import_faiss_and_only_the_shim_torchvision() -> None:
@@ -183,10 +164,6 @@ def test_only_the_indexes_import_faiss_and_only_the_shim_torchvision() -> None:
                 assert module.name in allowed, f"{module} imports {name}"
 
 
-def test_no_module_with_a_name_that_says_nothing() -> None:
-    assert not {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"} & {m.name for m in MODULES}
-
-
 WORDS = {"of", "at", "found", "made", "given", "asked", "told", "said", "some", "near", "there"}
 
 
@@ -194,14 +171,9 @@ def bound_names(tree: ast.AST) -> set[str]:
     """Variables, arguments, functions and attributes that a module binds."""
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.add(node.id if isinstance(node, ast.Name) else node.attr)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or "")
+        bound = isinstance(getattr(node, "ctx", None), ast.Store)
+        other = ("asname",) if isinstance(node, ast.alias | ast.keyword) else ("arg", "name")
+        names |= {getattr(node, field, None) for field in (("id", "attr") if bound else other)}
     return names
 
 

@@ -2,14 +2,15 @@
 
 import ast
 import contextlib
-import importlib
 import io
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from pipeline.settings import block_class
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-WITH_README = [*PAGES, ROOT / "README.md"]
 TUTORIALS = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
 COMMAND: Any = typer.main.get_command(app)
 MADE = ("data", "models", "report")  # what the pipeline makes is not there before it ran; dvc.yaml says what it is
@@ -37,8 +37,13 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def every(pages: list[Path]) -> Any:
-    return pytest.mark.parametrize("page", pages, ids=name_of)
+@cache
+def loaded(name: str) -> Any:
+    """A YAML file of the repository."""
+    return yaml.safe_load((ROOT / name).read_text("utf-8"))
+
+
+every_page = pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=name_of)
 
 
 def code_in(text: str) -> Iterator[str]:
@@ -99,7 +104,7 @@ def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monke
             assert expected == result, f"{page.name}: block {number}"
 
 
-@every(WITH_README)
+@every_page
 def test_links_lead_somewhere(page: Path) -> None:
     text = BLOCK.sub("", page.read_text("utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -113,11 +118,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target.read_text("utf-8")), f"{link}: no such heading"
 
 
+@cache
 def made_by_stages() -> list[str]:
     """Patterns of what the stages write."""
-    outs = []
-    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"].values():
-        outs += [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]]
+    stages = loaded("dvc.yaml")["stages"].values()
+    outs = [next(iter(out)) if isinstance(out, dict) else out for stage in stages for out in stage["outs"]]
     return [re.sub(r"\\\$\\\{[^}]*\}", r"\\w+", re.escape(out)) for out in outs]
 
 
@@ -136,19 +141,12 @@ def exists(path: str) -> bool:
 
 
 def test_what_counts_as_there() -> None:
-    stored = (
-        "attnknn/heads/attention.py",
-        "presets",
-        "data/split/mine/42",
-        "models/encoder",
-        "report/index.html",
-        "data",
-    )
-    missing = ("attnknn/head.py", "models/coder", "data/spilt/mine/42", "reports/index.html")
-    assert [exists(path) for path in (*stored, *missing)] == [True] * 6 + [False] * 4
+    stored = "attnknn/heads/attention.py presets data/split/mine/42 models/encoder report/index.html data"
+    missing = "attnknn/head.py models/coder data/spilt/mine/42 reports/index.html"
+    assert " ".join(path for path in f"{stored} {missing}".split() if exists(path)) == stored
 
 
-@every(WITH_README)
+@every_page
 def test_paths_that_are_named_are_there(page: Path) -> None:
     tops = {path.name for path in ROOT.iterdir()} | set(MADE)
     for code in code_in(page.read_text("utf-8")):
@@ -159,25 +157,16 @@ def test_paths_that_are_named_are_there(page: Path) -> None:
                 assert exists(path), f"`{code}`: there is no {path}"
 
 
-@every(WITH_README)
+@every_page
 def test_modules_that_are_named_are_there(page: Path) -> None:
     text = page.read_text("utf-8")
     named = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
     named += [code for code in code_in(text) if re.fullmatch(r"attnknn(\.\w+)+", code)]
     for name in named:
-        module, rest = name, []
-        while True:
-            try:
-                value: Any = importlib.import_module(module)
-                break
-            except ModuleNotFoundError:
-                module, _, last = module.rpartition(".")
-                rest.insert(0, last)
-        for attribute in rest:
-            value = getattr(value, attribute)
+        pkgutil.resolve_name(name)
 
 
-@every(WITH_README)
+@every_page
 def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
     for code in code_in(page.read_text("utf-8")):
         for name, words in commands_in(code):
@@ -191,19 +180,18 @@ def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
             assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
 
 
-@every(WITH_README)
+@every_page
 def test_make_targets_and_settings_that_are_named_are_there(page: Path) -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
     for code in code_in(page.read_text("utf-8")):
         assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
-        check_overrides(code, params)
+        check_overrides(code)
 
 
-def check_overrides(code: str, params: dict) -> None:
+def check_overrides(code: str) -> None:
     for plus, file, key in re.findall(r"-S '?(\+?)(?:([\w/.]+\.yaml):)?([\w.]+)=", code):
         block, *rest = key.split(".")
-        settings = yaml.safe_load((ROOT / file).read_text("utf-8")) if file else params
+        settings = loaded(file or "params.yaml")
         settings = {block: block_class(block)().model_dump()} if plus else settings
         for part in (block, *rest):
             assert part in settings, f"-S {plus}{key}: no such setting"
@@ -211,56 +199,42 @@ def check_overrides(code: str, params: dict) -> None:
 
 
 def test_commands_and_settings_of_the_report_exist() -> None:
-    params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
     for path in (ROOT / "attnknn/report").rglob("*.py"):
         code = path.read_text("utf-8")
-        check_overrides(code, params)
-        assert set(re.findall(r'"dvc repro (\w+)"', code)) <= set(stages), path
+        check_overrides(code)
+        assert set(re.findall(r'"dvc repro (\w+)"', code)) <= set(loaded("dvc.yaml")["stages"]), path
         for block, key in re.findall(r"\bset (\w+)\.(\w+)=", code):
-            assert key in params[block], f"{path}: {block}.{key}"
+            assert key in loaded("params.yaml")[block], f"{path}: {block}.{key}"
 
 
 def test_the_guide_to_experiments_lists_stages() -> None:
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/guide/experiments.md").read_text("utf-8"), re.MULTILINE)
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= set(stages)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= set(loaded("dvc.yaml")["stages"])
 
 
-@every(WITH_README)
+@every_page
 def test_python_is_python_and_settings_in_yaml_are_allowed(page: Path, tmp_path: Path) -> None:
     code = BLOCK.findall(page.read_text("utf-8"))
     for text in (text for language, text in code if language == "python"):
         ast.parse(text)
-    blocks = [text for language, text in code if language == "yaml"]
-    files = {name: yaml.safe_load((ROOT / name).read_text("utf-8")) for name in ("params.yaml", "datasets.yaml")}
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    for block in blocks:
-        entries = yaml.safe_load(block)
-        whole = {
-            "params.yaml": files["params.yaml"] | {"datasets": list(entries)},
-            "datasets.yaml": files["datasets.yaml"] | entries,
-        }
-        for name, settings in whole.items():
-            (tmp_path / name).write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
+    for text in (text for language, text in code if language == "yaml"):
+        entries = yaml.safe_load(text)
+        for name, changed in (("params.yaml", {"datasets": list(entries)}), ("datasets.yaml", entries)):
+            (tmp_path / name).write_text(yaml.safe_dump(loaded(name) | changed, sort_keys=False), "utf-8")
         check(tmp_path)
 
 
-def test_the_site_lists_every_page() -> None:
+def test_the_site_lists_every_page_and_loads_nothing_from_elsewhere() -> None:
     def listed(entries: list[Any]) -> Iterator[str]:
         for entry in entries:
             inner = next(iter(entry.values())) if isinstance(entry, dict) else entry
             yield from listed(inner) if isinstance(inner, list) else [inner]
 
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    site = loaded("mkdocs.yml")
     pages = {page.relative_to(DOCS).as_posix() for page in PAGES} | {n for n in included() if n.endswith(".md")}
-    nav = list(listed(site["nav"]))
-    assert sorted(nav) == sorted(pages)
+    assert sorted(listed(site["nav"])) == sorted(pages)
     assert site["strict"] is True
-
-
-def test_the_site_asks_nobody_else() -> None:
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert site["theme"]["font"] is False
     own = [*site["extra"]["polyfills"], *site["extra_css"], *site.get("extra_javascript", [])]
     assert all((DOCS / path).is_file() for path in own)
@@ -269,8 +243,6 @@ def test_the_site_asks_nobody_else() -> None:
 
 
 def test_the_citation_is_of_this_version() -> None:
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert str(cited["version"]) == __version__
-    assert cited["type"] == "software"
-    assert cited["license"] == "MIT"
+    cited = loaded("CITATION.cff")
+    assert (str(cited["version"]), cited["type"], cited["license"]) == (__version__, "software", "MIT")
     assert {"cff-version", "message", "title", "authors"} <= set(cited)

@@ -9,10 +9,13 @@ import sys
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from sklearn.datasets import load_digits
+from synthetic_models import iris_csv, picture_encoder, picture_folders, save_npy
 
 from import_closure import ROOT
 
@@ -41,14 +44,18 @@ def test_the_whole_library_is_in_it_and_nothing_else(wheel: Path) -> None:
     assert "attnknn/py.typed" in names
 
 
-def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
+def dist_info(wheel: Path, file: str) -> str:
     archive = zipfile.ZipFile(wheel)
-    (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
+    (text,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith(f".dist-info/{file}"))
+    return text
+
+
+def test_it_says_what_it_needs_and_what_its_extras_bring(wheel: Path) -> None:
+    about = dist_info(wheel, "METADATA")
     extras = {"bench", "dev", "docs", "pipeline", "serve", "tables"}
     assert set(re.findall(r"Provides-Extra: (\w+)", about)) == extras
-    assert re.search(r"License-Expression: MIT", about)
-    (entry,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
-    assert "attnknn = attnknn.app.cli:app" in entry
+    assert "License-Expression: MIT" in about
+    assert "attnknn = attnknn.app.cli:app" in dist_info(wheel, "entry_points.txt")
 
 
 def _with_dependencies(names: set[str]) -> set[str]:
@@ -68,10 +75,8 @@ def _with_dependencies(names: set[str]) -> set[str]:
 def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site-packages folder of `pip install attnknn`: the wheel, and links to its core dependencies."""
     folder = tmp_path_factory.mktemp("core")
-    archive = zipfile.ZipFile(wheel)
-    archive.extractall(folder)
-    (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
-    required = [Requirement(text) for text in re.findall(r"Requires-Dist: (.+)", about)]
+    zipfile.ZipFile(wheel).extractall(folder)
+    required = [Requirement(text) for text in re.findall(r"Requires-Dist: (.+)", dist_info(wheel, "METADATA"))]
     for name in _with_dependencies({r.name for r in required if r.marker is None}):
         installed = distribution(name)
         for entry in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
@@ -82,25 +87,16 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _passed(core: Path, folder: Path, *command: str, stdin: str = "") -> str:
     """Run Python with this site-packages folder alone; return its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-S", *command],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(core), "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(core), "OMP_NUM_THREADS": "1"}
+    pipes: dict[str, Any] = {"input": stdin, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "-S", *command], cwd=folder, env=environment, **pipes)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("package", ["crepes", "dvc", "matplotlib", "pooch", "torchvision", "yaml"])
-def test_the_core_is_without_the_packages_of_extras(core: Path, package: str) -> None:
-    assert not (core / package).exists()
-
-
 def test_python_lines_of_the_readme_run_with_the_core(core: Path, tmp_path: Path) -> None:
+    for extra in ("crepes", "dvc", "matplotlib", "pooch", "torchvision", "yaml"):
+        assert not (core / extra).exists()
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     check = f"import attnknn; assert attnknn.__file__.startswith({str(core)!r}), attnknn.__file__"
     assert blocks
@@ -121,26 +117,13 @@ print(json.dumps(results))
 
 
 def test_the_command_line_works_with_the_core(core: Path, tmp_path: Path) -> None:
-    code = """
-import numpy as np
-from PIL import Image
-from sklearn.datasets import load_digits, load_iris
-from pathlib import Path
-data = load_iris(as_frame=True).frame
-data["target"] = data["target"].map({0: "setosa", 1: "versicolor", 2: "virginica"})
-data.to_csv("iris.csv", index=False)
-data.drop(columns="target")[::50].to_csv("rows.csv", index=False)
-X, y = load_digits(return_X_y=True)
-np.save("x.npy", X[:200]), np.save("y.npy", y[:200])
-for i in range(60):
-    Path(f"images/{y[i]}").mkdir(parents=True, exist_ok=True)
-    Image.fromarray((X[i].reshape(8, 8) * 15).astype("uint8")).save(f"images/{y[i]}/{i}.png")
-from attnknn.encoder.encoder import Encoder
-encoder = Encoder("convnet", (1, 8, 8), 0, [4, 4, 4], embed_dim=3, depth=1)
-encoder.fit_normalisation(X[:60].reshape(-1, 1, 8, 8).astype("uint8"))
-encoder.eval().save(Path("encoder"))
-"""
-    _passed(core, tmp_path, "-c", code)
+    frame = iris_csv(tmp_path / "iris.csv")
+    frame.drop(columns="target")[::50].to_csv(tmp_path / "rows.csv", index=False)
+    X, y = load_digits(return_X_y=True)
+    save_npy(tmp_path / "x.npy", X[:200])
+    save_npy(tmp_path / "y.npy", y[:200])
+    picture_folders(tmp_path / "images")
+    picture_encoder().save(tmp_path / "encoder")
     commands = [
         "fit iris.csv --target target -o iris",
         "fit x.npy --rows y.npy -o digits",
@@ -148,8 +131,8 @@ encoder.eval().save(Path("encoder"))
         "predict iris rows.csv",
         "explain iris rows.csv",
         "predict digits x.npy",
-        "predict images-model images/0",
-        "explain images-model images/0",
+        "predict images-model images/left",
+        "explain images-model images/left",
         "add iris rows.csv --label setosa",
         "forget iris 0 1",
         "doctor",
@@ -163,7 +146,7 @@ encoder.eval().save(Path("encoder"))
     results = dict(zip(commands, json.loads(stdout), strict=True))
     for command in commands[:12]:
         assert results[command][0] == 0, (command, results[command])
-    assert results["predict iris rows.csv"][1].splitlines()[1].startswith("rows.csv line 2,setosa,")
+    assert results["predict iris rows.csv"][1].splitlines()[1].startswith(f"rows.csv line 2,{frame['target'][0]},")
     checks = {check["what"]: check for check in json.loads(results["doctor --json"][1])}
     assert checks["extra [pipeline]"]["found"].startswith("missing: dvc, matplotlib, ")
     assert checks["extra [pipeline]"]["mend"].endswith("pip install 'attnknn[pipeline]'")

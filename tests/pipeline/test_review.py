@@ -1,11 +1,11 @@
 """`make review` in a small git and DVC project: two branches, one changed setting."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from repository import Repository
 
 from import_closure import ROOT
 from tools import review
@@ -42,27 +42,9 @@ stages:
 """
 
 
-class Project:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        tools = str(Path(sys.executable).parent)
-        path = f"{tools}:{os.environ['PATH']}"
-        names = {f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        self.env = {**os.environ, **names, "PATH": path, "PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1"}
-
-    def __call__(self, *command: str) -> str:
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout
-
+class Project(Repository):
     def review(self, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tools.review", *options]
-        where = cwd or self.folder
-        return subprocess.run(command, cwd=where, env=self.env, capture_output=True, text=True, timeout=120)
-
-    def commit(self, message: str) -> None:
-        self("git", "add", "-A")
-        self("git", "commit", "-q", "-m", message)
+        return self.run(sys.executable, "-m", "tools.review", *options, cwd=cwd)
 
 
 def part(markdown: str, title: str) -> str:
@@ -80,7 +62,7 @@ def cells(markdown: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    result = Project(tmp_path_factory.mktemp("review"))
+    result = Project(tmp_path_factory.mktemp("review"), PYTHONPATH=str(ROOT))
     for name, text in {
         "evaluate.py": SCRIPT,
         "dvc.yaml": DVC_YAML,
@@ -88,8 +70,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "params.yaml.note": "1",
     }.items():
         (result.folder / name).write_text(text)
-    result("git", "init", "-q", "-b", "main")
-    result("dvc", "init", "-q")
     result("dvc", "repro")
     result.commit("first")
     result("git", "switch", "-q", "-c", "change")
@@ -106,13 +86,11 @@ def text(project: Project) -> str:
     return done.stdout
 
 
-def test_a_branch_is_compared_with_main_and_its_lock_is_up_to_date(text: str) -> None:
+def test_lock_changed_params_and_stages_of_a_branch_compared_with_main(text: str) -> None:
     assert text.startswith("# Review against `main`")
     assert "**Up to date**" in part(text, "Lock")
-
-
-def test_only_changed_params_are_listed(text: str) -> None:
     assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
+    assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
 
 
 PRESET = "k: {}\nunset: null\ntrain_embedder: {{epochs: 9, mlp: {{epochs: {}}}}}\n"
@@ -167,19 +145,13 @@ def test_a_chosen_preset_is_listed_with_its_effect_on_each_dataset(
     assert cells(after) == [["`train_embedder.epochs`", "iris", "3", "4"]]
 
 
-def test_scores_are_sorted_by_change_with_their_interval(text: str) -> None:
+def test_scores_are_sorted_by_change_and_other_values_and_new_ones_listed_apart(text: str) -> None:
     """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
-    rows = [row for row in cells(part(text, "Metrics")) if row[0] == "iris"]
-    assert [row[:7] for row in rows] == [
-        ["iris", "42", "attention", "nll", "0.4500", "0.3000", "-0.1500"],
-        ["iris", "42", "attention", "ece", "0.1005", "0.1020", "+0.0015"],
-    ]
-    assert [row[7] for row in rows] == ["0.2900 … 0.3100", "0.0920 … 0.1120"]
-    assert [row[8] for row in rows] == ["⚠", ""]
-
-
-def test_other_values_and_new_ones_are_listed_apart(text: str) -> None:
     metrics = part(text, "Metrics")
+    assert [row[2:] for row in cells(metrics) if row[:2] == ["iris", "42"]] == [
+        ["attention", "nll", "0.4500", "0.3000", "-0.1500", "0.2900 … 0.3100", "⚠"],
+        ["attention", "ece", "0.1005", "0.1020", "+0.0015", "0.0920 … 0.1120", ""],
+    ]
     assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
     assert "New: 1 in `iris/42/evaluate`." in metrics
     assert "Gone" not in metrics
@@ -192,10 +164,6 @@ def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> 
     text = review.metrics("main")
     assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
     assert "Changed by rounding only, less than 1e-09 of the value: 1." in text
-
-
-def test_stages_that_reran_and_why(text: str) -> None:
-    assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
 
 
 def test_a_stale_lock_exits_with_1_and_shows_all_parts(project: Project) -> None:
@@ -215,54 +183,38 @@ def test_the_same_revision_shows_nothing(project: Project) -> None:
     assert [part(done.stdout, title).strip() for title in ("Params", "Metrics", "Stages that reran")] == ["None."] * 3
 
 
-def test_an_unknown_revision_is_one_line(project: Project) -> None:
-    done = project.review("--base", "nope")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: nope: no such revision here; name another with --base REVISION " + (
-        "(make review BASE=REVISION)\n"
-    )
-
-
-def test_on_main_the_base_is_the_commit_before(project: Project, tmp_path: Path) -> None:
-    project("git", "clone", "-q", "--branch", "main", str(project.folder), str(tmp_path / "clone"))
-    done = project.review(cwd=tmp_path / "clone")
-    assert done.returncode == 2
-    assert "HEAD~1: no such revision" in done.stderr
+def test_nothing_to_compare_with_is_one_line(project: Project, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    project("git", "clone", "-q", "--branch", "main", str(project.folder), str(clone))
+    for options, cwd, message in (
+        (["--base", "nope"], None, "nope: no such revision here; name another with --base REVISION (make review BASE="),
+        ([], clone, "HEAD~1: no such revision"),  # on main the base is the commit before
+        ([], tmp_path, f"{tmp_path}: not in a git repository"),
+    ):
+        done = project.review(*options, cwd=cwd)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"error: {message}")
 
 
 @pytest.mark.parametrize(
-    ("branch", "hint"),
-    [("change", "git fetch --depth=1 origin main:main"), ("main", "git fetch --deepen=1")],
+    ("branch", "base", "hint"),
+    [("change", "main", "git fetch --depth=1 origin main:main"), ("main", "HEAD~1", "git fetch --deepen=1")],
 )
-def test_a_shallow_clone_gets_a_hint_what_to_fetch(project: Project, tmp_path: Path, branch: str, hint: str) -> None:
-    """`main` needs a second commit, or its clone would not be shallow."""
-    source = tmp_path / "source"
-    project("git", "clone", "-q", "--branch", "change", str(project.folder), str(source))
-    inside = ["git", "-C", str(source)]
-    project(*inside, "branch", "-q", "main", "change")
-    clone = tmp_path / "clone"
-    project("git", "clone", "-q", "--depth", "1", "--branch", branch, f"file://{source}", str(clone))
-    done = project.review(cwd=clone)
-    assert done.returncode == 2
-    assert hint in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_hint_of_a_shallow_clone_works(project: Project, tmp_path: Path) -> None:
+def test_a_shallow_clone_gets_a_hint_that_works(
+    project: Project, tmp_path: Path, branch: str, base: str, hint: str
+) -> None:
     clone = tmp_path / "clone"
     project("git", "clone", "-q", "--depth", "1", "--branch", "change", f"file://{project.folder}", str(clone))
-    project("git", "-C", str(clone), "fetch", "-q", "--depth=1", "origin", "main:main")
+    project("git", "-C", str(clone), "branch", "-q", "-m", branch)
     done = project.review(cwd=clone)
-    assert "# Review against `main`" in done.stdout
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith(f": {hint}\n")
+    project.run(*hint.split(), cwd=clone)
+    done = project.review(cwd=clone)
+    assert f"# Review against `{base}`" in done.stdout
     assert cells(part(done.stdout, "Stages that reran")) == [["`evaluate`", "`k`"]]
     # Cached outputs are not in a fresh clone; that alone makes nothing stale.
     assert (done.returncode, "**Up to date**" in done.stdout) == (0, True)
-
-
-def test_outside_a_repository(project: Project, tmp_path: Path) -> None:
-    done = project.review(cwd=tmp_path)
-    assert done.returncode == 2
-    assert "not in a git repository" in done.stderr
 
 
 def test_other_timings_are_left_out_and_other_bytes_of_other_stages_listed(monkeypatch: pytest.MonkeyPatch) -> None:
