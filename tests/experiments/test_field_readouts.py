@@ -1,5 +1,9 @@
 """Representations, probes, rank correlations and reconstructions, against hand-computed values and references."""
 
+from dataclasses import replace
+from itertools import product
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -48,26 +52,24 @@ def test_patches_by_hand() -> None:
 
 
 def test_tokens_and_filled_images_use_only_the_context() -> None:
-    split = images()
-    idx = context_pixels("sparse", 120, SIDE * SIDE, 0.3, 2, seed=5)
+    split, idx = images(), context_pixels("sparse", 120, SIDE * SIDE, 0.3, 2, seed=5)
     assert idx.shape == (120, 4)
-    x = np.array(split.x)
-    hidden = np.ones((120, SIDE * SIDE), dtype=bool)
+    x, bank = np.asarray(split.x).reshape(120, -1), np.asarray(split.part) == BANK
+    hidden = np.ones(x.shape, dtype=bool)
     np.put_along_axis(hidden, idx.numpy(), False, axis=1)
-    x.reshape(120, -1)[hidden] = 255
-    mean = np.asarray(split.x)[np.asarray(split.part) == BANK].mean(0).round().reshape(-1)
-    x.reshape(120, -1)[:30] = np.asarray(split.x).reshape(120, -1)[:30]  # the bank's mean image uses all its pixels
-    other = Split(x, split.y, split.part, split.classes)
-    for tokens, other_tokens in zip(pixel_tokens(split, idx, 2), pixel_tokens(other, idx, 2), strict=True):
-        torch.testing.assert_close(tokens, other_tokens)
-    context = np.take_along_axis(np.asarray(split.x).reshape(120, -1), idx.numpy(), axis=1)
-    np.testing.assert_allclose(pixel_tokens(split, idx, 2).values[..., 0], context / 255, atol=1e-6)
-    assert pixel_tokens(split, idx, 2).positions is idx
-    nearest, means = (image.reshape(120, -1) for image in filled_images(split, idx))
-    for tokens, other_tokens in zip((nearest, means), filled_images(other, idx), strict=True):
-        np.testing.assert_array_equal(tokens, other_tokens.reshape(120, -1))
-        np.testing.assert_array_equal(tokens[~hidden], np.asarray(split.x).reshape(120, -1)[~hidden])
-    np.testing.assert_array_equal(means[hidden], np.broadcast_to(mean, (120, SIDE * SIDE))[hidden])
+    other_x = np.where(hidden & ~bank[:, None], 255, x)  # the bank's mean image uses all its pixels
+    other = replace(split, x=other_x.reshape(split.x.shape).astype(np.uint8))
+    tokens = pixel_tokens(split, idx, 2)
+    for one, again in zip(tokens, pixel_tokens(other, idx, 2), strict=True):
+        torch.testing.assert_close(one, again)
+    np.testing.assert_allclose(tokens.values[..., 0], np.take_along_axis(x, idx.numpy(), axis=1) / 255, atol=1e-6)
+    assert tokens.positions is idx
+    nearest, means = filled_images(split, idx)
+    for one, again in zip((nearest, means), filled_images(other, idx), strict=True):
+        np.testing.assert_array_equal(one, again)
+        np.testing.assert_array_equal(one.reshape(120, -1)[~hidden], x[~hidden])
+    mean = np.broadcast_to(x[bank].mean(0).round(), x.shape)
+    np.testing.assert_array_equal(means.reshape(120, -1)[hidden], mean[hidden])
     full = context_pixels("full", 120, SIDE * SIDE, 0.3, 2, seed=5)
     (whole,) = filled_images(split, full)
     np.testing.assert_array_equal(whole, split.x)
@@ -173,13 +175,11 @@ def test_the_transformer_learns_and_never_sees_a_test_label(monkeypatch) -> None
     y[part == TEST] = 1 - y[part == TEST]
     np.testing.assert_array_equal(transformer_probe(tokens, y, part, 2, epochs=8, patience=8, seed=0, **NET)[0], probs)
     y[part == VAL] = 1 - y[part == VAL]
-    validated = []
-    monkeypatch.setattr(
-        "sklearn.metrics.log_loss", lambda *a, **k: validated.append(log_loss(*a, **k)) or validated[-1]
-    )
+    spy = mock.Mock(side_effect=log_loss)
+    monkeypatch.setattr("sklearn.metrics.log_loss", spy)
     _, best = transformer_probe(tokens, y, part, 2, epochs=8, patience=2, seed=0, **NET)
     assert best == 1, "val now prefers the first epoch"
-    assert len(validated) == 3, "patience: two more epochs"
+    assert spy.call_count == 3, "patience: two more epochs"
 
 
 def test_the_transformer_reads_tokens_by_their_positions() -> None:
@@ -222,9 +222,8 @@ def test_agreements_correlate_accuracies_on_the_same_rows() -> None:
             right = rng.random(400) < rate
             probs.append(0.8 * np.eye(2)[np.where(right, y, 1 - y)] + 0.1)
             methods.append(f"full:{name}:{readout}")
-    predictions = Predictions(
-        np.arange(400, dtype=np.int32), y, np.stack(probs).astype(np.float32), tuple(methods), ("n", "y")
-    )
+    probs = np.stack(probs).astype(np.float32)
+    predictions = Predictions(np.arange(400, dtype=np.int32), y, probs, tuple(methods), ("n", "y"))
     (row,) = agreements(predictions, [("full", list(rates))], [("knn", "probe")], 200, 0.95, seed=0)
     assert row["rho"] == -1
     assert row["p"] == pytest.approx(2 / 24)
@@ -235,10 +234,7 @@ def test_agreements_correlate_accuracies_on_the_same_rows() -> None:
 
 
 def test_image_errors_leave_out_the_context_and_psnr_is_of_their_mean_with_paired_differences() -> None:
-    values, reconstruction = (
-        torch.zeros(2, 4, 1),
-        torch.tensor([[[0.5], [0.1], [0.0], [0.0]], [[0.0], [0.0], [0.2], [0.9]]]),
-    )
+    values, reconstruction = torch.zeros(2, 4, 1), torch.tensor([[0.5, 0.1, 0, 0], [0, 0, 0.2, 0.9]])[..., None]
     idx = torch.tensor([[0, 2], [1, 3]])
     np.testing.assert_allclose(image_errors(reconstruction, values, idx), [0.01 / 2, 0.04 / 2], rtol=1e-5)
     all_idx = torch.arange(4).expand(2, -1)
@@ -275,9 +271,8 @@ def test_image_grid_has_a_row_per_image_and_a_column_per_source() -> None:
 
 def test_invalid_latents_are_refused() -> None:
     tokens = np.zeros((3, 2, 4), np.float16)
-    assert (
-        Latents(tokens + np.arange(2, dtype=np.float16)[:, None], "full", "sparse").pooled().tolist() == [[0.5] * 4] * 3
-    )
+    counted = Latents(tokens + np.arange(2, dtype=np.float16)[:, None], "full", "sparse")
+    assert counted.pooled().tolist() == [[0.5] * 4] * 3
     for wrong, message in (
         ((tokens.astype(np.float32), "full", "full"), "tokens: dtype float32; expected float16"),
         ((tokens[0], "full", "full"), r"tokens: shape \(2, 4\); expected"),
@@ -290,16 +285,8 @@ def test_invalid_latents_are_refused() -> None:
 
 def test_fields_are_paired_with_pixels_and_with_their_baselines() -> None:
     both, fields = ("distance", "attention"), ("sparse", "sparse_nce")
-    names = [f"full:{name}:{readout}" for name in ("pixels", *fields) for readout in both]
-    assert set(compared_pairs(names)) == {
-        *(
-            (f"full:{representation}:{readout}", f"full:pixels:{readout}")
-            for representation in fields
-            for readout in both
-        ),
-        *((f"full:sparse_nce:{readout}", f"full:sparse:{readout}") for readout in both),
-        *(
-            (f"full:{representation}:attention", f"full:{representation}:distance")
-            for representation in ("pixels", *fields)
-        ),
-    }
+    expected = {(f"full:{field}:{readout}", f"full:pixels:{readout}") for field, readout in product(fields, both)}
+    expected |= {(f"full:sparse_nce:{readout}", f"full:sparse:{readout}") for readout in both}
+    expected |= {(f"full:{name}:attention", f"full:{name}:distance") for name in ("pixels", *fields)}
+    names = [f"full:{name}:{readout}" for name, readout in product(("pixels", *fields), both)]
+    assert set(compared_pairs(names)) == expected
