@@ -2,6 +2,7 @@
 
 import dataclasses
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -216,14 +217,10 @@ def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: lis
 def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(
     spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds: list[str] = []
-
-    def spy(used: Any, **settings: Any) -> Any:
-        kinds.append(settings["kind"])
-        return fit_head(used, **{**settings, "epochs": 0})
-
-    monkeypatch.setattr(ablation, "fit_head", spy)
+    fit = mock.Mock(side_effect=lambda used, **settings: fit_head(used, **{**settings, "epochs": 0}))
+    monkeypatch.setattr(ablation, "fit_head", fit)
     run(spaces, 1, kind="tabr")
+    kinds = [call.kwargs["kind"] for call in fit.call_args_list]
     retrieval = 1 + len(TABR_PARTS) + 1  # full, without each part, and with dropout
     assert kinds.count("tabr") == retrieval
     assert len(kinds) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + retrieval + 1, "and without folds"

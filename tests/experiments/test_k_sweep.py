@@ -2,13 +2,14 @@
 
 import dataclasses
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import synthetic
-from attnknn.core.artifacts import TEST, VAL, Embeddings
+from attnknn.core.artifacts import TEST, VAL
 from attnknn.core.files import write_csv
 from attnknn.evaluation.evaluate import predict_parts, tuned_baselines
 from attnknn.evaluation.method import KINDS, Method
@@ -87,17 +88,10 @@ def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep, monkeyp
                 saved = result.predictions.probs[result.predictions.methods.index(str(Method(name, k=k)))]
                 np.testing.assert_array_equal(saved, test)
     assert set(result.predictions.methods) == {str(Method(m, k=k)) for m in KNN for k in KS}
-    fitted: list[int] = []
-    reported: list[int] = []
-    real = k_sweep.fit_head
-
-    def spy(spaces: Any, **settings: Any) -> Any:
-        fitted.append(settings["k_train"])
-        return real(spaces, **settings)
-
-    monkeypatch.setattr(k_sweep, "fit_head", spy)
+    fit, reported = mock.Mock(side_effect=k_sweep.fit_head), []
+    monkeypatch.setattr(k_sweep, "fit_head", fit)
     run_sweep(space, progress=reported.append)
-    assert fitted == reported == KS
+    assert [call.kwargs["k_train"] for call in fit.call_args_list] == reported == KS
 
 
 def test_best_k_and_calibration_are_those_of_lowest_nll_on_val(result: Sweep) -> None:
@@ -136,16 +130,8 @@ def test_test_rows_select_nothing(space: EmbeddingSpace, result: Sweep) -> None:
 
 
 def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpace) -> None:
-    e: Embeddings = dataclasses.replace(space.embeddings, logits=None)
-    result = sweep(
-        [dataclasses.replace(space, embeddings=e)],
-        [1],
-        {"prototypes": fit_prototypes([space], [0.1])},
-        {**FITTING, "epochs": 1},
-        GRIDS,
-        SCORING,
-        seed=3,
-    )
+    bare = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, logits=None))
+    result = run_sweep(bare)
     assert not [row for row in result.table if row["method"].startswith("linear")]
     assert {row["baseline"].partition("_")[0] for row in result.paired} == set(k_sweep.OPPONENTS) - {"linear"}
 

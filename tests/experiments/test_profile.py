@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -35,29 +36,23 @@ def row_of(table: Table, name: str, quantity: str) -> dict[str, float]:
     return rows[0]
 
 
-def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = data()
-    built, searched = [], Counter()
-    true_build, true_search = profile.build, Bank.search
-
-    def build(z: np.ndarray, ids: np.ndarray, **settings: Any) -> Bank:
-        np.testing.assert_array_equal(z, e.z[e.rows(BANK)])
-        np.testing.assert_array_equal(ids, e.rows(BANK))
-        built.append(settings["kind"])
-        return true_build(z, ids, **settings)
-
-    def search(self: Bank, queries: np.ndarray, k: int, **more: Any) -> Any:
-        test = e.z[e.rows(TEST)]
+def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows() -> None:
+    e, searched = data(), Counter()
+    with (
+        mock.patch.object(profile, "build", side_effect=profile.build) as build,
+        mock.patch.object(Bank, "search", autospec=True, side_effect=Bank.search) as search,
+    ):
+        profile_indexes(e, 12, "l2", HNSW, IVF, repeats=2, singles=7, seed=0)
+    for call in build.call_args_list:
+        np.testing.assert_array_equal(call.args[0], e.z[e.rows(BANK)])
+        np.testing.assert_array_equal(call.args[1], e.rows(BANK))
+    for call in search.call_args_list:
+        queries, test = call.args[1], e.z[e.rows(TEST)]
         assert (queries[:, None] == test).all(2).any(1).all()
         if len(queries) > 1:
             np.testing.assert_array_equal(queries, test)
         searched[len(queries)] += 1
-        return true_search(self, queries, k, **more)
-
-    monkeypatch.setattr(profile, "build", build)
-    monkeypatch.setattr(Bank, "search", search)
-    profile_indexes(e, 12, "l2", HNSW, IVF, repeats=2, singles=7, seed=0)
-    assert built == ["flat", "flat", "hnsw", "ivf"]
+    assert [call.kwargs["kind"] for call in build.call_args_list] == ["flat", "flat", "hnsw", "ivf"]
     assert searched == {100: 4 * (1 + 2), 1: 4 * 7 * (1 + 2)}, "each index once to warm up, and twice"
 
 
@@ -149,23 +144,15 @@ def test_accuracy_lost_is_zero_with_true_neighbours_and_negative_with_random_one
             assert r["test"] == "McNemar"
 
 
-def test_heads_are_timed_on_the_test_rows_round_by_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_are_timed_on_the_test_rows_round_by_round() -> None:
     space = retrieved(data(240))
-    calls: Counter[tuple[str, int]] = Counter()
-    true = profile.classify
-
-    def classify(head: Any, space: Any, rows: np.ndarray, k: int, device: str) -> np.ndarray:
-        assert np.isin(rows, space.embeddings.rows(TEST)).all()
-        calls[type(head).__name__, len(rows)] += 1
-        return true(head, space, rows, k, device)
-
-    monkeypatch.setattr(profile, "classify", classify)
-    table = profile_heads(space, HEADS, 12, repeats=2, singles=3, seed=0)
+    with mock.patch.object(profile, "classify", side_effect=profile.classify) as classify:
+        table = profile_heads(space, HEADS, 12, repeats=2, singles=3, seed=0)
+    assert all(np.isin(call.args[2], space.embeddings.rows(TEST)).all() for call in classify.call_args_list)
+    calls = Counter((type(call.args[0]).__name__, len(call.args[2])) for call in classify.call_args_list)
     assert calls == {(name, n): times * 3 for name in ("Uniform", "Distance") for n, times in ((40, 1), (1, 3))}
-    assert row_of(table, "distance", "over_distance_ms") == {
-        **{"head": "distance", "quantity": "over_distance_ms"},
-        **{"value": 0, "low": 0, "high": 0},
-    }
+    expected = {"head": "distance", "quantity": "over_distance_ms", "value": 0, "low": 0, "high": 0}
+    assert row_of(table, "distance", "over_distance_ms") == expected
     assert row_of(table, "uniform", "single_p99_ms")["low"] > 0
 
 
@@ -180,12 +167,11 @@ def run(seed: int = 42, **changes: Any) -> Run:
     """Synthetic tables: exact search takes 1 ms, HNSW a tenth, IVF a fifth, distance .01 and attention .05 more."""
     settings = {"hnsw": 10.0, "ivf": 5.0, "hnsw_alone": 10.0, "ivf_alone": 5.0, "spread": 0.05}
     settings |= {"recall": 0.995, "lost": 0.0, "p": 1.0, "over": 0.05, "load": "0.5"} | changes
-    rows, lost = [], []
-    for index in ("flat_l2", "flat_ip", "hnsw", "ivf"):
+    speed = {"flat_l2": 1.0, "flat_ip": 0.98, "hnsw": settings["hnsw"], "ivf": settings["ivf"]}
+    rows, lost, heads = [], [], []
+    for index, fast in speed.items():
         exact = index.startswith("flat")
-        recalled = 1.0 if exact else settings["recall"]
-        fast = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or settings[index]
-        alone = {"flat_l2": 1.0, "flat_ip": 0.98}.get(index) or settings[f"{index}_alone"]
+        recalled, alone = (1.0, fast) if exact else (settings["recall"], settings[f"{index}_alone"])
         values = {"build_s": 0.01 if exact else 9.01, "memory_mib": 20.0, "batched_ms": 2.0, "index_ms": 1 / fast}
         values |= {"single_p50_ms": 3 / alone, "single_p99_ms": 5 / alone, "batched_speedup": fast}
         values |= {"single_speedup": alone, "recall_at_10": recalled, "recall_at_k": recalled, "exact": float(exact)}
@@ -196,7 +182,6 @@ def run(seed: int = 42, **changes: Any) -> Run:
             d = -settings["lost"] if index == "hnsw" and method == "attention" else 0.0
             p = settings["p"] if d else 1.0
             lost.append([index, method, "accuracy", 0.9 + d, d, d - 0.002, d + 0.002, 100, p, "McNemar"])
-    heads = []
     for head, over in (("uniform", 0.0), ("distance", 0.0), ("attention", settings["over"])):
         for quantity, value in {"batched_ms": 0.01 + over, "single_p50_ms": 0.1, "single_p99_ms": 0.2}.items():
             heads.append([head, quantity, value, value, value])

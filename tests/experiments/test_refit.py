@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_the_seed_decides(spaces: list[EmbeddingSpace], result: Any) -> None:
 
 def test_progress_is_called_for_every_head(spaces: list[EmbeddingSpace]) -> None:
     names: list[str] = []
-    refit_and_score({"a": lambda _: spaces[:1], "b": lambda _: spaces[:1]}, 2, SCORING, 3, names.append, **SETTINGS)
+    refit_and_score(dict.fromkeys("ab", lambda _: spaces[:1]), 2, SCORING, 3, names.append, **SETTINGS)
     assert names == ["a", "a", "b", "b"]
 
 
@@ -145,29 +146,20 @@ def test_queries_keep_their_labels_under_noise(spaces: list[EmbeddingSpace]) -> 
 
 
 def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch) -> None:
-    """k is lowered to the neighbours stored in the smallest bank."""
     rare = with_imbalance(spaces, 0.01, np.random.default_rng(0))
     stored = min(one.neighbours.ids.shape[1] for one in rare)
     assert stored < 30
-    passed: dict[str, Any] = {}
-
-    def spy(name: str, function: Any) -> None:
-        def recorded(*args: Any, **settings: Any) -> Any:
-            passed[name] = args, settings
-            return function(*args, **settings)
-
-        monkeypatch.setattr(refit, name, recorded)
-
-    spy("fit_head", refit.fit_head)
-    spy("compare", refit.compare)
+    fit, compared = mock.Mock(side_effect=refit.fit_head), mock.Mock(side_effect=refit.compare)
+    monkeypatch.setattr(refit, "fit_head", fit)
+    monkeypatch.setattr(refit, "compare", compared)
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 30})
-    (_, heads, k), _ = passed["compare"]
-    assert passed["fit_head"][1]["k_train"] == k == stored
+    _, heads, k = compared.call_args.args
+    assert fit.call_args.kwargs["k_train"] == k == stored
     assert set(heads) == {"attention", "prototypes"}
     assert isinstance(heads["prototypes"], Attention)
     assert not heads["prototypes"].neighbours
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 4})
-    assert passed["fit_head"][1]["k_train"] == passed["compare"][0][2] == 4
+    assert fit.call_args.kwargs["k_train"] == compared.call_args.args[2] == 4
 
 
 def test_validation_values_are_those_of_the_val_rows(spaces: list[EmbeddingSpace]) -> None:
