@@ -20,60 +20,48 @@ from synthetic import blobs, embedded, nearest
 
 N, B, D, K = 211, 23, 7, 5
 KINDS = ("flat", "hnsw", "ivf", "ivfpq")
-Vectors = tuple[np.ndarray, np.ndarray]
-
-
-@pytest.fixture
-def vectors() -> Vectors:
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(N, D)).astype(np.float32), rng.normal(size=(B, D)).astype(np.float32)
+RNG = np.random.default_rng(0)
+Z, Q = (RNG.normal(size=(n, D)).astype(np.float32) for n in (N, B))
+ROWS = np.arange(N)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_l2_equals_cdist_and_ids_are_those_of_the_rows(vectors: Vectors, kind: str) -> None:
-    z, q = vectors
+def test_l2_equals_cdist_and_ids_are_those_of_the_rows(kind: str) -> None:
     row_ids = np.random.default_rng(1).permutation(10_000)[:N]
-    ids, sims = build(z, row_ids, kind=kind).search(q, K)
-    positions, expected = nearest(z, q, K)
+    ids, sims = build(Z, row_ids, kind=kind).search(Q, K)
+    positions, expected = nearest(Z, Q, K)
     np.testing.assert_array_equal(ids, row_ids[positions])
     np.testing.assert_allclose(sims, expected, rtol=1e-5)
     assert (ids.dtype, sims.dtype) == (np.int32, np.float32)
 
 
-def test_inner_product_equals_a_matrix_product(vectors: Vectors) -> None:
-    z, q = vectors
-    ids, sims = build(z, np.arange(N), metric="ip").search(q, K)
-    products = q @ z.T
+def test_inner_product_equals_a_matrix_product() -> None:
+    ids, sims = build(Z, ROWS, metric="ip").search(Q, K)
+    products = Q @ Z.T
     np.testing.assert_array_equal(ids, np.argsort(-products, axis=1)[:, :K])
     np.testing.assert_allclose(sims, -np.sort(-products, axis=1)[:, :K], rtol=1e-5)
 
 
-def test_all_searches_agree_to_the_bit(vectors: Vectors) -> None:
-    z, q = vectors
-    banks = [build(z, np.arange(N), kind=kind) for kind in KINDS]
-    expected = banks[0].search(q, K)
-    for bank in banks[1:]:
-        for values, right in zip(bank.search(q, K), expected, strict=True):
-            np.testing.assert_array_equal(values, right)
-    candidates = _gpu_searcher(z, "l2", "cpu")(q, K + 1)
-    result = rerank(q, z, np.arange(N), candidates, np.empty((B, 0)), "l2")
-    for values, right in zip(result, expected, strict=True):
-        np.testing.assert_array_equal(values[:, :K], right)
+def test_all_searches_agree_to_the_bit() -> None:
+    expected, *others = (build(Z, ROWS, kind=kind).search(Q, K) for kind in KINDS)
+    candidates = _gpu_searcher(Z, "l2", "cpu")(Q, K + 1)
+    ids, sims = rerank(Q, Z, ROWS, candidates, np.empty((B, 0)), "l2")
+    for result in (*others, (ids[:, :K], sims[:, :K])):
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_queries_have_no_neighbours(vectors: Vectors, kind: str) -> None:
-    bank = build(vectors[0], np.arange(N), kind=kind)
+def test_no_queries_have_no_neighbours(kind: str) -> None:
+    bank = build(Z, ROWS, kind=kind)
     for exclude in (None, np.empty(0, int), np.empty((0, 2), int)):
-        ids, sims = bank.search(vectors[1][:0], K, exclude)
+        ids, sims = bank.search(Q[:0], K, exclude)
         assert ids.shape == sims.shape == (0, K)
 
 
-def test_several_ids_can_be_excluded(vectors: Vectors) -> None:
-    z, q = vectors
-    expected, _ = nearest(z, q, K + 2)
-    ids, _ = build(z, np.arange(N)).search(q, K, exclude=expected[:, :2])
-    np.testing.assert_array_equal(ids, expected[:, 2:])
+def test_several_ids_can_be_excluded_and_all_rows_searched_for() -> None:
+    expected, _ = nearest(Z, Q, K + 2)
+    np.testing.assert_array_equal(build(Z, ROWS).search(Q, K, exclude=expected[:, :2])[0], expected[:, 2:])
+    np.testing.assert_array_equal(np.sort(build(Z, ROWS).search(Q, N)[0]), ROWS[None].repeat(B, axis=0))
 
 
 def test_fault_2_the_memory_holds_bank_rows_only() -> None:
@@ -119,17 +107,6 @@ def test_searching_all_of_a_small_bank() -> None:
         np.testing.assert_array_equal(search(memory(data), data, k_max).ids, ids)
 
 
-@pytest.mark.parametrize("k", [0, N + 1])
-def test_k_out_of_range(vectors: Vectors, k: int) -> None:
-    z, q = vectors
-    bank = build(z, np.arange(N))
-    with pytest.raises(InputError, match=f"k: {k} .*1 … {N}"):
-        bank.search(q, k)
-    assert bank.search(q, N)[0].shape == (B, N)
-    with pytest.raises(InputError, match=f"1 … {N - 1}"):
-        bank.search(z, N, exclude=np.arange(N))
-
-
 def test_neighbours_an_approximate_index_misses_are_masked() -> None:
     """A beam of one in a graph of few links does not reach k rows; the rest must be −1, never a wrong row."""
     z = np.random.default_rng(0).normal(size=(500, D)).astype(np.float32)
@@ -155,87 +132,80 @@ def test_the_size_of_an_index_is_that_of_its_file(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"z.npy", "ids.npy", "bank.json"}
 
 
-def test_row_ids_are_int32_where_they_fit(vectors: Vectors) -> None:
-    z, q = vectors
+def test_row_ids_are_int32_where_they_fit() -> None:
     most = np.iinfo(np.int32).max
     for first, dtype in ((most - N + 1, np.int32), (most - N + 2, np.int64)):
         row_ids = np.arange(first, first + N)
-        ids, _ = build(z, row_ids).search(q, K)
+        ids, _ = build(Z, row_ids).search(Q, K)
         assert ids.dtype == dtype
-        np.testing.assert_array_equal(ids, row_ids[nearest(z, q, K)[0]])
+        np.testing.assert_array_equal(ids, row_ids[nearest(Z, Q, K)[0]])
 
 
-def test_queries_are_searched_for_in_parts(vectors: Vectors, monkeypatch: Any) -> None:
-    z, own = vectors[0], np.arange(N)
-    whole = build(z, own).search(z, K, exclude=own)
+def test_queries_are_searched_for_in_parts(monkeypatch: Any) -> None:
+    whole = build(Z, ROWS).search(Z, K, exclude=ROWS)
     monkeypatch.setattr(bank_module, "_CANDIDATES", 10 * (K + 1 + 8))
     calls: list[int] = []
     monkeypatch.setattr(bank_module, "rerank", lambda q, *args: calls.append(len(q)) or rerank(q, *args))
-    for values, right in zip(build(z, own).search(z, K, exclude=own), whole, strict=True):
-        np.testing.assert_array_equal(values, right)
+    np.testing.assert_array_equal(build(Z, ROWS).search(Z, K, exclude=ROWS), whole)
     assert calls == [10] * 21 + [1]
 
 
-def test_any_float_layout_is_taken(vectors: Vectors) -> None:
-    z, q = vectors
-    result = build(np.asfortranarray(z.astype(np.float64)), np.arange(N)).search(np.repeat(q, 2, axis=0)[::2], K)
-    np.testing.assert_array_equal(result, build(z, np.arange(N)).search(q, K))
+def test_any_float_layout_is_taken() -> None:
+    result = build(np.asfortranarray(Z.astype(np.float64)), ROWS).search(np.repeat(Q, 2, axis=0)[::2], K)
+    np.testing.assert_array_equal(result, build(Z, ROWS).search(Q, K))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])
-def test_values_that_are_not_finite_are_refused(vectors: Vectors, value: float) -> None:
-    z, q = vectors
-    bank = build(z, np.arange(N))
+def test_values_that_are_not_finite_are_refused(value: float) -> None:
+    q = np.array(Q)
     q[3, 2] = value
     with pytest.raises(InputError, match="queries: NaN, infinite"):
-        bank.search(q, K)
+        build(Z, ROWS).search(q, K)
     with pytest.raises(InputError, match="bank: NaN, infinite"):
         build(q, np.arange(B))
 
 
+MINIMA = {"hnsw_m": 1, "ef_construction": 0, "ef_search": 0, "ivf_nprobe": -1, "pq_bytes": -8, "pq_refine": 0}
+
+
 @pytest.mark.parametrize(
-    ("rows", "ids", "options", "message"),
+    ("change", "message"),
     [
-        (N, np.zeros(N, dtype=int), {}, "repeat"),
-        (N, np.arange(N) - 1, {}, "below 0"),
-        (0, np.arange(0), {}, "no rows"),
-        (N, np.arange(N), {"kind": "tree"}, "allowed are flat, hnsw, ivf, ivfpq, auto"),
-        (N, np.arange(N), {"metric": "cosine"}, "allowed are l2, ip"),
-        (N, np.arange(N) / 2, {}, "float64; give integers"),
-        (1, np.arange(1), {"kind": "ivfpq"}, "a single row"),
+        ({"ids": np.zeros(N, dtype=int)}, "repeat"),
+        ({"ids": ROWS - 1}, "below 0"),
+        ({"ids": ROWS / 2}, "float64; give integers"),
+        ({"z": Z[:0], "ids": ROWS[:0]}, "no rows"),
+        ({"z": Z[:, :0]}, "with at least one dimension"),
+        ({"z": Z[:1], "ids": ROWS[:1], "kind": "ivfpq"}, "a single row"),
+        ({"kind": "tree"}, "allowed are flat, hnsw, ivf, ivfpq, auto"),
+        ({"metric": "cosine"}, "allowed are l2, ip"),
+        *(({"kind": "hnsw", name: value}, f"{name}: .*; the minimum is") for name, value in MINIMA.items()),
     ],
 )
-def test_bad_banks_are_refused(vectors, rows: int, ids: np.ndarray, options: dict, message: str) -> None:
+def test_bad_banks_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        build(vectors[0][:rows], ids, **options)
+        build(**{"z": Z, "ids": ROWS} | change)
 
 
-def test_no_dimensions_and_other_dimensions_are_refused(vectors: Vectors) -> None:
-    with pytest.raises(InputError, match="with at least one dimension"):
-        build(vectors[0][:, :0], np.arange(N))
-    with pytest.raises(InputError, match="3 dimensions; the bank has 7"):
-        build(vectors[0], np.arange(N)).search(vectors[1][:, :3], K)
+UNFIT = [[3], np.zeros(B + 1, int), np.zeros((B, 2, 2), int), np.full(B, 1.5)]
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [{"hnsw_m": 1}, {"ef_construction": 0}, {"ef_search": 0}, {"ivf_nprobe": -1}, {"pq_bytes": -8}, {"pq_refine": 0}],
+    ("change", "message"),
+    [
+        *(({"k": k}, f"k: {k} .*1 … {N}") for k in (0, N + 1)),
+        ({"queries": Z, "k": N, "exclude": ROWS}, f"1 … {N - 1}"),
+        ({"queries": Q[:, :3]}, "3 dimensions; the bank has 7"),
+        *(({"exclude": exclude}, f"one or several for each of {B} queries") for exclude in UNFIT),
+    ],
 )
-def test_invalid_settings(vectors: Vectors, setting: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(setting))}: .*; the minimum is"):
-        build(vectors[0], np.arange(N), kind="hnsw", **setting)
+def test_bad_searches_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build(Z, ROWS).search(**{"queries": Q, "k": K} | change)
 
 
-@pytest.mark.parametrize("exclude", [[3], np.zeros(B + 1, int), np.zeros((B, 2, 2), int), np.full(B, 1.5)])
-def test_exclusions_that_do_not_fit(vectors: Vectors, exclude: Any) -> None:
-    z, q = vectors
-    with pytest.raises(InputError, match=f"one or several for each of {B} queries"):
-        build(z, np.arange(N)).search(q, K, exclude)
-
-
-def test_an_id_excluded_twice_counts_once(vectors: Vectors) -> None:
-    z, q = vectors
-    ids, _ = build(z[:10], np.arange(10)).search(q[:1].tolist(), np.int64(9), [[3, 3]])
+def test_an_id_excluded_twice_counts_once() -> None:
+    ids, _ = build(Z[:10], np.arange(10)).search(Q[:1].tolist(), np.int64(9), [[3, 3]])
     assert sorted(ids[0]) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
@@ -269,9 +239,8 @@ def test_ties_at_the_kth_place_go_to_the_lowest_ids(k: int, metric: str) -> None
     assert (ids == ids[0]).all()
 
 
-def test_vectors_go_to_the_gpu_once(vectors: Vectors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_go_to_the_gpu_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until rows change."""
-    z, q = vectors
     copied = []
 
     def on_cpu(vectors: np.ndarray, metric: str, device: str) -> faiss_index.CandidateSearch:
@@ -279,15 +248,15 @@ def test_vectors_go_to_the_gpu_once(vectors: Vectors, monkeypatch: pytest.Monkey
         return _gpu_searcher(vectors, metric, "cpu")
 
     monkeypatch.setattr(faiss_index, "_gpu_searcher", on_cpu)
-    bank = build(z, np.arange(N))
+    bank = build(Z, ROWS)
     for _ in range(3):
-        bank.search(q, K, device="cuda")
+        bank.search(Q, K, device="cuda")
     bank.remove([3])
-    bank.search(q, K, device="cuda")
-    bank.add(z[3:4], [3])
-    ids, _ = bank.search(q, K, device="cuda")
+    bank.search(Q, K, device="cuda")
+    bank.add(Z[3:4], [3])
+    ids, _ = bank.search(Q, K, device="cuda")
     assert copied == [N, N - 1, N]
-    np.testing.assert_array_equal(ids, nearest(z, q, K)[0])
+    np.testing.assert_array_equal(ids, nearest(Z, Q, K)[0])
 
 
 def test_distances_are_exact_far_from_the_origin() -> None:
