@@ -69,6 +69,14 @@ def predictions(strengths: Strengths, rows: int, classes: int = 5, seed: int = 0
     return Predictions(np.arange(rows, dtype=np.int32), y, stacked, tuple(strengths), names)
 
 
+def binary(rates: dict[str, float], rows: int = 400, seed: int = 0) -> Predictions:
+    """Predictions of two classes in which each method is right at its rate, always with the same confidence."""
+    rng, y = np.random.default_rng(seed), np.arange(rows) % 2
+    right = np.stack([rng.random(rows) < rate for rate in rates.values()])
+    probs = 0.1 + 0.8 * np.eye(2, dtype=np.float32)[np.where(right, y, 1 - y)]
+    return Predictions(np.arange(rows, dtype=np.int32), y, probs.astype(np.float32), tuple(rates), ("a", "b"))
+
+
 def write_results(
     root: Path, dataset: str, seed: int, strengths: Strengths, rows: int = 300, resamples: int = 100
 ) -> None:

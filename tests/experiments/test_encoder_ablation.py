@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -16,40 +15,31 @@ from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import encoder_ablation as report
 from pipeline.check import check
+from synthetic_results import binary
 
 SCORING = {"bins": 5, "resamples": 300, "confidence": 0.9}
 METHODS = ("distance", "attention")
 
 
 def predictions(seed: int, right: float = 0.7, n: int = 400) -> Predictions:
-    """Two methods that are right so often, on rows of a fixed truth."""
-    y = np.arange(n) % 2
-    rng = np.random.default_rng(seed)
-    probs = []
-    for _ in METHODS:
-        p = np.where((rng.random(n) < right) == (y == 1), 0.75, 0.25)
-        probs.append(np.column_stack([1 - p, p]))
-    return Predictions(np.arange(n, dtype=np.int32), y, np.stack(probs).astype(np.float32), METHODS, ("a", "b"))
+    """Two methods that are right at the same rate."""
+    return binary(dict.fromkeys(METHODS, right), n, seed)
 
 
-def test_each_source_has_its_scores_and_the_first_less_it() -> None:
+def test_each_source_has_its_scores_and_the_first_less_it_on_the_same_rows() -> None:
     sources = {"configured": predictions(0), "a / b": predictions(1), "other": predictions(2, 0.6)}
     table = side_by_side(sources, (*METHODS, "not there"), SCORING, seed=3)
     rows = {(r["source"], r["method"], r["metric"]): r for r in table}
     assert len(rows) == len(table) == 3 * 2 * 3
     assert all(tuple(row) == BESIDE for row in table)
     for (source, method, metric), row in rows.items():
-        source_predictions = sources[source]
-        own = metrics.scores(source_predictions.probs[METHODS.index(method)], source_predictions.y, 5)[metric]
+        own = metrics.scores(sources[source].probs[METHODS.index(method)], sources[source].y, 5)[metric]
         assert row["value"] == pytest.approx(own)
         if source == "configured":
             assert row["difference"] is None
         else:
             assert row["difference"] == pytest.approx(rows["configured", method, metric]["value"] - own)
             assert row["difference_low"] <= row["difference"] <= row["difference_high"]
-
-
-def test_other_rows_are_refused() -> None:
     one = predictions(0)
     with pytest.raises(InputError, match="rows or classes differ"):
         side_by_side({"a": one, "b": replace(one, y=1 - one.y)}, METHODS, SCORING, 0)
@@ -75,7 +65,6 @@ def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> No
         (tmp_path / name).symlink_to(root / name)
     raw["encoder_ablation"] = {"seeds": [42], "variants": {"wide": {"width": [3]}}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(raw), "utf-8")
-    with pytest.raises(
-        InputError, match=r"^params\.yaml: encoder_ablation\.variants\.wide \(for digits\)\.width: unknown key"
-    ):
+    message = r"^params\.yaml: encoder_ablation\.variants\.wide \(for digits\)\.width: unknown key"
+    with pytest.raises(InputError, match=message):
         check(tmp_path)

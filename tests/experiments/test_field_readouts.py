@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.experiments.fields.agreement import agreements, exact_p, spearman
 from attnknn.experiments.fields.fidelity import MEAN, NEAREST, fill_from_bank, image_errors, image_grid, psnr_table
@@ -23,6 +23,7 @@ from attnknn.experiments.fields.readouts import knn_readouts, read_out
 from attnknn.experiments.fields.representations import Tokens, filled_images, patches, pixel_tokens, standardise
 from attnknn.experiments.fields.tables import compared_pairs
 from attnknn.heads.config import TrainAttention
+from synthetic_results import binary
 
 SIDE = 4
 FITTING = TrainAttention().model_dump()
@@ -213,17 +214,13 @@ def test_spearman_matches_scipy_and_p_counts_permutations() -> None:
 
 
 def test_agreements_correlate_accuracies_on_the_same_rows() -> None:
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, 2, 400)
     rates = {"a": (0.6, 0.9), "b": (0.7, 0.8), "c": (0.8, 0.7), "d": (0.9, 0.6)}
-    probs, methods = [], []
-    for name, accuracies in rates.items():
-        for readout, rate in zip(("knn", "probe"), accuracies, strict=True):
-            right = rng.random(400) < rate
-            probs.append(0.8 * np.eye(2)[np.where(right, y, 1 - y)] + 0.1)
-            methods.append(f"full:{name}:{readout}")
-    probs = np.stack(probs).astype(np.float32)
-    predictions = Predictions(np.arange(400, dtype=np.int32), y, probs, tuple(methods), ("n", "y"))
+    both = {
+        f"full:{name}:{readout}": rate
+        for name in rates
+        for readout, rate in zip(("knn", "probe"), rates[name], strict=True)
+    }
+    predictions = binary(both, seed=3)
     (row,) = agreements(predictions, [("full", list(rates))], [("knn", "probe")], 200, 0.95, seed=0)
     assert row["rho"] == -1
     assert row["p"] == pytest.approx(2 / 24)

@@ -51,9 +51,8 @@ def images() -> tuple[Split, EmbeddingSpace]:
 def learned(data: EmbeddingSpace) -> Attention:
     """An attention head with prototypes and features, whose null neighbours have a weight."""
     torch.manual_seed(0)
-    head = Attention(
-        data.embeddings.z.shape[1], 3, 2, temperature=0.3, prior=0.1, features=["distance", "agreement"], hidden=4
-    )
+    d = data.embeddings.z.shape[1]
+    head = Attention(d, 3, 2, temperature=0.3, prior=0.1, features=["distance", "agreement"], hidden=4)
     with torch.no_grad():
         head.fc2.weight.normal_()
     return head.eval()
@@ -113,10 +112,8 @@ def test_cases_of_each_kind() -> None:
 
 def test_a_table_shows_the_values_of_its_rows(table: tuple[Split, EmbeddingSpace]) -> None:
     split, data = table
-    head = learned(data)
-    cases, strips = gallery(
-        split, data, head, Distance(K, 0.3, 0.1), predict(data, {"attention": head}), K, 3, 4, "attention"
-    )
+    head, other = learned(data), Distance(K, 0.3, 0.1)
+    cases, strips = gallery(split, data, head, other, predict(data, {"attention": head}), K, 3, 4, "attention")
     assert not strips
     assert not cases["images"]
     for case in cases["cases"]:
@@ -201,11 +198,8 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     assert "< .001" not in {row[4] for row in others}
 
 
-def test_a_gallery_of_images_is_drawn_and_a_missing_one_is_an_error(
-    images: tuple[Split, EmbeddingSpace], tmp_path: Path
-) -> None:
-    split, data = images
-    run = written_run(tmp_path, split, data)
+def test_images_are_drawn_and_a_missing_one_is_an_error(images: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
+    run = written_run(tmp_path, *images)
     assert len(report.section([run], tmp_path).parts[0].pictures) > 2
     next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
     with pytest.raises(InputError, match="dvc repro --force evaluate@blobs-1"):

@@ -7,25 +7,23 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.experiments.repeats import COLUMNS, PAIRED, corrected_t_test, over_splits
 from attnknn.report.results import SPLITS, SPLITS_PAIRED, Run
 from attnknn.report.sections import splits as section
-from synthetic_results import check_part
+from synthetic_results import binary, check_part
 
 
 def predictions(seed, lift=0.0, n=30):
     """Attention that is right more often by `lift`, and two others."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, n)
-    probs = []
-    for right in (0.6 + lift, 0.6, 0.6):
-        hit = rng.random(n) < right
-        p = np.where(hit == (y == 1), 0.8, 0.2)
-        probs.append(np.column_stack([1 - p, p]))
-    stacked = np.stack(probs).astype(np.float32)
-    return Predictions(np.arange(n, dtype=np.int32), y, stacked, ("attention", "distance", "forest"), ("a", "b"))
+    return binary({"attention": 0.6 + lift, "distance": 0.6, "forest": 0.6}, n, seed)
+
+
+def report_of(table, paired):
+    """The part of a dataset, beside one without repeated splits."""
+    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
+    (part,) = section.section([Run("e", 1, {}, {}), run]).parts
+    return part
 
 
 def test_without_shared_rows_it_is_the_t_test():
@@ -68,26 +66,25 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
     by_seed = {}
     for seed in range(4):
         one = predictions(seed)
-        by_seed[seed] = replace(
-            one, probs=one.probs[[0, 1, 2, 2]], methods=(*one.methods[:2], "attention-folds", "forest")
-        )
+        methods = (*one.methods[:2], "attention-folds", "forest")
+        by_seed[seed] = replace(one, probs=one.probs[[0, 1, 2, 2]], methods=methods)
     table, paired = over_splits(by_seed, 150, 5, 0.9)
     assert [r["method"] for r in table[::3]] == ["distance", "attention", "attention-folds", "forest"]
     rows = {(r["method"], r["baseline"]): r["difference"] for r in paired if r["metric"] == "nll"}
     assert len(rows) == 6
     assert rows["attention-folds", "forest"] == 0
     assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
-    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    (part,) = section.section([run]).parts
-    assert [t.name for t in part.tables] == ["means", "differences-attention", "differences-attention-folds"]
+    assert [t.name for t in report_of(table, paired).tables] == [
+        "means",
+        "differences-attention",
+        "differences-attention-folds",
+    ]
 
 
 @pytest.mark.parametrize(("lift", "finding"), [(0.35, "better"), (-0.5, "worse"), (0.0, "")])
 def test_findings_follow_the_numbers(lift, finding):
     by_seed = {seed: predictions(seed, lift, n=400) for seed in range(10)}
-    table, paired = over_splits(by_seed, rows=20_000, bins=5, confidence=0.95)
-    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    (part,) = section.section([Run("e", 1, {}, {}), run]).parts
+    part = report_of(*over_splits(by_seed, rows=20_000, bins=5, confidence=0.95))
     assert part.tables[0].caption == "All methods over 10 splits"
     differences = part.tables[1]
     assert differences.rows[0] == ["Accuracy, Attention −"]
