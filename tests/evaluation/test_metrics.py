@@ -221,16 +221,6 @@ def test_bootstrap_is_paired_repeats_and_is_the_same_in_groups_of_methods(monkey
     np.testing.assert_allclose(bootstrap(four, y, 15, 250, seed=5), result, atol=1e-12)
 
 
-def test_bootstrap_centre_and_spread_of_accuracy() -> None:
-    """The mean is the point estimate, the deviation √(a(1 − a)/N)."""
-    probs, y = sample(401, 3)
-    point = scores(probs, y)["accuracy"]
-    accuracy = bootstrap(probs[None], y, 15, 2000, seed=0)[0, :, METRICS.index("accuracy")]
-    deviation = math.sqrt(point * (1 - point) / 401)
-    assert accuracy.mean() == pytest.approx(point, abs=5 * deviation / math.sqrt(2000))
-    assert accuracy.std() == pytest.approx(deviation, rel=0.1)
-
-
 def test_interval_by_hand() -> None:
     values = np.random.default_rng(0).permutation(101).astype(float)
     assert interval(values, 0.9) == pytest.approx((5, 95))
