@@ -88,6 +88,24 @@ def answer(page: Any) -> str:
     return page.locator("#prediction").inner_text()
 
 
+def click(page: Any, *selectors: str) -> None:
+    for selector in selectors:
+        page.locator(selector).click()
+
+
+def shows(page: Any, **texts: Any) -> None:
+    """Wait until each element, by its id, contains a text; - in an id is written _."""
+    for name, text in texts.items():
+        expect(page.locator(f"#{name.replace('_', '-')}")).to_contain_text(text)
+
+
+def see_other_views(page: Any) -> Iterator[str]:
+    for view in ("cases", "calibration"):
+        click(page, f"#to-{view}")
+        expect(page.locator(f"#{view} .card").first).to_be_visible()
+        yield view
+
+
 def fits(page: Any) -> bool:
     """Whether nothing is wider than the window or its card, at both sizes."""
     overflow = []
@@ -105,35 +123,38 @@ def test_first_answer(open_page: OpenPage, models: dict[str, Path]) -> None:
     expect(page).to_have_title("my images · Attn-KNN")
     model = Model.load(models["images"])
     (top,) = model.answers(model.classifier.explain(model.cases.vectors[:1]))
-    expect(page.locator("#prediction")).to_contain_text(f"{top['prediction']}, {round(100 * top['confidence'])} % sure")
-    expect(page.locator("#set")).to_contain_text("90 % set: ")
-    expect(page.locator("#set")).to_contain_text("nine times in ten, on rows that were held out")
+    shows(page, prediction=f"{top['prediction']}, {round(100 * top['confidence'])} % sure")
+    shows(page, set=re.compile("90 % set: .*nine times in ten, on rows that were held out"))
     expect(page.locator("#set")).not_to_contain_text("before the changes")
     cards = page.locator("#neighbours article")
     expect(cards).to_have_count(10)
     assert cards.first.get_attribute("data-id") == str(top["neighbours"][0]["id"])
     assert page.locator("#neighbours img").first.evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
-    page.locator("#more").click()
+    click(page, "#more")
     expect(cards).to_have_count(12)
 
 
 def test_navigation_between_neighbours(open_page: OpenPage) -> None:
     page = open_page("table", "#case/2")
-    expect(page.locator("#trail")).to_contain_text("Test case 2")
+    shows(page, trail="Test case 2")
     card = page.locator("#neighbours article").nth(1)
     row = card.get_attribute("data-id")
     card.locator("a").focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#verdict")).to_contain_text("left out for this answer")
+    shows(page, verdict="left out for this answer")
     assert page.url.endswith(f"#memory/{row}")
-    expect(page.locator("#trail")).to_contain_text(f"Row {row}")
-    page.locator("#back").click()
-    expect(page.locator("#verdict")).to_contain_text("its label is")
+    shows(page, trail=f"Row {row}")
+    click(page, "#back")
+    shows(page, verdict="its label is")
     assert page.url.endswith("#case/2")
     page.go_back()
-    expect(page.locator("#verdict")).to_contain_text("left out")
+    shows(page, verdict="left out")
     page.reload()
-    expect(page.locator("#verdict")).to_contain_text("left out")
+    shows(page, verdict="left out")
+    click(page, "#neighbours article:first-child a")
+    expect(page.locator("#back")).to_be_visible()
+    click(page, "#forget-this")
+    shows(page, trail=f"Row {row}", changes="1 row forgotten")
 
 
 def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> None:
@@ -144,13 +165,12 @@ def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> N
     first = answer(page)
     expect(page.locator("#add-label option")).to_have_text([HOSTILE, "apple", "melon"])
     page.locator("#add-label").select_option("melon")
-    page.locator("#add").click()
-    expect(page.locator("#comparison")).to_contain_text(f"Added as melon: row {new}.")
-    expect(page.locator("#changes")).to_contain_text("1 change, not saved")
-    expect(page.locator("#changes")).to_contain_text("kept only while this server runs")
+    click(page, "#add")
+    shows(page, comparison=f"Added as melon: row {new}.", changes="1 change, not saved")
+    shows(page, changes="kept only while this server runs")
     expect(page.locator(f'[data-id="{new}"]')).to_contain_text("0 away")
-    page.locator(f'[data-id="{new}"] button').click()
-    expect(page.locator("#comparison")).to_contain_text(f"Row {new} forgotten.")
+    click(page, f'[data-id="{new}"] button')
+    shows(page, comparison=f"Row {new} forgotten.")
     expect(page.locator("#changes")).to_be_hidden()
     assert answer(page) == first
     for _ in range(3):
@@ -160,38 +180,36 @@ def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> N
         nearest.locator("button").click()
         expect(page.locator(f'[data-id="{row}"]')).to_have_count(0)
         assert page.locator("#neighbours article").count() == count
-    expect(page.locator("#comparison")).to_contain_text(re.compile("The answer (was|stays)"))
+    shows(page, comparison=re.compile("The answer (was|stays)"))
     expect(page.locator("#bars b").first).to_be_attached()
-    expect(page.locator("#set")).to_contain_text("(calibrated before the changes)")
-    expect(page.locator("#changes")).to_contain_text("3 rows forgotten")
-    page.locator("#to-calibration").click()
+    shows(page, set="(calibrated before the changes)", changes="3 rows forgotten")
+    click(page, "#to-calibration")
     expect(page.locator(".tiles")).to_contain_text("before the changes")
-    page.locator("#to-ask").click()
-    page.locator("#reset").click()
+    click(page, "#to-ask", "#reset")
     expect(page.locator("#changes")).to_be_hidden()
     expect(page.locator("#trail")).to_contain_text("Test case 0")  # reloaded
     page.goto(page.url.partition("#")[0] + "#case/1")
-    expect(page.locator("#trail")).to_contain_text("Test case 1")
+    shows(page, trail="Test case 1")
     expect(page.locator("#prediction")).to_have_text(first)
 
 
-def test_forget_the_current_row(open_page: OpenPage) -> None:
-    page = open_page("table", "#memory/5")
-    page.locator("#neighbours article a").first.click()
-    expect(page.locator("#back")).to_be_visible()
-    page.locator("#forget-this").click()
-    expect(page.locator("#trail")).to_contain_text("Row 5")
-    expect(page.locator("#changes")).to_contain_text("1 row forgotten")
-
-
-def test_save(open_page: OpenPage, copied: Path) -> None:
+def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> None:
     page = open_page("table", "#case/0", allow_save=True)
     page.locator("#neighbours article button").first.click()
-    expect(page.locator("#changes")).to_contain_text("1 change, not saved")
+    shows(page, changes="1 change, not saved")
     before = len(Model.load(copied).classifier.memory_)
-    page.locator("#save").click()
+    page.confirms = False
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    click(page, "#save", "#reset", "#what-if")
+    expect(page.locator("#counterfactual")).to_be_visible()
+    assert len(page.questions) == 2
+    assert not [url for url in sent if url.endswith(("/save", "/reset"))]
+    shows(page, changes="1 change, not saved")
+    page.confirms = True
+    click(page, "#save")
     expect(page.locator("#changes")).to_be_hidden()
-    expect(page.locator("#about")).to_contain_text(f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
+    shows(page, about=f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
     assert len(Model.load(copied).classifier.memory_) == before - 1
 
 
@@ -199,11 +217,11 @@ def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied
     page = open_page("table", "#case/2", allow_save=True)
     other = page.context.new_page()
     other.goto(page.url)
-    page.locator("#add").click()
-    expect(page.locator("#comparison")).to_contain_text("Added as")
-    page.locator("#to-calibration").click()
+    click(page, "#add")
+    shows(page, comparison="Added as")
+    click(page, "#to-calibration")
     expect(page.locator("#taken")).to_be_visible()
-    page.locator("#save").click()
+    click(page, "#save")
     expect(page.locator("#trail")).to_have_text("Test case 0→")
     expect(page.locator("#comparison")).to_have_count(0)
     assert "#" not in page.url
@@ -215,18 +233,18 @@ def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied
 
 def test_reset_to_another_model(open_page: OpenPage, models: dict[str, Path], copied: Path) -> None:
     page = open_page("table", "#case/1")
-    page.locator("#ask-it").click()
-    expect(page.locator("#trail")).to_contain_text("Your row")
-    page.locator("#add").click()
-    expect(page.locator("#comparison")).to_contain_text("Added as")
+    click(page, "#ask-it")
+    shows(page, trail="Your row")
+    click(page, "#add")
+    shows(page, comparison="Added as")
     shutil.rmtree(copied)
     shutil.copytree(models["vectors"], copied)
-    page.locator("#reset").click()
+    click(page, "#reset")
     expect(page.locator("#trail")).to_have_text("Row 0")
     expect(page.locator("#comparison")).to_have_count(0)
     expect(page.locator("#add-label option")).to_have_count(0)  # a row of the memory cannot be added
     expect(page.locator("#field-4")).to_be_visible()
-    expect(page.locator("#about")).to_contain_text("vectors")
+    shows(page, about="vectors")
 
 
 def test_changes_by_another_client(open_page: OpenPage) -> None:
@@ -235,20 +253,20 @@ def test_changes_by_another_client(open_page: OpenPage) -> None:
     home = page.url.partition("#")[0]
     rows = [card.get_attribute("data-id") for card in page.locator("#neighbours article").all()]
     page.request.post(f"{home}api/forget", data={"ids": [int(rows[0]), int(rows[1])]})
-    page.locator(f'[data-id="{rows[2]}"] button').click()
-    expect(page.locator("#comparison")).to_contain_text("Another client changed the memory in between")
+    click(page, f'[data-id="{rows[2]}"] button')
+    shows(page, comparison="Another client changed the memory in between")
     expect(page.locator("#bars b")).to_have_count(0)
     row = page.locator("#neighbours article").first.get_attribute("data-id")
-    page.locator(f'[data-id="{row}"] button').click()
-    expect(page.locator("#comparison")).to_contain_text(re.compile(f"Row {row} forgotten. The answer (was|stays)"))
+    click(page, f'[data-id="{row}"] button')
+    shows(page, comparison=re.compile(f"Row {row} forgotten. The answer (was|stays)"))
     # A neighbour that another client has removed.
     row = page.locator("#neighbours article").first.get_attribute("data-id")
     page.request.post(f"{home}api/forget", data={"ids": [int(row)]})
-    page.locator(f'[data-id="{row}"] a').click()
-    expect(page.locator("#notice")).to_contain_text("is not in the memory")
+    click(page, f'[data-id="{row}"] a')
+    shows(page, notice="is not in the memory")
     expect(page.locator(f'[data-id="{row}"]')).to_have_count(0)
     assert page.url.endswith("#case/1")
-    expect(page.locator("#changes")).to_contain_text("5 changes")
+    shows(page, changes="5 changes")
     page.errors.clear()
 
 
@@ -257,7 +275,7 @@ def test_confident_errors(open_page: OpenPage, models: dict[str, Path]) -> None:
     model = Model.load(models["table"])
     probs = model.classifier.predict_proba(model.cases.vectors)
     wrong = model.classifier.classes_[probs.argmax(1)] != model.cases.labels
-    expect(page.locator("#count")).to_contain_text(f"{len(wrong)} test cases, {wrong.sum()} of them wrong")
+    shows(page, count=f"{len(wrong)} test cases, {wrong.sum()} of them wrong")
     expect(page.locator("#list a.wrong")).to_have_count(int(wrong.sum()))
     page.get_by_text("Confident and wrong").click()
     page.locator("#least").select_option("0.5")
@@ -268,8 +286,8 @@ def test_confident_errors(open_page: OpenPage, models: dict[str, Path]) -> None:
     assert first.get_attribute("data-case") == str(confident[probs.max(1)[confident].argmax()])
     expect(first).to_contain_text("predicted as")
     first.click()
-    expect(page.locator("#verdict")).to_contain_text("Wrong: its label is")
-    page.locator("#to-cases").click()
+    shows(page, verdict="Wrong: its label is")
+    click(page, "#to-cases")
     expect(page.locator("#only-confident-wrong")).to_be_checked()
 
 
@@ -300,7 +318,7 @@ def test_comparison_with_the_answer_before_a_change(open_page: OpenPage) -> None
         before = {name: first[name] for name in ("confidence", "prediction")}
         alter_answers(page, "**/api/case/1?*", lambda answer, new=before | changes: answer.update(new))
         page.locator("#neighbours article button").first.click()
-        expect(page.locator("#comparison")).to_contain_text(message)
+        shows(page, comparison=message)
         page.unroute("**/api/case/1?*")
 
 
@@ -319,38 +337,21 @@ def test_an_added_row_of_negligible_weight(open_page: OpenPage) -> None:
 
     alter_answers(page, "**/api/case/1?*row=*", alter)
     page.locator("#add-label").select_option("melon")
-    page.locator("#add").click()
-    expect(page.locator("#added-weighs")).to_contain_text("it weighs 0.01 %: the rows around it carry other labels")
-    expect(page.locator("#bars")).to_contain_text("2 others")
+    click(page, "#add")
+    shows(page, added_weighs="it weighs 0.01 %: the rows around it carry other labels", bars="2 others")
     expect(page.locator("#bars .label")).to_have_count(1)
     row = re.findall(r"Row (\d+)", page.locator("#added-weighs").inner_text())[0]
     expect(page.locator(f'[data-id="{row}"] button')).to_be_visible()
     # The chosen label stays with the query.
     expect(page.locator("#add-label")).to_have_value("melon")
-    page.locator('[id="go →"]').click()
-    expect(page.locator("#trail")).to_contain_text("Test case 2")
+    click(page, '[id="go →"]')
+    shows(page, trail="Test case 2")
     page.locator("#add-label").select_option(HOSTILE)
-    page.locator("#what-if").click()
+    click(page, "#what-if")
     expect(page.locator("#counterfactual")).to_be_visible()
     expect(page.locator("#add-label")).to_have_value(HOSTILE)
-    page.locator("#weights summary").click()
-    expect(page.locator("#weights")).to_contain_text("labels counts for little")
-
-
-def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> None:
-    page = open_page("table", "#case/0", allow_save=True)
-    page.locator("#neighbours article button").first.click()
-    expect(page.locator("#changes")).to_contain_text("1 change, not saved")
-    page.confirms = False
-    sent: list[str] = []
-    page.on("request", lambda request: sent.append(request.url))
-    page.locator("#save").click()
-    page.locator("#reset").click()
-    page.locator("#what-if").click()
-    expect(page.locator("#counterfactual")).to_be_visible()
-    assert len(page.questions) == 2
-    assert not [url for url in sent if url.endswith(("/save", "/reset"))]
-    expect(page.locator("#changes")).to_contain_text("1 change, not saved")
+    click(page, "#weights summary")
+    shows(page, weights="labels counts for little")
 
 
 def test_late_responses_are_dropped(open_page: OpenPage) -> None:
@@ -358,7 +359,7 @@ def test_late_responses_are_dropped(open_page: OpenPage) -> None:
     expect(page.locator("#prediction")).to_be_visible()
     delayed: list[Any] = []
     page.route("**/api/case/1?*", lambda route: delayed.append(route))
-    page.locator('[id="go →"]').click()
+    click(page, '[id="go →"]')
     page.evaluate("location.hash = '#case/2'")
     expect(page.locator("#trail strong")).to_have_text("Test case 2")
     with page.expect_response("**/api/case/1?*") as reply:
@@ -371,14 +372,14 @@ def test_late_responses_are_dropped(open_page: OpenPage) -> None:
 @pytest.mark.parametrize("kind", ["beside", "long"])
 def test_columns_beside_a_vector(open_page: OpenPage, kind: str) -> None:
     page = open_page(kind, "#case/2")
-    expect(page.locator("#beside")).to_contain_text("thing")
+    shows(page, beside="thing")
     expect(page.locator("#neighbours article").first).to_contain_text("thing")
     expect(page.locator("#neighbours article svg").first).to_be_visible()
     before = answer(page)
     expect(page.locator("#line")).to_have_count(int(kind == "long"))  # instead of many fields without names
     expect(page.locator(".fields input")).to_have_count(5 if kind == "beside" else 0)
-    page.locator("#ask-it").click()
-    expect(page.locator("#trail")).to_contain_text("Your vector")
+    click(page, "#ask-it")
+    shows(page, trail="Your vector")
     expect(page.locator("#prediction")).to_have_text(before)
     expect(page.locator("#notice")).to_be_hidden()
     assert fits(page)
@@ -387,22 +388,20 @@ def test_columns_beside_a_vector(open_page: OpenPage, kind: str) -> None:
 def test_data_is_shown_as_text(open_page: OpenPage, models: dict[str, Path]) -> None:
     hostile = int(np.flatnonzero(Model.load(models["table"]).cases.labels == HOSTILE)[0])
     page = open_page("table", f"#case/{hostile}")
-    expect(page.locator("#verdict")).to_contain_text(HOSTILE)
+    shows(page, verdict=HOSTILE)
     expect(page.locator(".label", has_text=HOSTILE).first).to_be_visible()
     expect(page.get_by_text("<b>colour</b>", exact=True).first).to_be_visible()
-    page.locator("#what-if").click()
+    click(page, "#what-if")
     expect(page.locator("#counterfactual")).to_be_visible()
     page.locator("#add-label").select_option(HOSTILE)
-    page.locator("#add").click()
-    expect(page.locator("#comparison")).to_contain_text(f"Added as {HOSTILE}")
-    for view in ("cases", "calibration"):
-        page.locator(f"#to-{view}").click()
-        expect(page.locator(f"#{view} .card").first).to_be_visible()
-    page.locator("#to-cases").click()
+    click(page, "#add")
+    shows(page, comparison=f"Added as {HOSTILE}")
+    list(see_other_views(page))
+    click(page, "#to-cases")
     page.locator("#only").select_option(HOSTILE)
-    expect(page.locator("#count")).to_contain_text(HOSTILE)
+    shows(page, count=HOSTILE)
     page.locator("#list a").first.click()
-    expect(page.locator("#verdict")).to_contain_text(HOSTILE)
+    shows(page, verdict=HOSTILE)
     assert fits(page)
     assert page.locator('img[src="x"]').count() == 0
     assert page.locator("main b:not(.bar > b)").count() == 0
@@ -414,12 +413,12 @@ def test_upload_pictures(open_page: OpenPage, tmp_path: Path) -> None:
     expect(page.locator("#prediction")).to_be_visible()
     (image,), _ = pictures(1, seed=9)
     page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png(image[0])})
-    expect(page.locator("#trail")).to_contain_text("Your picture")
+    shows(page, trail="Your picture")
     assert "#asked/" in page.url
     url = page.url
     before = answer(page)
-    page.locator("#random").click()
-    expect(page.locator("#trail")).to_contain_text("Test case")
+    click(page, "#random")
+    shows(page, trail="Test case")
     page.goto(url)
     expect(page.locator("#prediction")).to_have_text(before)
     assert page.errors == []
@@ -430,86 +429,81 @@ def test_upload_pictures(open_page: OpenPage, tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(data)
         page.locator("#file").set_input_files(tmp_path / name)
-        expect(page.locator("#notice")).to_contain_text(message)
+        shows(page, notice=message)
         expect(page.locator("#prediction")).to_have_text(before)
     assert len(page.errors) == 2  # browsers log every error response
     page.errors.clear()
-    page.locator("#random").click()
+    click(page, "#random")
     expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_edit_and_paste_a_row(open_page: OpenPage) -> None:
     page = open_page("table", "#case/3")
+
+    def paste(line: str) -> None:
+        page.get_by_text("Paste a line of a CSV file").click()
+        page.locator("#paste").fill(line)
+        click(page, "#fill")
+
     field = page.get_by_label("size", exact=True)
     expect(field).not_to_have_value("")
     field.fill("12.5")
     page.get_by_label("weight", exact=True).fill("")
-    page.locator("#ask-it").click()
-    expect(page.locator("#trail")).to_contain_text("Your row")
+    click(page, "#ask-it")
+    shows(page, trail="Your row")
     expect(field).to_have_value("12.5")
     expect(page.locator("#verdict")).to_have_count(0)
     field.fill("large")
     page.keyboard.press("Enter")
-    expect(page.locator("#notice")).to_contain_text("column 'size' is 'large'")
+    shows(page, notice="column 'size' is 'large'")
     page.errors.clear()
-    page.get_by_text("Paste a line of a CSV file").click()
-    page.locator("#paste").fill('0.5, 3.25, "red"')
-    page.locator("#fill").click()
+    paste('0.5, 3.25, "red"')
     expect(page.locator("#notice")).to_be_hidden()
     expect(field).to_have_value("0.5")
     url = page.url
-    page.locator("#ask-it").click()
+    click(page, "#ask-it")
     expect(page).not_to_have_url(url)  # the form is redrawn
     expect(page.locator("#notice")).to_be_hidden()
-    page.get_by_text("Paste a line of a CSV file").click()
-    page.locator("#paste").fill("1,2")
-    page.locator("#fill").click()
-    expect(page.locator("#notice")).to_contain_text("2 values for 3 fields")
+    paste("1,2")
+    shows(page, notice="2 values for 3 fields")
 
 
 def test_vectors_without_test_cases(open_page: OpenPage) -> None:
     page = open_page("vectors")
-    expect(page.locator("#trail")).to_contain_text("Row 0")
+    shows(page, trail="Row 0")
     expect(page.locator("#neighbours article svg").first).to_be_visible()
     page.locator("#field-0").fill("−1.5")
-    page.locator("#ask-it").click()
-    expect(page.locator("#trail")).to_contain_text("Your vector")
+    click(page, "#ask-it")
+    shows(page, trail="Your vector")
     page.locator("#field-1").fill("")
-    page.locator("#ask-it").click()
-    expect(page.locator("#notice")).to_contain_text("Dimension 1: no value")
-    for view in ("cases", "calibration"):
-        page.locator(f"#to-{view}").click()
-        expect(page.locator(f"#{view}")).to_contain_text("attnknn fit SOURCE -o MODEL --test 0.1")
+    click(page, "#ask-it")
+    shows(page, notice="Dimension 1: no value")
+    for view in see_other_views(page):
+        shows(page, **{view: "attnknn fit SOURCE -o MODEL --test 0.1"})
 
 
 def test_counterfactual(open_page: OpenPage) -> None:
     page = open_page("table", "#cases")
     page.locator("#only-unsure").check(force=True)
-    expect(page.locator("#count")).to_contain_text("least sure first")
+    shows(page, count="least sure first")
     page.locator("#list a").first.click()
     expect(page.locator("#prediction")).to_be_visible()
     before = answer(page)
-    page.locator("#what-if").click()
-    expect(page.locator("#counterfactual")).to_contain_text("it would be")
+    click(page, "#what-if")
+    shows(page, counterfactual="it would be")
     expect(page.locator("article.marked").first).to_be_visible()
-    page.locator("#forget-these").click()
-    expect(page.locator("#comparison")).to_contain_text("The answer was")
+    click(page, "#forget-these")
+    shows(page, comparison="The answer was")
     assert answer(page).partition(",")[0] != before.partition(",")[0]
 
 
-def test_server_not_available(open_page: OpenPage) -> None:
-    page = open_page("images")
-    expect(page.locator("#prediction")).to_be_visible()
-    page.route("**/api/change*", lambda route: route.abort())
-    page.locator("#what-if").click()
-    expect(page.locator("#notice")).to_contain_text("The server does not answer")
-    page.errors.clear()
-
-
-def test_unknown_address(open_page: OpenPage) -> None:
+def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
     page = open_page("table", "#memory/999999")
     expect(page.locator("#prediction")).to_be_visible()
-    expect(page.locator("#notice")).to_contain_text("is not in the memory")
+    shows(page, notice="is not in the memory")
+    page.route("**/api/change*", lambda route: route.abort())
+    click(page, "#what-if")
+    shows(page, notice="The server does not answer")
     page.errors.clear()
 
 
@@ -517,11 +511,9 @@ def test_unknown_address(open_page: OpenPage) -> None:
 def test_every_view_fits_at_both_sizes(open_page: OpenPage, kind: str) -> None:
     page = open_page(kind, "#memory/1")
     expect(page.locator("#prediction")).to_be_visible()
-    page.locator("#what-if").click()
+    click(page, "#what-if")
     expect(page.locator("#counterfactual")).to_be_visible()
     page.locator("#other").evaluate("details => { details.open = true; }")
     assert fits(page)
-    for view in ("cases", "calibration"):
-        page.locator(f"#to-{view}").click()
-        expect(page.locator(f"#{view} .card").first).to_be_visible()
-        assert fits(page)
+    for view in see_other_views(page):
+        assert fits(page), view

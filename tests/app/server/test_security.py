@@ -1,6 +1,7 @@
 """Hosts, origins, headers and limits of requests."""
 
 import socket
+from itertools import product
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,7 +16,7 @@ from attnknn.app.server.security import (
     MAX_REQUESTS,
     AllowedHosts,
 )
-from server_fixtures import BASE_URL, ROW, refused
+from server_fixtures import BASE_URL, ROW, image_post, refused
 
 POST_PATHS = ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save")
 
@@ -39,48 +40,33 @@ def test_security_headers(table: TestClient) -> None:
         }
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example:8000",
-        "127.0.0.1.evil.example",
-        "",
-        "[::",
-        "0.0.0.0",
-        "user@127.0.0.1",
-        "127.0.0.1:80@evil.example",
-        "127.0.0.1\\",
-        "127.0.0.1#evil",
-        "127.0.0.1/x",
-        "127.0.0.1?x",
-        "127.0.0.1:port",
-        "127.0.0.1:123456",
-        "[::1",
-    ],
-)
+UNKNOWN_HOSTS = """
+evil.example evil.example:8000 127.0.0.1.evil.example 0.0.0.0 user@127.0.0.1 127.0.0.1:80@evil.example 127.0.0.1\\
+127.0.0.1#evil 127.0.0.1/x 127.0.0.1?x 127.0.0.1:port 127.0.0.1:123456 [:: [::1
+"""
+
+
+@pytest.mark.parametrize("host", ["", *UNKNOWN_HOSTS.split()])
 def test_unknown_hosts(table: TestClient, host: str) -> None:
     for path in ("/", "/api/model", "/api/picture/memory/1.png"):
         refused(table.get(path, headers={"Host": host}), 403, "unknown host name")
 
 
 def test_allowed_hosts() -> None:
-    for header in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"):
-        assert AllowedHosts.for_address("127.0.0.1").allow(header)
-    assert AllowedHosts.for_address("192.168.1.5").allow("192.168.1.5:8000")
-    assert not AllowedHosts.for_address("192.168.1.5").allow("192.168.1.6:8000")
-    assert AllowedHosts.for_address("0.0.0.0").allow("10.1.2.3:8000")
-    assert AllowedHosts.for_address("::").allow("[fe80::1]:8000")
-    assert AllowedHosts.for_address("").allow(socket.gethostname())
-    assert not AllowedHosts.for_address("0.0.0.0").allow("evil.example")
+    for address, allowed, unknown in (
+        ("127.0.0.1", ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000"), "evil.example"),
+        ("192.168.1.5", ("192.168.1.5:8000",), "192.168.1.6:8000"),
+        ("0.0.0.0", ("10.1.2.3:8000",), "evil.example"),
+        ("::", ("[fe80::1]:8000",), "evil.example"),
+        ("", (socket.gethostname(),), "evil.example"),
+    ):
+        assert all(map(AllowedHosts.for_address(address).allow, allowed))
+        assert not AllowedHosts.for_address(address).allow(unknown)
 
 
-@pytest.mark.parametrize(
-    "origin",
-    ["http://evil.example", "null", "http://127.0.0.1:9000", "http://localhost:8000", "file://", "http://["],
-)
-def test_other_origins(table: TestClient, origin: str) -> None:
-    for path in POST_PATHS:
+def test_other_origins(table: TestClient) -> None:
+    local = ("http://127.0.0.1:9000", "http://localhost:8000")
+    for path, origin in product(POST_PATHS, ("http://evil.example", "null", *local, "file://", "http://[")):
         refused(table.post(path, json={}, headers={"Origin": origin}), 403, "from another page")
 
 
@@ -90,22 +76,20 @@ def test_cross_site_requests(table: TestClient) -> None:
         refused(table.get("/api/model", headers={"Sec-Fetch-Site": site}), 403, "from another site")
         assert table.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page
     assert table.get("/api/model", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
-    reply = table.options(
-        "/api/ask", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    )
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    reply = table.options("/api/ask", headers=headers)
     assert not [name for name in reply.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_content_types_of_html_forms(table: TestClient, kind: str) -> None:
-    for path in POST_PATHS:
+def test_content_types_of_html_forms(table: TestClient) -> None:
+    kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "")
+    for path, kind in product(POST_PATHS, kinds):
         refused(table.post(path, content=b"{}", headers={"Content-Type": kind}), 415, "application/json")
 
 
 def test_bodies_without_a_valid_length(images: TestClient) -> None:
     chunks = (bytes(100_000) for _ in range(1000))
-    headers = {"Content-Type": "image/png"}
-    refused(images.post("/api/ask", content=chunks, headers=headers), 413, "larger than 8 MB")
+    refused(image_post(images, chunks), 413, "larger than 8 MB")
     wrong = {"Content-Type": "application/json", "Content-Length": "many"}
     refused(images.post("/api/ask", content=b"{}", headers=wrong), 400, "Content-Length")
 
