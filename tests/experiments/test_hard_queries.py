@@ -9,20 +9,15 @@ import pytest
 import torch
 
 import synthetic
-from attnknn.core.artifacts import FIT, TEST, VAL, Predictions
+from attnknn.core.artifacts import FIT, TEST, VAL
 from attnknn.evaluation.evaluate import tuned_baselines
-from attnknn.experiments.hard_queries import (
-    by_subset,
-    compare_weighting,
-    count_hard,
-    disagreement,
-    tune_weighted_distance,
-)
+from attnknn.experiments import hard_queries as queries
 from attnknn.heads.baselines import Distance, similarity_scale
 from attnknn.neighbours.space import classes_of, part_neighbours
 from attnknn.nn.objectives import hard_weights, hardness, nll
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
+from attnknn.report.section import Part
 from attnknn.report.sections import hard as report
 from synthetic import blobs, embedded, retrieved
 from synthetic_results import TIE, check_part, predictions
@@ -44,16 +39,16 @@ def test_disagreement_is_counted_over_the_nearest_k(data) -> None:
     for part, spaces in ((TEST, [data]), (VAL, [data, data])):
         rows = [int(r) for _ in spaces for r in e.rows(part)]
         expected = [np.mean([e.y[i] != e.y[r] for i in n.ids[np.searchsorted(n.rows, r), :7]]) for r in rows]
-        np.testing.assert_allclose(disagreement(spaces, part, 7), expected, atol=1e-6)
-    table = count_hard([data, data], 7, 0.5)
+        np.testing.assert_allclose(queries.disagreement(spaces, part, 7), expected, atol=1e-6)
+    table = queries.count_hard([data, data], 7, 0.5)
     for part, name, spaces in ((FIT, "fit", [data, data]), (TEST, "test", [data])):
         rows = [row for row in table if row["part"] == name]
         assert sum(row["rows"] for row in rows) == len(classes_of(spaces, part))
-        assert sum(row["hard"] for row in rows) == int((disagreement(spaces, part, 7) >= 0.5).sum()) > 0
+        assert sum(row["hard"] for row in rows) == int((queries.disagreement(spaces, part, 7) >= 0.5).sum()) > 0
 
 
 def test_distance_is_tuned_by_the_weighted_nll(data) -> None:
-    tuned = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7)
+    tuned = queries.tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7)
     assert tuned == tuned_baselines([data], [3, 7, 11], **GRIDS)[0]["distance"]
     factor, batch = 20.0, data.around(data.embeddings.rows(VAL), 11)
     y = torch.from_numpy(classes_of([data], VAL))
@@ -64,14 +59,14 @@ def test_distance_is_tuned_by_the_weighted_nll(data) -> None:
         return float(nll(head(batch)[0], y, weight=weight))
 
     grid = [Distance(k, t * unit, e) for k in (3, 7, 11) for t in GRIDS["temperatures"] for e in GRIDS["priors"]]
-    tuned = tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=factor, k=7)
+    tuned = queries.tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=factor, k=7)
     assert loss(tuned) == pytest.approx(min(map(loss, grid)), abs=1e-5)
-    assert loss(tuned) < loss(tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7))
+    assert loss(tuned) < loss(queries.tune_weighted_distance([data], [3, 7, 11], **GRIDS, factor=1.0, k=7))
 
 
 @pytest.fixture(scope="module")
 def compared(data):
-    return compare_weighting([data], 5.0, 2, 11, FITTING | {"hard_weight": 2.0}, ALL_GRIDS, seed=1)
+    return queries.compare_weighting([data], 5.0, 2, 11, FITTING | {"hard_weight": 2.0}, ALL_GRIDS, seed=1)
 
 
 def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared) -> None:
@@ -83,7 +78,7 @@ def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared
     assert {"distance_weighted", "distance_weighted_vector"} <= methods
     probs = dict(zip(compared.methods, compared.probs, strict=True))
     assert np.abs(probs["0:attention"] - probs["0:attention_weighted"]).max() > 1e-4
-    nearly = compare_weighting([data], 1.0 + 1e-9, 1, 11, FITTING, ALL_GRIDS, seed=1)
+    nearly = queries.compare_weighting([data], 1.0 + 1e-9, 1, 11, FITTING, ALL_GRIDS, seed=1)
     again = dict(zip(nearly.methods, nearly.probs, strict=True))
     np.testing.assert_allclose(again["0:attention"], again["0:attention_weighted"], atol=1e-5)
     np.testing.assert_allclose(again["0:attention"], probs["0:attention"], atol=1e-6)
@@ -92,7 +87,7 @@ def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared
 
 def test_subsets_are_scored_on_their_rows_and_pairs_are_of_one_repeat(compared) -> None:
     hard = np.arange(len(compared.y)) % 3 == 0
-    means, intervals, paired = by_subset(compared, hard, 15, 100, 0.95, 0)
+    means, intervals, paired = queries.by_subset(compared, hard, 15, 100, 0.95, 0)
     right = compared.probs[compared.methods.index("1:attention")].argmax(1) == compared.y
     score = {(r["subset"], r["method"], r["repeat"], r["metric"]): r for r in intervals}
     for name, rows in (("all", hard | True), ("hard", hard), ("easy", ~hard)):
@@ -111,7 +106,7 @@ def test_subsets_are_scored_on_their_rows_and_pairs_are_of_one_repeat(compared) 
 
 @pytest.mark.parametrize("full", [np.zeros, np.ones])
 def test_without_two_kinds_of_rows_there_is_one_subset(compared, full) -> None:
-    means, intervals, _ = by_subset(compared, full(len(compared.y), dtype=bool), 15, 100, 0.95, 0)
+    means, intervals, _ = queries.by_subset(compared, full(len(compared.y), dtype=bool), 15, 100, 0.95, 0)
     assert set(means) == {row["subset"] for row in intervals} == {"all"}
 
 
@@ -119,21 +114,23 @@ def test_without_two_kinds_of_rows_there_is_one_subset(compared, full) -> None:
 def synthetic_run(power: float, rows: int = 600, seed: int = 1) -> Run:
     """A run whose weighted attention is p^power, normalised: less confident below 1, unchanged at 1."""
     names = {**TIE, "distance_weighted": TIE["distance"], "distance_weighted_vector": TIE["distance_vector"]}
+    names["0:attention"] = names.pop("attention")
     base = predictions(names, rows, seed=3)
-    ours = base.probs[base.methods.index("attention")].astype(np.float64)
+    ours = base.probs[-1].astype(np.float64)
     own = ours[np.arange(rows), base.y]
     hard = own < np.quantile(own, 0.1)  # by the true class, as hard rows are
-    moved = ours**power
-    moved = (moved / moved.sum(1, keepdims=True)).astype(np.float32)
-    others = [i for i, m in enumerate(base.methods) if m != "attention"]
-    probs = np.concatenate([base.probs[others], ours[None].astype(np.float32), moved[None]])
-    methods = (*(base.methods[i] for i in others), "0:attention", "0:attention_weighted")
-    stacked = Predictions(base.rows, base.y, probs, methods, base.classes)
-    means, intervals, paired = by_subset(stacked, hard, 15, 2000, 0.95, 0)
+    moved = (ours**power / (ours**power).sum(1, keepdims=True)).astype(np.float32)
+    stacked = replace(base, probs=np.stack([*base.probs, moved]), methods=(*base.methods, "0:attention_weighted"))
+    means, intervals, paired = queries.by_subset(stacked, hard, 15, 2000, 0.95, 0)
     table = [{"part": p, "class": c, "rows": 30, "hard": 7} for p in ("fit", "val", "test") for c in base.classes]
-    tables = {"hard": intervals, "hard_paired": paired, "hard_share": table}
-    frames = {name: pd.DataFrame(rows_) for name, rows_ in tables.items()}
+    frames = {"hard": pd.DataFrame(intervals), "hard_paired": pd.DataFrame(paired), "hard_share": pd.DataFrame(table)}
     return Run("digits", seed, {"prepare": {"test": rows}, "hard": means}, frames)
+
+
+def findings(part: Part) -> list[tuple[str, str]]:
+    """Metrics and findings on the weight over all rows, attention first."""
+    (weight,) = [table for table in part.tables if table.name == "weight"]
+    return [(row[1], row[-1]) for row in weight.rows if row[0] == "all"]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -146,32 +143,25 @@ def test_better_on_the_hard_rows_alone_is_no_gain() -> None:
     assert {move["verdict"] for (subset, _), move in moves.items() if subset != "all"} == {""}
     (part,) = report.section([run], LEVEL).parts
     assert part.verdict == "no"
-    (weight,) = [table for table in part.tables if table.name == "weight"]
-    assert next(row[-1] for row in weight.rows if tuple(row[:2]) == ("all", "NLL")) == "worse"
+    assert next(word for metric, word in findings(part) if metric == "NLL") == "worse"
 
 
 def test_no_change_is_undecided_and_two_seeds_make_one_part() -> None:
     runs = [synthetic_run(1.0, seed=seed) for seed in (1, 2)]
     (part,) = report.section(runs, LEVEL).parts
     assert part.verdict == "undecided"
-    (weight,) = [table for table in part.tables if table.name == "weight"]
-    assert {row[-1] for row in weight.rows if row[0] == "all"} == {"no difference shown"}
+    assert {word for _, word in findings(part)} == {"no difference shown"}
     check_part(part)
     widths = [int.from_bytes(png[16:20], "big") for _, png in part.pictures]
     assert max(widths) <= 3.4 * 160 + 1
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_too_few_errors_are_underpowered() -> None:
+def test_too_few_errors_are_underpowered_and_no_tables_no_part() -> None:
     run = synthetic_run(0.3)
     paired = run.tables["hard_paired"].assign(errors=0)
     (part,) = report.section([replace(run, tables=run.tables | {"hard_paired": paired})], LEVEL).parts
     assert part.verdict == "undecided"
     assert not any("weight on hard queries" in text for text, _ in part.pictures)
-    (weight,) = [table for table in part.tables if table.name == "weight"]
-    assert {row[-1] for row in weight.rows if row[0] == "all"} == {"underpowered (0 of 20 errors needed)"}
-
-
-def test_a_run_without_the_stage_is_left_out() -> None:
-    run = synthetic_run(1.0)
+    assert {word for _, word in findings(part)} == {"underpowered (0 of 20 errors needed)"}
     assert report.section([replace(run, tables={})], LEVEL).parts == []
