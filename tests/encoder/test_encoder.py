@@ -92,9 +92,6 @@ def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
     torch.testing.assert_close(net.train()(x)[0], alone.train()(x)[0])
 
 
-# Normalisation
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_normalisation_is_numpys_mean_and_deviation_of_each_channel(channels: int) -> None:
     net, x = encoder(shape=(channels, 7, 5)), rows(13, (channels, 7, 5))
@@ -115,9 +112,6 @@ def test_scale_and_offset_of_the_images_do_not_matter() -> None:
         net.fit_normalisation(x)
         z.append(embed(net, x)[0])
     np.testing.assert_allclose(*z, atol=1e-5)
-
-
-# Embedding
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("convnet", (3, 9, 13)), ("mlp", (23,))])
@@ -153,9 +147,6 @@ def test_bfloat16_is_near_and_comes_back_as_float32() -> None:
     np.testing.assert_allclose(z, embed(net, rows())[0], atol=0.05)
 
 
-# Files
-
-
 @pytest.mark.parametrize(("kind", "shape", "n_classes"), [("convnet", (1, 9, 13), 5), ("mlp", (23,), 0)])
 def test_what_is_saved_and_loaded_gives_the_same_bytes(tmp_path: Path, kind: str, shape, n_classes: int) -> None:
     net, x = trained(kind, shape, n_classes=n_classes), rows(shape=shape)
@@ -165,6 +156,13 @@ def test_what_is_saved_and_loaded_gives_the_same_bytes(tmp_path: Path, kind: str
     assert not loaded.training
     for before, after in zip(embed(net, x), embed(loaded, x), strict=True):
         assert (before is after is None) or before.tobytes() == after.tobytes()
+
+
+def refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="dvc repro") as error:
+        Encoder.load(folder)
+    assert str(error.value).startswith(str(folder))
+    assert "\n" not in str(error.value)
 
 
 CHANGES = [*({"kind": kind} for kind in ("mlp", "perceptron", "resnet18")), {"embed_dim": 5}, {"dropout": 2.0}]
@@ -191,13 +189,6 @@ def test_a_file_that_is_damaged_or_missing_is_one_line(tmp_path: Path, name: str
     refused(tmp_path / "encoder")
 
 
-def refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="dvc repro") as error:
-        Encoder.load(folder)
-    assert str(error.value).startswith(str(folder))
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("kind", "shape", "mend"),
     [
@@ -212,8 +203,6 @@ def test_a_kind_that_does_not_fit_the_rows(kind: str, shape: tuple[int, ...], me
         encoder(kind, shape)
     assert str(error.value) == f"encoder: {kind} does not fit rows of shape {shape}; take {mend}"
 
-
-# ImageNet weights
 
 FILE = "resnet18-f37072fd.pth"
 

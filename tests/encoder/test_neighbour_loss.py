@@ -91,9 +91,6 @@ def test_a_query_whose_neighbours_disagree_counts_more() -> None:
     assert expected > slow_nll(probs, ROWS)
 
 
-# The memory
-
-
 def test_fault_1_a_row_never_votes_for_itself() -> None:
     """Random embeddings with random labels hold nothing to learn: a loss below that of chance is a leak."""
     loss = knn_loss(np.arange(200) % C, unit(200), k=10, temperature=0.02, prior=0.01)
@@ -144,9 +141,6 @@ def test_gradient_against_finite_differences(mixed: bool) -> None:
 
     z, log_temperature = unit(B).double().requires_grad_(), torch.tensor(-0.5).double().requires_grad_()
     assert torch.autograd.gradcheck(value, (z, log_temperature))
-
-
-# What is refused
 
 
 @pytest.mark.parametrize("n", [K + 1, K])

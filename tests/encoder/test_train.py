@@ -1,6 +1,7 @@
 """The encoder's training loop: it learns, is reproducible and resumable, and reads only the rows it may."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -37,6 +38,8 @@ SETTINGS: dict[str, Any] = {
     "augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1},
 }
 KNN: dict[str, Any] = {"knn": 1.0, "entropy": 0.01, "calibration": 0.1, "k": 5, "hard_weight": 2.0, "momentum": 0.5}
+# Validated once, at the end: the weights are the last ones.
+OVERFIT: dict[str, Any] = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
 Row = dict[str, float]
 
 
@@ -80,21 +83,25 @@ def changed(split: Split, part: int) -> Split:
     return dataclasses.replace(split, x=x, y=y)
 
 
+@functools.cache
+def reference(make: Callable[[int], Split]) -> tuple[Encoder, list[Row]]:
+    """What the default settings make of 96 rows; not to be changed."""
+    return train(make(96))
+
+
 @pytest.mark.parametrize("make", [pictures, blobs])
 def test_it_overfits_32_rows(make) -> None:
     split = make(62)
     x, y = split.x[split.part == BANK], split.y[split.part == BANK]
     assert len(x) == 32
-    # Validated once, at the end: the weights are the last ones.
-    encoder, history = train(split, epochs=80, augment={}, batch_size=32, lr=0.01, validate_every=80)
+    encoder, history = train(split, **OVERFIT)
     assert (embed(encoder, x)[1].argmax(1) == y).all()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert encoder.mean.any() == split.is_image, "tables come standardised"
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
-    split = pictures()
-    first, second, third = train(split), train(split), train(split, seed=4)
+    first, second, third = reference(pictures), train(pictures()), train(pictures(), seed=4)
     assert bytes_of(first[0]) == bytes_of(second[0])
     assert first[1] == second[1]
     assert bytes_of(first[0]) != bytes_of(third[0])
@@ -103,7 +110,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
 def test_losses_are_those_recorded() -> None:
     """Recorded before the loop took a kNN objective, MixUp, learning rates by group, restarts, Muon and look-ahead."""
     losses = [5.913523991902669, 5.29571517308553, 4.850482145945231, 4.567959785461426]
-    assert [row["loss"] for row in train(blobs(96))[1]] == pytest.approx(losses, rel=1e-3)
+    assert [row["loss"] for row in reference(blobs)[1]] == pytest.approx(losses, rel=1e-3)
 
 
 @pytest.mark.parametrize("make", [pictures, blobs])
@@ -175,23 +182,20 @@ def test_a_checkpoint_of_another_run_is_ignored(change: dict[str, Any], tmp_path
 def test_a_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     state.write_bytes(b"half a file")
-    assert bytes_of(train(pictures(), resume=state)[0]) == bytes_of(train(pictures())[0])
+    assert bytes_of(train(pictures(), resume=state)[0]) == bytes_of(reference(pictures)[0])
 
 
 @pytest.mark.parametrize("part", [FIT, TEST])
 @pytest.mark.parametrize("make", [pictures, blobs])
 def test_faults_3_and_4_fit_and_test_rows_change_nothing(make, part: int) -> None:
     """Were the best epoch chosen on test, or the encoder trained on the rows that fit the head, bytes would differ."""
-    split = make(96)
-    assert bytes_of(train(changed(split, part))[0]) == bytes_of(train(split)[0])
+    assert bytes_of(train(changed(make(96), part))[0]) == bytes_of(reference(make)[0])
 
 
 def test_validation_rows_choose_the_epoch_and_train_nothing() -> None:
-    split = pictures()
-    _, history = train(split, epochs=8, lr=0.02)
-    _, other_history = train(changed(split, VAL), epochs=8, lr=0.02)
-    assert [row["loss"] for row in history] == [row["loss"] for row in other_history]
-    assert [row["val_nll"] for row in history] != [row["val_nll"] for row in other_history]
+    (_, history), (_, other) = reference(pictures), train(changed(pictures(), VAL))
+    assert [row["loss"] for row in history] == [row["loss"] for row in other]
+    assert [row["val_nll"] for row in history] != [row["val_nll"] for row in other]
 
 
 def test_the_weights_are_those_of_the_best_epoch() -> None:
@@ -210,10 +214,8 @@ def test_the_weights_are_those_of_the_best_epoch() -> None:
 
 
 def test_best_epoch_by_accuracy_then_nll_then_time() -> None:
-    rows = [
-        {"epoch": e, "val_accuracy": a, "val_nll": n}
-        for e, a, n in ((1, 0.9, 0.5), (2, math.nan, math.nan), (3, 0.9, 0.4), (4, 0.9, 0.4), (5, 0.8, 0.1))
-    ]
+    scores = [(0.9, 0.5), (math.nan, math.nan), (0.9, 0.4), (0.9, 0.4), (0.8, 0.1)]
+    rows = [{"epoch": i, "val_accuracy": a, "val_nll": n} for i, (a, n) in enumerate(scores, 1)]
     assert best_epoch(rows)["epoch"] == 3
 
 
@@ -243,7 +245,7 @@ def test_without_a_compiler_training_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="no-such-compiler"):
         encoder, _ = train(pictures(), compile=True)
-    assert bytes_of(encoder) == bytes_of(train(pictures())[0])
+    assert bytes_of(encoder) == bytes_of(reference(pictures)[0])
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
@@ -291,17 +293,13 @@ def test_the_first_step_moves_each_group_by_its_own_rate() -> None:
         assert (new - old).abs().max().item() == pytest.approx(factor * 0.01, rel=1e-3), name
 
 
-# The kNN objective in the loop
-
-
 @pytest.mark.parametrize("make", [pictures, blobs])
 def test_it_overfits_32_rows_with_the_knn_objective_alone(make) -> None:
     """No linear head, no metric loss: the other 31 rows vote for each, and all are right in the end."""
     split = make(62)
     x, y = split.x[split.part == BANK], torch.from_numpy(split.y[split.part == BANK])
     encoder, loss, neighbours = network(split, 0), EncoderLoss(3, 8, cross_entropy=0.0), knn_loss(split, k=9)
-    changes: dict[str, Any] = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
-    _, history = train(split, encoder, loss, neighbours=neighbours, **changes)
+    _, history = train(split, encoder, loss, neighbours=neighbours, **OVERFIT)
     z = torch.from_numpy(embed(encoder, x)[0])
     neighbours.fill(z)
     ids = neighbours.search(z, torch.arange(32)[:, None])
@@ -332,9 +330,6 @@ def test_between_refreshes_the_rows_of_a_batch_are_put_in_where_they_belong() ->
     ((z, rows, _, _, _),) = calls
     assert sorted(rows.tolist()) == list(range(48))
     torch.testing.assert_close(neighbours.memory[rows], z.detach())
-
-
-# MixUp
 
 
 def test_mix_rows_by_hand() -> None:

@@ -178,9 +178,6 @@ def test_what_is_no_distribution_is_refused(probs, y, message: str) -> None:
         scores(np.array(probs), np.array(y))
 
 
-# Bootstrap
-
-
 def test_resamples_draw_n_rows_each_with_equal_chances() -> None:
     counts = np.concatenate(list(metrics.bootstrap_counts(31, 230, seed=3)))
     assert counts.shape == (230, 31)
@@ -273,9 +270,6 @@ def test_mcnemar_by_hand() -> None:
     assert mcnemar(a[:5], b[:5]) == pytest.approx(2 / 2**5)
 
 
-# Reliability
-
-
 def test_reliability_of_six_rows_by_hand() -> None:
     rows = [0, 0.25, 0, None, None], [0.25, 0.5, 2, 0.45, 0.5], [0.5, 0.75, 2, 0.65, 0.5], [0.75, 1, 2, 0.85, 1.0]
     for row, values in zip(reliability(SIX, SIX_Y, bins=4), rows, strict=True):
@@ -301,9 +295,6 @@ def test_wilson_by_hand() -> None:
     ends = np.array([centre - half, centre + half]) / (1 + z * z / n)
     assert metrics.wilson(hits, 0.95) == pytest.approx(tuple(ends))
     assert metrics.wilson(np.ones(10, dtype=bool), 0.95) == (pytest.approx(1 / (1 + z * z / 10)), 1.0)
-
-
-# Headroom
 
 
 def test_oracle_by_hand() -> None:

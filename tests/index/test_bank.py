@@ -239,8 +239,7 @@ def test_ties_at_the_kth_place_go_to_the_lowest_ids(k: int, metric: str) -> None
     assert (ids == ids[0]).all()
 
 
-def test_vectors_go_to_the_gpu_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until rows change."""
+def test_vectors_go_to_the_gpu_once_until_rows_change(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = []
 
     def on_cpu(vectors: np.ndarray, metric: str, device: str) -> faiss_index.CandidateSearch:

@@ -38,7 +38,6 @@ def test_reranked_by_loops(case: tuple[np.ndarray, ...], metric: str) -> None:
 
 @pytest.mark.parametrize("ordered", [0, 5, B])
 def test_rows_in_order_are_as_if_sorted(case: tuple[np.ndarray, ...], ordered: int) -> None:
-    """The oracle sorts every row, whatever its order."""
     queries, vectors, ids, candidates, exclude = case
     sims = similarities(queries, vectors, candidates, "l2")
     labels = np.where(candidates < 0, -1, ids[candidates])

@@ -25,9 +25,6 @@ def hard_ece(probs: Tensor, y: Tensor, bins: int) -> float:
     return math.sqrt((gap**2 / np.bincount(bin_of, minlength=bins).clip(1)).sum() / len(y))
 
 
-# NLL
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_nll_is_the_weighted_mean_cross_entropy_of_smoothed_labels(smoothing: float, weighted: bool) -> None:
@@ -53,9 +50,6 @@ def test_nll_is_linear_in_the_label_so_mixup_is_the_mixed_label() -> None:
     torch.testing.assert_close(0.7 * nll(probs, y) + 0.3 * nll(probs, other), expected)
 
 
-# Entropy
-
-
 def test_entropy_is_that_of_renormalised_weights() -> None:
     """The null neighbour took a third of each row: entropy is that of the neighbours among themselves."""
     weights = votes(b=7, c=11)[0]
@@ -67,9 +61,6 @@ def test_entropy_by_hand() -> None:
     half = torch.tensor([[0.5, 0.5, 0.0, 0.0]])  # two neighbours, two that are missing
     assert entropy(half).item() == pytest.approx(math.log(2))
     assert entropy(torch.tensor([[1.0, 0.0]])).item() == 0
-
-
-# Calibration
 
 
 def test_soft_ece_by_its_definition() -> None:
@@ -110,9 +101,6 @@ def test_soft_ece_of_rows_that_are_all_as_sure_has_a_finite_gradient(rows: int) 
     assert torch.func.vmap(torch.func.grad(loss))(torch.linspace(0.5, 1, 1001)).isfinite().all()
 
 
-# Hard queries
-
-
 def test_hardness_is_the_share_that_disagrees_among_those_not_missing() -> None:
     g = torch.Generator().manual_seed(3)
     labels, y = torch.randint(3, (5, 11), generator=g), torch.arange(5) % 3
@@ -124,9 +112,6 @@ def test_hardness_is_the_share_that_disagrees_among_those_not_missing() -> None:
 def test_hard_weights_by_hand() -> None:
     assert hard_weights(torch.tensor([0.0, 0.25, 1.0]), 2.0).tolist() == [1.0, 1.25, 2.0]
     assert hard_weights(torch.tensor([0.0, 0.25, 1.0]), 1.0).tolist() == [1.0, 1.0, 1.0]
-
-
-# Gradients
 
 
 @pytest.mark.parametrize(
