@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import numpy as np
@@ -79,8 +80,7 @@ def test_the_linear_head_reads_the_vector_that_is_compared(embed_dim: int, part:
 def test_flip_average_gives_the_mean_of_both_sides_once_trained() -> None:
     """e = (e(x) + e(mirror image)) / 2, so an image and its mirror image are the same; in training it is e(x) alone."""
     net, x = trained(embed_dim=0, flip_average=True), torch.from_numpy(rows())
-    alone = trained(embed_dim=0).eval()
-    halves = []
+    alone, halves = trained(embed_dim=0).eval(), []
     alone.backbone.register_forward_hook(lambda *called: halves.append(called[-1]))
     alone(x)
     alone(x.flip(-1))
@@ -192,10 +192,8 @@ def test_a_file_that_is_damaged_or_missing_is_one_line(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("kind", "shape", "mend"),
     [
-        ("mlp", (3, 8, 8), "convnet, resnet18 or resnet50 for images"),
-        ("perceptron", (3, 8, 8), "convnet, resnet18 or resnet50 for images"),
-        ("convnet", (23,), "mlp for tables"),
-        ("resnet18", (23,), "mlp for tables"),
+        *((kind, (3, 8, 8), "convnet, resnet18 or resnet50 for images") for kind in ("mlp", "perceptron")),
+        *((kind, (23,), "mlp for tables") for kind in ("convnet", "resnet18")),
     ],
 )
 def test_a_kind_that_does_not_fit_the_rows(kind: str, shape: tuple[int, ...], mend: str) -> None:
@@ -210,10 +208,7 @@ FILE = "resnet18-f37072fd.pth"
 @pytest.fixture
 def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """torch's folder of downloaded weights, empty, on a machine without a network."""
-
-    def no_network(*_, **__) -> None:
-        raise URLError("Name or service not known")
-
+    no_network = Mock(side_effect=URLError("Name or service not known"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr(torch.hub, "_hub_dir", None)
     monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)

@@ -134,12 +134,6 @@ def test_contrastive_without_pairs_or_distance_has_a_finite_gradient(y: list[int
     assert z.grad.isfinite().all()
 
 
-def test_contrastive_gradient_against_finite_differences() -> None:
-    loss = alone("contrastive", contrastive_margin=1.3)
-    z = embeddings().detach().double().requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: loss.contrastive(z, Y), z)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_by_hand(smoothing: float) -> None:
     """The target is 1 − ε of the class and ε spread over all C."""

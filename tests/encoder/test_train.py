@@ -221,7 +221,7 @@ def test_best_epoch_by_accuracy_then_nll_then_time() -> None:
 
 def test_validating_every_few_epochs() -> None:
     _, history = train(pictures(), epochs=5, validate_every=2)
-    assert [not math.isnan(row["val_accuracy"]) for row in history] == [False, True, False, True, True]
+    assert [row["epoch"] for row in history if not math.isnan(row["val_accuracy"])] == [2, 4, 5]
 
 
 def test_an_image_is_mirrored_in_every_other_epoch() -> None:

@@ -162,19 +162,16 @@ def test_dirichlet_is_the_same_by_either_solver_and_in_any_order_of_ridges(monke
     monkeypatch.setattr(calibration, "_NEWTON_CLASSES", 3)
     quasi = calibration._fit_dirichlet(probs, y, ridges)
     result = [step(probs) for step in newton]
-    for i in range(3):
-        np.testing.assert_allclose(turned[::-1][i](probs), result[i], atol=1e-12)
-        np.testing.assert_allclose(quasi[i](probs), result[i], atol=2e-3)
+    np.testing.assert_allclose([step(probs) for step in turned[::-1]], result, atol=1e-12)
+    np.testing.assert_allclose([step(probs) for step in quasi], result, atol=2e-3)
     assert np.abs(result[0] - result[1]).max() > 0.01, "each ridge keeps its own fit"
 
 
 def test_the_prior_is_taken_out_by_hand() -> None:
     """(.6, .3, .1) over shares (.6, .3, .1) is uniform at η = 1; at ½ it goes as √; at 0 nothing changes."""
     shares = np.array([0.6, 0.3, 0.1])
-    np.testing.assert_allclose(correct_prior(shares[None], shares, 1.0), [[1 / 3] * 3])
-    root = np.sqrt(shares) / np.sqrt(shares).sum()
-    np.testing.assert_allclose(correct_prior(shares[None], shares, 0.5), [root])
-    np.testing.assert_allclose(correct_prior(shares[None], shares, 0.0), [shares])
+    for eta, expected in ((1.0, np.full(3, 1 / 3)), (0.5, np.sqrt(shares) / np.sqrt(shares).sum()), (0.0, shares)):
+        np.testing.assert_allclose(correct_prior(shares[None], shares, eta), [expected])
 
 
 def skewed(n: int, seed: int, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
