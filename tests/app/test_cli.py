@@ -24,18 +24,18 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert out.count("\n") < 70
 
 
+def output(code: str, **environment: str) -> str:
+    """Standard output of a new Python process."""
+    whole = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=whole, timeout=60).stdout
+
+
 def test_shell_completion() -> None:
-    environment = {**os.environ, "_ATTNKNN_COMPLETE": "complete_bash", "COMP_WORDS": "attnknn pre", "COMP_CWORD": "1"}
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; sys.argv[0] = 'attnknn'; from attnknn.app.cli import app; app(prog_name='attnknn')",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert done.stdout.split() == ["predict"]
+    environment = {"_ATTNKNN_COMPLETE": "complete_bash", "COMP_WORDS": "attnknn pre", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'attnknn'; from attnknn.app.cli import app; app(prog_name='attnknn')"
+    assert output(code, **environment).split() == ["predict"]
 
 
 def test_lazy_imports() -> None:
     code = "import sys, attnknn.app.cli; print(*{'torch', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert out.strip() == ""
+    assert output(code).strip() == ""

@@ -25,10 +25,9 @@ def test_add_and_forget_vectors(copied: Path) -> None:
     out = succeeded("forget", model, 73, "-", "--json", stdin="72\n")
     assert json.loads(out) == {"forgotten": [72, 73], "rows": 72}
     assert [row["label"] for row in csv_rows("predict", model, new)] == ["up", "up"]
-    save_npy(copied / "y.npy", np.array(["up", "down"]))
-    assert json.loads(succeeded("add", model, new, "--rows", copied / "y.npy", "--json"))["added"] == [74, 75]
-    memory = Model.load(model).classifier.memory_
-    assert memory.y[-2:].tolist() == [1, 0]
+    rows = save_npy(copied / "y.npy", np.array(["up", "down"]))
+    assert json.loads(succeeded("add", model, new, "--rows", rows, "--json"))["added"] == [74, 75]
+    assert Model.load(model).classifier.memory_.y[-2:].tolist() == [1, 0]
 
 
 def test_add_rows_of_a_table_and_a_picture(copied: Path) -> None:
@@ -52,9 +51,8 @@ def test_add_vectors_of_a_csv_with_a_label_column(copied: Path, monkeypatch: pyt
     z = np.random.default_rng(0).normal(size=(20, 3))
     pd.DataFrame(z, columns=list("abc")).assign(way=way).to_csv(copied / "new.csv", index=False)
     succeeded("add", copied / "vectors", copied / "new.csv", "--target", "way")
-    save_npy(copied / "z20.npy", z)
-    save_npy(copied / "way.npy", np.array(way))
-    succeeded("add", copied / "vectors", copied / "z20.npy", "--rows", copied / "way.npy")
+    rows = save_npy(copied / "way.npy", np.array(way))
+    succeeded("add", copied / "vectors", save_npy(copied / "z20.npy", z), "--rows", rows)
     classifier = Model.load(copied / "vectors").classifier
     assert classifier.classes_[classifier.memory_.y[-40:]].tolist() == way * 2
     np.testing.assert_allclose(classifier.memory_.vectors()[-40:-20], classifier.memory_.vectors()[-20:], atol=1e-6)
@@ -82,8 +80,9 @@ def test_an_interrupted_save_changes_nothing(copied: Path, monkeypatch) -> None:
         ("fit", copied / "iris.csv", "-o", copied / "vectors", *flags),
     ):
         assert attnknn(*command).exit_code == 130
-    assert Model.load(copied / "vectors").rows_of([3])[0]["title"]
-    assert len(Model.load(copied / "vectors").classifier.memory_) == 72
+    model = Model.load(copied / "vectors")
+    assert model.rows_of([3])[0]["title"]
+    assert len(model.classifier.memory_) == 72
     assert not [path for path in copied.iterdir() if path.name.endswith((".draft", ".old"))]
 
 

@@ -24,9 +24,8 @@ def params(tmp_path: Path) -> Path:
     path = tmp_path / "params.yaml"
     path.write_text("datasets: [iris]")
     (tmp_path / "datasets.yaml").write_text(yaml.safe_dump(DATASETS, sort_keys=False))
-    raw = tmp_path / "data/raw/birds/train"
-    raw.mkdir(parents=True)
-    (raw / "a.jpg").write_bytes(b"x" * 1500)
+    (tmp_path / "data/raw/birds/train").mkdir(parents=True)
+    (tmp_path / "data/raw/birds/train/a.jpg").write_bytes(b"x" * 1500)
     return path
 
 
@@ -36,6 +35,8 @@ def test_json(params: Path) -> None:
     assert [row["in_use"] for row in rows.values()] == [True, False, False]
     assert [row["bytes_on_disk"] for row in rows.values()] == [None, None, 1500]
     assert rows["table"]["origin"] == f"{LONG}, test.csv"
+    rows = json.loads(succeeded("datasets", "--json", "--params", ROOT / "params.yaml"))
+    assert [row["name"] for row in rows] == list(yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8")))
 
 
 def test_a_pipe_gets_one_line_a_dataset_without_colour(params: Path) -> None:
@@ -52,11 +53,6 @@ def test_the_entry_for_a_new_dataset_is_complete(params: Path) -> None:
     out = succeeded("datasets", "--params", params)
     entry = out.split("of the same kind:")[1].split("For a table")[0]
     assert set(yaml.safe_load(entry)["birds"]) == {"source", *OVERRIDES}
-
-
-def test_datasets_of_the_project() -> None:
-    rows = json.loads(succeeded("datasets", "--json", "--params", ROOT / "params.yaml"))
-    assert [row["name"] for row in rows] == list(yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8")))
 
 
 IRIS = "iris: {source: {kind: sklearn}}"

@@ -37,9 +37,7 @@ def test_markup_in_data_is_escaped(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "uniform", "-k", 3)
     out = succeeded("explain", tmp_path / "m", tmp_path / "t.csv", "--first", 1)
-    assert "[red]c[/red]" in out
-    assert "[bold]" in out
-    assert "[/]" in out
+    assert all(text in out for text in ("[red]c[/red]", "[bold]", "[/]"))
 
 
 def test_rows_of_several_files(folder: Path, tmp_path: Path) -> None:
@@ -48,6 +46,6 @@ def test_rows_of_several_files(folder: Path, tmp_path: Path) -> None:
         frame.iloc[i : i + 1][columns].to_csv(tmp_path / f"{i}.csv", index=False)
     split = json_lines("explain", folder / "table", tmp_path / "0.csv", tmp_path / "1.csv")
     whole = json_lines("explain", folder / "table", folder / "iris.csv")
-    assert [line["input"] for line in split] == ["0.csv line 2", "1.csv line 2"]
-    assert [line["confidence"] for line in split] == pytest.approx([line["confidence"] for line in whole[:2]])
-    assert [line["row"] for line in split] == [line["row"] for line in whole[:2]]
+    for i, (line, expected) in enumerate(zip(split, whole[:2], strict=True)):
+        assert (line["input"], line["row"]) == (f"{i}.csv line 2", expected["row"])
+        assert line["confidence"] == pytest.approx(expected["confidence"])

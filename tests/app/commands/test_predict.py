@@ -60,6 +60,13 @@ def test_pictures_by_file_folder_and_pipe(folder: Path) -> None:
     assert csv_rows("predict", folder / "pictures", "-", stdin="\n".join(map(str, files)) + "\n") == rows
 
 
+def wide_rows(folder: Path, tmp_path: Path, rows: list[int]) -> None:
+    """The iris table with a word instead of a number in these rows."""
+    frame = pd.read_csv(folder / "iris.csv", dtype=str)
+    frame.loc[rows, "sepal width (cm)"] = "wide"
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+
+
 def test_keep_going(folder: Path, tmp_path: Path) -> None:
     picture_folders(tmp_path / "images")
     (tmp_path / "images/left/0.jpg").write_text("not an image")
@@ -70,9 +77,7 @@ def test_keep_going(folder: Path, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 25
     assert "1.bmp: 1×1 pixels" in done.stderr
     assert done.stderr.endswith("2 left out\n")
-    frame = pd.read_csv(folder / "iris.csv", dtype=str)
-    frame.loc[[17, 90], "sepal width (cm)"] = "wide"
-    frame.to_csv(tmp_path / "iris.csv", index=False)
+    wide_rows(folder, tmp_path, [17, 90])
     done = attnknn("predict", folder / "table", tmp_path / "iris.csv", "--keep-going")
     assert (done.exit_code, len(done.stdout.splitlines())) == (1, 149)
     assert "iris.csv line 19: column 'sepal width (cm)' is 'wide'" in done.stderr
@@ -82,9 +87,7 @@ def test_keep_going(folder: Path, tmp_path: Path) -> None:
 
 def test_an_incomplete_output_is_not_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("earlier")
-    frame = pd.read_csv(folder / "iris.csv", dtype=str)
-    frame.loc[149, "sepal width (cm)"] = "wide"
-    frame.to_csv(tmp_path / "iris.csv", index=False)
+    wide_rows(folder, tmp_path, [149])
     line = refused("predict", folder / "table", tmp_path / "iris.csv", "-o", tmp_path / "answers.csv")
     assert "line 151" in line
     assert (tmp_path / "answers.csv").read_text() == "earlier"
@@ -100,16 +103,16 @@ def test_abstention(folder: Path, tmp_path: Path) -> None:
 
 
 def test_keep_going_with_large_values_and_missing_files(folder: Path, tmp_path: Path) -> None:
-    far = np.zeros((3, 3))
-    far[1] = 1e20
-    done = attnknn("predict", folder / "vectors", save_npy(tmp_path / "far.npy", far), "--keep-going")
-    assert done.exit_code == 1
-    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", "far.npy row 0", "far.npy row 2"]
-    assert "left out: far.npy row 1: values beyond ±1e+15" in done.stderr
-    picture = folder / "images/left/0.png"
-    done = attnknn("predict", folder / "pictures", tmp_path / "gone.png", picture, "--keep-going")
-    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 2)
-    assert "gone.png: no such file" in done.stderr
+    far = save_npy(tmp_path / "far.npy", np.outer([0, 1e20, 0], np.ones(3)))
+    picture, gone = folder / "images/left/0.png", tmp_path / "gone.png"
+    for model, sources, answered, message in (
+        ("vectors", [far], ["far.npy row 0", "far.npy row 2"], "left out: far.npy row 1: values beyond ±1e+15"),
+        ("pictures", [gone, picture], [str(picture)], "gone.png: no such file"),
+    ):
+        done = attnknn("predict", folder / model, *sources, "--keep-going")
+        assert done.exit_code == 1
+        assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", *answered]
+        assert message in done.stderr
 
 
 def test_unusual_file_names(folder: Path, tmp_path: Path) -> None:
@@ -131,9 +134,7 @@ def test_out_of_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pipe_that_closes_early(folder: Path, tmp_path: Path) -> None:
-    z = np.tile(np.load(folder / "z.npy"), (300, 1))
-    save_npy(tmp_path / "long.npy", z)
-    command = shlex.join([*COMMAND, "predict", str(folder / "vectors"), str(tmp_path / "long.npy")])
+    long = save_npy(tmp_path / "long.npy", np.tile(np.load(folder / "z.npy"), (300, 1)))
+    command = shlex.join([*COMMAND, "predict", str(folder / "vectors"), str(long)])
     done = subprocess.run(["bash", "-c", f"{command} | head -n 2"], capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines()[0] == "input,label,confidence"
-    assert done.stderr == ""
+    assert (done.stdout.splitlines()[0], done.stderr) == ("input,label,confidence", "")

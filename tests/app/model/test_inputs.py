@@ -31,6 +31,8 @@ def test_images_of_a_folder_are_decoded_and_embedded(pictures: tuple[Path, Model
     np.testing.assert_allclose(model.input.vectors(batch), embed(encoder, pixels)[0], atol=1e-6)
     examples = [model.examples.image(row).tolist() for row in range(18)]
     assert sum(examples.count(image.tolist()) for image in pixels[:, 0]) == 9
+    large = Pictures(picture_encoder()).examples(Batch(["a"], np.zeros((1, 1, 200, 100), np.uint8)))
+    assert large.images.shape == (1, 1, 67, 34)  # subsampled
     assert (model.classifier.classes_[model.classifier.memory_.y[:9]] == "left").all()
 
 
@@ -45,7 +47,6 @@ def test_images_are_resized_and_converted_to_the_channels_of_the_encoder() -> No
 def test_exif_orientation() -> None:
     config = Pictures(picture_encoder())
     pixels = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
-    upright = Image.fromarray(pixels)
     rotated = {  # stored pixels by orientation
         1: pixels, 2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1],
         5: pixels.T, 6: np.rot90(pixels), 7: pixels[::-1, ::-1].T, 8: np.rot90(pixels, -1),
@@ -58,8 +59,8 @@ def test_exif_orientation() -> None:
             data = encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **lossless)
             np.testing.assert_allclose(config.decode(data, kind)[0], pixels, atol=1, err_msg=f"{kind} {orientation}")
     exif[0x0112] = 99
-    assert (config.decode(encoded(upright, exif=exif), "odd") == pixels).all()
-    assert (config.decode(encoded(upright, exif=b"Exif\0\0damaged"), "damaged") == pixels).all()
+    for odd in (exif, b"Exif\0\0damaged"):
+        assert (config.decode(encoded(Image.fromarray(pixels), exif=odd), "odd") == pixels).all()
 
 
 def test_image_modes_and_formats() -> None:
@@ -91,16 +92,10 @@ def test_axes_are_channel_height_width() -> None:
         decode(encoded(grey, "ICO"), "x")  # not an accepted format
 
 
-def test_examples_of_large_images_are_subsampled() -> None:
-    examples = Pictures(picture_encoder()).examples(Batch(["a"], np.zeros((1, 1, 200, 100), np.uint8)))
-    assert examples.images.shape == (1, 1, 67, 34)
-
-
 def test_images_are_read_in_batches(pictures: tuple[Path, Model, dict]) -> None:
     folder, model, _ = pictures
     batches = list(model.input.batches([str(folder / "images"), str(folder / "images/left/0.png")], size=6))
-    assert [len(batch.names) for batch in batches] == [6, 6, 6, 6, 1]
-    assert [len(batch.values) for batch in batches] == [6, 6, 6, 6, 1]
+    assert [(len(batch.names), len(batch.values)) for batch in batches] == [*[(6, 6)] * 4, (1, 1)]
     names = [name for batch in batches for name in batch.names]
     assert names[:24] == sorted(map(str, (folder / "images").rglob("*.png")))
     np.testing.assert_array_equal(batches[-1].values[0], batches[0].values[0])

@@ -181,23 +181,17 @@ def test_few_file_descriptors(models: dict[str, Path]) -> None:
 
 def test_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
-    limits = (256, 4096)
-
-    def setrlimit(_: int, new: tuple[int, int]) -> None:
-        nonlocal limits
-        limits = new
-
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(resource, "setrlimit", setrlimit)
-    assert serve.connection_limit() == serve.MAX_CONNECTIONS
-    assert limits == (serve.MAX_CONNECTIONS + serve.SPARE_FILES, 4096)
-    limits = (256, 512)
-    assert serve.connection_limit() == 512 - serve.SPARE_FILES
-    monkeypatch.setattr(resource, "setrlimit", Mock(side_effect=ValueError))
-    limits = (256, 4096)
-    assert serve.connection_limit() == 256 - serve.SPARE_FILES
-    limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    assert serve.connection_limit() == serve.MAX_CONNECTIONS
+    needed, endless = serve.MAX_CONNECTIONS + serve.SPARE_FILES, resource.RLIM_INFINITY
+    for limits, error, files in (
+        ((256, 4096), None, needed),
+        ((256, 512), None, 512),
+        ((256, 4096), ValueError, 256),
+        ((endless, endless), None, needed),
+    ):
+        monkeypatch.setattr(resource, "getrlimit", Mock(return_value=limits))
+        monkeypatch.setattr(resource, "setrlimit", setrlimit := Mock(side_effect=error))
+        assert serve.connection_limit() == files - serve.SPARE_FILES
+        assert error or endless in limits or setrlimit.call_args.args[1] == (files, limits[1])
 
 
 def test_addresses_that_cannot_be_bound(models: dict[str, Path]) -> None:
