@@ -30,6 +30,13 @@ FITTING: dict[str, Any] = {
 }  # for `fit_head`, with the parts of a head
 
 
+SCORING: dict[str, Any] = {"bins": 10, "resamples": 100, "confidence": 0.95}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
 def parts(n: int, seed: int = 0) -> np.ndarray:
     """int8 (n,) parts, about ½ bank and a sixth each of the others, in random order."""
     share = np.array([BANK, BANK, BANK, FIT, VAL, TEST], dtype=np.int8)

@@ -19,7 +19,7 @@ from attnknn.heads.baselines import Distance
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import learns_space
 from attnknn.neighbours.space import EmbeddingSpace
-from synthetic import blobs, crossfit_spaces, embedded, neighbourhood
+from synthetic import SCORING, blobs, crossfit_spaces, embedded, neighbourhood
 
 DEFAULT: dict[str, Any] = {
     "similarity": "bank",
@@ -115,7 +115,6 @@ def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures()
 FITTING = synthetic.FITTING | {"parts": {**DEFAULT, "features": ["gap", "agreement"]}}
 # Temperatures and priors that are too high leave every head something to learn at once.
 GRIDS: dict[str, Any] = {"ks": [1, 5], "temperatures": [3.0], "priors": [0.3, 0.5], "ridges": [0.1]}
-SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
 Key = tuple[str, int, str]
 
 

@@ -10,13 +10,9 @@ from attnknn.experiments.corruption import NOISES, with_imbalance, with_noise
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
-from synthetic import blobs, embedded, fold_parts
+from synthetic import blobs, embedded, fold_parts, rng
 
 SIZES = (3, 7)
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +38,8 @@ def of_queries(e: Embeddings) -> np.ndarray:
 
 
 def same(a: EmbeddingSpace, b: EmbeddingSpace) -> bool:
-    pairs = [
-        (getattr(getattr(a, part.name), f.name), getattr(getattr(b, part.name), f.name))
-        for part in dataclasses.fields(EmbeddingSpace)
-        if part.name != "log_weight"
-        for f in dataclasses.fields(getattr(a, part.name))
-    ]
-    return all(np.array_equal(x, y) for x, y in pairs)
+    parts = [(getattr(a, name), getattr(b, name)) for name in ("embeddings", "neighbours", "statistics")]
+    return all(np.array_equal(x, y) for pair in parts for x, y in zip(*map(dataclasses.astuple, pair), strict=True))
 
 
 def test_retrieve_takes_no_more_than_the_other_rows_of_the_bank() -> None:

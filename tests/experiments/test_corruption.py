@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 from attnknn.experiments import corruption
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
+from synthetic import rng
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "asymmetric"])

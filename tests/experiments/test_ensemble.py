@@ -23,11 +23,10 @@ from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections.ensemble import NOTE, PAIRED, SCORES, TABLES, differences_from_single_k, section
-from synthetic import blobs, embedded, relabelled, retrieved
+from synthetic import SCORING, blobs, embedded, relabelled, retrieved, rng
 from synthetic_results import TIE, check_part, predictions
 
 GRIDS: dict[str, Any] = {"ks": [2, 11], "temperatures": [0.1, 1.0], "priors": [0.01, 0.1], "ridges": [0.01, 1.0]}
-SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
 K = 17
 LEVEL = Level(0.01, 10_000)
 
@@ -67,12 +66,17 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Embe
     assert set(TABLES[PAIRED]) <= set(paired[0])
 
 
-def test_single_equals_the_main_comparison(data: EmbeddingSpace, result: Any) -> None:
+def test_the_single_k_equals_the_main_comparison_and_larger_ks_are_left_out(data: EmbeddingSpace, result: Any) -> None:
     main = compare([data], {"attention": head()}, K, **GRIDS, calibrations=())
     for name in ensemble.METHODS:
         np.testing.assert_array_equal(result[0][f"single:{name}"][2], main.test.probs[main.test.methods.index(name)])
     assert result[1]["single:attention"] == K
     assert result[1]["single:uniform"] == main.tuned["uniform"]["k"]
+    few, none = (ensemble.variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
+    assert few["k_ensemble:uniform"] == 3
+    assert none["k_ensemble:uniform"] == 4
+    with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
+        ensemble.variants([data], head(), 21, [3], **GRIDS)
 
 
 def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpace, result: Any) -> None:
@@ -84,14 +88,6 @@ def test_k_ensemble_is_the_mean_over_k_of_heads_tuned_at_each(data: EmbeddingSpa
     probs, mean_k = ensemble.variants([data], head(), K, [K], **GRIDS)
     np.testing.assert_array_equal(probs["k_ensemble:attention"][2], probs["single:attention"][2])
     assert mean_k["k_ensemble:attention"] == K
-
-
-def test_ks_above_k_eval_are_left_out(data: EmbeddingSpace) -> None:
-    few, none = (ensemble.variants([data], head(), 4, ks, **GRIDS)[1] for ks in ([3, 5, 20], [5, 20]))
-    assert few["k_ensemble:uniform"] == 3
-    assert none["k_ensemble:uniform"] == 4
-    with pytest.raises(InputError, match="k: 21 neighbours requested, 20 stored"):
-        ensemble.variants([data], head(), 21, [3], **GRIDS)
 
 
 def test_the_historic_rule_and_weight_entropy_by_hand(data: EmbeddingSpace) -> None:
@@ -122,32 +118,27 @@ def test_adaptive_k_predicts_each_row_at_the_k_of_its_weights(data: EmbeddingSpa
     assert result[1]["adaptive_k:uniform"] == K, "equal weights select all neighbours"
 
 
-def test_stopping_is_at_least_as_good_as_the_single_k_on_val(data: EmbeddingSpace, result: Any) -> None:
+def test_stopping_is_at_least_as_good_as_the_single_k_on_val_and_test_labels_select_nothing(
+    data: EmbeddingSpace, result: Any
+) -> None:
     y = np.asarray(data.embeddings.y[data.embeddings.rows(VAL)])
     for name in ensemble.METHODS:
         ours, single = (scores(result[0][f"{v}:{name}"][1], y)["nll"] for v in ("stopping", "single"))
         assert ours <= single + 2e-6
         assert min(3, result[1][f"single:{name}"]) <= result[1][f"stopping:{name}"] <= K
-
-
-def test_test_labels_select_nothing(data: EmbeddingSpace, result: Any) -> None:
     again = ensemble.variants([relabelled(data, TEST)], head(), K, [3, 5, 9], **GRIDS)
     assert again[1] == result[1]
     for name, probs in result[0].items():
         np.testing.assert_array_equal(again[0][name][2], probs[2])
 
 
-def perturbed(base: Predictions, seed: int) -> Predictions:
-    """The same rows with other mistakes."""
-    logits = np.log(base.probs) + 0.7 * np.random.default_rng(seed).normal(size=base.probs.shape)
-    probs = np.exp(logits)
-    return dataclasses.replace(base, probs=(probs / probs.sum(2, keepdims=True)).astype(np.float32))
-
-
 @pytest.fixture(scope="module")
 def seeds() -> dict[int, Predictions]:
+    """The same rows with other mistakes."""
     base = predictions(TIE, rows=400)
-    return {seed: perturbed(base, seed) for seed in (3, 5)}
+    probs = {s: base.probs * np.exp(0.7 * rng(s).normal(size=base.probs.shape)) for s in (3, 5)}
+    probs = {s: (p / p.sum(2, keepdims=True)).astype(np.float32) for s, p in probs.items()}
+    return {s: dataclasses.replace(base, probs=p) for s, p in probs.items()}
 
 
 def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predictions]) -> None:

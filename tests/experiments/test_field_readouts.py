@@ -23,6 +23,7 @@ from attnknn.experiments.fields.readouts import knn_readouts, read_out
 from attnknn.experiments.fields.representations import Tokens, filled_images, patches, pixel_tokens, standardise
 from attnknn.experiments.fields.tables import compared_pairs
 from attnknn.heads.config import TrainAttention
+from synthetic import rng
 from synthetic_results import binary
 
 SIDE = 4
@@ -80,8 +81,8 @@ def test_tokens_and_filled_images_use_only_the_context() -> None:
 
 
 def test_vectors_are_standardised_by_the_bank_and_of_unit_length() -> None:
-    rng, split = np.random.default_rng(1), images()
-    vectors = rng.normal(3, 5, (120, 6)).astype(np.float32)
+    split = images()
+    vectors = rng(1).normal(3, 5, (120, 6)).astype(np.float32)
     vectors[:, 2] = 7
     result = standardise(vectors, split.part)
     np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1, atol=1e-5)
@@ -92,25 +93,18 @@ def test_vectors_are_standardised_by_the_bank_and_of_unit_length() -> None:
     np.testing.assert_array_equal(standardise(other, split.part)[:90], result[:90])
 
 
-def test_knn_readouts_search_the_bank() -> None:
+def test_knn_readouts_search_the_bank_and_val_rows_choose_the_kind_of_vectors() -> None:
     split = images()
     z = standardise(split.x.reshape(120, -1).astype(np.float32), split.part)
-    worse = np.random.default_rng(0).normal(size=z.shape).astype(np.float32)  # to be rejected on val
+    worse = rng().normal(size=z.shape).astype(np.float32)  # to be rejected on val
     predictions = knn_readouts([worse, z], split, **KNN, seed=0, device="cpu")
     assert predictions.methods == ("uniform", "distance", "attention")
     peer = KNeighborsClassifier(3).fit(z[split.part == BANK], split.y[split.part == BANK])
     np.testing.assert_array_equal(predictions.probs[0].argmax(1), peer.predict(z[split.part == TEST]))
-
-
-def test_val_rows_choose_the_kind_and_test_rows_do_not() -> None:
-    """One kind of vectors separates val rows and misleads on test rows, the other the reverse."""
-    split = images()
-    y, part = np.asarray(split.y), np.asarray(split.part)
-    rng = np.random.default_rng(1)
-    kinds = []
-    for informative in (VAL, TEST):
+    y, part, kinds = np.asarray(split.y), np.asarray(split.part), []
+    for informative in (VAL, TEST):  # one kind separates val rows and misleads on test rows, the other the reverse
         labels = np.where(np.isin(part, (BANK, FIT, informative)), y, 1 - y)
-        kinds.append(np.stack([np.cos(labels * 2.0), np.sin(labels * 2.0)], 1) + 0.05 * rng.normal(size=(len(y), 2)))
+        kinds.append(np.stack([np.cos(labels * 2.0), np.sin(labels * 2.0)], 1) + 0.05 * rng(1).normal(size=(len(y), 2)))
     for order in (kinds, kinds[::-1]):
         predictions = knn_readouts([z.astype(np.float32) for z in order], split, **KNN, seed=0, device="cpu")
         assert (predictions.probs[1].argmax(1) == predictions.y).mean() < 0.1, "the kind that is better on val"

@@ -58,8 +58,7 @@ def learned(data: EmbeddingSpace) -> Attention:
     return head.eval()
 
 
-def test_weights_by_hand() -> None:
-    """Row 0 equals row 2, which has σ(2/τ) of the weight that the prior leaves under distance weighting."""
+def test_decisions_show_the_highest_weights_the_rest_and_the_null(table: tuple[Split, EmbeddingSpace]) -> None:
     z = np.array([[0.0], [5.0], [0.0], [np.sqrt(2)], [9.0]], dtype=np.float32)
     part = np.array([TEST, FIT, BANK, BANK, VAL], dtype=np.int8)
     e = Embeddings(z, np.array([0, 0, 0, 1, 1]), part, ("cat", "dog"))
@@ -68,7 +67,7 @@ def test_weights_by_hand() -> None:
     n = Neighbours(np.arange(5, dtype=np.int32), ids, sims, "l2")
     data = EmbeddingSpace(e, n, neighbour_statistics(e, n, (1,)))
     (decision,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([0]), 2, 2)
-    first = 0.9 / (1 + np.exp(-2))
+    first = 0.9 / (1 + np.exp(-2))  # of row 2, which equals row 0: σ(2/τ) of the weight that the prior leaves
     assert decision.ids.tolist() == [2, 3]
     np.testing.assert_allclose(decision.weights, [first, 0.9 - first], rtol=1e-5)
     np.testing.assert_allclose(decision.other_weights, [0.4, 0.4], rtol=1e-5)
@@ -76,9 +75,6 @@ def test_weights_by_hand() -> None:
     np.testing.assert_allclose(decision.probs, [first + 0.05, 0.95 - first], rtol=1e-5)
     (missing,) = decisions(Distance(2, 1.0, 0.1), Uniform(2, 0.2), data, np.array([2]), 2, 2)
     assert missing.ids.tolist() == [3], "missing neighbours are left out"
-
-
-def test_weights_shown_the_rest_and_the_null_sum_to_one(table: tuple[Split, EmbeddingSpace]) -> None:
     _, data = table
     rows = data.embeddings.rows(TEST)
     for d in decisions(learned(data), Distance(K, 0.3, 0.1), data, rows, K, 3):

@@ -102,9 +102,9 @@ def test_exact_search_recalls_everything_and_costs_are_positive(metric: str) -> 
     assert row_of(table, "ivf", "nlist")["value"] == 300 // 39
 
 
-def test_neighbours_of_every_index_are_sorted_by_the_similarity_of_the_heads() -> None:
-    """With vectors of different norms, inner product has other neighbours than L2, and lower recall."""
+def test_neighbours_are_sorted_by_the_similarity_of_the_heads_and_few_cells_lower_recall() -> None:
     e = data()
+    # Of different norms: inner product has other neighbours than L2, and lower recall.
     e = replace(e, z=e.z * np.random.default_rng(0).uniform(0.5, 3, size=(len(e.z), 1)).astype(np.float32))
     table, neighbours = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=2, seed=0)
     assert row_of(table, "flat_l2", "recall_at_k")["value"] == 1
@@ -114,9 +114,6 @@ def test_neighbours_of_every_index_are_sorted_by_the_similarity_of_the_heads() -
     ids, sims = neighbours["flat_ip"].ids, neighbours["flat_ip"].sims
     np.testing.assert_allclose(sims, -((e.z[e.rows(TEST)][:, None] - e.z[ids]) ** 2).sum(2), rtol=1e-4)
     assert (np.diff(sims) <= 0).all()
-
-
-def test_recall_is_low_if_an_index_searches_few_cells() -> None:
     e = data(1200, noise=30.0)
     hnsw, ivf = {"hnsw_m": 2, "ef_construction": 2, "ef_search": 1}, {"ivf_nlist": 16, "ivf_nprobe": 1}
     table, neighbours = profile_indexes(e, 12, "l2", hnsw, ivf, repeats=1, singles=2, seed=0)

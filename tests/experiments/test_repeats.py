@@ -26,15 +26,12 @@ def report_of(table, paired):
     return part
 
 
-def test_without_shared_rows_it_is_the_t_test():
+def test_the_t_test_is_that_of_scipy_and_shared_rows_make_it_less_certain():
     x = np.random.default_rng(0).normal(0.4, 1, 12)
     result = corrected_t_test(x, 0.0, 0.95)
     oracle = stats.ttest_1samp(x, 0.0)
     interval = oracle.confidence_interval(0.95)
     np.testing.assert_allclose(result, [x.mean(), x.std(ddof=1), interval.low, interval.high, oracle.pvalue])
-
-
-def test_shared_rows_make_it_less_certain_by_hand():
     # Mean 2, sd 1; error √(1/3 + 1/4) = .7638; t = 2.6186 of 2 degrees.
     result = corrected_t_test([1.0, 2.0, 3.0], 0.25, 0.95)
     assert result.mean == 2

@@ -55,16 +55,13 @@ def predictions(errors: dict[str, Any], n: int = 4000, seed: int = 0) -> Predict
     return Predictions(np.arange(n, dtype=np.int32), y, np.stack(probs).astype(np.float32), tuple(names), ("a", "b"))
 
 
-def test_curve_of_known_and_of_constant_errors() -> None:
+def test_curve_of_known_and_constant_errors_and_the_least_squares_of_a_general_optimiser() -> None:
     parameters = np.array([(0.1, 0.3, 1.0), (0.05, 0.2, 0.5), (0.3, -0.2, 1.5)])
     fitted = theory.fit_curve(KS, np.array([a + b * np.array(KS, float) ** -c for a, b, c in parameters]))
     np.testing.assert_allclose(fitted, np.column_stack([parameters, np.ones(3)]), rtol=0.02)
     np.testing.assert_allclose(
         theory.fit_curve(KS, np.full((1, len(KS)), 0.2))[0], [0.2, 0, EXPONENTS[0], 1], atol=1e-12
     )
-
-
-def test_curve_is_the_least_squares_of_a_general_optimiser() -> None:
     rng = np.random.default_rng(0)
     k = np.array(KS, float)
     errors = 0.1 + 0.3 / k + 0.01 * rng.normal(size=(5, len(KS)))
@@ -149,9 +146,20 @@ def test_auc_is_that_of_scikit_learn_and_its_interval_that_of_the_bootstrap() ->
     assert theory.auc(few, few > 2, 0.95) == (1.0, None, None)
 
 
-def test_norms() -> None:
+def test_norms_and_entropies_by_hand() -> None:
     table = values(theory.norms(np.array([[3, 4], [0, 1], [0, 0]], np.float32)))
     assert {item: value for (_, item), value in table.items()} == {"min": 0, "mean": 2, "max": 5}
+    entropy = np.linspace(0.05, 0.95, 40)
+    wrong = entropy > 0.7
+    table, deciles = theory.entropies(entropy, np.full(40, 0.25), wrong, 0.95)
+    numbers = {quantity: value for (quantity, _), value in values(table).items()}
+    expected = {"entropy": 0.5, "null_mass": 0.25, "entropy_auc": 1, "null_mass_auc": 0.5}  # all alike
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected)
+    assert tuple(deciles[0]) == COLUMNS["theory_entropy"]
+    assert [row["rows"] for row in deciles] == [4] * 10
+    assert [row["error"] for row in deciles] == [0] * 7 + [0.75, 1, 1]
+    assert sum(row["rows"] * row["error"] for row in deciles) == wrong.sum()
+    assert len(theory.entropies(entropy[:7], np.zeros(7), wrong[:7], 0.95)[1]) == 7
 
 
 def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: EmbeddingSpace) -> None:
@@ -188,20 +196,6 @@ def test_weight_statistics_are_those_of_the_head(space: EmbeddingSpace) -> None:
     assert ((entropy > 0) & (entropy < 1)).all()
     flat, _, _ = theory.weight_statistics(Attention(7, 3, 2, 1e6, 0.2).eval(), space, TEST, 20, "cpu")
     np.testing.assert_allclose(flat, 1, atol=1e-6)
-
-
-def test_entropies_by_hand() -> None:
-    entropy = np.linspace(0.05, 0.95, 40)
-    wrong = entropy > 0.7
-    table, deciles = theory.entropies(entropy, np.full(40, 0.25), wrong, 0.95)
-    numbers = {quantity: value for (quantity, _), value in values(table).items()}
-    expected = {"entropy": 0.5, "null_mass": 0.25, "entropy_auc": 1, "null_mass_auc": 0.5}  # all alike
-    assert {name: numbers[name] for name in expected} == pytest.approx(expected)
-    assert tuple(deciles[0]) == COLUMNS["theory_entropy"]
-    assert [row["rows"] for row in deciles] == [4] * 10
-    assert [row["error"] for row in deciles] == [0] * 7 + [0.75, 1, 1]
-    assert sum(row["rows"] * row["error"] for row in deciles) == wrong.sum()
-    assert len(theory.entropies(entropy[:7], np.zeros(7), wrong[:7], 0.95)[1]) == 7
 
 
 def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:

@@ -23,18 +23,13 @@ from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part, as_frame
 from attnknn.report.sections import imbalance_trained, noise_trained
-from synthetic import blobs, embedded, pictures, retrieved
+from synthetic import SCORING, blobs, embedded, pictures, retrieved, rng
 from synthetic_results import check_part
 
 PARTS = NOTHING | {"features": ["agreement"], "hidden": 4, "learned_prior": True}
 FITTING = synthetic.FITTING | {"weight_decay": 0.0, "patience": 5, "parts": PARTS}
 GRIDS = {"ks": [5, 20], "temperatures": [0.1, 1.0], "priors": [0.01, 0.3], "ridges": [0.01, 10.0]}
 SETTINGS: dict[str, Any] = {"k": 20, "fitting": FITTING, "grids": GRIDS, "device": "cpu"}
-SCORING = {"bins": 10, "resamples": 100, "confidence": 0.95}
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("kind", NOISES)
@@ -208,12 +203,19 @@ def noise_part() -> Part:
     return part
 
 
-def test_the_section_on_wrong_labels_is_complete(noise_part: Part) -> None:
+def test_the_section_on_wrong_labels_shows_that_cleaning_pays_and_knn_against_plain_networks(noise_part: Part) -> None:
     assert noise_part.tables[1].rows[-1] == ["noise 0.4", "2", "0.400", "0.060", "0.850", "0.020"]
     assert len(noise_part.pictures) == 3
     check_part(noise_part)
     assert [table.name for table in noise_part.tables] == ["verdicts", "cleaning", "scores", "paired"]
     assert len(noise_part.tables[3].rows) == 2 * (1 + 17), "every pair once a rate, not uncorrected and corrected apart"
+    rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in noise_part.tables[3].rows if len(row) > 1}
+    assert {rows[pair][2] for pair in CLEANED} == {"better"}
+    for labels, other, move in (("noisy", "noisy", 0.03), ("cleaned", "noisy", 0.13), ("cleaned", "cleaned", 0.03)):
+        accuracy, p, finding, nll, *_ = rows[f"{KNN}, {labels} labels", f"{NETWORK}, {other} labels"]
+        assert accuracy.startswith(f"+{move:.3f} (")
+        assert nll.startswith(f"−{move:.3f} (")
+        assert (p, finding) == ("< .001", "better")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -252,24 +254,11 @@ def test_fault_13_what_attention_adds_to_cleaning_is_told_from_what_cleaning_giv
     assert part.tables[0].rows[1] == ["noise 0.4", verdict, verdict]
 
 
-def test_cleaning_that_pays_and_knn_against_plain_networks(noise_part: Part) -> None:
-    rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in noise_part.tables[3].rows if len(row) > 1}
-    assert {rows[pair][2] for pair in CLEANED} == {"better"}
-    for labels, other, move in (("noisy", "noisy", 0.03), ("cleaned", "noisy", 0.13), ("cleaned", "cleaned", 0.03)):
-        accuracy, p, finding, nll, *_ = rows[f"{KNN}, {labels} labels", f"{NETWORK}, {other} labels"]
-        assert accuracy.startswith(f"+{move:.3f} (")
-        assert nll.startswith(f"−{move:.3f} (")
-        assert (p, finding) == ("< .001", "better")
-
-
-def test_several_seeds_are_averaged_with_their_deviation() -> None:
+def test_several_seeds_are_averaged_with_their_deviation_and_no_tables_make_no_part() -> None:
     part = noise_trained.section([noise_run(0.11, 0.0, 0.001), noise_run(0.09, 0.0, 0.001, 1)], LEVEL).parts[0]
     scores = [row for row in part.tables[2].rows if str(row[0]) == "Plain network"]
     assert {str(row[2]) for row in scores} == {"0.700 (± 0.000)", "0.800 (± 0.014)"}
     assert part.tables[3].rows[-1][3] == ".002" or ".002" in {row[3] for row in part.tables[3].rows if len(row) > 1}
-
-
-def test_a_dataset_without_trained_encoders_has_no_part() -> None:
     assert list(noise_trained.section([run({})], LEVEL).parts) == []
     assert list(imbalance_trained.section([run({})], LEVEL).parts) == []
 

@@ -121,16 +121,15 @@ def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
+def test_calibration_is_fitted_on_the_mean_and_each_view_is_scored_alone_and_left_out(
+    main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any
+) -> None:
     means, _ = scored
     fit, val, test = tta.mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
     scaled = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
     nll = -np.log(scaled[np.arange(len(test)), y[TEST]].astype(float)).mean()
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
-
-
-def test_each_view_is_scored_alone_and_left_out(main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any) -> None:
     alone = pd.DataFrame(scored[1]["tta_alone"]).set_index(["view", "method", "metric"])
     y = classes_of([main], TEST)
     left = (probs[tta.ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
@@ -139,15 +138,14 @@ def test_each_view_is_scored_alone_and_left_out(main: EmbeddingSpace, probs: dic
     assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
 
 
-def test_views_and_test_labels_select_nothing(main: EmbeddingSpace, probs: dict[str, PartProbs]) -> None:
+def test_views_and_test_labels_select_nothing_and_change_neither_bank_nor_statistics(
+    main: EmbeddingSpace, probs: dict[str, PartProbs]
+) -> None:
     without = predict(main, {})[tta.ORIGINAL]
     shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
     for method, part in product(METHODS, range(3)):
         np.testing.assert_array_equal(without[method][part], probs[tta.ORIGINAL][method][part])
         np.testing.assert_array_equal(shuffled["a"][method][part], probs["a"][method][part])
-
-
-def test_a_view_does_not_change_bank_and_statistics(main: EmbeddingSpace) -> None:
     view = moved(main, 0.3, 1)
     space = tta.view_space(main, view)
     bank = main.embeddings.rows(BANK)
