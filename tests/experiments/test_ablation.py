@@ -21,29 +21,10 @@ from attnknn.heads.registry import learns_space
 from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import SCORING, blobs, crossfit_spaces, embedded, neighbourhood
 
-DEFAULT: dict[str, Any] = {
-    "similarity": "bank",
-    "heads": 1,
-    "temperature_bounds": [],
-    "features": list(FEATURES),
-    "hidden": 8,
-    "self_attention": False,
-    "label_bias": False,
-    "prototypes": True,
-    "move_prototypes": False,
-    "class_correction": False,
-    "learned_prior": True,
-    "dropout": 0.1,
-}
-EVERYTHING = {
-    **DEFAULT,
-    "similarity": "dot",
-    "heads": 4,
-    "temperature_bounds": [0.1, 10.0],
-    "self_attention": True,
-    "label_bias": True,
-    "class_correction": True,
-}
+DEFAULT: dict[str, Any] = {**NOTHING, "features": list(FEATURES), "hidden": 8, "dropout": 0.1}
+DEFAULT |= {"prototypes": True, "learned_prior": True}
+EVERYTHING = DEFAULT | {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 10.0]}
+EVERYTHING |= {"self_attention": True, "label_bias": True, "class_correction": True}
 L2 = {**DEFAULT, "features": ["gap"], "similarity": "l2", "self_attention": True, "dropout": 0.0}
 HEADS = {"default": DEFAULT, "everything": EVERYTHING, "l2": L2, "nothing": dict(NOTHING)}
 REQUIRED = {"heads": "similarity", "self_attention": "features"}  # parts that change with another
@@ -115,7 +96,7 @@ def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures()
 FITTING = synthetic.FITTING | {"parts": {**DEFAULT, "features": ["gap", "agreement"]}}
 # Temperatures and priors that are too high leave every head something to learn at once.
 GRIDS: dict[str, Any] = {"ks": [1, 5], "temperatures": [3.0], "priors": [0.3, 0.5], "ridges": [0.1]}
-Key = tuple[str, int, str]
+Table = dict[tuple[str, int, str], dict[str, Any]]  # by variant, repeat and metric
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +104,7 @@ def spaces() -> list[EmbeddingSpace]:
     return crossfit_spaces(embedded(blobs(240, dim=8, noise=1.5)), k=15, sizes=(3, 15))
 
 
-def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> dict[Key, dict[str, Any]]:
+def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> Table:
     table = ablate(spaces, repeats, 12, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
     assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
     return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
@@ -145,11 +126,11 @@ def spied(spaces: list[EmbeddingSpace]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def table(spaces: list[EmbeddingSpace]) -> dict[Key, dict[str, Any]]:
+def table(spaces: list[EmbeddingSpace]) -> Table:
     return run(spaces, 2)
 
 
-def test_rows_have_the_difference_from_their_reference(table: dict[Key, dict[str, Any]]) -> None:
+def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     groups = variants(FITTING["parts"])
     named = {part if group in ("full", "reference") else f"{group} {part}": group for group, part in groups}
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
@@ -183,7 +164,7 @@ def test_validation_is_the_nll_on_val_rows(spaces: list[EmbeddingSpace], spied: 
             assert table[name, 0, metric]["validation"] == expected[name][metric]
 
 
-def test_variants_differ_from_their_reference_and_not_from_themselves(table: dict[Key, dict[str, Any]]) -> None:
+def test_variants_differ_from_their_reference_and_not_from_themselves(table: Table) -> None:
     same = [key[:2] for key, row in table.items() if key[2] == "nll" and not row["difference"]]
     retrieval = {name for name, _ in same if name.startswith("retrieval without")}
     assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
@@ -193,9 +174,7 @@ def test_variants_differ_from_their_reference_and_not_from_themselves(table: dic
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
 
 
-def test_references_are_fitted_once_and_heads_anew_whatever_the_number_of_repeats(
-    table: dict[Key, dict[str, Any]], spied: Any
-) -> None:
+def test_references_are_fitted_once_and_heads_anew_in_each_repeat(table: Table, spied: Any) -> None:
     for name in ("distance", "distance_vector", "prototypes"):
         assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]
     for name in ("full", "without prototypes", "alone temperature", "historic"):
@@ -213,12 +192,9 @@ def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: lis
     assert n_spaces[False].count(1) == 1, "the full head without folds"
 
 
-def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(
-    spaces: list[EmbeddingSpace], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit = mock.Mock(side_effect=lambda used, **settings: fit_head(used, **{**settings, "epochs": 0}))
-    monkeypatch.setattr(ablation, "fit_head", fit)
-    run(spaces, 1, kind="tabr")
+def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(spaces: list[EmbeddingSpace]) -> None:
+    with mock.patch.object(ablation, "fit_head", side_effect=fit_head) as fit:
+        run(spaces, 1, kind="tabr", epochs=0)
     kinds = [call.kwargs["kind"] for call in fit.call_args_list]
     retrieval = 1 + len(TABR_PARTS) + 1  # full, without each part, and with dropout
     assert kinds.count("tabr") == retrieval

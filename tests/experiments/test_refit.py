@@ -1,8 +1,10 @@
 """Refits under conditions of the bank: contents of the tables, and independence of test labels, order and workers."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -64,16 +66,11 @@ def test_each_condition_repeat_method_and_metric_has_one_row(result: Any) -> Non
     for methods in means.values():
         assert set(methods) == set(METHODS) & set(BASE), "the tables have all methods, the metrics those of BASE"
         assert all(list(metrics) == [*METRICS, *SHOTS] for metrics in methods.values())
-    _, tables = result
     for name, metrics in (("intervals", (*UNDER_CONDITIONS, *SHOTS)), ("validation", TESTED)):
         keys = [(r["condition"], r["repeat"], r["method"], r["metric"]) for r in tables[name]]
-        expected = {(c, r, m, t) for c in result[0] for r in (0, 1) for m in METHODS for t in metrics}
-        assert len(keys) == len(expected)
-        assert set(keys) == expected
-    keys = [(r["condition"], r["repeat"], r["method"], r["baseline"], r["metric"]) for r in tables["paired"]]
-    expected = {(c, r, *pair, t) for c in result[0] for r in (0, 1) for pair in pairs(METHODS) for t in TESTED}
-    assert len(keys) == len(expected)
-    assert set(keys) == expected
+        assert Counter(keys) == Counter(product(means, (0, 1), METHODS, metrics))
+    keys = [(r["condition"], r["repeat"], (r["method"], r["baseline"]), r["metric"]) for r in tables["paired"]]
+    assert Counter(keys) == Counter(product(means, (0, 1), pairs(METHODS), TESTED))
 
 
 def by_cell(rows: Any) -> dict[tuple[Any, ...], float]:
@@ -83,11 +80,9 @@ def by_cell(rows: Any) -> dict[tuple[Any, ...], float]:
 def test_means_are_over_repeats_of_other_banks_and_heads(result: Any, spaces: list[EmbeddingSpace]) -> None:
     means, tables = result
     value = by_cell(tables["intervals"])
-    for condition, methods in means.items():
-        for method in methods:
-            for metric in TESTED:
-                repeats = [value[condition, repeat, method, metric] for repeat in (0, 1)]
-                assert methods[method][metric] == pytest.approx(sum(repeats) / 2)
+    for condition, method, metric in product(means, set(METHODS) & set(BASE), TESTED):
+        repeats = [value[condition, repeat, method, metric] for repeat in (0, 1)]
+        assert means[condition][method][metric] == pytest.approx(sum(repeats) / 2)
     with_ends = [row for row in tables["intervals"] if row["metric"] not in SHOTS]
     assert all(row["low"] - 1e-9 <= row["value"] <= row["high"] + 1e-9 for row in with_ends)
     for row in tables["paired"]:
@@ -95,10 +90,8 @@ def test_means_are_over_repeats_of_other_banks_and_heads(result: Any, spaces: li
         expected = value[*cell, row["method"], row["metric"]] - value[*cell, row["baseline"], row["metric"]]
         assert row["difference"] == pytest.approx(expected)
         assert 0 < row["p"] <= 1
-    value = by_cell(result[1]["intervals"])
-    for condition in result[0]:
-        for method in ("distance", "attention"):
-            assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
+    for condition, method in product(means, ("distance", "attention")):
+        assert value[condition, 0, method, "nll"] != value[condition, 1, method, "nll"]
     value = by_cell(refit_and_score({"clean": lambda _: spaces}, 2, SCORING, 3, **SETTINGS)[1]["intervals"])
     assert value["clean", 0, "attention", "nll"] != value["clean", 1, "attention", "nll"]
     for method in ("uniform", "distance", "distance_vector", "linear_temperature"):  # without initial weights

@@ -22,7 +22,7 @@ from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.results import Run
 from attnknn.report.sections import theory as report
 from attnknn.report.sections.theory import CURVE, ENTROPY, QUANTITIES, TABLES
-from synthetic import blobs, embedded, retrieved
+from synthetic import blobs, embedded, retrieved, rng
 from synthetic_results import check_part
 
 KS = (1, 3, 5, 10, 20, 50)
@@ -43,35 +43,27 @@ def values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 def predictions(errors: dict[str, Any], n: int = 4000, seed: int = 0) -> Predictions:
     """Predictions of two classes, wrong in round(n·error(k)) rows of each method, the same ones first at every k."""
-    y = np.zeros(n, dtype=np.int64)
-    order = np.random.default_rng(seed).permutation(n)
-    probs, names = [], []
-    for method, error in errors.items():
-        for k in KS:
-            true = np.full(n, 0.9)
-            true[order[: round(n * error(k))]] = 0.2
-            probs.append(np.stack([true, 1 - true], 1))
-            names.append(f"{method}@{k}")
-    return Predictions(np.arange(n, dtype=np.int32), y, np.stack(probs).astype(np.float32), tuple(names), ("a", "b"))
+    place = rng(seed).permutation(n)
+    true = np.stack([np.where(place < round(n * error(k)), 0.2, 0.9) for error in errors.values() for k in KS])
+    probs, methods = np.stack([true, 1 - true], 2).astype(np.float32), tuple(f"{m}@{k}" for m in errors for k in KS)
+    return Predictions(np.arange(n, dtype=np.int32), np.zeros(n, dtype=np.int64), probs, methods, ("a", "b"))
 
 
 def test_curve_of_known_and_constant_errors_and_the_least_squares_of_a_general_optimiser() -> None:
-    parameters = np.array([(0.1, 0.3, 1.0), (0.05, 0.2, 0.5), (0.3, -0.2, 1.5)])
-    fitted = theory.fit_curve(KS, np.array([a + b * np.array(KS, float) ** -c for a, b, c in parameters]))
-    np.testing.assert_allclose(fitted, np.column_stack([parameters, np.ones(3)]), rtol=0.02)
-    np.testing.assert_allclose(
-        theory.fit_curve(KS, np.full((1, len(KS)), 0.2))[0], [0.2, 0, EXPONENTS[0], 1], atol=1e-12
-    )
-    rng = np.random.default_rng(0)
     k = np.array(KS, float)
-    errors = 0.1 + 0.3 / k + 0.01 * rng.normal(size=(5, len(KS)))
-    for row, (a, b, c, explained) in zip(errors, theory.fit_curve(KS, errors), strict=True):
 
-        def curve(k: Any, a: float, b: float, c: float) -> Any:
-            return a + b * k**-c
+    def curve(k: Any, a: float, b: float, c: float) -> Any:
+        return a + b * k**-c
 
+    parameters = np.array([(0.1, 0.3, 1.0), (0.05, 0.2, 0.5), (0.3, -0.2, 1.5)])
+    fitted = theory.fit_curve(KS, np.array([curve(k, *row) for row in parameters]))
+    np.testing.assert_allclose(fitted, np.column_stack([parameters, np.ones(3)]), rtol=0.02)
+    (constant,) = theory.fit_curve(KS, np.full((1, len(KS)), 0.2))
+    np.testing.assert_allclose(constant, [0.2, 0, EXPONENTS[0], 1], atol=1e-12)
+    errors = 0.1 + 0.3 / k + 0.01 * rng().normal(size=(5, len(KS)))
+    for row, (*fitted, explained) in zip(errors, theory.fit_curve(KS, errors), strict=True):
         best, _ = curve_fit(curve, k, row, p0=(0.1, 0.3, 1.0), bounds=([-9, -9, EXPONENTS[0]], [9, 9, EXPONENTS[1]]))
-        residual = ((row - curve(k, a, b, c)) ** 2).sum()
+        residual = ((row - curve(k, *fitted)) ** 2).sum()
         assert residual == pytest.approx(((row - curve(k, *best)) ** 2).sum(), rel=1e-2)
         assert explained == pytest.approx(1 - residual / ((row - row.mean()) ** 2).sum(), abs=1e-9)
 
@@ -132,12 +124,11 @@ def test_verdicts_at_their_edges() -> None:
 
 
 def test_auc_is_that_of_scikit_learn_and_its_interval_that_of_the_bootstrap() -> None:
-    rng = np.random.default_rng(0)
-    wrong = rng.random(300) < 0.3
-    scores = np.round(rng.normal(size=300) + 0.8 * wrong, 1)  # with ties
+    wrong = rng(1).random(300) < 0.3
+    scores = np.round(rng().normal(size=300) + 0.8 * wrong, 1)  # with ties
     value, low, high = theory.auc(scores, wrong, 0.95)
     assert value == pytest.approx(roc_auc_score(wrong, scores))
-    resampled = [roc_auc_score(wrong[i], scores[i]) for i in rng.integers(300, size=(400, 300))]
+    resampled = [roc_auc_score(wrong[i], scores[i]) for i in rng().integers(300, size=(400, 300))]
     np.testing.assert_allclose([low, high], np.quantile(resampled, [0.025, 0.975]), atol=0.02)  # type: ignore[list-item]
     assert theory.auc(-scores, wrong, 0.95)[0] == pytest.approx(1 - value)
     few = np.arange(5.0)  # too few rows for an interval
@@ -165,7 +156,7 @@ def test_norms_and_entropies_by_hand() -> None:
 def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: EmbeddingSpace) -> None:
     """Missing neighbours do not change the order."""
     e = space.embeddings
-    scale = np.random.default_rng(0).uniform(0.3, 3, (len(e.z), 1)).astype(np.float32)
+    scale = rng().uniform(0.3, 3, (len(e.z), 1)).astype(np.float32)
     stretched = dataclasses.replace(space, embeddings=dataclasses.replace(e, z=e.z * scale))
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -3:], sims[:, -3:] = -1, -np.inf
@@ -225,25 +216,15 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
 def tables(space: EmbeddingSpace, seed: int = 0) -> dict[str, pd.DataFrame]:
     by_k = predictions({m: lambda k: 0.1 + 0.3 / k for m in ("uniform", "distance", "attention")}, seed=seed)
     fits, points = theory.error_curves(by_k, 10, 100, 0.95, 0)
-    rng = np.random.default_rng(seed)
-    entropy = rng.random(400)
-    about, deciles = theory.entropies(entropy, np.full(400, 0.1), rng.random(400) < entropy / 2, 0.95)
+    entropy, chance = rng(seed).random((2, 400))
+    about, deciles = theory.entropies(entropy, np.full(400, 0.1), chance < entropy / 2, 0.95)
     swept = pd.DataFrame({"k": KS, "method": "attention", "metric": "nll", "validation": [6, 5, 4, 3, 1, 2]})
     head = theory.temperatures(Attention(7, 3, 2, 0.5, 0.05))
     same = theory.equivalence(space, space.embeddings.rows(TEST), 5)
-    rows = [
-        *theory.norms(space.embeddings.z),
-        *theory.against_root(swept, by_k, 100, 10, 100, 0.95, 0),
-        *fits,
-        *same,
-        *head,
-        *about,
-    ]
-    return {
-        QUANTITIES: pd.DataFrame(rows),
-        CURVE: pd.DataFrame(points),
-        ENTROPY: pd.DataFrame(deciles),
-    }
+    root = theory.against_root(swept, by_k, 100, 10, 100, 0.95, 0)
+    rows = [*theory.norms(space.embeddings.z), *root, *fits, *same, *head, *about]
+    frames = {QUANTITIES: rows, CURVE: points, ENTROPY: deciles}
+    return {name: pd.DataFrame(table) for name, table in frames.items()}
 
 
 ONE_ORDER, ROOT = ("Distance and inner product give one order", ""), ("√n = 10 is the best k", "Attention")

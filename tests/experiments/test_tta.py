@@ -26,7 +26,7 @@ from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.section import Part
 from attnknn.report.sections.tta import COMPARED, TABLES, section
-from synthetic import blobs, embedded, relabelled, retrieved
+from synthetic import blobs, embedded, relabelled, retrieved, rng
 from synthetic_results import check_part
 
 K = 11
@@ -37,13 +37,11 @@ RIDGES, SCORING = [0.01, 1.0], {"bins": 5, "resamples": 200, "confidence": 0.9, 
 def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
     """A view: held-out rows moved a little, and searched again."""
     e, rows = main.embeddings, held_out(main.embeddings.part)
-    rng = np.random.default_rng(seed)
-    z = np.array(e.z)
-    z[rows] += amount * rng.normal(size=(len(rows), z.shape[1])).astype(np.float32)
+    generator, z = rng(seed), np.array(e.z)
+    z[rows] += amount * generator.normal(size=(len(rows), z.shape[1])).astype(np.float32)
     z[rows] /= np.linalg.norm(z[rows], axis=1, keepdims=True)
-    again = retrieved(replace(e, z=z), 20)
-    ids, sims = again.neighbours.take(rows, 20)
-    logits = e.logits[rows] + np.float32(amount) * rng.normal(size=(len(rows), 3)).astype(np.float32)
+    ids, sims = retrieved(replace(e, z=z), 20).neighbours.take(rows, 20)
+    logits = e.logits[rows] + np.float32(amount) * generator.normal(size=(len(rows), 3)).astype(np.float32)
     return View(rows, z[rows], ids, sims, "l2", logits)
 
 
