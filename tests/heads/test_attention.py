@@ -77,13 +77,6 @@ def test_distance_by_hand() -> None:
     torch.testing.assert_close(probs, torch.tensor([[0.9, 0.1]]))
 
 
-def test_a_neighbour_added_twice_counts_twice() -> None:
-    """Two equal neighbours of class 0 and one of class 1 at the same distance: ⅔ to ⅓ of what the prior leaves."""
-    n = batch_of([-1.0, -1.0, -1.0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3])
-    for head in (Uniform(3, 0.1), Distance(3, 0.5, 0.1), Attention(2, 3, 1, 0.5, 0.1, prototypes=True)):
-        torch.testing.assert_close(head(n)[0], torch.tensor([[0.6, 0.3, 0.0]]) + 0.1 / 3)
-
-
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("missing", [False, True])
 @every_part

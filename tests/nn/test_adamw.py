@@ -15,11 +15,8 @@ def trained(ours: bool, steps: int = 7) -> list[torch.Tensor]:
     model = nn.Sequential(nn.Linear(5, 11), nn.GELU(), nn.Linear(11, 2), nn.Linear(3, 3))  # the last is never used
     x = torch.randn(13, 5)
     matrices, biases = [p for p in model.parameters() if p.ndim > 1], [p for p in model.parameters() if p.ndim == 1]
-    if ours:
-        optimiser = AdamW([{"params": matrices, "weight_decay": 0.3}, {"params": biases, "betas": (0.8, 0.9)}], 0.02)
-    else:
-        others = {"params": biases, "weight_decay": 0.0, "betas": (0.8, 0.9)}
-        optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.3}, others], lr=0.02)
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": biases, "betas": (0.8, 0.9)}]
+    optimiser = AdamW(groups, 0.02) if ours else torch.optim.AdamW(groups, 0.02, weight_decay=0.0)
     for _ in range(steps):
         optimiser.zero_grad()
         model[:3](x).square().mean().backward()

@@ -90,16 +90,6 @@ def test_a_square_larger_than_the_image_paints_it_all() -> None:
     assert torch.equal(cut_out(x, 99, gen()), x.float().mean((2, 3), keepdim=True).to(x.dtype).expand_as(x))
 
 
-@pytest.mark.parametrize(("quarters", "h", "w"), [(1, 7, 7), (-1, 8, 8), (2, 7, 11), (2, 8, 6)])
-def test_rotation_by_whole_quarters(quarters: int, h: int, w: int) -> None:
-    """The largest angle is chosen so that what this seed draws, (2u − 1) · degrees, is a multiple of 90°."""
-    degrees = 90 * quarters / (2 * drawn(1)[0] - 1)
-    x = images(1, 3, h, w)
-    view = random_rotation(x, float(degrees), gen())
-    expected = np.rot90(x.numpy(), quarters, axes=(2, 3)).astype(np.float32)
-    np.testing.assert_allclose(view.numpy(), expected, atol=0.02)
-
-
 @pytest.mark.parametrize(("h", "w"), [(7, 7), (7, 11), (13, 5)])
 def test_rotation_against_scipy(h: int, w: int) -> None:
     """Bilinear, about the centre, in pixels: a circle stays a circle where height and width differ."""
@@ -116,9 +106,10 @@ def test_rotation_against_scipy(h: int, w: int) -> None:
             np.testing.assert_allclose(rotated, expected, atol=0.02)
 
 
-def test_jitter_by_hand() -> None:
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jitter_by_hand(channels: int) -> None:
     """Brightness, then contrast about the image's mean, then saturation about each pixel's grey."""
-    x, strength = images(5, 3, 3, 5), 0.4
+    x, strength = images(5, channels, 3, 5), 0.4
     views = random_jitter(x, strength, gen()).numpy()
     brightness, contrast, saturation = 1 - strength + 2 * strength * drawn(15).reshape(3, 5)
     for image, view, b, c, s in zip(x.double().numpy(), views, brightness, contrast, saturation, strict=True):
@@ -126,19 +117,6 @@ def test_jitter_by_hand() -> None:
         pixels = bright.mean() + (bright - bright.mean()) * c
         grey = pixels.mean(0)
         np.testing.assert_allclose(view, (grey + (pixels - grey) * s).clip(0, 255), rtol=1e-6, atol=1e-3)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_jitter_of_grey_images_stays_grey_and_of_flat_ones_flat(channels: int) -> None:
-    """A flat grey image has neither contrast nor saturation to lose, so only its brightness changes."""
-    flat = torch.full((200, channels, 3, 5), 100.0)
-    views = random_jitter(flat, 0.4, gen())
-    spread = views.flatten(1).amax(1) - views.flatten(1).amin(1)
-    assert spread.max() < 1e-3
-    factor = views[:, 0, 0, 0] / 100
-    assert factor.min() >= 0.6
-    assert factor.max() < 1.4
-    assert factor.std() == pytest.approx(0.8 / math.sqrt(12), rel=0.15)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
