@@ -125,10 +125,8 @@ def test_transformer_input_matches_its_definition() -> None:
     net = SmallTransformer(2, 6, 3, dim=8, heads=2, layers=1, dropout=0.0).eval()
     values, positions = torch.randn(5, 4, 2), torch.randint(0, 6, (5, 4))
     weights = net.weights.reshape(6, 2, 8)
-    h = torch.empty(5, 4, 8)
-    for i in np.ndindex(5, 4):
-        p = positions[i]
-        h[i] = values[i] @ (net.project.weight.T + weights[p]) + net.project.bias + net.biases[p]
+    weights = net.project.weight.T + weights[positions]
+    h = torch.einsum("bpc,bpcd->bpd", values, weights) + net.project.bias + net.biases[positions]
     torch.testing.assert_close(net(values, positions), net.classify(net.blocks(h).mean(1)), atol=1e-5, rtol=1e-4)
 
 
@@ -208,12 +206,8 @@ def test_spearman_matches_scipy_and_p_counts_permutations() -> None:
 
 
 def test_agreements_correlate_accuracies_on_the_same_rows() -> None:
-    rates = {"a": (0.6, 0.9), "b": (0.7, 0.8), "c": (0.8, 0.7), "d": (0.9, 0.6)}
-    both = {
-        f"full:{name}:{readout}": rate
-        for name in rates
-        for readout, rate in zip(("knn", "probe"), rates[name], strict=True)
-    }
+    rates = dict(zip("abcd", (0.6, 0.7, 0.8, 0.9), strict=True))
+    both = {f"full:{n}:knn": r for n, r in rates.items()} | {f"full:{n}:probe": 1.5 - r for n, r in rates.items()}
     predictions = binary(both, seed=3)
     (row,) = agreements(predictions, [("full", list(rates))], [("knn", "probe")], 200, 0.95, seed=0)
     assert row["rho"] == -1

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -58,23 +57,15 @@ def test_fault_14_queries_are_the_test_rows_and_memory_the_bank_rows() -> None:
 
 def test_rounds_warm_up_and_take_turns_and_speed_is_relative_to_the_fastest_exact_index_of_the_same() -> None:
     called: list[str] = []
-
-    def call(name: str) -> int:
-        called.append(name)
-        return len(called)
-
-    results = rounds({name: partial(call, name) for name in "abc"}, 3)
+    results = rounds({name: lambda name=name: called.append(name) or len(called) for name in "abc"}, 3)
     assert "".join(called) == "abcbcacababc", "none is always first"
     assert results == {"a": [6, 8, 10], "b": [4, 9, 11], "c": [5, 7, 12]}
     # Medians of a, b: 4, 3; so b's rounds are divided by each other's, not by its median.
     ms = {"a": [4.0, 4.0, 1.0], "b": [3.0, 2.0, 6.0], "c": [1.0, 2.0, 1.5]}
     speedups = profile._speedups(ms, ["a", "b"])
     rows = {row["quantity"]: row for row in profile._rows({"index": "any"}, speedups)}
-    assert {name: (r["low"], r["value"], r["high"]) for name, r in rows.items()} == {
-        "a": (0.5, 0.75, 6.0),
-        "b": (1.0, 1.0, 1.0),
-        "c": (1.0, 3.0, 4.0),
-    }
+    expected = {"a": (0.5, 0.75, 6.0), "b": (1.0, 1.0, 1.0), "c": (1.0, 3.0, 4.0)}
+    assert {name: (r["low"], r["value"], r["high"]) for name, r in rows.items()} == expected
 
 
 def test_recall_by_hand_with_ties_and_missing_ones() -> None:
@@ -203,6 +194,7 @@ def pays(*runs: Run) -> dict[tuple[str, str], list[str]]:
 BATCH, SINGLE = "In a batch", "Single queries"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_shows_what_pays_in_which_use() -> None:
     rows = pays(run())
     # 9 s more of building over .9 ms saved per query, and over 2.7 ms
@@ -217,6 +209,7 @@ def test_the_report_shows_what_pays_in_which_use() -> None:
     assert [rows[use, index][2] for use in (BATCH, SINGLE) for index in ("HNSW", "IVF")] == ["yes", "yes", "no", "no"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_shows_why_nothing_pays() -> None:
     assert {tuple(row[1:4]) for row in pays(run(recall=0.98)).values()} == {("0.9800", "no", "recall below 0.99")}
     wide = pays(run(hnsw=1.9, ivf=0.5, spread=0.5))

@@ -115,9 +115,7 @@ def test_under_imbalance_every_method_is_corrected_alike() -> None:
 
 def test_fault_10_training_on_noise_never_sees_a_clean_label(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Training data have wrong labels in bank, fit and val, and after cleaning still in fit and val."""
-    split = blobs(300, noise=0.3)
-    seen: list[Split] = []
-    epochs: list[int] = []
+    split, seen, epochs = blobs(300, noise=0.3), [], []
 
     def fit_and_embed(data: Split, settings: Any, *_: Any, **__: Any) -> tuple[Embeddings, list]:
         seen.append(data)
@@ -247,18 +245,17 @@ def test_cleaning_that_pays_for_some_is_not_said_to_pay_for_all() -> None:
     ("attention", "p", "verdict"),
     [(0.05, 1e-5, "yes"), (-0.05, 1e-5, "no"), (0.0, 1e-5, "no"), (0.05, 0.2, "undecided")],
 )
-def test_fault_13_what_attention_adds_to_cleaning_is_told_from_what_cleaning_gives(
-    attention: float, p: float, verdict: str
-) -> None:
+def test_fault_13_what_attention_adds_to_cleaning_has_its_own_verdict(attention: float, p: float, verdict: str) -> None:
     (part,) = noise_trained.section([noise_run(0.1, attention, p)], LEVEL).parts
     assert part.tables[0].rows[1] == ["noise 0.4", verdict, verdict]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_seeds_are_averaged_with_their_deviation_and_no_tables_make_no_part() -> None:
     part = noise_trained.section([noise_run(0.11, 0.0, 0.001), noise_run(0.09, 0.0, 0.001, 1)], LEVEL).parts[0]
     scores = [row for row in part.tables[2].rows if str(row[0]) == "Plain network"]
     assert {str(row[2]) for row in scores} == {"0.700 (± 0.000)", "0.800 (± 0.014)"}
-    assert part.tables[3].rows[-1][3] == ".002" or ".002" in {row[3] for row in part.tables[3].rows if len(row) > 1}
+    assert ".002" in {row[3] for row in part.tables[3].rows if len(row) > 1}
     assert list(noise_trained.section([run({})], LEVEL).parts) == []
     assert list(imbalance_trained.section([run({})], LEVEL).parts) == []
 
@@ -287,12 +284,8 @@ def imbalance_run(p: float) -> Run:
 def test_fault_13_findings_on_rare_classes_follow_the_numbers(p: float, finding: str) -> None:
     part = imbalance_trained.section([imbalance_run(p)], LEVEL).parts[0]
     rows = part.tables[1].rows[1:5]
-    assert [(str(row[0]), row[1], row[2].value) for row in rows] == [
-        ("Plain network", "", "0.850"),
-        ("Plain network", "prior", "0.900"),
-        ("Distance-weighted kNN", "", "0.860"),
-        ("Distance-weighted kNN", "prior", "0.910"),
-    ]
+    scores = {(NETWORK, ""): "0.850", (NETWORK, "prior"): "0.900", (KNN, ""): "0.860", (KNN, "prior"): "0.910"}
+    assert [((str(row[0]), row[1]), row[2].value) for row in rows] == list(scores.items())
     assert [row[-1] for row in part.tables[0].rows] == [finding] * 2
     assert len(part.pictures) == 2
     check_part(part)
