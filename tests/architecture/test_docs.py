@@ -54,10 +54,9 @@ def code_in(text: str) -> Iterator[str]:
 
 def included() -> dict[str, str]:
     """Pages of the site that are files elsewhere in the repository."""
-    for node in ast.parse((DOCS / "hooks.py").read_text("utf-8")).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "INCLUDED":  # type: ignore[attr-defined]
-            return ast.literal_eval(node.value)
-    raise AssertionError("docs/hooks.py has no INCLUDED")
+    return ast.literal_eval(
+        re.findall(r"^INCLUDED = (\{.*?^\})", (DOCS / "hooks.py").read_text("utf-8"), re.M | re.S)[0]
+    )
 
 
 def anchors(text: str) -> set[str]:
@@ -92,8 +91,7 @@ def test_tutorials_run_and_print_what_they_say(page: Path, tmp_path: Path, monke
     assert blocks
     for number, (language, text) in enumerate(blocks, 1):
         if language == "python":
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(text, f"{name_of(page)}, block {number}", "exec"), scope)
             printed = out.getvalue()
         elif language == "sh":

@@ -8,21 +8,12 @@ import pytest
 from attnknn.evaluation.paired_tests import intervals_and_tests, pairs
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
-from attnknn.report.sections.historic import (
-    EXPERIMENTS,
-    METHODS,
-    TABLES,
-    conclusions_table,
-    our_scores,
-    section,
-    study_numbers,
-    verdict,
-)
+from attnknn.report.sections import historic
 from import_closure import ROOT
 from synthetic_results import LOSS, TIE, WIN, Strengths, check_part, predictions
 
 LEVEL = Level(0.01, 2000)
-STUDY = study_numbers("cifar10")
+STUDY = historic.study_numbers("cifar10")
 
 
 def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42) -> Run:
@@ -39,28 +30,28 @@ def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
 
 def verdicts(*runs: Run) -> dict[str, set[str]]:
     result: dict[str, set[str]] = {}
-    for claim, _, _, word, _ in conclusions_table(runs, LEVEL).rows:
+    for claim, _, _, word, _ in historic.conclusions_table(runs, LEVEL).rows:
         result.setdefault(str(claim), set()).add(str(word))
     return result
 
 
 def test_presets_match_the_experiments() -> None:
     presets = {path.stem for path in (ROOT / "presets").glob("*.yaml")}
-    assert sorted(name for names in EXPERIMENTS.values() for name in names) == sorted(presets - {"none"})
+    assert sorted(name for names in historic.EXPERIMENTS.values() for name in names) == sorted(presets - {"none"})
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "iris"])
 def test_numbers_are_unique_and_in_range(dataset: str) -> None:
-    study = study_numbers(dataset)
+    study = historic.study_numbers(dataset)
     assert not study.duplicated(["experiment", "table", "x", "method", "metric"]).any()
     assert study["source"].ne("").all()
     scores = study[study["experiment"] != ""]
     assert scores["value"].between(0, scores["metric"].eq("nll").map({True: 3, False: 1}), inclusive="neither").all()
-    assert len(study_numbers("adult")) == len(study_numbers("cifar100")) == 0
+    assert len(historic.study_numbers("adult")) == len(historic.study_numbers("cifar100")) == 0
 
 
 @pytest.mark.parametrize(("experiment", "repeated"), [("1–3", 2), ("4", 3)])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", historic.METHODS)
 def test_tables_of_an_experiment_agree(experiment: str, repeated: int, method: str) -> None:
     """k = 10, no noise and no long tail repeat the main comparison."""
     rows = STUDY.query("experiment == @experiment and method == @method and metric == 'accuracy'")
@@ -85,7 +76,7 @@ def test_numbers_that_differ_between_documents() -> None:
     ],
 )
 def test_verdict_by_interval(low: float, high: float, least: float, margin: float, expected: str) -> None:
-    assert verdict(low, high, least, margin) == expected
+    assert historic.verdict(low, high, least, margin) == expected
 
 
 def test_conclusions_depend_on_the_numbers() -> None:
@@ -102,19 +93,19 @@ def test_conclusions_depend_on_the_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("historic", "half", "expected"),
+    ("difference", "half", "expected"),
     [(0.05, 0.002, "contradicted"), (0.09, 0.002, "supported"), (0.073, 0.004, "undecided")],
 )
-def test_difference_of_differences_adds_the_widths(historic: float, half: float, expected: str) -> None:
+def test_difference_of_differences_adds_the_widths(difference: float, half: float, expected: str) -> None:
     rows = [
         {"variant": name, "reference": "full", "metric": "nll", "value": 0.4, "difference": d, "p": 0.0001}
         | {"low": d - half, "high": d + half}
-        for name, d in (("distance", 0.08), ("historic", historic))
+        for name, d in (("distance", 0.08), ("historic", difference))
     ]
     run = a_run({**compared(TIE), "ablation": rows})
     assert verdicts(run)["Attention alone gives nothing over distance weighting."] == {expected}
-    (row,) = (r for r in conclusions_table([run], LEVEL).rows if str(r[1]).startswith("NLL: the study's"))
-    low, high = historic - 0.08 - 2 * half, historic - 0.08 + 2 * half
+    (row,) = (r for r in historic.conclusions_table([run], LEVEL).rows if str(r[1]).startswith("NLL: the study's"))
+    low, high = difference - 0.08 - 2 * half, difference - 0.08 + 2 * half
     assert row[2].around == f"{low:+.4f} … {high:+.4f}".replace("-", "−")  # type: ignore[union-attr]
 
 
@@ -137,17 +128,17 @@ def test_our_scores_are_means_over_runs() -> None:
         return a_run(tables, seed=seed)
 
     runs = [run(1, 0.8), run(2, 0.9)]
-    main = our_scores(runs, "main").set_index("method")["value"].to_dict()
+    main = historic.our_scores(runs, "main").set_index("method")["value"].to_dict()
     assert main == pytest.approx({"attention": 0.85, "attention_tta": 0.90, "attention_ensemble": 0.84})
-    assert our_scores(runs, "noise").set_index("x")["value"].to_dict() == pytest.approx({0.0: 0.85, 0.3: 0.75})
-    assert our_scores(runs, "k_sweep").empty
+    assert historic.our_scores(runs, "noise").set_index("x")["value"].to_dict() == pytest.approx({0.0: 0.85, 0.3: 0.75})
+    assert historic.our_scores(runs, "k_sweep").empty
 
 
 def test_section_compares_with_the_study() -> None:
-    grid = {"k": (1, 10, 50), "method": METHODS, "metric": ("accuracy", "ece", "nll")}
+    grid = {"k": (1, 10, 50), "method": historic.METHODS, "metric": ("accuracy", "ece", "nll")}
     swept = pd.MultiIndex.from_product(grid.values(), names=grid).to_frame(index=False)
     run = a_run(compared(WIN) | {"k_sweep": swept.assign(value=0.9, low=0.8, high=1.0)})
-    (part,) = section([run], LEVEL).parts
+    (part,) = historic.section([run], LEVEL).parts
     tables = {table.name: table for table in part.tables}
     assert set(tables) == {"conclusions", "main", "k_sweep", "theory"}  # no noise, no index: left out
     check_part(part)
@@ -161,14 +152,14 @@ def test_section_compares_with_the_study() -> None:
 def test_experiment_of_the_preset_comes_first() -> None:
     run = a_run(compared(TIE))
     for preset, order in (("none", ("1–3", "4", "5", "6")), ("experiment5", ("5", "1–3", "4", "6"))):
-        heads = {table.name: table.head for table in section([run], LEVEL, preset).parts[0].tables}
+        heads = {table.name: table.head for table in historic.section([run], LEVEL, preset).parts[0].tables}
         assert heads["main"][3:] == [f"experiment {number}" for number in order]
 
 
 def test_other_datasets_have_conclusions_only() -> None:
-    adult, iris = section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")], LEVEL).parts
+    adult, iris = historic.section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")], LEVEL).parts
     assert [t.name for t in adult.tables] == ["conclusions"]
     assert [t.name for t in iris.tables] == ["conclusions", "main"]
     assert "0.9667" in iris.tables[1].rows[0]
     assert not adult.pictures
-    assert TABLES == {}
+    assert historic.TABLES == {}

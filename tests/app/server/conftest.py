@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from server_fixtures import client_of, picture_model, table_model, vector_model
+from server_fixtures import beside_model, client_of, picture_model, table_model, vector_model
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "table": table_model(folder / "table"),
         "images": picture_model(folder / "images"),
         "vectors": vector_model(folder / "vectors"),
+        "named": vector_model(folder / "named", named=True),
+        "beside": beside_model(folder / "beside", 300),
     }
 
 

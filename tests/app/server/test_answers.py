@@ -14,18 +14,7 @@ from attnknn.app.model.model import Model
 from attnknn.app.server.parse import parse_row
 from attnknn.app.server.queries import MAX_RECENT
 from attnknn.evaluation.metrics import scores
-from server_fixtures import (
-    HOSTILE,
-    ROW,
-    beside_model,
-    client_of,
-    image_post,
-    pictures,
-    png,
-    probabilities,
-    refused,
-    vector_model,
-)
+from server_fixtures import HOSTILE, ROW, client_of, image_post, pictures, png, probabilities, refused
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
@@ -83,9 +72,8 @@ def test_query_by_picture(models: dict[str, Path], images: TestClient) -> None:
     assert image_post(images, png(large), "image/unknown").status_code == 200
 
 
-def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
-    path = beside_model(tmp_path, 300)
-    client, model = client_of(path), Model.load(path)
+def test_vectors_with_columns_beside_them(models: dict[str, Path]) -> None:
+    client, model = client_of(models["beside"]), Model.load(models["beside"])
     for name in ("memory/5", "case/3"):
         response = client.get(f"/api/{name}").json()
         vector, columns = response["example"]["vector"], response["example"]["columns"]
@@ -101,8 +89,8 @@ def test_vectors_with_columns_beside_them(tmp_path: Path) -> None:
     assert client.get(f"/api/memory/{added['id']}").status_code == 200
 
 
-def test_query_by_names_of_a_vector(tmp_path: Path) -> None:
-    client = client_of(vector_model(tmp_path, named=True))
+def test_query_by_names_of_a_vector(models: dict[str, Path]) -> None:
+    client = client_of(models["named"])
     by_name = client.post("/api/ask", json={"row": dict(zip("edcba", map(str, range(5)), strict=True))}).json()
     by_position = client.post("/api/ask", json={"vector": [4, 3, 2, 1, 0]}).json()
     assert by_name["answer"] == by_position["answer"]
@@ -130,11 +118,8 @@ def test_a_neighbour_of_small_weight_is_listed_on_request(table: TestClient) -> 
 
 def test_pictures_of_the_memory_and_of_cases(models: dict[str, Path], images: TestClient, table: TestClient) -> None:
     model = Model.load(models["images"])
-    for address, expected in (
-        ("/api/picture/memory/3.png", model.examples.images[3]),
-        ("/api/picture/case/2.png", model.cases.examples.images[2]),
-    ):
-        reply = images.get(address)
+    for name, expected in (("memory/3", model.examples.images[3]), ("case/2", model.cases.examples.images[2])):
+        reply = images.get(f"/api/picture/{name}.png")
         assert reply.headers["content-type"] == "image/png"
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(reply.content))), expected[0])
     refused(images.get("/api/picture/memory/3.jpg"), 404, "ends with .png")
@@ -179,8 +164,7 @@ def test_calibration_on_the_test_cases(models: dict[str, Path], table: TestClien
     probs = model.classifier.predict_proba(model.cases.vectors)
     expected = scores(probs, np.searchsorted(model.classifier.classes_, model.cases.labels))
     now = table.get("/api/calibration").json()["now"]
-    for name in ("accuracy", "nll", "ece"):
-        assert now[name] == expected[name]
+    assert now == now | {name: expected[name] for name in ("accuracy", "nll", "ece")}
     assert sum(bin_["count"] for bin_ in now["bins"]) == now["rows"] == len(probs)
     assert now["low"] < now["accuracy"] < now["high"]
 
@@ -189,8 +173,7 @@ def test_counterfactuals(models: dict[str, Path], table: TestClient) -> None:
     model = Model.load(models["table"])
     response = table.get("/api/change?query=case/4").json()
     (expected,) = model.counterfactuals(model.cases.vectors[4:5])
-    assert response["ids"] == expected["ids"]
-    assert response["prediction"] == str(expected["prediction"])
+    assert (response["ids"], response["prediction"]) == (expected["ids"], str(expected["prediction"]))
     (expected,) = model.counterfactuals(ids=[9])
     assert table.get("/api/change?query=memory/9").json()["ids"] == expected["ids"]
     refused(table.get("/api/change"), 404, "a query is case/…")

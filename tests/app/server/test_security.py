@@ -7,15 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from attnknn.app.model.model import Model
-from attnknn.app.server import serve
-from attnknn.app.server.security import (
-    IMAGE_BYTES,
-    JSON_BYTES,
-    MAX_IMAGE_BODIES,
-    MAX_JSON_BODIES,
-    MAX_REQUESTS,
-    AllowedHosts,
-)
+from attnknn.app.server import security, serve
+from attnknn.app.server.security import AllowedHosts
 from server_fixtures import BASE_URL, ROW, image_post, refused
 
 POST_PATHS = ("/api/ask", "/api/add", "/api/forget", "/api/reset", "/api/save")
@@ -101,5 +94,6 @@ def test_internal_errors_reveal_nothing(table: TestClient, monkeypatch: pytest.M
 
 
 def test_limits_bound_the_memory_of_request_bodies() -> None:
-    assert MAX_IMAGE_BODIES * IMAGE_BYTES + MAX_JSON_BODIES * JSON_BYTES <= 150e6
-    assert MAX_REQUESTS < serve.MAX_CONNECTIONS
+    images = security.MAX_IMAGE_BODIES * security.IMAGE_BYTES
+    assert images + security.MAX_JSON_BODIES * security.JSON_BYTES <= 150e6
+    assert security.MAX_REQUESTS < serve.MAX_CONNECTIONS
