@@ -189,15 +189,8 @@ def test_csv_with_an_official_test_file(tmp_path):
     rows = [f" {i}, {'ab'[i % 2]}, {'yes' if i % 3 else 'no'}" for i in range(30)]
     (tmp_path / "train.data").write_text("\n".join(rows) + "\n\n")
     (tmp_path / "test.data").write_text("|comment\n" + "\n".join(row + "." for row in rows[:9]) + "\n")
-    source = {
-        "kind": "csv",
-        "train": {"path": "train.data"},
-        "test": {"path": "test.data"},
-        "columns": ["n", "c", "y"],
-        "target": "y",
-        "comment": "|",
-        "target_strip": ".",
-    }
+    source = {"kind": "csv", "train": {"path": "train.data"}, "test": {"path": "test.data"}, "target": "y"}
+    source |= {"columns": ["n", "c", "y"], "comment": "|", "target_strip": "."}
     split = make(source, tmp_path, mirror=str(tmp_path))
     assert split.classes == ("no", "yes")
     assert split.features == ("c = a", "c = b"), "both files count their rows from 0, which makes no number of it"
@@ -240,11 +233,9 @@ def test_cifar10_archive(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (60, 3072), dtype=np.uint8)
     labels = [i % 3 for i in range(60)]
-    members = {
-        "data_batch_1": {"data": pixels[:40], "labels": labels[:40]},
-        "test_batch": {"data": pixels[40:], "labels": labels[40:]},
-        "batches.meta": {"label_names": ["plane", "car", "bird"]},
-    }
+    members = {"batches.meta": {"label_names": ["plane", "car", "bird"]}}
+    for name, rows in (("data_batch_1", slice(40)), ("test_batch", slice(40, None))):
+        members[name] = {"data": pixels[rows], "labels": labels[rows]}
     dumped = {name: pickle.dumps(value, protocol=2) for name, value in members.items()}
     md5 = {name: hashlib.md5(data).hexdigest() for name, data in dumped.items()}
     # The official constants are those of the whole data set; everything else is the real way.

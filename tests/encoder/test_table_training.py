@@ -49,10 +49,8 @@ def test_with_refit_memories_and_members_have_fit_and_val_rows_and_never_test_ro
     split, search = blobs(182), {"k_max": 8, "sizes": (3, 8), "device": "cpu"}
     train_split(split, settings(), search, refit, ["raw-uniform"], 1, 0, tmp_path)
     known = np.flatnonzero(split.part != TEST) if refit else split.rows(BANK)
-    space, members = (
-        EmbeddingSpace.load_whole(tmp_path / "larger_bank"),
-        EmbeddingSpace.load_folds(tmp_path / "members"),
-    )
+    space = EmbeddingSpace.load_whole(tmp_path / "larger_bank")
+    members = EmbeddingSpace.load_folds(tmp_path / "members")
     assert len(members) == 2
     for memory in (space, *members):
         np.testing.assert_array_equal(memory.embeddings.rows(BANK), known)

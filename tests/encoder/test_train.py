@@ -26,17 +26,9 @@ from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.train import best_epoch, knn_score, mix_rows, train_encoder
 from synthetic import blobs, pictures
 
-SETTINGS: dict[str, Any] = {
-    "epochs": 4,
-    "batch_size": 16,
-    "lr": 0.003,
-    "weight_decay": 0.01,
-    "muon": {"lr": 0.0, "momentum": 0.6},
-    "decay": "cosine",
-    "warmup": 0.2,
-    "k_val": 5,
-    "augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1},
-}
+SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 16, "lr": 0.003, "weight_decay": 0.01, "warmup": 0.2, "k_val": 5}
+SETTINGS |= {"muon": {"lr": 0.0, "momentum": 0.6}, "decay": "cosine"}
+SETTINGS |= {"augment": {"crop": 1, "flip": True, "rotate": 5.0, "jitter": 0.1}}
 KNN: dict[str, Any] = {"knn": 1.0, "entropy": 0.01, "calibration": 0.1, "k": 5, "hard_weight": 2.0, "momentum": 0.5}
 # Validated once, at the end: the weights are the last ones.
 OVERFIT: dict[str, Any] = {"epochs": 80, "batch_size": 32, "lr": 0.01, "validate_every": 80, "augment": {}}
@@ -54,18 +46,11 @@ def network(split: Split, n_classes: int = 3, dropout: float = 0.0) -> Encoder:
 
 
 def train(
-    split: Split,
-    encoder: Encoder | None = None,
-    loss: EncoderLoss | None = None,
-    seed: int = 3,
-    neighbours: NeighbourLoss | None = None,
-    resume: Path | None = None,
-    progress: Callable[[Row], None] | None = None,
-    **changes: Any,
+    split: Split, encoder: Encoder | None = None, loss: EncoderLoss | None = None, seed: int = 3, **changes: Any
 ) -> tuple[Encoder, list[Row]]:
     encoder = encoder or network(split, dropout=0.1)
     loss = loss or EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1)
-    options: dict[str, Any] = {"neighbours": neighbours, "resume": resume, "progress": progress}
+    options = {name: changes.pop(name, None) for name in ("neighbours", "resume", "progress")}
     return encoder, train_encoder(split, encoder, loss, TrainEmbedder(**SETTINGS | changes), seed=seed, **options)
 
 

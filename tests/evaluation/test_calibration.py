@@ -7,16 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from attnknn.core.errors import InputError
 from attnknn.evaluation import calibration
-from attnknn.evaluation.calibration import (
-    KINDS,
-    PRIOR,
-    UNCHANGED,
-    calibrate,
-    correct_prior,
-    fit_temperature,
-    fit_vector_scaling,
-    vector_scale,
-)
+from attnknn.evaluation.calibration import KINDS, PRIOR, UNCHANGED, calibrate, fit_vector_scaling, vector_scale
 
 RIDGES = (0.0001, 0.01, 1.0, 100.0)
 Rows = tuple[np.ndarray, np.ndarray]
@@ -120,7 +111,7 @@ def test_temperature_undoes_a_known_one() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(20_000, 4)) * 2
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
-    assert fit_temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
+    assert calibration.fit_temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
 
 
 def fit_to_the_end(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +162,7 @@ def test_the_prior_is_taken_out_by_hand() -> None:
     """(.6, .3, .1) over shares (.6, .3, .1) is uniform at η = 1; at ½ it goes as √; at 0 nothing changes."""
     shares = np.array([0.6, 0.3, 0.1])
     for eta, expected in ((1.0, np.full(3, 1 / 3)), (0.5, np.sqrt(shares) / np.sqrt(shares).sum()), (0.0, shares)):
-        np.testing.assert_allclose(correct_prior(shares[None], shares, eta), [expected])
+        np.testing.assert_allclose(calibration.correct_prior(shares[None], shares, eta), [expected])
 
 
 def skewed(n: int, seed: int, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

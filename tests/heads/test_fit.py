@@ -92,9 +92,7 @@ def test_it_overfits_32_rows(data: EmbeddingSpace, kind: str, parts: dict[str, A
     assert history[-1]["fit_loss"] < 0.5 * history[0]["fit_loss"]
 
 
-def test_faults_3_and_4_seed_and_fit_rows_decide_and_test_rows_change_nothing(
-    data: EmbeddingSpace, fitted: Fitted
-) -> None:
+def test_faults_3_and_4_seed_and_fit_rows_decide_and_test_rows_do_not(data: EmbeddingSpace, fitted: Fitted) -> None:
     """Other labels of the fit rows give another head; bank and test rows are never its queries."""
     expected = bytes_of(fitted[0])
     assert bytes_of(fit(data, seed=4)[0]) != expected

@@ -1,4 +1,4 @@
-"""Neighbour statistics by hand and by all distances, and from bank rows only."""
+"""Neighbour statistics by hand, and from bank rows only."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from attnknn.core.errors import InputError
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.search import memory, retrieve, search
 from attnknn.neighbours.statistics import neighbour_statistics
-from synthetic import FITTING, blobs, embedded, nearest, searched
+from synthetic import FITTING, blobs, embedded, searched
 
 
 def points(z: list[list[float]], y: list[int], part: list[int], classes: str = "ab") -> Embeddings:
@@ -38,18 +38,6 @@ def test_prototypes_by_hand() -> None:
     np.testing.assert_allclose(statistics(plane, 1, (1,)).prototypes, [[0.6, 0.8], [0, -1], [0, 0]], rtol=1e-6)
     mean_at_origin = points([[1, 0], [-1, 0], [0, 1]], [0, 0, 1], [BANK] * 3)
     np.testing.assert_array_equal(statistics(mean_at_origin, 1, (1,)).prototypes, [[0, 0], [0, 1]])
-
-
-def test_by_all_distances() -> None:
-    data = embedded(blobs(90, noise=1.5))
-    stats, bank = statistics(data, 12, (3, 7, 12)), data.rows(BANK)
-    others, sims = (values[:, 1:] for values in nearest(data.z[bank], data.z[bank], 13))  # without the row itself
-    agree = data.y[bank][others] == data.y[bank][:, None]
-    expected = np.stack([agree[:, :size].mean(1) for size in (3, 7, 12)], axis=1)
-    np.testing.assert_allclose(stats.agreement[bank], expected, rtol=1e-6)
-    np.testing.assert_allclose(stats.density[bank], sims.mean(1), rtol=1e-4)
-    assert not stats.agreement[data.part != BANK].any()
-    assert not stats.density[data.part != BANK].any()
 
 
 def test_fault_1_a_row_is_left_out_of_its_own_neighbours() -> None:
