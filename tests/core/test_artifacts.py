@@ -101,27 +101,21 @@ def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
         Embeddings.load(tmp_path / "b")
 
 
-def test_an_interrupted_write_leaves_the_earlier_artifact_and_no_draft(tmp_path: Path) -> None:
+def test_a_write_replaces_all_of_the_earlier_artifact_and_an_interrupted_one_nothing(tmp_path: Path) -> None:
     with atomic_folder(tmp_path / "a") as draft:
-        (draft / "x").write_text("old")
+        (draft / "old").touch()
     write_json(tmp_path / "b.json", "old")
     with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "a") as draft:
-        (draft / "x").write_text("half")
+        (draft / "half").touch()
         raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "b.json") as file:
         file.write_text("half")
         raise KeyboardInterrupt
-    assert (tmp_path / "a/x").read_text() == "old"
     assert read_json(tmp_path / "b.json") == "old"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b.json"]
-
-
-def test_a_new_folder_replaces_the_whole_old_one(tmp_path: Path) -> None:
-    for name in ("old", "new"):
-        with atomic_folder(tmp_path / "a") as draft:
-            (draft / name).write_text(name)
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["new"]
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == ["a", "a/old", "b.json"]
+    with atomic_folder(tmp_path / "a") as draft:
+        (draft / "new").touch()
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == ["a", "a/new", "b.json"]
 
 
 def test_json_refuses_nan(tmp_path: Path) -> None:

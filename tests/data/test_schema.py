@@ -150,10 +150,12 @@ def test_texts_like_dates_or_numbers_are_categories(texts):
     assert column_kinds(table(b=["01234", "90210"] * (N // 2)), numeric=["b"])["b"] == "number"
 
 
-def test_values_without_a_deviation_are_refused():
+def test_values_too_large_for_a_deviation_or_for_float32_are_refused():
     frame = table(b=[f"{7 * i % 61}e200" for i in range(N)])
     with pytest.raises(InputError, match=r"^column 'b': values as large as 6e\+201; give them in a larger unit$"):
         schema_of(frame)
+    with pytest.raises(InputError, match=r"column 'a': .* larger unit"):
+        encode(pd.DataFrame({"a": [1.0, 2.0, 1e300]}), np.array([True, True, False]))
 
 
 def test_categories_are_texts_and_columns_are_there_once():
@@ -275,8 +277,3 @@ def test_a_column_that_only_the_bank_lacks_becomes_constant():
     assert names[0] == "a"
     assert np.isfinite(x).all()
     np.testing.assert_array_equal(x[:2, 0], 0)
-
-
-def test_values_too_large_for_float32():
-    with pytest.raises(InputError, match=r"column 'a': .* larger unit"):
-        encode(pd.DataFrame({"a": [1.0, 2.0, 1e300]}), np.array([True, True, False]))
