@@ -10,27 +10,19 @@ from attnknn.experiments.corruption import NOISES, with_imbalance, with_noise
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
-from synthetic import blobs, embedded, fold_parts, rng
+from synthetic import blobs, crossfit_spaces, embedded, rng
 
-SIZES = (3, 7)
+SIZES, MAIN = (3, 7), embedded(blobs(180, noise=1.5))
 
 
 @pytest.fixture(scope="module")
 def spaces() -> list[EmbeddingSpace]:
-    """The main embeddings and those of three folds, whose last column numbers the rows of the main one."""
-    main = embedded(blobs(180, noise=1.5))
-    z = np.column_stack([main.z, 1e-6 * np.arange(180)]).astype(np.float32)
-    main = dataclasses.replace(main, z=z)
-    folds = [main]
-    for fold, part in enumerate(fold_parts(main.y, main.part, 3, seed=0)):
-        turned = np.column_stack([np.roll(z[:, :-1], fold + 1, axis=1), z[:, -1]])
-        folds.append(dataclasses.replace(main, z=turned, part=part))
-    return [retrieve(e, 20, SIZES) for e in folds]
+    return crossfit_spaces(MAIN, 3, 20, SIZES)
 
 
 def origin(e: Embeddings) -> np.ndarray:
-    """Row of the main embeddings that each row was."""
-    return np.round(e.z[:, -1] * 1e6).astype(int)
+    """Row of the main embeddings that each row was; folds keep the logits."""
+    return (np.asarray(e.logits)[:, None] == MAIN.logits).all(2).argmax(1)
 
 
 def of_queries(e: Embeddings) -> np.ndarray:

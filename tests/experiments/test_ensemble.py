@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import softmax
 
 from attnknn.core.artifacts import FIT, TEST, VAL, Predictions
 from attnknn.core.errors import InputError
@@ -136,9 +137,8 @@ def test_stopping_is_at_least_as_good_as_the_single_k_on_val_and_test_labels_sel
 def seeds() -> dict[int, Predictions]:
     """The same rows with other mistakes."""
     base = predictions(TIE, rows=400)
-    probs = {s: base.probs * np.exp(0.7 * rng(s).normal(size=base.probs.shape)) for s in (3, 5)}
-    probs = {s: (p / p.sum(2, keepdims=True)).astype(np.float32) for s, p in probs.items()}
-    return {s: dataclasses.replace(base, probs=p) for s, p in probs.items()}
+    logits = {s: np.log(base.probs) + 0.7 * rng(s).normal(size=base.probs.shape) for s in (3, 5)}
+    return {s: dataclasses.replace(base, probs=softmax(a, 2).astype(np.float32)) for s, a in logits.items()}
 
 
 def test_seeds_ensemble_is_the_mean_of_the_probabilities(seeds: dict[int, Predictions]) -> None:

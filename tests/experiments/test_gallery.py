@@ -126,7 +126,9 @@ def test_a_table_shows_the_values_of_its_rows(table: tuple[Split, EmbeddingSpace
         assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
 
 
-def test_an_image_strip_is_the_query_and_its_neighbours(images: tuple[Split, EmbeddingSpace]) -> None:
+def test_an_image_strip_is_the_query_and_its_neighbours_and_a_missing_one_is_an_error(
+    images: tuple[Split, EmbeddingSpace], tmp_path: Path
+) -> None:
     split, data = images
     head = Distance(K, 0.3, 0.1)
     cases, strips = gallery(split, data, head, head, predict(data, {"attention": head}), K, 2, 4)
@@ -140,6 +142,12 @@ def test_an_image_strip_is_the_query_and_its_neighbours(images: tuple[Split, Emb
     colour = replace(split, x=np.repeat(split.x, 3, axis=1))
     _, strips = gallery(colour, data, head, head, predict(data, {"attention": head}), K, 2, 4)
     assert next(iter(strips.values())).shape == (8, 8 * 5, 3)
+    run = written_run(tmp_path, *images)
+    assert len(report.section([run], tmp_path).parts[0].pictures) > 2
+    next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
+    with pytest.raises(InputError, match="dvc repro --force evaluate@blobs-1"):
+        report.section([run], tmp_path)
+    assert report.section([replace(run, tables={})], tmp_path).parts == []
 
 
 def test_one_hot_columns_are_shown_as_categories() -> None:
@@ -192,12 +200,3 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     assert first[1].startswith("40 of ")
     assert (first[2], first[4]) == ("2", "< .001")
     assert "< .001" not in {row[4] for row in others}
-
-
-def test_images_are_drawn_and_a_missing_one_is_an_error(images: tuple[Split, EmbeddingSpace], tmp_path: Path) -> None:
-    run = written_run(tmp_path, *images)
-    assert len(report.section([run], tmp_path).parts[0].pictures) > 2
-    next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
-    with pytest.raises(InputError, match="dvc repro --force evaluate@blobs-1"):
-        report.section([run], tmp_path)
-    assert report.section([replace(run, tables={})], tmp_path).parts == []

@@ -71,11 +71,10 @@ def compared(data):
 
 def test_weighted_and_unweighted_heads_differ_by_the_weight_alone(data, compared) -> None:
     """With the same seed, a weight of 1 gives the same head."""
-    methods = set(compared.methods)
-    for name in ("attention", "attention_weighted", "attention_configured"):
-        assert {f"0:{name}", f"1:{name}"} <= methods
-    assert {"uniform", "distance", "distance_vector", "prototypes", "linear", "linear_temperature"} <= methods
-    assert {"distance_weighted", "distance_weighted_vector"} <= methods
+    expected = {"uniform", "distance", "distance_vector", "prototypes", "linear", "linear_temperature"}
+    expected |= {"distance_weighted", "distance_weighted_vector"}
+    expected |= {f"{repeat}:attention{kind}" for repeat in (0, 1) for kind in ("", "_weighted", "_configured")}
+    assert expected <= set(compared.methods)
     probs = dict(zip(compared.methods, compared.probs, strict=True))
     assert np.abs(probs["0:attention"] - probs["0:attention_weighted"]).max() > 1e-4
     nearly = queries.compare_weighting([data], 1.0 + 1e-9, 1, 11, FITTING, ALL_GRIDS, seed=1)

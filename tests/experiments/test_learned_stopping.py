@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from attnknn.experiments import learned_stopping as stopping
 
@@ -16,8 +16,7 @@ def synthetic_probs(n: int = 211, steps: int = 3, classes: int = 5, seed: int = 
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=n)
     logits = rng.normal(size=(n, steps, classes)) + 1.5 * np.eye(classes)[y][:, None]
-    probs = np.exp(logits)
-    return (probs / probs.sum(2, keepdims=True)).astype(np.float32), y
+    return softmax(logits, 2).astype(np.float32), y
 
 
 def noisy_or_late(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -49,12 +48,10 @@ def test_halting_probs_by_hand_sum_to_one() -> None:
 
 def test_features_by_hand() -> None:
     probs = np.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]])
+    expected = {"constant": [1, 1], "entropy": [1.5 * np.log(2) / np.log(3), 0], "max_prob": [0.5, 1]}
+    expected |= {"margin": [0.25, 1], "log_k": np.log([3 / 20, 7 / 20])}
     by_name = dict(zip(stopping.FEATURES, stopping.features(probs, KS)[0].T, strict=True))
-    np.testing.assert_allclose(by_name["constant"], [1, 1])
-    np.testing.assert_allclose(by_name["entropy"], [1.5 * np.log(2) / np.log(3), 0])
-    np.testing.assert_allclose(by_name["max_prob"], [0.5, 1])
-    np.testing.assert_allclose(by_name["margin"], [0.25, 1])
-    np.testing.assert_allclose(by_name["log_k"], np.log([3 / 20, 7 / 20]))
+    np.testing.assert_allclose([by_name[name] for name in expected], list(expected.values()))
 
 
 def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:

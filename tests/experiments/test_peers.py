@@ -44,7 +44,6 @@ def test_fitted_on_bank_and_fit_rows_with_the_settings_of_lowest_nll_on_val():
     test, _, selected = peers.fit_and_predict(split, ["raw-uniform", "logistic"], 3, seed=0, threads=1)
     train = (split.part == BANK) | (split.part == FIT)
     x, y, val = split.x, split.y, split.part == VAL
-
     shares = np.bincount(y[train]) / train.sum()
 
     def score(model, prior):

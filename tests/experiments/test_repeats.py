@@ -71,11 +71,8 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
     assert len(rows) == 6
     assert rows["attention-folds", "forest"] == 0
     assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
-    assert [t.name for t in report_of(table, paired).tables] == [
-        "means",
-        "differences-attention",
-        "differences-attention-folds",
-    ]
+    names = ["means", "differences-attention", "differences-attention-folds"]
+    assert [t.name for t in report_of(table, paired).tables] == names
 
 
 @pytest.mark.parametrize(("lift", "finding"), [(0.35, "better"), (-0.5, "worse"), (0.0, "")])
