@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -126,9 +127,7 @@ def test_a_table_shows_the_values_of_its_rows(table: tuple[Split, EmbeddingSpace
         assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
 
 
-def test_an_image_strip_is_the_query_and_its_neighbours_and_a_missing_one_is_an_error(
-    images: tuple[Split, EmbeddingSpace], tmp_path: Path
-) -> None:
+def test_image_strips_are_queries_with_neighbours_and_a_missing_one_is_an_error(images: Any, tmp_path: Path) -> None:
     split, data = images
     head = Distance(K, 0.3, 0.1)
     cases, strips = gallery(split, data, head, head, predict(data, {"attention": head}), K, 2, 4)
