@@ -159,8 +159,12 @@ def test_the_command_line_works_with_the_core(core: Path, tmp_path: Path) -> Non
         assert results[command] == [2, "", f"error: {line}\n"]
 
 
-def test_encoders_that_need_an_extra_say_so(core: Path, tmp_path: Path) -> None:
+def test_importing_is_light_and_encoders_that_need_an_extra_say_so(core: Path, tmp_path: Path) -> None:
     code = """
+import sys
+import attnknn
+print(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
+print(dir(attnknn), attnknn.AttnKNNClassifier.__name__)
 from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import _resnet
 from attnknn.encoder.numeric_embeddings import NumericEmbedding
@@ -171,20 +175,8 @@ for build in (lambda: _resnet("resnet18", 3, False), lambda: NumericEmbedding(3,
         print(error)
 """
     assert _passed(core, tmp_path, "-c", code).splitlines() == [
+        "['__main__', 'attnknn']",
+        "['AttnKNNClassifier', '__version__'] AttnKNNClassifier",
         "resnet18 needs torchvision: pip install 'attnknn[pipeline]'",
         "linear numeric embedding needs rtdl_num_embeddings: pip install 'attnknn[pipeline]'",
     ]
-
-
-def test_importing_the_package_is_light_and_lists_the_public_names(core: Path, tmp_path: Path) -> None:
-    code = """
-import sys, time
-start = time.perf_counter()
-import attnknn
-print(f"import attnknn: {time.perf_counter() - start:.3f} s", file=sys.stderr)
-print(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
-print(dir(attnknn), attnknn.AttnKNNClassifier.__name__)
-"""
-    modules, names = _passed(core, tmp_path, "-c", code).splitlines()
-    assert modules == "['__main__', 'attnknn']"
-    assert names == "['AttnKNNClassifier', '__version__'] AttnKNNClassifier"

@@ -1,34 +1,21 @@
 """Invalid pictures, rows and vectors are refused with one line."""
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from starlette.testclient import TestClient
 
 from server_fixtures import ROW, image_post, png, refused
 
-
-def blank_png(width: int, height: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("1", (width, height)).save(file, "PNG")
-    return file.getvalue()
-
-
-def noise_png() -> bytes:
-    return png(np.random.default_rng(0).integers(0, 255, (90, 90), np.uint8))
-
-
 BAD_PICTURES: dict[str, tuple[Callable[[], bytes], int, str]] = {
     "one pixel": (lambda: png(np.zeros((1, 1), np.uint8)), 400, "1×1 pixels: too few"),
-    "26 million pixels": (lambda: blank_png(5200, 5000), 400, "at most 25 million are taken"),
-    "200 million pixels": (lambda: blank_png(20_000, 10_000), 400, "refused as too large"),
+    "26 million pixels": (lambda: png(np.zeros((5000, 5200), bool)), 400, "at most 25 million are taken"),
+    "200 million pixels": (lambda: png(np.zeros((10_000, 20_000), bool)), 400, "refused as too large"),
     "a text file named .jpg": (lambda: b"hello, this is no picture\n" * 50, 400, "no readable image"),
-    "truncated": (lambda: noise_png()[:3000], 400, "no read"),
+    "truncated": (lambda: png(np.random.default_rng(0).integers(0, 255, (90, 90), np.uint8))[:3000], 400, "no read"),
     "16 bits": (lambda: png(np.zeros((9, 9), np.uint16)), 400, "8 bits a channel"),
     "SVG": (lambda: b'<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>', 400, "no readable image"),
     "empty": (lambda: b"", 400, "the picture is empty"),
@@ -47,28 +34,28 @@ def post_bytes(client: TestClient, body: bytes) -> Any:
     return client.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
 
 
-BAD_BODIES: list[tuple[bytes, int, str]] = [
-    (b"", 400, "the body is empty"),
-    (b"   ", 400, "the body is empty"),
-    (b"{", 400, "not valid JSON"),
-    (b"\xff\xfe", 400, "not valid JSON"),
-    (b"[1, 2]", 400, "not a JSON object"),
-    (b'{"row":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, "not valid JSON"),
-    (b'{"row": ' + b"9" * 5000 + b"}", 400, "not valid JSON"),
-    (b"{}", 400, "give {"),
-    (b'{"row": {}, "vector": []}', 400, "give {"),
-    (b'{"path": "../../etc/passwd"}', 400, "give {"),
-    (b'{"row": {}}', 400, "row: give an object"),
-    (b'{"row": [1, 2, 3]}', 400, "row: give an object"),
-    (b'{"row": {"size": "1"}}', 400, "no column 'weight', '<b>colour</b>'"),
-    (b'{"vector": [1, 2]}', 400, "does not read vectors"),
-    (b'{"row": "' + b"x" * 1_100_000 + b'"}', 413, "larger than 1 MB"),
-]
-
-
-@pytest.mark.parametrize(("body", "status", "message"), BAD_BODIES)
-def test_bad_bodies(table: TestClient, body: bytes, status: int, message: str) -> None:
-    refused(post_bytes(table, body), status, message)
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the body is empty"),
+        (b"   ", "the body is empty"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[1, 2]", "not a JSON object"),
+        (b'{"row":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not valid JSON"),
+        (b'{"row": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b"{}", "give {"),
+        (b'{"row": {}, "vector": []}', "give {"),
+        (b'{"path": "../../etc/passwd"}', "give {"),
+        (b'{"row": {}}', "row: give an object"),
+        (b'{"row": [1, 2, 3]}', "row: give an object"),
+        (b'{"row": {"size": "1"}}', "no column 'weight', '<b>colour</b>'"),
+        (b'{"vector": [1, 2]}', "does not read vectors"),
+        (b'{"row": "' + b"x" * 1_100_000 + b'"}', "larger than 1 MB"),
+    ],
+)
+def test_bad_bodies(table: TestClient, body: bytes, message: str) -> None:
+    refused(post_bytes(table, body), 413 if "larger" in message else 400, message)
 
 
 @pytest.mark.parametrize(
