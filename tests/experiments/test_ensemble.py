@@ -119,9 +119,7 @@ def test_adaptive_k_predicts_each_row_at_the_k_of_its_weights(data: EmbeddingSpa
     assert result[1]["adaptive_k:uniform"] == K, "equal weights select all neighbours"
 
 
-def test_stopping_is_at_least_as_good_as_the_single_k_on_val_and_test_labels_select_nothing(
-    data: EmbeddingSpace, result: Any
-) -> None:
+def test_stopping_is_at_least_as_good_on_val_as_one_k_and_test_labels_select_nothing(data: Any, result: Any) -> None:
     y = np.asarray(data.embeddings.y[data.embeddings.rows(VAL)])
     for name in ensemble.METHODS:
         ours, single = (scores(result[0][f"{v}:{name}"][1], y)["nll"] for v in ("stopping", "single"))

@@ -27,12 +27,16 @@ def spaces():
     return retrieve(e, K, [5]), with_larger_bank(e, K, [5])
 
 
+@pytest.fixture(scope="module")
+def results(spaces):
+    bank, more = spaces
+    return {name: compare([bank], {}, K, **GRIDS, memory=memory) for name, memory in (("grown", more), ("bank", None))}
+
+
 def test_all_rows_but_the_test_rows_are_in_it(spaces):
     bank, more = spaces
-    e = bank.embeddings
-    rows = e.rows(TEST)
-    ids = more.neighbours.take(rows, K)[0]
-    known = np.flatnonzero(e.part != TEST)
+    e, rows = bank.embeddings, bank.embeddings.rows(TEST)
+    ids, known = more.neighbours.take(rows, K)[0], np.flatnonzero(e.part != TEST)
     oracle = known[NearestNeighbors(n_neighbors=K).fit(e.z[known]).kneighbors(e.z[rows])[1]]
     assert (ids == oracle).mean() > 0.99
     assert {BANK, FIT, VAL} == set(e.part[ids].ravel().tolist())
@@ -40,10 +44,8 @@ def test_all_rows_but_the_test_rows_are_in_it(spaces):
     assert (more.statistics.agreement[e.part == FIT] > 0).any()
 
 
-def test_it_answers_test_rows_and_tunes_nothing(spaces):
-    bank, more = spaces
-    alone = compare([bank], {}, K, **GRIDS)
-    result = compare([bank], {}, K, **GRIDS, memory=more)
+def test_it_answers_test_rows_and_tunes_nothing(spaces, results):
+    (bank, more), (result, alone) = spaces, results.values()
     assert result.tuned == alone.tuned
     np.testing.assert_array_equal(result.val.probs, alone.val.probs)
     place = result.test.methods.index("linear")
@@ -56,18 +58,14 @@ def test_it_answers_test_rows_and_tunes_nothing(spaces):
     np.testing.assert_allclose(result.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
 
 
-def test_the_report_says_what_it_brings(spaces):
-    bank, more = spaces
-    sources = {}
-    for name, memory in (("grown", more), ("bank", None)):
-        test = compare([bank], {}, K, **GRIDS, memory=memory).test
-        sources[name] = replace(test, methods=("attention", *test.methods[1:]))  # in place of uniform
+def test_the_report_says_what_it_brings(results):
+    methods = ("attention", *results["bank"].test.methods[1:])  # in place of uniform
+    sources = {name: replace(result.test, methods=methods) for name, result in results.items()}
     scoring = {"bins": 5, "resamples": 200, "confidence": 0.9}
     table = pd.DataFrame(side_by_side(sources, ("attention", "distance"), scoring, 0))
     sizes = {"test": 50, "fit": 50, "val": 50, "bank": 150}
     run = Run("d", 1, {"prepare": sizes}, {report.NAME: table})
     (part,) = report.section([run], Level(0.01, 200)).parts
     assert part.tables[0].caption == "150 bank rows, and 100 fit and val rows added"
-    assert {tuple(row[:2]) for row in part.tables[0].rows if len(row) > 1} == {
-        ("bank", m) for m in ("Accuracy", "NLL", "ECE")
-    }
+    rows = {tuple(row[:2]) for row in part.tables[0].rows if len(row) > 1}
+    assert rows == {("bank", metric) for metric in ("Accuracy", "NLL", "ECE")}

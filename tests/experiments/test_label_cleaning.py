@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
 from attnknn.experiments import label_cleaning as cleaning
@@ -120,7 +121,7 @@ def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_label
     """Predictions are the true posterior to the power ½; labels are drawn from the posterior, then made noisy."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(20_000, 4))
-    truth = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    truth = softmax(logits, 1)
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     mixing = 0.6 * np.eye(4) + 0.1
     noisy = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)

@@ -119,34 +119,27 @@ def test_the_mean_of_identical_views_is_the_view(main: EmbeddingSpace) -> None:
     assert (paired.loc[paired["metric"] != "ece", "p"] == 1).all()
 
 
-def test_calibration_is_fitted_on_the_mean_and_each_view_is_scored_alone_and_left_out(
-    main: EmbeddingSpace, probs: dict[str, PartProbs], scored: Any
-) -> None:
-    means, _ = scored
+def test_the_mean_is_calibrated_and_each_view_scored_alone_and_left_out(main: Any, probs: Any, scored: Any) -> None:
+    means, tables = scored
     fit, val, test = tta.mean_over_views(list(probs.values()))["distance"]
     y = {part: classes_of([main], part) for part in (FIT, VAL, TEST)}
     scaled = calibrate("vector", fit, y[FIT], val, y[VAL], test, RIDGES).test
     nll = -np.log(scaled[np.arange(len(test)), y[TEST]].astype(float)).mean()
     assert means["views 3"]["distance_vector"]["nll"] == pytest.approx(nll, abs=1e-6)
-    alone = pd.DataFrame(scored[1]["tta_alone"]).set_index(["view", "method", "metric"])
-    y = classes_of([main], TEST)
+    alone = pd.DataFrame(tables["tta_alone"]).set_index(["view", "method", "metric"])
     left = (probs[tta.ORIGINAL]["uniform"][2] + probs["b"]["uniform"][2]) / 2
-    assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y).mean())
+    assert alone.loc[("a", "uniform", "accuracy"), "without"] == pytest.approx((left.argmax(1) == y[TEST]).mean())
     own = probs["a"]["uniform"][2]
-    assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y).mean())
+    assert alone.loc[("a", "uniform", "accuracy"), "value"] == pytest.approx((own.argmax(1) == y[TEST]).mean())
 
 
-def test_views_and_test_labels_select_nothing_and_change_neither_bank_nor_statistics(
-    main: EmbeddingSpace, probs: dict[str, PartProbs]
-) -> None:
-    without = predict(main, {})[tta.ORIGINAL]
-    shuffled = predict(relabelled(main, TEST), {"a": moved(main, 0.3, 1)})
+def test_views_and_test_labels_select_nothing_and_bank_and_statistics_stay(main: EmbeddingSpace, probs: Any) -> None:
+    view, without = moved(main, 0.3, 1), predict(main, {})[tta.ORIGINAL]
+    shuffled = predict(relabelled(main, TEST), {"a": view})
     for method, part in product(METHODS, range(3)):
         np.testing.assert_array_equal(without[method][part], probs[tta.ORIGINAL][method][part])
         np.testing.assert_array_equal(shuffled["a"][method][part], probs["a"][method][part])
-    view = moved(main, 0.3, 1)
-    space = tta.view_space(main, view)
-    bank = main.embeddings.rows(BANK)
+    space, bank = tta.view_space(main, view), main.embeddings.rows(BANK)
     np.testing.assert_array_equal(space.embeddings.z[bank], main.embeddings.z[bank])
     np.testing.assert_array_equal(space.embeddings.z[view.rows], view.z)
     np.testing.assert_array_equal(space.embeddings.logits[view.rows], view.logits)
