@@ -1,6 +1,7 @@
 """k sweep: every method tuned or fitted at each k, selection on val, and the section of the report."""
 
 import dataclasses
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -139,23 +140,16 @@ def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpac
 
 def fake_sweep(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A sweep over k 1, 10 and 50, best on val at 10, where attention's NLL is lower than all others' by `gain`."""
-    by_k = {1: 0.9, 10: 0.4, 50: 0.5}
     levels = {"uniform": 0.04, "distance": 0.02, "distance_vector": 0.01, "attention": -gain, "prototypes": 0.3}
-    rows = [
-        {"k": k, "sqrt_n": k == 10, "method": m, "metric": metric, "validation": nll + more}
-        | {"value": nll + more + 0.1, "low": nll + more, "high": nll + more + 0.2}
-        for m, more in levels.items()
-        for k, nll in ({1: 0.5, 10: 0.5, 50: 0.5} if m == "prototypes" else by_k).items()
-        for metric in METRICS
-    ]
-    pairs = [
-        {"method": "attention", "k": 10, "baseline": b, "baseline_k": None if b == "prototypes" else 10}
-        | {"metric": metric, "difference": -gain - more, "low": -gain - more - 0.01, "high": -gain - more + 0.01}
-        | {"errors": errors, "p": p, "test": "paired bootstrap"}
-        for b, more in levels.items()
-        for metric in TESTED
-        if b not in ("attention", "distance")  # distance weighting is best with vector scaling
-    ]
+    rows, pairs = [], []
+    for (m, more), metric in product(levels.items(), METRICS):
+        for k, nll in {1: 0.9, 10: 0.4, 50: 0.5}.items():
+            low, row = more + (0.5 if m == "prototypes" else nll), {"k": k, "sqrt_n": k == 10, "method": m}
+            rows.append({**row, "metric": metric, "validation": low, "value": low + 0.1, "low": low, "high": low + 0.2})
+        if metric in TESTED and m not in ("attention", "distance"):  # the latter is best with vector scaling
+            d, row = -gain - more, {"method": "attention", "k": 10, "baseline": m, "metric": metric}
+            row |= {"baseline_k": None if m == "prototypes" else 10, "test": "paired bootstrap"}
+            pairs.append({**row, "difference": d, "low": d - 0.01, "high": d + 0.01, "errors": errors, "p": p})
     return pd.DataFrame(rows).assign(seed=seed), pd.DataFrame(pairs).assign(seed=seed)
 
 
