@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,13 +39,6 @@ def predict(data: EmbeddingSpace, heads: Mapping[str, object]) -> Predictions:
 def table() -> tuple[Split, EmbeddingSpace]:
     split = blobs(240, noise=1.6)
     return split, retrieved(embedded(split), k=11)
-
-
-@pytest.fixture(scope="module")
-def images() -> tuple[Split, EmbeddingSpace]:
-    split = pictures(96)
-    flat = split.x.reshape(96, -1).astype(np.float32)
-    return split, retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
 
 
 def learned(data: EmbeddingSpace) -> Attention:
@@ -127,9 +119,10 @@ def test_a_table_shows_the_values_of_its_rows(table: tuple[Split, EmbeddingSpace
         assert case["disagreement"] == pytest.approx((labels != split.y[case["row"]]).mean())
 
 
-def test_image_strips_are_queries_with_neighbours_and_a_missing_one_is_an_error(images: Any, tmp_path: Path) -> None:
-    split, data = images
-    head = Distance(K, 0.3, 0.1)
+def test_image_strips_are_queries_with_neighbours_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
+    split, head = pictures(96), Distance(K, 0.3, 0.1)
+    flat = split.x.reshape(96, -1).astype(np.float32)
+    data = retrieved(embedded(replace(split, x=flat, features=tuple(map(str, range(64))))), k=11)
     cases, strips = gallery(split, data, head, head, predict(data, {"attention": head}), K, 2, 4)
     assert cases["images"]
     assert len(strips) == len(cases["cases"]) > 0
@@ -141,7 +134,7 @@ def test_image_strips_are_queries_with_neighbours_and_a_missing_one_is_an_error(
     colour = replace(split, x=np.repeat(split.x, 3, axis=1))
     _, strips = gallery(colour, data, head, head, predict(data, {"attention": head}), K, 2, 4)
     assert next(iter(strips.values())).shape == (8, 8 * 5, 3)
-    run = written_run(tmp_path, *images)
+    run = written_run(tmp_path, split, data)
     assert len(report.section([run], tmp_path).parts[0].pictures) > 2
     next((tmp_path / "gallery/blobs-1").glob("*.png")).unlink()
     with pytest.raises(InputError, match="dvc repro --force evaluate@blobs-1"):

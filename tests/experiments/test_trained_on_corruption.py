@@ -21,7 +21,7 @@ from attnknn.experiments.trained_on_corruption import base_scores, noise_pairs, 
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
-from attnknn.report.section import Part, as_frame
+from attnknn.report.section import as_frame
 from attnknn.report.sections import imbalance_trained, noise_trained
 from synthetic import SCORING, blobs, embedded, pictures, retrieved, rng
 from synthetic_results import check_part
@@ -195,19 +195,14 @@ NAMES = (NETWORK, "Attention", KNN, "Linear head", "Prototypes alone")
 CLEANED = [(f"{name}, cleaned labels", f"{name}, noisy labels") for name in NAMES]
 
 
-@pytest.fixture(scope="module")
-def noise_part() -> Part:
+def test_the_section_on_wrong_labels_shows_that_cleaning_pays_and_knn_against_plain_networks() -> None:
     (part,) = noise_trained.section([noise_run(0.1, 0.0, 1e-5)], LEVEL).parts
-    return part
-
-
-def test_the_section_on_wrong_labels_shows_that_cleaning_pays_and_knn_against_plain_networks(noise_part: Part) -> None:
-    assert noise_part.tables[1].rows[-1] == ["noise 0.4", "2", "0.400", "0.060", "0.850", "0.020"]
-    assert len(noise_part.pictures) == 3
-    check_part(noise_part)
-    assert [table.name for table in noise_part.tables] == ["verdicts", "cleaning", "scores", "paired"]
-    assert len(noise_part.tables[3].rows) == 2 * (1 + 17), "every pair once a rate, not uncorrected and corrected apart"
-    rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in noise_part.tables[3].rows if len(row) > 1}
+    assert part.tables[1].rows[-1] == ["noise 0.4", "2", "0.400", "0.060", "0.850", "0.020"]
+    assert len(part.pictures) == 3
+    check_part(part)
+    assert [table.name for table in part.tables] == ["verdicts", "cleaning", "scores", "paired"]
+    assert len(part.tables[3].rows) == 2 * (1 + 17), "every pair once a rate, not uncorrected and corrected apart"
+    rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in part.tables[3].rows if len(row) > 1}
     assert {rows[pair][2] for pair in CLEANED} == {"better"}
     for labels, other, move in (("noisy", "noisy", 0.03), ("cleaned", "noisy", 0.13), ("cleaned", "cleaned", 0.03)):
         accuracy, p, finding, nll, *_ = rows[f"{KNN}, {labels} labels", f"{NETWORK}, {other} labels"]
