@@ -95,9 +95,10 @@ def click(page: Any, *selectors: str) -> None:
 
 
 def shows(page: Any, **texts: Any) -> None:
-    """Wait until each element, by its id, contains a text; - in an id is written _."""
+    """Wait until each element, by its id with _ for -, contains a text, or is visible (True) or hidden (False)."""
     for name, text in texts.items():
-        expect(page.locator(f"#{name.replace('_', '-')}")).to_contain_text(text)
+        element = expect(page.locator(f"#{name.replace('_', '-')}"))
+        element.to_be_visible(visible=text) if isinstance(text, bool) else element.to_contain_text(text)
 
 
 def see_other_views(page: Any) -> Iterator[str]:
@@ -152,7 +153,7 @@ def test_navigation_between_neighbours(open_page: OpenPage) -> None:
     page.reload()
     shows(page, verdict="left out")
     click(page, "#neighbours article:first-child a")
-    expect(page.locator("#back")).to_be_visible()
+    shows(page, back=True)
     click(page, "#forget-this")
     shows(page, changes="1 row forgotten")
     expect(page.locator("#trail strong")).to_have_text(f"Row {row}")
@@ -161,7 +162,7 @@ def test_navigation_between_neighbours(open_page: OpenPage) -> None:
 def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> None:
     new = len(Model.load(models["table"]).classifier.memory_)
     page = open_page("table", "#case/1")
-    expect(page.locator("#changes")).to_be_hidden()
+    shows(page, changes=False)
     first = answer(page)
     expect(page.locator("#add-label option")).to_have_text([HOSTILE, "apple", "melon"])
     page.locator("#add-label").select_option("melon")
@@ -170,8 +171,7 @@ def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> N
     shows(page, changes="kept only while this server runs")
     expect(page.locator(f'[data-id="{new}"]')).to_contain_text("0 away")
     click(page, f'[data-id="{new}"] button')
-    shows(page, comparison=f"Row {new} forgotten.")
-    expect(page.locator("#changes")).to_be_hidden()
+    shows(page, comparison=f"Row {new} forgotten.", changes=False)
     assert answer(page) == first
     for _ in range(3):
         count = page.locator("#neighbours article").count()
@@ -186,7 +186,7 @@ def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> N
     click(page, "#to-calibration")
     expect(page.locator(".tiles")).to_contain_text("before the changes")
     click(page, "#to-ask", "#reset")
-    expect(page.locator("#changes")).to_be_hidden()
+    shows(page, changes=False)
     expect(page.locator("#trail")).to_contain_text("Test case 0")  # reloaded
     page.goto(f"{page.home}#case/1")
     shows(page, trail="Test case 1")
@@ -202,14 +202,13 @@ def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> 
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     click(page, "#save", "#reset", "#what-if")
-    expect(page.locator("#counterfactual")).to_be_visible()
+    shows(page, counterfactual=True)
     assert len(page.questions) == 2
     assert not [url for url in sent if url.endswith(("/save", "/reset"))]
     shows(page, changes="1 change, not saved")
     page.confirms = True
     click(page, "#save")
-    expect(page.locator("#changes")).to_be_hidden()
-    shows(page, about=f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
+    shows(page, changes=False, about=f"{before - 1}\u00a0examples\u00a0in\u00a0memory")
     assert len(Model.load(copied).classifier.memory_) == before - 1
 
 
@@ -220,7 +219,7 @@ def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied
     click(page, "#add")
     shows(page, comparison="Added as")
     click(page, "#to-calibration")
-    expect(page.locator("#taken")).to_be_visible()
+    shows(page, taken=True)
     click(page, "#save")
     expect(page.locator("#trail")).to_have_text("Test case 0→")
     expect(page.locator("#comparison")).to_have_count(0)
@@ -243,8 +242,7 @@ def test_reset_to_another_model(open_page: OpenPage, models: dict[str, Path], co
     expect(page.locator("#trail")).to_have_text("Row 0")
     expect(page.locator("#comparison")).to_have_count(0)
     expect(page.locator("#add-label option")).to_have_count(0)  # a row of the memory cannot be added
-    expect(page.locator("#field-4")).to_be_visible()
-    shows(page, about="vectors")
+    shows(page, field_4=True, about="vectors")
 
 
 def test_changes_by_another_client(open_page: OpenPage) -> None:
@@ -341,7 +339,7 @@ def test_an_added_row_of_negligible_weight(open_page: OpenPage) -> None:
     shows(page, trail="Test case 2")
     page.locator("#add-label").select_option(HOSTILE)
     click(page, "#what-if")
-    expect(page.locator("#counterfactual")).to_be_visible()
+    shows(page, counterfactual=True)
     expect(page.locator("#add-label")).to_have_value(HOSTILE)
     click(page, "#weights summary")
     shows(page, weights="labels counts for little")
@@ -373,7 +371,7 @@ def test_columns_beside_a_vector(open_page: OpenPage, kind: str) -> None:
     click(page, "#ask-it")
     shows(page, trail="Your vector")
     expect(page.locator("#prediction")).to_have_text(before)
-    expect(page.locator("#notice")).to_be_hidden()
+    shows(page, notice=False)
     assert fits(page)
 
 
@@ -384,7 +382,7 @@ def test_data_is_shown_as_text(open_page: OpenPage, models: dict[str, Path]) -> 
     expect(page.locator(".label", has_text=HOSTILE).first).to_be_visible()
     expect(page.get_by_text("<b>colour</b>", exact=True).first).to_be_visible()
     click(page, "#what-if")
-    expect(page.locator("#counterfactual")).to_be_visible()
+    shows(page, counterfactual=True)
     page.locator("#add-label").select_option(HOSTILE)
     click(page, "#add")
     shows(page, comparison=f"Added as {HOSTILE}")
@@ -425,7 +423,7 @@ def test_upload_pictures(open_page: OpenPage, tmp_path: Path) -> None:
     assert len(page.errors) == 2  # browsers log every error response
     page.errors.clear()
     click(page, "#random")
-    expect(page.locator("#notice")).to_be_hidden()
+    shows(page, notice=False)
 
 
 def test_edit_and_paste_a_row(open_page: OpenPage) -> None:
@@ -449,12 +447,12 @@ def test_edit_and_paste_a_row(open_page: OpenPage) -> None:
     shows(page, notice="column 'size' is 'large'")
     page.errors.clear()
     paste('0.5, 3.25, "red"')
-    expect(page.locator("#notice")).to_be_hidden()
+    shows(page, notice=False)
     expect(field).to_have_value("0.5")
     url = page.url
     click(page, "#ask-it")
     expect(page).not_to_have_url(url)  # the form is redrawn
-    expect(page.locator("#notice")).to_be_hidden()
+    shows(page, notice=False)
     paste("1,2")
     shows(page, notice="2 values for 3 fields")
 
@@ -478,7 +476,7 @@ def test_counterfactual(open_page: OpenPage) -> None:
     page.locator("#only-unsure").check(force=True)
     shows(page, count="least sure first")
     page.locator("#list a").first.click()
-    expect(page.locator("#prediction")).to_be_visible()
+    shows(page, prediction=True)
     before = answer(page)
     click(page, "#what-if")
     shows(page, counterfactual="it would be")
@@ -501,7 +499,7 @@ def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
 def test_every_view_fits_at_both_sizes(open_page: OpenPage, kind: str) -> None:
     page = open_page(kind, "#memory/1")
     click(page, "#what-if")
-    expect(page.locator("#counterfactual")).to_be_visible()
+    shows(page, counterfactual=True)
     page.locator("#other").evaluate("details => { details.open = true; }")
     assert fits(page)
     for view in see_other_views(page):

@@ -141,6 +141,7 @@ def test_a_table_of_ones_own_goes_the_whole_way_with_no_code_then_nothing_is_lef
     assert project("git", "status", "--porcelain") == ""
 
 
+NOT_HERE = {"ensemble_seeds", "encoder_ablation", "corrupted"}  # reads no heads; for seeds that are named
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 
 
@@ -179,19 +180,12 @@ def test_an_edit_below_the_encoder_reruns_training() -> None:
 def test_a_changed_default_reruns_its_experiment_and_a_changed_head_nothing_before_it(project: Project) -> None:
     """The two dry runs: DVC reads defaults of experiments class by class, and code by package."""
     config, head = (project.folder / f"attnknn/{name}" for name in ("experiments/config.py", "heads/attention.py"))
-    before = config.read_text(), head.read_text()
-    try:
-        config.write_text(before[0].replace("    crops: Whole = 3", "    crops: Whole = 2"))
+    with project.changed():
+        config.write_text(config.read_text().replace("    crops: Whole = 3", "    crops: Whole = 2"))
         assert project.would_run() == {"check", "views"}
-        config.write_text(before[0])
-        head.write_text(before[1] + "\n# a comment\n")
+    with project.changed():
+        head.write_text(head.read_text() + "\n# a comment\n")
         assert project.would_run() == JUDGED - NOT_HERE | {"train_attention"}
-    finally:
-        config.write_text(before[0])
-        head.write_text(before[1])
-
-
-NOT_HERE = {"ensemble_seeds", "encoder_ablation", "corrupted"}  # reads no heads; for seeds that are named
 
 
 def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(

@@ -136,10 +136,10 @@ def test_counterfactuals_forget_up_to_ten_rows_or_else_relabel(table: tuple[Path
 
 @pytest.mark.parametrize("file", ["input/input.json", "input/memory.csv", "input/case_vectors.npy"])
 def test_damaged_models(table: tuple[Path, Model, dict], tmp_path: Path, file: str) -> None:
-    copy = Path(shutil.copytree(table[0] / "model", tmp_path / "model"))
-    (copy / file).write_bytes((copy / file).read_bytes()[:-9])
+    part = Path(shutil.copytree(table[0] / "model", tmp_path / "model")) / file
+    part.write_bytes(part.read_bytes()[:-9])
     with pytest.raises(InputError, match="damaged"):
-        Model.load(copy)
-    (copy / file).unlink()
+        Model.load(tmp_path / "model")
+    part.unlink()
     with pytest.raises(InputError, match="missing"):
-        Model.load(copy)
+        Model.load(tmp_path / "model")

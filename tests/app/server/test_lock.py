@@ -29,18 +29,13 @@ def test_readers_share_and_writers_exclude_each_other() -> None:
 def test_a_waiting_writer_precedes_later_readers() -> None:
     lock, order = SharedLock(), []
 
-    def write() -> None:
-        with lock.writing():
-            order.append("write")
-
-    def read() -> None:
-        with lock.reading():
-            order.append("read")
+    def use(kind: str) -> None:
+        with getattr(lock, kind)():
+            order.append(kind)
 
     with ThreadPoolExecutor(2) as threads, lock.reading():
-        threads.submit(write)
-        time.sleep(0.05)
-        threads.submit(read)
-        time.sleep(0.05)
+        for kind in ("writing", "reading"):
+            threads.submit(use, kind)
+            time.sleep(0.05)
         assert order == []
-    assert order == ["write", "read"]
+    assert order == ["writing", "reading"]
