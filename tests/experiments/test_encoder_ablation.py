@@ -22,7 +22,6 @@ METHODS = ("distance", "attention")
 
 
 def predictions(seed: int, right: float = 0.7, n: int = 400) -> Predictions:
-    """Two methods that are right at the same rate."""
     return binary(dict.fromkeys(METHODS, right), n, seed)
 
 

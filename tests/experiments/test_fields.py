@@ -268,6 +268,7 @@ def test_training_matches_the_reference_loop(weight: float) -> None:
 def test_two_threads_give_the_same_bytes_each_time() -> None:
     x, sums = pictures(256).numpy(), []
     settings = SETTINGS | {"batch_size": 128, "epochs": 2, "contrast_weight": 0.1, "sampler": "image"}
+    threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         for _ in range(3):
@@ -275,7 +276,7 @@ def test_two_threads_give_the_same_bytes_each_time() -> None:
             train_field(net, x, x[:8], **settings)
             sums.append(sum(p.detach().double().sum().item() for p in net.parameters()))
     finally:
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
     assert len(set(sums)) == 1
 
 

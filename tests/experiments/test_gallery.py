@@ -29,7 +29,6 @@ K = 7
 
 
 def predict(data: EmbeddingSpace, heads: Mapping[str, object]) -> Predictions:
-    """Predictions of the test rows."""
     rows = data.embeddings.rows(TEST)
     probs = np.stack([head(data.around(rows, K, NEEDS))[0].detach().numpy() for head in heads.values()])  # type: ignore[operator]
     return Predictions(rows.astype(np.int32), data.embeddings.y[rows], probs, tuple(heads), data.embeddings.classes)
