@@ -186,8 +186,9 @@ def test_the_same_revision_shows_nothing(project: Project) -> None:
 def test_nothing_to_compare_with_is_one_line(project: Project, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     project("git", "clone", "-q", "--branch", "main", str(project.folder), str(clone))
+    another = "name another with --base REVISION (make review BASE=REVISION)"
     for options, cwd, message in (
-        (["--base", "nope"], None, "nope: no such revision here; name another with --base REVISION (make review BASE="),
+        (["--base", "nope"], None, f"nope: no such revision here; {another}\n"),
         ([], clone, "HEAD~1: no such revision"),  # on main the base is the commit before
         ([], tmp_path, f"{tmp_path}: not in a git repository"),
     ):

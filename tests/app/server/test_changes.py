@@ -60,6 +60,7 @@ def test_adding_a_test_case_with_a_picture(models: dict[str, Path]) -> None:
 def test_invalid_changes(table: TestClient) -> None:
     size = table.get("/api/model").json()["state"]["memory"]
     add, forget = ("/api/add", "/api/forget")
+    no_ids = ([10**40], [-1], [True], [1.5], "all", [], list(range(5000)))
     for path, sent, status, words in [
         (add, {"query": "memory/3", "label": "apple"}, 409, "in the memory already"),
         (add, {"query": "case/3", "label": "pear"}, 400, "not a class of this model"),
@@ -69,13 +70,7 @@ def test_invalid_changes(table: TestClient) -> None:
         (add, {"query": "case/3"}, 400, "give {"),
         (add, {"query": "case/3", "label": 3}, 400, "give {"),
         (forget, {"ids": [10**18]}, 400, "not in the memory"),
-        (forget, {"ids": [10**40]}, 400, "a list of"),
-        (forget, {"ids": [-1]}, 400, "a list of"),
-        (forget, {"ids": [True]}, 400, "a list of"),
-        (forget, {"ids": [1.5]}, 400, "a list of"),
-        (forget, {"ids": "all"}, 400, "a list of"),
-        (forget, {"ids": []}, 400, "a list of"),
-        (forget, {"ids": list(range(5000))}, 400, "a list of"),
+        *((forget, {"ids": ids}, 400, "a list of") for ids in no_ids),
         (forget, {"ids": list(range(size - 1))}, 400, "fewer than two rows would be left"),
         (forget, {}, 400, "give {"),
     ]:
