@@ -1,6 +1,7 @@
 """Artifacts are validated when constructed and loaded, and written atomically."""
 
 import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
@@ -84,13 +85,12 @@ def test_a_half_written_or_foreign_folder_is_refused(tmp_path: Path) -> None:
     EMBEDDINGS.save(tmp_path / "a")
     with pytest.raises(InputError, match="holds Embeddings, not Split"):
         Split.load(tmp_path / "a")
-    whole = (tmp_path / "a/z.npy").read_bytes()
-    (tmp_path / "a/z.npy").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"z\.npy: damaged"):
-        Embeddings.load(tmp_path / "a")
-    np.save(tmp_path / "a/z.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"z\.npy: damaged"):
-        Embeddings.load(tmp_path / "a")  # pickles are never opened
+    whole, pickled = (tmp_path / "a/z.npy").read_bytes(), io.BytesIO()
+    np.save(pickled, np.array([{"a": 1}], dtype=object), allow_pickle=True)  # pickles are never opened
+    for content in (whole[: len(whole) // 2], pickled.getvalue()):
+        (tmp_path / "a/z.npy").write_bytes(content)
+        with pytest.raises(InputError, match=r"z\.npy: damaged"):
+            Embeddings.load(tmp_path / "a")
     (tmp_path / "a/z.npy").unlink()
     with pytest.raises(InputError, match="incomplete Embeddings"):
         Embeddings.load(tmp_path / "a")

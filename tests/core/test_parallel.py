@@ -13,10 +13,6 @@ from attnknn.core.errors import InputError
 from attnknn.core.parallel import run_parallel
 
 
-def square(x: int) -> int:
-    return x * x
-
-
 def threads() -> set[int]:
     return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
 
@@ -31,7 +27,7 @@ def doubled(x: np.ndarray, row: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
-    assert list(run_parallel([partial(square, x) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
+    assert list(run_parallel([partial(pow, x, 2) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
     assert list(run_parallel([], 1)) == []
 
 
@@ -50,4 +46,4 @@ def test_tensors_outlive_the_process_that_made_them() -> None:
 
 def test_errors_of_a_call_are_raised_here() -> None:
     with pytest.raises(InputError, match="k: 0 given"):
-        list(run_parallel([partial(square, 2), refuse], 2))
+        list(run_parallel([partial(pow, 2, 2), refuse], 2))

@@ -252,9 +252,7 @@ def test_rows_outside_the_bank_never_touch_the_bank():
     bank = rng.random(n) < 0.6
     x, names = encode(frame, bank)
     wild = frame.copy()
-    wild.loc[~bank, "a"] = 1e9
-    wild.loc[~bank, "b"] = np.nan
-    wild.loc[~bank, "c"] = "never seen"
+    wild.loc[~bank, ["a", "b", "c"]] = [1e9, np.nan, "never seen"]
     other, other_names = encode(wild, bank)
     assert names == other_names
     assert x[bank].tobytes() == other[bank].tobytes()

@@ -121,22 +121,20 @@ def test_a_row_is_embedded_alike_in_any_batch(kind: str, shape: tuple[int, ...])
     z, logits = embed(net, x)
     assert np.abs(z - z[order]).max() > 0.01
     for idx, batch_size in ((slice(None), 4), (order, 1000)):
-        again = embed(net, x[idx], batch_size=batch_size)
-        np.testing.assert_allclose(again[0], z[idx], atol=1e-5)
-        np.testing.assert_allclose(again[1], logits[idx], atol=1e-5)
+        for again, expected in zip(embed(net, x[idx], batch_size=batch_size), (z, logits), strict=True):
+            np.testing.assert_allclose(again, expected[idx], atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", [True, False])
 def test_embed_is_forward_in_evaluation_mode_and_restores_the_mode(mode: bool) -> None:
     net, x = trained(dropout=0.5), rows()
-    z, logits = embed(net.train(mode), x)
-    assert net.training == mode
-    assert net.backbone.training == mode
-    assert z.dtype == logits.dtype == np.float32
+    result = embed(net.train(mode), x)
+    assert net.training == net.backbone.training == mode
     with torch.no_grad():
         expected = net.eval()(torch.from_numpy(x))
-    assert np.array_equal(z, expected[0])
-    assert np.array_equal(logits, expected[1])
+    for values, right in zip(result, expected, strict=True):
+        assert values.dtype == np.float32
+        assert np.array_equal(values, right)
 
 
 def test_bfloat16_is_near_and_comes_back_as_float32() -> None:

@@ -58,8 +58,6 @@ def test_with_refit_memories_and_members_have_fit_and_val_rows_and_never_test_ro
         assert np.isin(memory.neighbours.ids[memory.neighbours.ids >= 0], known).all()
     np.testing.assert_array_equal(Predictions.load(tmp_path / "peers").rows, split.rows(TEST))
     # Without it the members are the encoders of the cross-fit themselves; with it they have learnt anew.
-    same = [
-        np.array_equal(member.embeddings.z, fold.embeddings.z)
-        for member, fold in zip(members, EmbeddingSpace.load_folds(tmp_path / "folds"), strict=True)
-    ]
+    folds = EmbeddingSpace.load_folds(tmp_path / "folds")
+    same = [np.array_equal(one.embeddings.z, other.embeddings.z) for one, other in zip(members, folds, strict=True)]
     assert same == [not refit] * 2
