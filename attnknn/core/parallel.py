@@ -41,7 +41,7 @@ def run_parallel(calls: Sequence[Callable[[], T]], workers: int) -> Iterator[T]:
         calls: functions without arguments (`functools.partial`), with picklable results.
         workers: number of processes; 1 runs the calls in this process.
     """
-    if workers == 1 or len(calls) == 1:
+    if workers == 1 or len(calls) <= 1:
         yield from (call() for call in calls)
         return
     context = multiprocessing.get_context(_METHOD)

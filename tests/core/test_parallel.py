@@ -28,7 +28,7 @@ def doubled(x: np.ndarray, row: int) -> torch.Tensor:
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
     assert list(run_parallel([partial(pow, x, 2) for x in range(5)], workers)) == [0, 1, 4, 9, 16]
-    assert list(run_parallel([], 1)) == []
+    assert list(run_parallel([], workers)) == []
 
 
 def test_every_call_is_made_in_another_process_on_one_thread() -> None:
