@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import write_csv, write_json
+from attnknn.core.files import recover, write_csv, write_json
 from pipeline.settings import Params, load
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Run:
         require(self.item.get("seed", "0").isdecimal(), f"{stage}: seed {self.item.get('seed')}; give a whole number")
         self.seed = int(self.item.get("seed", 0))
         outs = [next(iter(out)) if isinstance(out, dict) else out for out in declared.get("outs", [])]
-        self.declared = [self._fill(path) for path in [*declared.get("deps", []), *outs]]
+        self.outs = [self._fill(path) for path in outs]
+        self.declared = [*map(self._fill, declared.get("deps", [])), *self.outs]
         self.params = _Declared(Params(dataset=self.dataset), stage, _keys(declared.get("params", [])))
 
     def _fill(self, text: str) -> str:
@@ -127,6 +128,8 @@ def main(stage: Callable[[Run], None]) -> None:
     """Run a stage from the command line; what the user can mend ends in one line and exit code 2."""
     try:
         run = Run(stage.__name__, *sys.argv[1:])
+        for path in run.outs:  # of a run that was killed
+            recover(Path(path))
         stage(run)
         run.remove_checkpoints()
     except InputError as error:

@@ -1,7 +1,7 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours with scikit-learn's interface."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -268,6 +268,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         require(available, f"device: {self.device} asked for, but torch sees no GPU here; set device to auto or cpu")
         return self.device
 
+    def _reading(self) -> AbstractContextManager[None]:
+        """Hold the memory's lock, so that no other thread changes it meanwhile."""
+        check_is_fitted(self)
+        return self.memory_.lock.reading()
+
     @contextmanager
     def _threads(self) -> Iterator[None]:
         if self.n_jobs is None:
@@ -286,7 +291,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
         z = self._queries(X)
-        with self._threads():
+        with self._reading(), self._threads():
             return self._predictor().probabilities(z)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -333,7 +338,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         labels = self._encode_labels("y", y)
         if len(X):
-            with self._threads():
+            with self.memory_.lock.writing(), self._threads():
                 self.memory_.add(self._vectors(X), labels, self._relative(weight))
         return self
 
@@ -344,15 +349,21 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             ValueError: an id is not in the memory, or fewer than two rows would be left.
         """
         check_is_fitted(self)
-        with self._threads():
+        with self.memory_.lock.writing(), self._threads():
             self.memory_.forget(check_row_ids(ids))
         return self
 
-    def save(self, path: str | Path, write_more: Callable[[Path], None] | None = None) -> None:
+    def save(
+        self,
+        path: str | Path,
+        write_more: Callable[[Path], None] | None = None,
+        read_back: Callable[[Path], object] | None = None,
+    ) -> None:
         """Save the fitted model to a folder, atomically; see `persistence`.
 
         Args:
             write_more: writes more files into the new folder; `load` checks them too.
+            read_back: reads the new folder before it takes the place of the earlier one; None for `load`.
 
         Raises:
             ValueError: labels that JSON cannot represent, or `path` holds something other than a model.
@@ -373,7 +384,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             "fitted": {name: getattr(self, attribute) for name, attribute in _FITTED.items()},
         }
         arrays = {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
-        save_parts(Parts(self.memory_, self.head_, arrays, values), Path(path), write_more)
+        with self._reading():
+            save_parts(Parts(self.memory_, self.head_, arrays, values), Path(path), write_more, read_back or self.load)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
@@ -22,6 +21,7 @@ class ExplainMixin:
     _unit: float
     _queries: Callable[[Any], np.ndarray]
     _predictor: Callable[[], Predictor]
+    _reading: Callable[[], AbstractContextManager[None]]
     _threads: Callable[[], AbstractContextManager[None]]
     _device: Callable[[], str]
 
@@ -41,20 +41,19 @@ class ExplainMixin:
             n_neighbors: None for the parameter of that name.
             return_weights: return the attention weights too, computed with the parameter `n_neighbors`.
         """
-        check_is_fitted(self)
-        largest = len(self.memory_) - (X is None)
-        k = min(self.n_neighbors, largest) if n_neighbors is None else n_neighbors
-        require(1 <= k <= largest, f"n_neighbors: {k}; the memory allows 1 … {largest}")
-        require(not return_weights or X is not None, "return_weights: give X")
-        z = self.memory_.vectors() if X is None else self._queries(X)
-        exclude = self.memory_.ids if X is None else None
-        ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=self._device())
-        result: list[np.ndarray] = [self._distances(sims)] if return_distance else []
-        result.append(ids)
-        if return_weights:
-            with self._threads():
+        with self._reading(), self._threads():
+            largest = len(self.memory_) - (X is None)
+            k = min(self.n_neighbors, largest) if n_neighbors is None else n_neighbors
+            require(1 <= k <= largest, f"n_neighbors: {k}; the memory allows 1 … {largest}")
+            require(not return_weights or X is not None, "return_weights: give X")
+            z = self.memory_.vectors() if X is None else self._queries(X)
+            exclude = self.memory_.ids if X is None else None
+            ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=self._device())
+            result: list[np.ndarray] = [self._distances(sims)] if return_distance else []
+            result.append(ids)
+            if return_weights:
                 weights = np.concatenate([weights for _, _, weights, _ in self._predictor().batches(z)])
-            result.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
+                result.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
         return tuple(result) if len(result) > 1 else result[0]
 
     def _distances(self, sims: np.ndarray) -> np.ndarray:
@@ -62,7 +61,9 @@ class ExplainMixin:
 
     def explain(self, X: Any) -> Explanation:
         """Neighbours, weights and votes behind each prediction; see `Explanation`."""
-        return self._explain(self._queries(X))
+        z = self._queries(X)
+        with self._reading():
+            return self._explain(z)
 
     def explain_rows(self, ids: Any) -> Explanation:
         """Explain leave-one-out predictions for rows of the memory, by their ids.
@@ -70,11 +71,11 @@ class ExplainMixin:
         Raises:
             ValueError: an id is not in the memory.
         """
-        parts = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
+        with self._reading():
+            parts = [self._explain(row[None], [row_id]) for row_id, row in self._memory_rows(ids)]
         return Explanation(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Explanation)))
 
     def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
-        check_is_fitted(self)
         ids = check_row_ids(ids)
         require(len(ids) > 0, "ids: empty; give one or more")
         positions = self.memory_.require_positions(ids)
@@ -103,7 +104,7 @@ class ExplainMixin:
         """
         require(how in ("forget", "relabel"), f"how: {how}; allowed are forget and relabel")
         require((X is None) != (ids is None), "X and ids: give one of them")
-        with self._threads():
+        with self._reading(), self._threads():
             predictor, classes = self._predictor(), self.classes_
             if ids is None:
                 queries = [(row, []) for row in self._queries(X)]

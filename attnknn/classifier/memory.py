@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.core.errors import require
+from attnknn.core.lock import SharedLock
 from attnknn.index.bank import Bank, build
 from attnknn.index.validation import check_vectors, format_ids
 from attnknn.neighbours.space import NeighbourBatch
@@ -33,6 +34,7 @@ class Memory:
         next_id: id of the next row to be added; ids are never reused.
         sums: float64 (C, D), weighted sum of the vectors of each class.
         agreement: float32 (N, len(SIZES)). density: float32 (N,). See `artifacts.NeighbourStatistics`.
+        lock: for callers with several threads; held for reading while a prediction lasts, for writing by changes.
     """
 
     bank: Bank
@@ -45,6 +47,7 @@ class Memory:
     next_id: int
     agreement: np.ndarray = field(init=False)
     density: np.ndarray = field(init=False)
+    lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
     _position_of: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

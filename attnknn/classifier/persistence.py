@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from attnknn.classifier.memory import Memory
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, write_json
+from attnknn.core.files import atomic_folder, leftovers, recover, write_json
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
@@ -72,30 +73,64 @@ class Parts(NamedTuple):
     values: dict[str, Any]
 
 
-def save_parts(parts: Parts, folder: Path, write_more: Callable[[Path], None] | None = None) -> None:
-    """Write to `folder`, atomically, with checksums, also of the files that `write_more` adds to the new folder.
+class LockedError(InputError):
+    """Another process holds the lock of a model."""
+
+
+@contextmanager
+def model_lock(folder: Path, timeout: float = 60) -> Iterator[None]:
+    """Hold the lock of a model's folder, under which every process and thread changes it. Reentrant in a thread.
 
     Raises:
-        InputError: `folder` holds something other than a model.
+        LockedError: the lock was held elsewhere for `timeout` seconds.
+    """
+    from filelock import FileLock, Timeout
+
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), is_singleton=True)
+    try:
+        lock.acquire(timeout)
+    except Timeout:
+        raise LockedError(f"{folder}: another process is changing it; try again") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def save_parts(
+    parts: Parts, folder: Path, write_more: Callable[[Path], None] | None, read_back: Callable[[Path], object]
+) -> None:
+    """Write to `folder`, atomically, with checksums, also of the files that `write_more` adds to the new folder.
+
+    Args:
+        read_back: reads the new folder before it takes the place of the earlier one, and raises where it cannot.
+
+    Raises:
+        InputError: `folder` holds something other than a model, or another process keeps changing it.
     """
     from attnknn import __version__
 
     folder = folder.resolve()  # a symbolic link is kept
-    check_destination(folder)
     config, weights = head_to_arrays(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
-    with atomic_folder(folder) as draft:
-        parts.memory.bank.save(draft / _BANK)
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
-        if write_more is not None:
-            write_more(draft)
-        files = (path for path in sorted(draft.rglob("*")) if path.is_file())
-        digests = {path.relative_to(draft).as_posix(): _digest(path) for path in files}
-        meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
-        meta = {**meta, "about": parts.values, "sha256": digests}
-        write_json(draft / _META, {**meta, "own_sha256": _meta_digest(meta)})
+    with model_lock(folder):
+        recover(folder)
+        check_destination(folder)
+        with atomic_folder(folder, sync=True) as draft:
+            parts.memory.bank.save(draft / _BANK)
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
+            if write_more is not None:
+                write_more(draft)
+            files = (path for path in sorted(draft.rglob("*")) if path.is_file())
+            digests = {path.relative_to(draft).as_posix(): _digest(path) for path in files}
+            meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
+            meta = {**meta, "about": parts.values, "sha256": digests}
+            write_json(draft / _META, {**meta, "own_sha256": _meta_digest(meta)})
+            read_back(draft)
 
 
 def check_destination(folder: Path) -> None:
@@ -118,7 +153,13 @@ def check_destination(folder: Path) -> None:
 
 
 def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) -> T:
-    """Call `read`, again if another process replaced the folder meanwhile, so that files of two models never mix."""
+    """Call `read`, again if another process replaced the folder meanwhile, so that files of two models never mix.
+
+    Recovers first from a save that was killed.
+    """
+    if leftovers(folder.resolve()):
+        with suppress(LockedError, OSError), model_lock(folder, timeout=0):
+            recover(folder.resolve())
     before = file_identity(folder)
     try:
         result = read()

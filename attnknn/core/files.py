@@ -1,9 +1,14 @@
 """Atomic writes of files and folders; JSON, CSV and safetensors."""
 
 import csv
+import ctypes
+import glob
 import json
 import os
+import re
+import secrets
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,24 +16,37 @@ from typing import Any
 
 from attnknn.core.errors import InputError
 
+_LEFTOVER = r"[0-9a-f]{8}\.draft|old"
+_RENAME_EXCHANGE = 2  # of Linux and of macOS
+
 
 @contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces `folder` when the block succeeds, and is removed otherwise."""
+def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `folder` when the block succeeds, and is removed otherwise.
+
+    Other processes see the old folder or the new one, whole. What a killed process leaves is removed by `recover`.
+
+    Args:
+        sync: flush everything to the disk first, so that a power failure leaves the old or the new folder too.
+    """
     folder = Path(folder)
-    draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft, old = _draft(folder), folder.with_name(f".{folder.name}.old")
+    sync = sync and os.name == "posix"  # Windows cannot open folders
+    draft.mkdir()
     try:
         yield draft
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
+        if sync:
+            for path in [*draft.rglob("*"), draft]:
+                _sync(path)
+        if not folder.exists():
+            draft.rename(folder)
+        elif not _exchange(draft, folder):
             folder.rename(old)
             draft.rename(folder)
             shutil.rmtree(old)
-        else:
-            draft.rename(folder)
+        if sync:
+            _sync(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -38,12 +56,56 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; it replaces `path` when the block succeeds, and is removed otherwise."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
+    draft = _draft(path)
     try:
         yield draft
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Drafts and replaced folders of `path`: of writers at work, or of killed ones."""
+    start = f".{path.name}."
+    hidden = path.parent.glob(f"{glob.escape(start)}*")
+    return [p for p in hidden if re.fullmatch(_LEFTOVER, p.name.removeprefix(start))]
+
+
+def recover(path: Path) -> None:
+    """Restore `path` if a killed writer had moved it away, and remove what killed writers left.
+
+    Only for its one writer: drafts of writers at work would be removed too.
+    """
+    old = path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():
+        old.rename(path)
+    for leftover in leftovers(path):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step; False where the system or the file system cannot."""
+    libc = ctypes.CDLL(None) if sys.platform in ("linux", "darwin") else None
+    paths = os.fsencode(first.absolute()), os.fsencode(second.absolute())
+    if hasattr(libc, "renameat2"):  # Linux; the folder arguments are ignored for absolute paths
+        return libc.renameat2(-1, paths[0], -1, paths[1], _RENAME_EXCHANGE) == 0
+    return hasattr(libc, "renamex_np") and libc.renamex_np(*paths, _RENAME_EXCHANGE) == 0  # macOS
+
+
+def _sync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

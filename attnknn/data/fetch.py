@@ -101,9 +101,8 @@ def _copy(source: str, draft: Path) -> None:
             return
         # An archive with a Content-Encoding would be decompressed; ask for none.
         headers = {"User-Agent": "attnknn", "Accept-Encoding": "identity"}
-        name = draft.name[1:].removesuffix(".draft")
         # pooch requires a bar that is true, which one without a total is not, and then sets its total.
-        with tqdm(desc=name, total=1, unit="B", unit_scale=True, delay=2, disable=None) as bar:
+        with tqdm(desc=base_name(source), total=1, unit="B", unit_scale=True, delay=2, disable=None) as bar:
             download = pooch.HTTPDownloader(bar, _CHUNK, timeout=_TIMEOUT, headers=headers)  # type: ignore[arg-type]
             download(source, str(draft), None)
     except (OSError, ValueError) as error:  # base classes of all errors of requests

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import require
 
 if TYPE_CHECKING:
     from attnknn.app.model.model import Model
@@ -41,29 +41,12 @@ def load(folder: Path) -> "Model":
 def changing(folder: Path) -> Iterator["Model"]:
     """Yield a model under its lock, and save it if the block ends without an error."""
     require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
-    with locked(folder):
+    from attnknn.classifier.persistence import model_lock
+
+    with model_lock(folder):
         model = load(folder)
         yield model
         model.save(folder)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a model's folder.
-
-    Raises:
-        InputError: another process holds it for over a minute.
-    """
-    from filelock import Timeout
-
-    from attnknn.app.model.model import model_lock
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with model_lock(folder, timeout=60):
-            yield
-    except Timeout:
-        raise InputError(f"{folder}: another process has been changing it for a minute; try again") from None
 
 
 def check_stdin(inputs: list[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, MISSING, SEPARATOR, csv_layout, locked
+from attnknn.app.commands.arguments import AS_JSON, MISSING, SEPARATOR, csv_layout
 from attnknn.core.errors import InputError, require
 
 
@@ -44,6 +44,7 @@ def fit(
     from sklearn.utils._param_validation import InvalidParameterError
 
     from attnknn.app.model.fit import fit_model
+    from attnknn.classifier.persistence import model_lock
 
     try:
         model, summary = fit_model(
@@ -64,7 +65,7 @@ def fit(
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None
-    with locked(output):
+    with model_lock(output):
         _check_output(output, force)  # another process may have written a model in the meantime
         model.save(output)
     if as_json:

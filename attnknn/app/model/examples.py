@@ -1,5 +1,6 @@
 """Readable form of rows: images or table columns, stored beside their vectors."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -56,9 +57,16 @@ class Examples:
     def save(self, folder: Path, name: str) -> None:
         """Write `name`.csv and `name`.npy to an existing folder."""
         if self.table is not None:
-            self.table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+            self.table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", quoting=csv.QUOTE_ALL)
         if self.images is not None:
             np.save(folder / f"{name}.npy", self.images)
+
+    def same_table(self, other: Self) -> bool:
+        """Whether both have the same columns and texts; a missing value is an empty text, as on disk."""
+        if self.table is None or other.table is None:
+            return self.table is other.table
+        tables = [examples.table.fillna("").astype(str) for examples in (self, other)]
+        return list(tables[0]) == list(tables[1]) and bool((tables[0].to_numpy() == tables[1].to_numpy()).all())
 
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
@@ -75,7 +83,10 @@ class Examples:
         table = images = None
         try:
             if (folder / f"{name}.csv").is_file():
-                table = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False, na_values=[""])
+                # pandas would rename columns without a name, or with the name of another.
+                text = {"dtype": str, "keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
+                lines = pd.read_csv(folder / f"{name}.csv", header=None, **text)
+                table = lines.iloc[1:].reset_index(drop=True).set_axis(lines.iloc[0].fillna("").tolist(), axis=1)
             if (folder / f"{name}.npy").is_file():
                 images = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:

@@ -23,13 +23,6 @@ _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
 _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, relabelling is reported
 
 
-def model_lock(folder: Path, timeout: float) -> Any:
-    """`FileLock` beside a model's folder; every process holds it while it changes the model."""
-    from filelock import FileLock
-
-    return FileLock(folder.parent / f".{folder.resolve().name}.lock", timeout=timeout)
-
-
 @dataclass(frozen=True)
 class Cases:
     """Labelled test rows, in neither the memory nor the rows that the head was fitted on.
@@ -88,7 +81,11 @@ class Model:
         return cls(classifier, load_input(inner), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
 
     def save(self, folder: Path) -> None:
-        """Write to `folder`, atomically."""
+        """Write to `folder`, atomically, after reading it back."""
+
+        def read_back(draft: Path) -> None:
+            same = self._load(draft).examples.same_table(self.examples)
+            require(same, f"{folder}: its table would be read back otherwise, so it is not saved; please report this")
 
         def write_input(draft: Path) -> None:
             inner = draft / _FOLDER
@@ -100,7 +97,7 @@ class Model:
                 np.save(inner / "case_numbers.npy", np.searchsorted(self.classifier.classes_, self.cases.labels))
                 self.cases.examples.save(inner, _CASES)
 
-        self.classifier.save(folder, write_input)
+        self.classifier.save(folder, write_input, read_back)
 
     def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
         """Labels in the classifier's dtype from strings.

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from secrets import token_urlsafe
 from threading import Lock
@@ -13,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from attnknn.app.model.inputs import Batch, Input
-from attnknn.app.model.model import Cases, Model, model_lock
-from attnknn.app.server.lock import SharedLock
+from attnknn.app.model.model import Cases, Model
 from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, labels_as_texts, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
-from attnknn.classifier.persistence import file_identity
+from attnknn.classifier.persistence import LockedError, file_identity, model_lock
 from attnknn.core.errors import InputError, require
+from attnknn.core.lock import SharedLock
 
 SHOWN, MAX_SHOWN, MAX_CASES, MAX_FORGOTTEN = 8, 64, 100, 1000
 LOCK_TIMEOUT = 5.0  # seconds to wait for another process that changes the model
@@ -288,12 +289,11 @@ class Session:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the model's lock on disk; errors of locking and writing become `RequestError`."""
-    from filelock import Timeout
-
     try:
         with model_lock(folder, LOCK_TIMEOUT):
             yield
-    except Timeout:
+    except LockedError:
         raise RequestError(409, "another process is changing the model on disk; try again") from None
     except OSError as error:
-        raise RequestError(409, f"the model was not saved ({error.strerror}); the changes are still here") from None
+        status = 507 if error.errno in (ENOSPC, EDQUOT) else 409
+        raise RequestError(status, f"the model was not saved ({error.strerror}); the changes are still here") from None

@@ -4,7 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from attnknn.app.server.lock import SharedLock
+from attnknn.core.lock import SharedLock
 
 
 def test_readers_share_and_writers_exclude_each_other() -> None:

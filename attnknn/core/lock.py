@@ -6,7 +6,7 @@ from threading import Condition
 
 
 class SharedLock:
-    """Many readers or one writer; a waiting writer goes before later readers."""
+    """Many readers or one writer; a waiting writer goes before later readers. A copy is a lock of its own."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -41,3 +41,6 @@ class SharedLock:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(self), ()

@@ -1,0 +1,120 @@
+"""Threads and processes that use one model, and processes that are killed."""
+
+import multiprocessing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.classifier.persistence import LockedError, model_lock
+from attnknn.core import files
+
+
+def fitted(index: str = "flat", rows: int = 40) -> AttnKNNClassifier:
+    x = np.random.default_rng(0).normal(size=(rows, 2))
+    return AttnKNNClassifier(n_neighbors=5, weights="distance", index=index).fit(x, (x[:, 0] > 0).astype(int))
+
+
+def save_repeatedly(folder: Path, times: int) -> None:
+    """Save a model with one row more, and with one row less, again and again."""
+    model = AttnKNNClassifier.load(folder)
+    for _ in range(times):
+        model.partial_fit([[0.0, 0.0]], [0]).save(folder)
+        model.forget([model.memory_.ids[-1]]).save(folder)
+
+
+def start_saver(folder: Path, times: int) -> multiprocessing.Process:
+    process = multiprocessing.get_context("fork").Process(target=save_repeatedly, args=(folder, times))
+    process.start()
+    return process  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("index", ["flat", "hnsw"])
+def test_threads_predict_while_another_adds_and_forgets(index: str) -> None:
+    model, x = fitted(index, 300), np.random.default_rng(1).normal(size=(64, 2))
+    before = model.predict_proba(x)
+
+    def change() -> None:
+        for _ in range(30):
+            model.partial_fit(x, np.zeros(len(x), int))
+            model.forget(model.memory_.ids[-len(x) :])
+
+    def predict(_: int) -> int:
+        answers = [model.predict_proba(x), model.explain(x).probabilities, model.kneighbors(x)[0]]
+        return sum(not np.isfinite(answer).all() for answer in answers)
+
+    with ThreadPoolExecutor(5) as threads:
+        changes = threads.submit(change)
+        assert sum(threads.map(predict, range(60))) == 0
+        changes.result()
+    if index == "flat":  # a graph depends on the order of its changes
+        np.testing.assert_array_equal(model.predict_proba(x), before)
+
+
+def test_processes_save_into_one_folder_in_turn(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "m")
+    savers = [start_saver(tmp_path / "m", 10) for _ in range(3)]
+    while any(saver.is_alive() for saver in savers):
+        assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) in range(40, 44)
+    assert [saver.exitcode for saver in savers] == [0] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
+
+
+def test_a_killed_save_leaves_the_earlier_or_the_later_model(tmp_path: Path) -> None:
+    fitted().save(tmp_path / "m")
+    for i, delay in enumerate(np.random.default_rng(0).uniform(0, 0.1, 20)):
+        saver = start_saver(tmp_path / "m", 10_000)
+        time.sleep(delay)
+        saver.kill()
+        saver.join()
+        assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) in range(40, 42 + i)
+        assert sorted(path.name for path in tmp_path.iterdir()) in ([".m.lock", "m"], ["m"])
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_save_killed_between_two_renames(tmp_path: Path, replaced: bool) -> None:
+    """Where folders cannot be exchanged in one step, the earlier one is moved away first."""
+    model, folder = fitted(), tmp_path / "m"
+    model.save(folder)
+    folder.rename(tmp_path / ".m.old")
+    (tmp_path / ".m.0123abcd.draft").mkdir()
+    if replaced:
+        model.save(folder)
+    assert len(AttnKNNClassifier.load(folder).memory_) == 40
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
+
+
+def test_without_an_exchange_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_exchange", lambda first, second: False)
+    for rows in (40, 50):
+        fitted(rows=rows).save(tmp_path / "m")
+    assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) == 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
+
+
+def test_a_model_that_does_not_read_back_is_not_saved(tmp_path: Path) -> None:
+    model = fitted()
+    model.save(tmp_path / "m")
+    model.partial_fit([[0.0, 0.0]], [0])
+
+    def damage(draft: Path) -> None:
+        (draft / "bank/z.npy").write_bytes(b"")
+
+    with pytest.raises(ValueError, match="damaged index"):
+        model.save(tmp_path / "m", damage)
+    assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) == 40
+
+
+def test_the_lock_is_reentrant_in_a_thread_only(tmp_path: Path) -> None:
+    def lock() -> None:
+        with model_lock(tmp_path / "m", timeout=0):
+            pass
+
+    with ThreadPoolExecutor(1) as threads, model_lock(tmp_path / "m"):
+        lock()
+        with pytest.raises(LockedError, match="another process is changing it"):
+            threads.submit(lock).result()
+    lock()
