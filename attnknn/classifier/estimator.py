@@ -30,7 +30,9 @@ from attnknn.classifier.persistence import (
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
 from attnknn.core.errors import InputError, require
-from attnknn.evaluation.conformal import conformal_p
+from attnknn.evaluation.calibration import blocks
+from attnknn.evaluation.conformal import p_values, true_class_scores
+from attnknn.evaluation.selective import log_complement
 from attnknn.index.validation import LARGEST
 
 # Fitted scalars: name on disk → attribute.
@@ -232,7 +234,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             self.head_, self.n_iter_, self.calibration_ = fitted.head, fitted.n_iter, fitted.calibration
             # Laplace's rule of succession bounds the confidence that n rows support.
             self._smoothing = 1 / (len(fitted.y) + 1)
-            self._held_out = self._predictor().calibrated(fitted.votes), fitted.y
+            calibrated, y_val = self._predictor().calibrated, fitted.y
+            scores = [true_class_scores(calibrated(fitted.votes[b]), y_val[b]) for b in blocks(*fitted.votes.shape)]
+            self._held_out = np.concatenate(scores)
         return self
 
     def _encode_labels(self, name: str, y: np.ndarray) -> np.ndarray:
@@ -316,7 +320,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         """Prediction sets of `predict_set` from probabilities (B, C)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
         top = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
-        return top | (conformal_p(*self._held_out, probabilities, "split") > alpha)
+        return top | (p_values(self._held_out, log_complement(probabilities)) > alpha)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory without refitting the head. The first call is `fit`.
@@ -372,7 +376,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         labels = self.classes_.tolist()
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
-        (scale, bias), (probs, y) = self.calibration_, self._held_out
+        scale, bias = self.calibration_
         # A grid search passes NumPy scalars, which JSON cannot represent.
         params = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.get_params().items()}
         state = params["random_state"] if isinstance(params["random_state"], int) else None
@@ -383,7 +387,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             "feature_names": list(getattr(self, "feature_names_in_", [])),
             "fitted": {name: getattr(self, attribute) for name, attribute in _FITTED.items()},
         }
-        arrays = {"origin": self._origin, "scale": scale, "bias": bias, "probs": probs, "y": y}
+        arrays = {"origin": self._origin, "scale": scale, "bias": bias, "held_out": self._held_out}
         with self._reading():
             save_parts(Parts(self.memory_, self.head_, arrays, values), Path(path), write_more, read_back or self.load)
 
@@ -403,7 +407,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                 fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
             model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
             model.calibration_ = arrays["scale"], arrays["bias"]
-            model._held_out = arrays["probs"], arrays["y"]
+            own = arrays.get("held_out")  # format 1 stores all probabilities
+            model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
         except (KeyError, TypeError) as error:
             raise InputError(f"{path}: incomplete model ({error}); fit and save again") from None
         vars(model).update(fitted)

@@ -20,7 +20,7 @@ from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
 
-FORMAT = 1
+FORMAT = 2
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 # Arrays of a memory: name on disk → attribute.

@@ -92,8 +92,9 @@ def _draft(path: Path) -> Path:
 
 def _exchange(first: Path, second: Path) -> bool:
     """Exchange two folders in one step; False where the system or the file system cannot."""
-    libc = ctypes.CDLL(None) if sys.platform in ("linux", "darwin") else None
-    paths = os.fsencode(first.absolute()), os.fsencode(second.absolute())
+    if sys.platform == "win32":
+        return False
+    libc, paths = ctypes.CDLL(None), (os.fsencode(first.absolute()), os.fsencode(second.absolute()))
     if hasattr(libc, "renameat2"):  # Linux; the folder arguments are ignored for absolute paths
         return libc.renameat2(-1, paths[0], -1, paths[1], _RENAME_EXCHANGE) == 0
     return hasattr(libc, "renamex_np") and libc.renamex_np(*paths, _RENAME_EXCHANGE) == 0  # macOS

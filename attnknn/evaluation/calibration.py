@@ -64,10 +64,9 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
     """Fit T > 0 that minimises the NLL of softmax(logits/T), logits (B, C), y (B,) (Guo et al. 2017)."""
     from scipy.optimize import minimize_scalar  # a slow import
 
-    rows = np.arange(len(y))
-
     def nll(log_t: float) -> float:
-        return -float(log_softmax(logits / np.exp(log_t), axis=1)[rows, y].mean())
+        true = [log_softmax(logits[b] / np.exp(log_t), axis=1)[b - b[0], y[b]] for b in blocks(*logits.shape)]
+        return -float(np.concatenate(true).mean())
 
     result: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
     return float(np.exp(result.x))
@@ -240,9 +239,20 @@ def fit_scaling(
     """Fit scale and bias (C,) of `apply_scaling` on fit rows; of these and "no change", take the lowest val NLL."""
     classes = fit.shape[1]
     choices = [(np.ones(classes), np.zeros(classes))]
-    log_fit = np.log(np.maximum(fit.astype(np.float64), _TINY))
+    log_fit = np.maximum(fit, _TINY, dtype=np.float64)
+    np.log(log_fit, out=log_fit)
     if kind == "temperature":
         choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit)), np.zeros(classes)))
     if kind == "vector":
         choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
-    return min(choices, key=lambda choice: _nll(apply_scaling(val, *choice), y_val))
+
+    def nll(choice: tuple[np.ndarray, np.ndarray]) -> float:
+        true = [apply_scaling(val[b], *choice)[b - b[0], y_val[b]] for b in blocks(*val.shape)]
+        return -float(np.log(np.concatenate(true)).mean())
+
+    return min(choices, key=nll)
+
+
+def blocks(rows: int, classes: int) -> list[np.ndarray]:
+    """Row numbers 0 … rows − 1 in blocks of about 2²⁰ probabilities, so that thousands of classes fit in memory."""
+    return np.split(np.arange(rows), range(step := max(1, 2**20 // classes), rows, step))

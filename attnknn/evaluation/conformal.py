@@ -41,10 +41,15 @@ def conformal_p(val: np.ndarray, y_val: np.ndarray, probs: np.ndarray, kind: str
         InputError: unknown kind.
     """
     require(kind in KINDS, f"conformal: {kind} unknown; allowed are {', '.join(KINDS)}")
-    own, scores = log_complement(val)[np.arange(len(y_val)), y_val], log_complement(probs)
+    own, scores = true_class_scores(val, y_val), log_complement(probs)
     if kind == "split":
         return p_values(own, scores)
     return np.stack([p_values(own[y_val == c], scores[:, c]) for c in range(probs.shape[1])], 1)
+
+
+def true_class_scores(probs: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Non-conformity scores (V,) of calibration rows for their own class, log(1 − p_y)."""
+    return log_complement(probs)[np.arange(len(y)), y]
 
 
 def _conformal_row(p: np.ndarray, y: np.ndarray, alpha: float, always: int, confidence: float) -> dict[str, float]:

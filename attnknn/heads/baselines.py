@@ -57,17 +57,23 @@ def similarity_scale(sims: np.ndarray) -> float:
 
 
 def _nll_by_prior(
-    votes: torch.Tensor,
-    y: np.ndarray,
-    shares: torch.Tensor,
+    weights: torch.Tensor,
+    right: torch.Tensor,
+    true_share: torch.Tensor,
     priors: Sequence[float],
-    weight: torch.Tensor | None = None,
+    sample_weight: torch.Tensor | None = None,
 ) -> np.ndarray:
-    """Mean NLL of (1 − ε)·votes + ε·shares for each ε, from the votes (B, C) without prior mass."""
-    true_vote, true_share = votes[torch.arange(len(y)), y].double(), shares[y].double()  # (B,)
+    """Mean NLL of (1 − ε)·Σᵢ wᵢ·1[labelᵢ = y] + ε·share_y for each ε.
+
+    Args:
+        weights: (B, K), without prior mass.
+        right: bool (B, K), whether a neighbour is of the query's class.
+        true_share: (B,) share of the query's class.
+    """
+    true_vote = (weights * right).sum(1).double()  # not (B, C): there may be thousands of classes
     epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
-    losses = -((1 - epsilon) * true_vote + epsilon * true_share).log()
-    return (losses.mean(1) if weight is None else losses @ weight.double() / weight.double().sum()).numpy()
+    losses = -((1 - epsilon) * true_vote + epsilon * true_share.double()).log()
+    return (losses.mean(1) if sample_weight is None else losses @ sample_weight / sample_weight.sum()).numpy()
 
 
 def tune_uniform(
@@ -85,8 +91,8 @@ def tune_uniform(
         y: (B,) the validation rows' classes.
         shares: (C,) class shares of the bank.
     """
-    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
-    nll = np.stack([_nll_by_prior(vote(*uniform_weights(s, k, 0.0), v, shares), y, shares, priors) for k in ks])
+    s, right = torch.from_numpy(sims), torch.from_numpy(labels == y[:, None])
+    nll = np.stack([_nll_by_prior(uniform_weights(s, k, 0.0)[0], right, shares[y], priors) for k in ks])
     i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[i], "prior": priors[j]}
 
@@ -111,9 +117,12 @@ def tune_distance(
     Returns:
         k, prior, and the temperature in the units of sims.
     """
-    s, v = torch.from_numpy(sims), torch.from_numpy(labels)
-    scale = similarity_scale(sims)
-    votes = [[vote(*distance_weights(s, k, t * scale, 0.0), v, shares) for t in temperatures] for k in ks]
-    nll = np.array([[_nll_by_prior(table, y, shares, priors, weight) for table in row] for row in votes])
+    s, right = torch.from_numpy(sims), torch.from_numpy(labels == y[:, None])
+    scale, sample_weight = similarity_scale(sims), None if weight is None else weight.double()
+
+    def nll_by_prior(k: int, temperature: float) -> np.ndarray:
+        return _nll_by_prior(distance_weights(s, k, temperature, 0.0)[0], right, shares[y], priors, sample_weight)
+
+    nll = np.array([[nll_by_prior(k, t * scale) for t in temperatures] for k in ks])
     h, i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[h], "temperature": temperatures[i] * scale, "prior": priors[j]}

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import csr_array
 
 from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.errors import require
-
-_ROWS = 4096  # rows summed at once
 
 
 def neighbour_statistics(embeddings: Embeddings, neighbours: Neighbours, sizes: Sequence[int]) -> NeighbourStatistics:
@@ -67,12 +66,8 @@ def agreement_and_density(
 
 def class_sums(z: np.ndarray, y: np.ndarray, weights: np.ndarray, n_classes: int) -> Float[np.ndarray, "C D"]:
     """Σ weight·z over the rows of each class, float64."""
-    sums = np.zeros((n_classes, z.shape[1]))
-    for start in range(0, len(z), _ROWS):
-        rows = slice(start, start + _ROWS)
-        membership = np.eye(n_classes)[y[rows]] * np.asarray(weights[rows], np.float64)[:, None]
-        sums += membership.T @ z[rows]
-    return sums
+    rows = np.arange(len(z))
+    return csr_array((np.asarray(weights, np.float64), (y, rows)), shape=(n_classes, len(z))) @ z
 
 
 def class_prototypes(sums: Float[np.ndarray, "C D"]) -> Float[np.ndarray, "C D"]:

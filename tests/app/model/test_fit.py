@@ -71,7 +71,7 @@ def test_parts_of_a_split(tmp_path: Path) -> None:
     encoder.save(tmp_path / "encoder")
     model, summary = fit_model(tmp_path / "split", encoder=tmp_path / "encoder", **FAST)
     assert (summary["memory"], summary["test"]) == (60, 20)
-    assert len(model.classifier._held_out[1]) == 10  # half of fit and val rows
+    assert len(model.classifier._held_out) == 10  # half of fit and val rows
     z = embed(encoder, split.x)[0]
     np.testing.assert_allclose(model.cases.vectors, z[80:], atol=1e-6)
     np.testing.assert_array_equal(model.cases.labels, np.array(["no", "yes"])[split.y[80:]])
