@@ -1,6 +1,7 @@
 """The `attnknn` command line. Errors that the user can correct are one line on standard error and exit code 2."""
 
 import errno
+import os
 from typing import Any
 
 import typer
@@ -45,11 +46,14 @@ def _version(requested: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    threads: int = typer.Option(None, min=1, help="CPU threads, before the command: attnknn --threads 1 fit …"),
 ) -> None:
     """Attention-weighted k-nearest-neighbour classification.
 
     Exit codes: 0 done; 1 done with something left out or missing; 2 not done, and one line says why.
     """
+    if threads:  # read when torch, faiss and BLAS are loaded, which is later
+        os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 
 for command, example in (

@@ -29,6 +29,7 @@ from attnknn.classifier.persistence import (
 )
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
+from attnknn.core.device import torch_threads
 from attnknn.core.errors import InputError, require
 from attnknn.evaluation.calibration import blocks
 from attnknn.evaluation.conformal import p_values, true_class_scores
@@ -92,7 +93,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     device : str, default='auto'
         Device of training and neighbour search: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if available.
     n_jobs : int or None, default=None
-        Threads; None keeps the settings of torch and BLAS, -1 uses all.
+        Threads; None keeps the settings of torch and BLAS, -1 uses all. Heads are trained by one.
     random_state : int, RandomState instance or None, default=None
         For the folds, the order of batches and the head's initial weights.
 
@@ -279,18 +280,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        if self.n_jobs is None:
-            yield
-            return
         from joblib import effective_n_jobs
 
-        before, count = torch.get_num_threads(), effective_n_jobs(self.n_jobs)
-        torch.set_num_threads(count)
-        try:
-            with threadpool_limits(count):
-                yield
-        finally:
-            torch.set_num_threads(before)
+        count = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        with threadpool_limits(count), torch_threads(count):
+            yield
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""

@@ -5,7 +5,8 @@ import importlib.util
 import os
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,6 +39,21 @@ def use_device(device: str, threads: int) -> str:
         if number >= count:
             raise InputError(f"device: {device}, but torch sees {count} GPUs; set device to auto or cpu")
     return device
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Give torch this many threads within the block; None changes nothing.
+
+    Threads of small operations wait for each other many times a second; beside other busy processes that takes many
+    times as long as one thread.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def n_workers(device: str, threads: int) -> int:

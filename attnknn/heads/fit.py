@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnknn.core.artifacts import FIT, VAL
+from attnknn.core.device import torch_threads
 from attnknn.core.errors import require
 from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import similarity_scale, tune_distance
@@ -130,52 +131,54 @@ def fit_head(
         return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
 
     best, best_state, history = math.inf, None, []
-    for restart in range(restarts):
-        torch.manual_seed(seed * 1009 + restart)  # initial weights and dropout
-        rng = np.random.default_rng([seed, restart])
-        head = make_head(
-            kind,
-            parts,
-            dim=spaces[0].embeddings.z.shape[1],
-            n_classes=len(spaces[0].embeddings.classes),
-            n_sizes=len(spaces[0].statistics.sizes),
-            temperature=initial["temperature"],
-            prior=initial["prior"],
-            metric=spaces[0].neighbours.metric,
-            sim_scale=similarity_scale(sims),
-        ).to(device)
-        if isinstance(head, Attention) and "keys" not in head.needs:
-            on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
-        trainable = [p for p in head.parameters() if p.requires_grad]
-        matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
-        optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
-        stalled, lowest = 0, math.inf
-        for epoch in range(epochs + 1):
-            training = epoch > 0  # epoch 0 measures the initialisation
-            head.train(training)
-            total = 0.0
-            for i, idx in shuffled_batches(rng):
-                with torch.set_grad_enabled(training):
-                    loss = objective(head, i, idx)
-                if training:
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
-                total += float(loss.detach()) * len(idx)
-            require(
-                math.isfinite(total),
-                f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or the weights of its terms",
-            )
-            row = {"restart": restart, "epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
-            history.append(row)
-            if progress is not None:
-                progress(row)
-            stalled = 0 if row["val_nll"] < lowest else stalled + 1
-            lowest = min(lowest, row["val_nll"])
-            if row["val_nll"] < best:
-                best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
-            if stalled >= patience:
-                break
+    # Without keys every operation is small.
+    with torch_threads(None if device != "cpu" or learns_space(kind, parts) else 1):
+        for restart in range(restarts):
+            torch.manual_seed(seed * 1009 + restart)  # initial weights and dropout
+            rng = np.random.default_rng([seed, restart])
+            head = make_head(
+                kind,
+                parts,
+                dim=spaces[0].embeddings.z.shape[1],
+                n_classes=len(spaces[0].embeddings.classes),
+                n_sizes=len(spaces[0].statistics.sizes),
+                temperature=initial["temperature"],
+                prior=initial["prior"],
+                metric=spaces[0].neighbours.metric,
+                sim_scale=similarity_scale(sims),
+            ).to(device)
+            if isinstance(head, Attention) and "keys" not in head.needs:
+                on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
+            trainable = [p for p in head.parameters() if p.requires_grad]
+            matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
+            optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
+            stalled, lowest = 0, math.inf
+            for epoch in range(epochs + 1):
+                training = epoch > 0  # epoch 0 measures the initialisation
+                head.train(training)
+                total = 0.0
+                for i, idx in shuffled_batches(rng):
+                    with torch.set_grad_enabled(training):
+                        loss = objective(head, i, idx)
+                    if training:
+                        optimiser.zero_grad()
+                        loss.backward()
+                        optimiser.step()
+                    total += float(loss.detach()) * len(idx)
+                diverged = (
+                    f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
+                )
+                require(math.isfinite(total), diverged)
+                row = {"restart": restart, "epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
+                history.append(row)
+                if progress is not None:
+                    progress(row)
+                stalled = 0 if row["val_nll"] < lowest else stalled + 1
+                lowest = min(lowest, row["val_nll"])
+                if row["val_nll"] < best:
+                    best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
+                if stalled >= patience:
+                    break
     assert best_state is not None, "epoch 0 has a finite validation NLL"
     head.load_state_dict(best_state)
     return head.eval(), history

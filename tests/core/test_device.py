@@ -9,7 +9,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from attnknn.core.device import use_device
+from attnknn.core.device import torch_threads, use_device
 from attnknn.core.errors import InputError
 
 
@@ -56,7 +56,7 @@ def test_on_the_cpu_freed_memory_is_kept() -> None:
     code = """
 import numpy as np
 from pathlib import Path
-from attnknn.core.device import use_device
+from attnknn.core.device import use_device, torch_threads
 
 def growth():
     before = int(Path("/proc/self/statm").read_text().split()[1])
@@ -67,3 +67,13 @@ print(growth() > 150e6, use_device("cpu", 1), growth() > 150e6)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False cpu True\n"
+
+
+def test_threads_are_restored_after_a_block() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise KeyError
+    assert torch.get_num_threads() == before
+    with torch_threads(None):
+        assert torch.get_num_threads() == before
