@@ -97,6 +97,8 @@ def parse(content: bytes, path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     require(isinstance(value, dict), f"{path}: no settings in it; restore it, e.g. git checkout {path}")
+    other = [key for key in value if not isinstance(key, str)]
+    require(not other, f"{path}: {other[:1]} is a key of YAML that is no text; put it in quotes")
     return value
 
 

@@ -13,7 +13,7 @@ from attnknn.core.config import Positive
 from attnknn.core.errors import InputError
 from import_closure import ROOT
 from pipeline.check import check, flatten, shadowed
-from pipeline.settings import BLOCKS, Params, block_class
+from pipeline.settings import BLOCKS, Params, block_class, parse
 
 GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
 GOOD_DATASETS = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
@@ -232,6 +232,13 @@ def test_a_dataset_lies_over_nested_blocks_key_by_key(tmp_path: Path) -> None:
 def test_an_unknown_dataset_is_named() -> None:
     with pytest.raises(InputError, match=r"nope has no entry in datasets\.yaml; known are digits"):
         _ = Params(ROOT, "nope").k_eval
+
+
+@pytest.mark.parametrize("key", ["2024", "on", "null", "1.5"])
+def test_keys_that_yaml_does_not_read_as_text(key: str) -> None:
+    with pytest.raises(InputError, match=r"datasets\.yaml: \[.*\] is a key .* put it in quotes"):
+        parse(f"{key}: {{}}".encode(), Path("datasets.yaml"))
+    assert parse(f"'{key}': {{}}".encode(), Path("datasets.yaml")) == {key: {}}
 
 
 def test_values_are_handed_over_unchanged() -> None:
