@@ -116,18 +116,18 @@ def _check_variants(params: Params) -> None:
         checked(type(params.train_embedder), merge(whole, change), where)
 
 
-def shadowed(changed: Mapping[str, Any], settings: Mapping[str, Params]) -> list[str]:
+def shadowed(changed: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Name the changed values of params.yaml that datasets.yaml or the preset hides, by dataset.
 
     Args:
         changed: values of params.yaml by dotted key.
-        settings: of the datasets that run.
+        settings: as they hold for each dataset that runs.
     """
     lines = []
     for key, value in changed.items():
         hidden = []
-        for name, params in settings.items():
-            node: Any = params.raw
+        for name, own in settings.items():
+            node: Any = own
             for part in key.split("."):
                 node = node.get(part) if isinstance(node, dict) else None
             if node != value:

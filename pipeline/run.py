@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import one_line, require
 from attnknn.core.files import recover, write_csv, write_json
 from pipeline.settings import Params, load
 
@@ -132,6 +132,9 @@ def main(stage: Callable[[Run], None]) -> None:
             recover(Path(path))
         stage(run)
         run.remove_checkpoints()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        reason = one_line(error)
+        if reason is None:
+            raise
+        print(f"error: {reason}", file=sys.stderr)
         sys.exit(2)

@@ -17,7 +17,7 @@ def check(run: Run) -> None:
     if committed.returncode == 0:
         before, now = (flatten(parse(text, PARAMS)) for text in (committed.stdout, PARAMS.read_bytes()))
         changed = {key: value for key, value in now.items() if before.get(key) != value}
-        for line in shadowed(changed, settings):
+        for line in shadowed(changed, {name: params.raw for name, params in settings.items()}):
             print(f"warning: {line}")
     with atomic_file(run.path("data/params_checked")) as draft:
         # Always the same: no other stage reruns because a setting was checked.

@@ -1,6 +1,7 @@
 """Split a dataset into bank, fit, val and test rows."""
 
-from attnknn.core.artifacts import PARTS
+from attnknn.core.artifacts import PARTS, TEST
+from attnknn.core.duplicates import duplicate_counts, first_identical
 from attnknn.data.split import prepare as split_source
 from pipeline.run import Run, main
 
@@ -11,7 +12,8 @@ def prepare(run: Run) -> None:
         print(f"{run.dataset}: left out as ids: {', '.join(ids)}; to keep one, name it in `numeric` or `categories`")
     split.save(run.path("data/split"))
     sizes = {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
-    run.write_metrics({"rows": len(split.y), **sizes, "classes": len(split.classes)})
+    duplicates = duplicate_counts(first_identical(split.x), split.y, split.part == TEST)
+    run.write_metrics({"rows": len(split.y), **sizes, "classes": len(split.classes), **duplicates})
 
 
 if __name__ == "__main__":

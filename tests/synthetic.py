@@ -64,7 +64,7 @@ def pictures(n: int = 96, size: int = 8, classes: int = 3, seed: int = 0) -> Spl
 
 def fold_parts(y: np.ndarray, part: np.ndarray, folds: int, seed: int, refit: bool = False) -> list[np.ndarray]:
     """`part` of each fold's split; rows and labels are unchanged."""
-    x, names = np.zeros((len(y), 1), dtype=np.float32), tuple("abc"[: int(y.max()) + 1])
+    x, names = np.arange(len(y), dtype=np.float32)[:, None], tuple("abc"[: int(y.max()) + 1])
     split = Split(x, y, part, names, ("f",))
     splits = fold_splits(split, folds, seed, refit)
     assert all(fold.x is split.x and fold.y is split.y for fold in splits)

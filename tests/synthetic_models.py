@@ -1,8 +1,11 @@
 """Files to fit small models on."""
 
+import hashlib
 import io
+import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,3 +63,13 @@ def tar(path: Path, members: dict[str, bytes], *, links: dict[str, str] | None =
 def save_npy(path: Path, array: np.ndarray) -> Path:
     np.save(path, array)
     return path
+
+
+def sign(folder: Path, **changes: Any) -> None:
+    """Write the checksums of a changed model; `changes` are keys of its model.json."""
+    meta = json.loads((folder / "model.json").read_text()) | changes
+    for name in meta["sha256"]:
+        meta["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    meta.pop("own_sha256")
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+    (folder / "model.json").write_text(json.dumps(meta | {"own_sha256": digest}))

@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,16 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import vl_convert
 import yaml
 
 from attnknn.core.errors import InputError
+from pipeline.check import shadowed
 from pipeline.settings import DATASETS, PARAMS, PRESETS, merge, with_preset
+from tools.lock import Key, Locks, Stages, differing, flatten
 
-Key = tuple[str, ...]
+PICTURES, MOST_PICTURES = Path("dvc_plots"), 24
 ROWS = 40
-OTHER_BYTES = "same code and inputs, other bytes"
+NOT_BY_DATASET = ("preset", "datasets", "seeds")
+MACHINE = ("processor", "cores", "system", "python", "faiss", "numpy", "torch")  # of plots/profile_about
 ROUNDING = 1e-9  # relative; sums in another order differ by less
-TIMING = "profile@"  # stages that write timings, which differ in every run
 
 
 def git(*command: str, check: bool = True) -> str | None:
@@ -58,13 +62,6 @@ def find_base(revision: str | None) -> str:
     else:
         hint = "this clone is shallow: git fetch --depth=1 origin main:main"
     raise InputError(f"{' or '.join(candidates)}: no such revision here; {hint}")
-
-
-def flatten(value: Any, prefix: Key = ()) -> dict[Key, Any]:
-    """Nested dicts as one dict, keyed by the paths to the leaves."""
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    return {path: leaf for key, inner in value.items() for path, leaf in flatten(inner, (*prefix, str(key))).items()}
 
 
 def read(base: str | None, path: str) -> str:
@@ -108,16 +105,20 @@ def number(value: Any, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.4g}" if isinstance(value, float) else f"{value:{'+' if sign else ''}d}"
 
 
-def differing(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> list[Any]:
-    """Keys that are in one mapping only, or whose values differ."""
-    return [key for key in dict.fromkeys([*old, *new]) if (key in old) != (key in new) or old.get(key) != new.get(key)]
-
-
 def lock_status() -> tuple[bool, str]:
     """Whether `dvc repro` would do nothing, and a sentence."""
     command = [sys.executable, "-m", "dvc", "repro", "--allow-missing", "--dry"]
     result = subprocess.run(command, capture_output=True, text=True)
     if "Data and pipelines are up to date." in result.stdout:
+        others = str(git("ls-files", "--others", "--exclude-from=.dvcignore", "--", "metrics", "plots")).split("\n")[
+            :-1
+        ]
+        if others:
+            names = ", ".join(f"`{name}`" for name in others[:6]) + (" …" if len(others) > 6 else "")
+            return (
+                False,
+                f"**Not up to date in a clone**: not in git: {len(others)} files, {names}. Add or remove them.",
+            )
         return True, "**Up to date**: dvc.lock fits code, params and data."
     stages = re.findall(r"Running stage '([^']+)'", result.stdout)
     if stages:
@@ -144,7 +145,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[s
 def effective(files: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Settings of each dataset that runs: params.yaml, the dataset's overrides, the preset."""
     raw = files[str(PARAMS)]
-    common = {key: value for key, value in raw.items() if key not in ("preset", "datasets", "seeds")}
+    common = {key: value for key, value in raw.items() if key not in NOT_BY_DATASET}
     preset = files.get(f"{PRESETS}/{raw.get('preset')}.yaml", {})
     own = files[str(DATASETS)]
     return {name: with_preset(merge(common, own.get(name, {})), preset) for name in raw.get("datasets", [])}
@@ -163,6 +164,9 @@ def params(base: str) -> str:
     if not rows:
         return "None."
     parts = [table(["param", "old", "new"], rows)]
+    before, now = flatten(old[str(PARAMS)]), flatten(new[str(PARAMS)])
+    moved = {".".join(key): now[key] for key in differing(before, now) if key in now and key[0] not in NOT_BY_DATASET}
+    parts += [f"⚠ {line}." for line in shadowed(moved, effective(new))]
     presets = [files[str(PARAMS)].get("preset", "none") for files in (old, new)]
     if presets != ["none", "none"]:
         a, b = effective(old), effective(new)
@@ -174,6 +178,11 @@ def params(base: str) -> str:
         parts.append(f"In effect, with the preset ({' → '.join(dict.fromkeys(presets))}):")
         parts.append(table(["param", "datasets", "old", "new"], rows) if rows else "None.")
     return "\n\n".join(parts)
+
+
+def lock_stages(base: str | None) -> Stages:
+    """Entries of dvc.lock by stage."""
+    return parse(yaml.safe_load, read(base, "dvc.lock"), "dvc.lock").get("stages", {})
 
 
 def metric_values(base: str | None) -> dict[Key, Any]:
@@ -195,9 +204,36 @@ def intervals(runs: set[tuple[str, str]]) -> dict[Key, tuple[float, float]]:
     return result
 
 
-def metrics(base: str) -> str:
-    """Changed scores by size, other changed values, and values that are new or gone."""
+def another_machine(base: str, locks: Locks) -> str:
+    """What shows that the results were made on another machine than the base's; empty if nothing does."""
+    tables = [path for path in locks.producers if path.startswith("plots/profile_about/")]
+    sides = [
+        {row["quantity"]: row["value"] for path in tables for row in csv.DictReader(read(side, path).splitlines())}
+        for side in (base, None)
+    ]
+    signs = [f"{key} `{sides[0].get(key)}` → `{sides[1].get(key)}`" for key in differing(*sides) if key in MACHINE]
+    if n := len(locks.unexplained):
+        signs.append(
+            f"{n} stages gave other bytes from the same code, settings and inputs, e.g. `{locks.unexplained[0]}`"
+        )
+    return "; ".join(signs)
+
+
+def reaches(locks: Locks, metric: Key) -> bool:
+    """Whether the change reaches the stage that wrote a metric, or no stage of dvc.lock did."""
+    files = ("/".join(("metrics", *metric[:n])) + ".json" for n in (1, 2, 3))
+    stages = [stage for file in files if (stage := locks.producers.get(file))]
+    return not stages or stages[0] in locks.reached
+
+
+def metrics(base: str, locks: Locks) -> str:
+    """The summary, changed scores by size, other changed values, and values that are new or gone.
+
+    What moved although the change does not reach its stage is counted, not listed.
+    """
     old, new = metric_values(base), metric_values(None)
+    unreached = [key for key in differing(old, new) if not reaches(locks, key)]
+    old, new = ({key: side[key] for key in side.keys() - set(unreached)} for side in (old, new))
     changed = [key for key in new if key in old and new[key] != old[key]]
 
     def rounded(key: Key) -> bool:
@@ -209,9 +245,18 @@ def metrics(base: str) -> str:
         return b - a if isinstance(a, int | float) and isinstance(b, int | float) else float("inf")
 
     moved = sorted((key for key in changed if not rounded(key)), key=lambda key: (-abs(change(key)), key))
+    parts = []
+    if machine := another_machine(base, locks):
+        parts.append(
+            f"⚠ Made on another machine: {machine}. {len(unreached)} values differ by this alone and are left out; "
+            "others may have moved by it too. To compare with a run of the base on this machine: docs/guide/review.md."
+        )
+    if summary := [key for key in moved if key[0] == "summary"]:
+        rows = [[" ".join(k[1:]), number(old[k]), number(new[k]), number(change(k), True)] for k in summary]
+        parts.append("Summary, means over seeds:\n\n" + table(["value", "old", "new", "change"], rows))
     bounds = intervals({(key[0], key[1]) for key in moved if len(key) > 2})
     scores = [key for key in moved if len(key) == 5 and key[2] == "evaluate"]
-    parts, rows, n_outside = [], [], 0
+    rows, n_outside = [], 0
     for key in scores:
         low, high = bounds.get(key, (float("nan"), float("nan")))
         outside = old[key] < low or old[key] > high
@@ -223,7 +268,7 @@ def metrics(base: str) -> str:
         head = ["dataset", "seed", "method", "metric", "old", "new", "change", "interval of new", "old outside"]
         parts.append(f"{len(rows)} scores changed; {n_outside} old values are outside the new interval (⚠).")
         parts.append(table(head, rows))
-    others = [key for key in moved if key not in scores]
+    others = [key for key in moved if key not in (*scores, *summary)]
     if others:
         rows = [[f"`{' '.join(k)}`", number(old[k]), number(new[k]), number(change(k), True)] for k in others]
         parts.append("Other recorded values:\n\n" + table(["value", "old", "new", "change"], rows, 20))
@@ -237,37 +282,34 @@ def metrics(base: str) -> str:
     return "\n\n".join(parts) or "None."
 
 
-def cause(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs between two lock entries of one stage."""
-
-    def hashes(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
-        return {item["path"]: item.get("md5") or item.get("hash") for item in entry.get(key, [])}
-
-    def values(entry: Mapping[str, Any]) -> dict[str, Any]:
-        # The first part of a key is the file name.
-        return {".".join(key[1:]): value for key, value in flatten(entry.get("params", {})).items()}
-
-    causes = ["its command"] if old.get("cmd") != new.get("cmd") else []
-    for a, b in ((hashes(old, "deps"), hashes(new, "deps")), (values(old), values(new))):
-        causes += [f"`{name}`" for name in differing(a, b)]
-    if not causes:
-        return OTHER_BYTES if hashes(old, "outs") != hashes(new, "outs") else ""
-    return ", ".join(causes[:6]) + (f" and {len(causes) - 6} more" if len(causes) > 6 else "")
-
-
-def reran(base: str) -> str:
+def reran(locks: Locks) -> str:
     """Stages whose lock entry changed, and the deps or params that did; timings that differ do not count."""
-    old, new = (
-        parse(yaml.safe_load, read(revision, "dvc.lock"), "dvc.lock").get("stages", {}) for revision in (base, None)
-    )
-    causes = {name: "new" if name not in old else cause(old[name], new[name]) for name in new}
-    rows = [
-        [f"`{name}`", text]
-        for name, text in causes.items()
-        if text and not (name.startswith(TIMING) and text == OTHER_BYTES)
-    ]
-    rows += [[f"`{name}`", "gone from dvc.lock"] for name in old if name not in new]
+    rows = [[f"`{name}`", text] for name in locks.new if (text := locks.describe(name))]
+    rows += [[f"`{name}`", "gone from dvc.lock"] for name in locks.old if name not in locks.new]
     return table(["stage", "because of"], rows) if rows else "None."
+
+
+def pictures(base: str, locks: Locks) -> str:
+    """Draw the plots of dvc.yaml that the change can have moved, old and new, in `dvc_plots/`; their links."""
+    changed = str(git("diff", "--name-only", "-z", base, "--", "plots")).split("\0")[:-1]
+    names = [path for path in changed if locks.producers.get(path) in {None, *locks.reached}]
+    if not names:
+        return "None."
+    result = subprocess.run(
+        [sys.executable, "-m", "dvc", "plots", "diff", base, "--json"], capture_output=True, text=True
+    )
+    if result.returncode:
+        raise InputError(f"dvc plots diff: {' '.join(result.stderr.split())}")
+    plots = json.loads(result.stdout).get("data", {})
+    names = [name for name in names if plots.get(name)]  # the others are tables of the report
+    shutil.rmtree(PICTURES, ignore_errors=True)
+    PICTURES.mkdir()
+    links = [f"… and {len(names) - MOST_PICTURES} more: `dvc plots diff {base}`."] if len(names) > MOST_PICTURES else []
+    for name in reversed(names[:MOST_PICTURES]):
+        path = PICTURES / f"{'-'.join(Path(name).with_suffix('').parts[1:])}.png"
+        path.write_bytes(vl_convert.vegalite_to_png(plots[name][0]["content"]))
+        links.insert(0, f"![{path.stem}]({path})")
+    return "\n".join(links) or "None."
 
 
 def review(
@@ -280,12 +322,15 @@ def review(
         revision = find_base(base)
         commit = str(git("log", "-1", "--format=%h %s", revision)).strip()
         up_to_date, lock = lock_status()
+        in_effect = (effective(settings(side)) for side in (revision, None))
+        locks = Locks(lock_stages(revision), lock_stages(None), *in_effect)
         parts = [
             f"# Review against `{revision}` ({commit})",
             f"## Lock\n\n{lock}",
             f"## Params\n\n{params(revision)}",
-            f"## Metrics\n\n{metrics(revision)}",
-            f"## Stages that reran\n\n{reran(revision)}",
+            f"## Metrics\n\n{metrics(revision, locks)}",
+            f"## Plots\n\n{pictures(revision, locks)}",
+            f"## Stages that reran\n\n{reran(locks)}",
         ]
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

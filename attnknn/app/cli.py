@@ -1,7 +1,8 @@
 """The `attnknn` command line. Errors that the user can correct are one line on standard error and exit code 2."""
 
-import errno
 import os
+import sys
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -15,22 +16,18 @@ from attnknn.app.commands.explain import explain
 from attnknn.app.commands.fit import fit
 from attnknn.app.commands.predict import predict
 from attnknn.app.commands.serve import serve
-from attnknn.core.errors import InputError
+from attnknn.core.errors import one_line
 
 
 class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except InputError as error:
-            reason = str(error)
-        except MemoryError:
-            reason = "out of memory; give fewer rows at a time, or a smaller model"
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader has closed the pipe
+        except Exception as error:
+            reason = one_line(error)
+            if reason is None:
                 raise
-            reason = f"{error.filename or 'reading or writing a file'}: {error.strerror or error}"
-        typer.echo(f"error: {' '.join(reason.split())}", err=True)
+        typer.echo(f"error: {reason}", err=True)
         raise typer.Exit(2)
 
 
@@ -52,6 +49,8 @@ def main(
 
     Exit codes: 0 done; 1 done with something left out or missing; 2 not done, and one line says why.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be Unicode
     if threads:  # read when torch, faiss and BLAS are loaded, which is later
         os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 

@@ -17,24 +17,29 @@ from threadpoolctl import threadpool_limits
 
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import fit_and_calibrate
-from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
+from attnknn.classifier.held_out import fold_parts, held_out_space, nearest_sims, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import (
     Parts,
+    check_classifier,
     head_from_arrays,
     head_to_arrays,
+    incomplete,
     load_parts,
     read_consistently,
     save_parts,
 )
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
-from attnknn.core.device import torch_threads
-from attnknn.core.errors import InputError, require
+from attnknn.core.device import resolve_device, torch_threads
+from attnknn.core.duplicates import first_identical
+from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
 from attnknn.evaluation.conformal import p_values, true_class_scores
 from attnknn.evaluation.selective import log_complement
 from attnknn.index.validation import LARGEST
+
+FAR = 99.9  # distance percentile from which a row is far from the memory
 
 # Fitted scalars: name on disk → attribute.
 _FITTED = {
@@ -62,8 +67,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     It passes scikit-learn's `check_estimator` except `check_sample_weight_equivalence_on_dense_data`: a row of weight 2
     has the votes of two identical rows of weight 1, but is one of the `n_neighbors`, and one row of a fold. Weights
     apply to the memory only: held-out rows count equally in fitting, calibration and prediction sets, so give rows with
-    untrusted labels a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Do not oversample:
-    copies of a held-out row stay in the memory, which makes the head overconfident; give `sample_weight` instead.
+    untrusted labels a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Identical
+    rows are held out together, so that no held-out row has itself as a neighbour; near-identical ones are not.
 
     Parameters
     ----------
@@ -111,6 +116,12 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         The fitted weighting of votes.
     calibration_ : tuple of two ndarrays of shape (n_classes,)
         Scale and bias of the calibration softmax(scale·log p + bias); ones and zeros without calibration.
+    n_duplicates_ : int
+        Rows of `fit` identical to an earlier one; not saved.
+    n_conflicting_duplicates_ : int
+        Those with another label than the first one; not saved.
+    usual_distances_ : ndarray of shape (n_held_out,)
+        Distances of the held-out rows to their nearest neighbours, ascending; see `distance_percentiles`.
     n_iter_ : int
         Number of epochs; 1 for `distance` and `uniform`, which are tuned by grid search.
 
@@ -196,8 +207,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None) -> Self:
         self._validate_params()
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(y)
+        self._device()  # before the work
+        X, y = self._validated(X, y, ensure_min_samples=2)
+        with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
+            check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -208,17 +221,21 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         self._origin, self._unit = fit_scaling(X, self.metric)
         self._mean_weight = float(weight.mean())
         z = self._vectors(X)
+        first = first_identical(z)
+        self.n_duplicates_ = int((first != np.arange(len(first))).sum())
+        self.n_conflicting_duplicates_ = int((labels != labels[first]).sum())
         with self._threads():
             memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
             k, self.memory_ = int(self.n_neighbors), memory
             if held_out is None:
-                spaces = [held_out_space(memory, k, part) for part in fold_parts(labels, seed)]
+                spaces = [held_out_space(memory, k, part) for part in fold_parts(labels, seed, first=first)]
             else:
                 is_pair = isinstance(held_out, tuple | list) and len(held_out) == 2
                 require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
-                checked = validate_data(self, *held_out, dtype=np.float64, reset=False, ensure_min_samples=2)
+                checked = self._validated(*held_out, reset=False, ensure_min_samples=2)
                 X_held, y_held = cast(tuple[np.ndarray, np.ndarray], checked)
                 spaces = [query_space(memory, k, self._vectors(X_held), self._encode_labels("held_out", y_held), seed)]
+            self.usual_distances_ = np.sort(self._distances(nearest_sims(spaces)))
             with torch.random.fork_rng():  # keeps the caller's random state
                 fitted = fit_and_calibrate(
                     spaces,
@@ -240,6 +257,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             self._held_out = np.concatenate(scores)
         return self
 
+    def _validated(self, *arrays: Any, **options: Any) -> Any:
+        """Call scikit-learn's `validate_data`, without NumPy's warnings of values that it then refuses."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return validate_data(self, *arrays, dtype=np.float64, **options)
+
     def _encode_labels(self, name: str, y: np.ndarray) -> np.ndarray:
         """Class numbers of labels."""
         unknown = np.setdiff1d(y, self.classes_)
@@ -247,10 +269,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         require(len(unknown) == 0, f"{name}: unknown labels {new}; the classes of this model are {classes}; fit again")
         return np.searchsorted(self.classes_, y)
 
-    def _predictor(self) -> Predictor:
+    def _predictor(self, device: str = "") -> Predictor:
         check_is_fitted(self)
         k = int(self.n_neighbors)
-        return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, self._device())
+        return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, device or self._device())
 
     def _relative(self, weight: np.ndarray) -> np.ndarray:
         """Weights divided by their mean in `fit`, above 0 in float32."""
@@ -264,14 +286,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def _queries(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._vectors(cast(np.ndarray, validate_data(self, X, dtype=np.float64, reset=False)))
+        return self._vectors(cast(np.ndarray, self._validated(X, reset=False)))
 
     def _device(self) -> str:
-        if self.device == "auto":
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        available = torch.cuda.is_available() or not self.device.startswith("cuda")
-        require(available, f"device: {self.device} asked for, but torch sees no GPU here; set device to auto or cpu")
-        return self.device
+        return resolve_device(self.device)
 
     def _reading(self) -> AbstractContextManager[None]:
         """Hold the memory's lock, so that no other thread changes it meanwhile."""
@@ -288,9 +306,22 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
+        return self.predict_with_percentiles(X)[0]
+
+    def distance_percentiles(self, X: Any) -> np.ndarray:
+        """Percentage (B,) of held-out rows that were nearer to their nearest neighbour than each row is to its own.
+
+        A row at `FAR` = 99.9 or above is unlike the memory, whatever its confidence. NaN for models that were saved
+        without the distances. As the calibration, they do not change as rows are added or forgotten.
+        """
+        return self.predict_with_percentiles(X)[1]
+
+    def predict_with_percentiles(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """`predict_proba` and `distance_percentiles` by one search."""
         z = self._queries(X)
         with self._reading(), self._threads():
-            return self._predictor().probabilities(z)
+            probabilities, nearest = self._predictor().predict(z)
+        return probabilities, self._percentiles(nearest)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row (B,)."""
@@ -305,16 +336,21 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         """Split conformal prediction sets, bool (B, C), with coverage of the true class of at least 1 − alpha.
 
         The coverage is marginal over exchangeable rows, and approximate, since the calibration rows also stopped the
-        training. The most probable class is always included. The calibration does not change as rows are added or
-        forgotten.
+        training. The most probable class is always included, and every class for rows far from the memory (see
+        `distance_percentiles`), whose probabilities the calibration knows nothing of. It does not change as rows are
+        added or forgotten.
         """
-        return self.sets_from_proba(self.predict_proba(X), alpha)
+        probabilities, percentiles = self.predict_with_percentiles(X)
+        return self.sets_from_proba(probabilities, alpha, percentiles)
 
-    def sets_from_proba(self, probabilities: np.ndarray, alpha: float = 0.1) -> np.ndarray:
-        """Prediction sets of `predict_set` from probabilities (B, C)."""
+    def sets_from_proba(
+        self, probabilities: np.ndarray, alpha: float = 0.1, percentiles: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Prediction sets of `predict_set` from probabilities (B, C) and distance percentiles (B,)."""
         require(0 < alpha < 1, f"alpha: {alpha}; give a share of misses above 0 and below 1")
         top = np.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
-        return top | (p_values(self._held_out, log_complement(probabilities)) > alpha)
+        sets = top | (p_values(self._held_out, log_complement(probabilities)) > alpha)
+        return sets if percentiles is None else sets | (percentiles >= FAR)[:, None]
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory without refitting the head. The first call is `fit`.
@@ -331,7 +367,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                 unknown = np.setdiff1d(y, classes)
                 require(len(unknown) == 0, f"y: labels {', '.join(map(str, unknown))} are not in classes")
             return self.fit(X, y, sample_weight)
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=False)
+        X, y = self._validated(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         labels = self._encode_labels("y", y)
@@ -382,6 +418,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             "fitted": {name: getattr(self, attribute) for name, attribute in _FITTED.items()},
         }
         arrays = {"origin": self._origin, "scale": scale, "bias": bias, "held_out": self._held_out}
+        arrays["usual_distances"] = self.usual_distances_
         with self._reading():
             save_parts(Parts(self.memory_, self.head_, arrays, values), Path(path), write_more, read_back or self.load)
 
@@ -395,17 +432,22 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         memory, head, arrays, values = read_consistently(Path(path), lambda: load_parts(Path(path)))
         try:
             model = cls(**values["params"])
+            model._validate_params()
             model.classes_ = np.array(values["classes"], dtype=np.dtype(values["classes_dtype"]))
             fitted = {attribute: values["fitted"][name] for name, attribute in _FITTED.items()}
             if values["feature_names"]:
                 fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
             model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
             model.calibration_ = arrays["scale"], arrays["bias"]
+            model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path}: incomplete model ({error}); fit and save again") from None
-        vars(model).update(fitted)
+            check_classifier(memory, values, arrays, model._held_out)
+            vars(model).update(fitted)
+            probs, _ = model._predictor("cpu").predict(memory.vectors(slice(2)))  # a head of other parts
+            require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")
+        except Exception as error:  # values of other types and shapes raise anything
+            raise incomplete(Path(path), error) from None
         return model
 
     def __getstate__(self) -> dict[str, Any]:

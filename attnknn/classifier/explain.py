@@ -18,6 +18,7 @@ class ExplainMixin:
     n_neighbors: int
     classes_: np.ndarray
     memory_: Memory
+    usual_distances_: np.ndarray
     _unit: float
     _queries: Callable[[Any], np.ndarray]
     _predictor: Callable[[], Predictor]
@@ -59,6 +60,12 @@ class ExplainMixin:
     def _distances(self, sims: np.ndarray) -> np.ndarray:
         return np.sqrt(np.maximum(-sims.astype(np.float64), 0)) * self._unit
 
+    def _percentiles(self, nearest_sims: np.ndarray) -> np.ndarray:
+        usual, distances = self.usual_distances_, self._distances(nearest_sims)
+        if not len(usual):
+            return np.full(len(distances), np.nan)
+        return 100 * np.searchsorted(usual, distances) / len(usual)
+
     def explain(self, X: Any) -> Explanation:
         """Neighbours, weights and votes behind each prediction; see `Explanation`."""
         z = self._queries(X)
@@ -84,8 +91,13 @@ class ExplainMixin:
     def _explain(self, z: np.ndarray, without: Sequence[int] = ()) -> Explanation:
         with self._threads():
             result = self._predictor().explain(z, without)
-        labels, predictions = self.classes_[result.labels], self.classes_[result.predictions]
-        return replace(result, labels=labels, predictions=predictions, distances=self._distances(result.distances))
+        return replace(
+            result,
+            labels=self.classes_[result.labels],
+            predictions=self.classes_[result.predictions],
+            distances=self._distances(result.distances),
+            distance_percentiles=self._percentiles(result.distance_percentiles),
+        )
 
     def counterfactual(
         self, X: Any = None, how: Literal["forget", "relabel"] = "forget", most: int = 50, *, ids: Any = None

@@ -3,7 +3,8 @@
 import numpy as np
 
 from attnknn.classifier.memory import SIZES, Memory, pad_columns
-from attnknn.core.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
+from attnknn.core.duplicates import first_identical
 from attnknn.index.bank import build
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
@@ -12,27 +13,40 @@ FOLDS = 5
 _QUERIES = 10_000  # maximum number of held-out rows; more do not help a head of a thousand weights
 
 
-def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES) -> list[np.ndarray]:
+def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndarray | None = None) -> list[np.ndarray]:
     """Part of every row (N,) in each stratified fold: held-out rows alternate between FIT and VAL, the rest are BANK.
+
+    Identical rows have the same part; if not all of them are held out, the others are TEST, which is not read.
 
     Args:
         queries: maximum number of held-out rows; with many rows, fewer folds are returned.
+        first: (N,) of `first_identical`; None if all rows differ.
     """
     rng, n = np.random.default_rng(seed), len(y)
-    order = rng.permutation(n)
-    order = order[np.argsort(y[order], kind="stable")]
-    fold, turn = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    folds = min(FOLDS, n)
-    fold[order], turn[order] = np.arange(n) % folds, np.arange(n) // folds % 2
+    rank = _stratified_rank(y, np.arange(n) if first is None else first, rng)
+    folds = min(FOLDS, int(rank.max()) + 1)
+    fold, turn = rank % folds, rank // folds % 2
     parts = []
     for f in range(max(1, min(folds, queries * folds // n))):
         rows = np.flatnonzero(fold == f)
+        part = np.full(n, BANK, dtype=np.int8)
         if len(rows) > queries:
             rows = rows[rng.permutation(len(rows))[: max(2, queries)]]
-        part = np.full(n, BANK, dtype=np.int8)
+            part[np.isin(rank, rank[rows])] = TEST
         part[rows] = np.where(turn[rows] == f % 2, FIT, VAL)
         parts.append(part)
     return parts
+
+
+def _stratified_rank(y: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rank of each row (N,) in random order by class; identical rows share one."""
+    order = rng.permutation(len(y))
+    distinct = order[first[order] == order]
+    if len(distinct) < 3:  # holding them out together would leave one row or none
+        distinct, first = order, np.arange(len(y))
+    rank = np.empty(len(y), dtype=np.int64)
+    rank[distinct[np.argsort(y[distinct], kind="stable")]] = np.arange(len(distinct))
+    return rank[first]
 
 
 def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
@@ -60,21 +74,26 @@ def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
 def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed: int) -> EmbeddingSpace:
     """Embedding space of a memory (BANK) and of rows outside it, half FIT and half VAL, stratified by class.
 
+    Identical rows outside it are in the same half.
+
     Args:
         memory: just built.
         k: number of neighbours; fewer if the memory is smaller.
         queries: (M, D). y: (M,) their class numbers.
     """
     z = memory.bank.z
-    order = np.random.default_rng(seed).permutation(len(y))
-    turn = np.empty(len(y), dtype=np.int64)
-    turn[order[np.argsort(y[order], kind="stable")]] = np.arange(len(y)) % 2
+    turn = _stratified_rank(y, first_identical(queries), np.random.default_rng(seed)) % 2
     part = np.concatenate([np.full(len(z), BANK), np.where(turn == 0, FIT, VAL)]).astype(np.int8)
     k = min(max(k, SIZES[-1]), len(z) - 1)
     ids, sims = memory.bank.search(queries, k)
     ids = np.concatenate([pad_columns(memory.neighbour_ids[:, :k], k, -1), ids])
     sims = np.concatenate([pad_columns(memory.neighbour_sims[:, :k], k, -np.inf), sims])
     return _space(memory, np.concatenate([z, queries]), np.concatenate([memory.y, y]), part, ids, sims)
+
+
+def nearest_sims(spaces: list[EmbeddingSpace]) -> np.ndarray:
+    """Similarity of every held-out row to its nearest neighbour."""
+    return np.concatenate([space.neighbours.sims[np.isin(space.embeddings.part, (FIT, VAL)), 0] for space in spaces])
 
 
 def _space(

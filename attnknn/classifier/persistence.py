@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from attnknn.classifier.memory import Memory
+from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, leftovers, recover, write_json
+from attnknn.core.files import atomic_folder, leftovers, read_json, recover, write_json
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
+from attnknn.index.faiss_index import similarities
+from attnknn.index.validation import check_vectors
 
 FORMAT = 2
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
@@ -197,29 +199,90 @@ def load_parts(folder: Path) -> Parts:
         arrays = load_file(folder / _ARRAYS)
         columns = {attribute: arrays[f"memory.{name}"] for name, attribute in _MEMORY_ARRAYS.items()}
         bank = Bank.load(folder / _BANK)
-        rows = np.sort(bank.ids[bank.ids >= 0])
-        fits = np.array_equal(rows, columns["ids"])
-        fits = fits and all(len(array) == len(rows) for name, array in columns.items() if name != "sums")
-        require(fits, "rows of the index and of the memory differ")
+        _check_memory(columns, bank, meta["next_id"])
         memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
-        head = head_from_arrays(meta["head"], _with_prefix(arrays, "head."))
-        return Parts(memory, head, _with_prefix(arrays, "own."), meta["about"])
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: incomplete model ({reason}); fit and save again") from None
+        own, weights = (_with_prefix(arrays, prefix) for prefix in ("own.", "head."))
+        for name, array in (own | weights).items():
+            require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name}: NaN or infinite values")
+        return Parts(memory, head_from_arrays(meta["head"], weights), own, meta["about"])
+    except Exception as error:  # values of other types and shapes raise anything
+        raise incomplete(folder, error) from None
+
+
+def incomplete(folder: Path, error: Exception) -> InputError:
+    """The error of a model whose parts do not fit."""
+    reason = " ".join(f"{type(error).__name__} {error}".removeprefix("InputError ").partition("; ")[0].split())
+    return InputError(f"{folder}: incomplete model ({reason[:200]}); fit and save again")
+
+
+def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> None:
+    """Check the types, shapes, ranges and finite values of the arrays of a memory."""
+    for name, dtype, ndim in (("ids", "int64", 1), ("y", "int64", 1), ("weight", "float32", 1), ("sums", "float64", 2)):
+        check_array(name, arrays[name], dtype, ndim)
+    check_array("neighbour_ids", arrays["neighbour_ids"], "int32 or int64", 2)
+    z = check_vectors("vectors", bank.z)
+    ids, y, weight, neighbours, sims, sums = (arrays[attribute] for attribute in _MEMORY_ARRAYS.values())
+    order = np.argsort(bank.ids, kind="stable")[len(bank.ids) - len(ids) :]
+    rising = (
+        len(ids) > 1 and bool((np.diff(ids) > 0).all()) and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id
+    )
+    require(rising and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
+    require(len(y) == len(ids) and 0 <= y.min() <= y.max() < len(sums), "y: not a class number of each row")
+    require(len(weight) == len(ids) and weight.min() > 0, "weight: not a number above 0 of each row")
+    require(sums.shape[1] == z.shape[1], f"sums: {sums.shape[1]} dimensions; the index has {z.shape[1]}")
+    fits = (
+        len(neighbours) == len(ids)
+        and neighbours.shape == sims.shape
+        and neighbours.shape[1] > 0
+        and sims.dtype == np.float32
+    )
+    fits = fits and bool((np.isin(neighbours, ids) | (neighbours == -1)).all())
+    fits = fits and bool(np.where(neighbours >= 0, np.isfinite(sims), sims == -np.inf).all())
+    require(fits, "neighbours: not rows of the memory with their similarities")
+    nearest = similarities(z[order], z[order], np.searchsorted(ids, neighbours[:, :1]), bank.metric)
+    same = np.isclose(nearest, sims[:, :1], rtol=1e-3) | (neighbours[:, :1] < 0)
+    require(bool(same.all()), "neighbours: other similarities than the vectors have")
+
+
+def check_classifier(
+    memory: Memory, values: dict[str, Any], arrays: dict[str, np.ndarray], held_out: np.ndarray
+) -> None:
+    """Check the types, shapes and ranges of what else a saved classifier holds.
+
+    Args:
+        values, arrays: of its `Parts`.
+        held_out: (M,) conformity scores.
+    """
+    n_classes, dim = memory.sums.shape
+    for name, size in (("origin", dim), ("scale", n_classes), ("bias", n_classes)):
+        check_array(name, arrays[name], "float64", 1)
+        require(len(arrays[name]) == size, f"{name}: {len(arrays[name])} values; expected {size}")
+    labels, names, fitted = values["classes"], values["feature_names"], values["fitted"]
+    classes = np.array(labels, dtype=np.dtype(values["classes_dtype"]))
+    require(
+        np.unique(classes).tolist() == labels and len(labels) == n_classes, f"classes: not {n_classes} sorted labels"
+    )
+    named = isinstance(names, list) and len(names) in (0, dim) and all(type(name) is str for name in names)
+    require(named, f"feature_names: not {dim} names")
+    require(type(fitted["n_iter_"]) is int and fitted["n_features_in_"] == dim, "n_iter_ or n_features_in_: wrong")
+    require(fitted["_unit"] > 0 and fitted["_usual_weight"] > 0, "scale of rows or weights: not above 0")
+    usual = arrays.get("usual_distances", held_out[:0])
+    for name, array in (("held_out", held_out), ("usual_distances", usual)):
+        check_array(name, array, "float64", 1)
+    require(bool((np.diff(usual, prepend=0) >= 0).all()), "usual_distances: negative, or not ascending")
+    require(
+        round(1 / fitted["_doubt"]) == len(held_out) + 1, f"held_out: {len(held_out)} scores, not as many as fitted"
+    )
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
     path = folder / _META
     try:
-        meta = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{folder}: no saved model ({_META} is missing); give the folder that `save` wrote") from None
+        require(path.is_file(), f"{folder}: no saved model ({_META} is missing); give the folder that `save` wrote")
+        meta = read_json(path, "copy it again, or fit and save again")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: damaged ({error}); copy it again, or fit and save again") from None
-    number = meta.get("format") if isinstance(meta, dict) else None
+    number = meta.get("format")
     if type(number) is not int or number < 1 or "sha256" not in meta:
         raise InputError(f"{path}: not a model of Attn-KNN; give a folder that `save` wrote")
     version = f"{folder}: format {number}, written by attnknn {meta.get('attnknn')}"

@@ -30,6 +30,7 @@ class Explanation:
         probabilities: (B, C) calibrated votes, as in `predict_proba`.
         predictions: (B,).
         shares: (B, K) each neighbour's share of the votes for the predicted class; 0 for other labels.
+        distance_percentiles: (B,), as in `distance_percentiles`.
     """
 
     ids: np.ndarray
@@ -41,6 +42,7 @@ class Explanation:
     probabilities: np.ndarray
     predictions: np.ndarray
     shares: np.ndarray
+    distance_percentiles: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ class Predictor:
         shares = self.memory.classes(without)[0].double().numpy()
         return (1 - self.smoothing) * apply_scaling(votes, self.scale, self.bias) + self.smoothing * shares
 
-    def probabilities(self, z: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:
-        """Calibrated probabilities of queries, float64."""
-        return self.calibrated(np.concatenate([votes for *_, votes in self.batches(z)]))
+    def predict(self, z: Float[np.ndarray, "B D"]) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, " B"]]:
+        """Calibrated probabilities of queries, float64, and similarities of their nearest neighbours."""
+        votes, nearest = zip(*((votes, sims[:, 0]) for _, sims, _, votes in self.batches(z)), strict=True)
+        return self.calibrated(np.concatenate(votes)), np.concatenate(nearest)
 
     @torch.inference_mode()
     def batches(
@@ -113,7 +116,7 @@ class Predictor:
                 yield ids[rows.numpy()], batch.sims.numpy(), weights.numpy(), votes.numpy()
 
     def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
-        """Explain predictions; `distances` holds similarities here, and labels are class numbers."""
+        """Explain predictions; distances and their percentiles are similarities here, and labels class numbers."""
         ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
         labels, rows = self.memory.y[self.memory.positions(ids)], np.arange(len(z))
         null = votes.copy()
@@ -121,7 +124,8 @@ class Predictor:
         probabilities = self.calibrated(votes, without)
         top = probabilities.argmax(1)
         shares = np.where(labels == top[:, None], weights, 0) / votes[rows, top][:, None]
-        return Explanation(ids, labels, sims, weights, null.clip(0), votes, probabilities, top, shares)
+        null = null.clip(0)
+        return Explanation(ids, labels, sims, weights, null, votes, probabilities, top, shares, sims[:, 0])
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

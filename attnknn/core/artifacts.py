@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, load_array, read_json, write_json
 
 PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
@@ -60,10 +60,7 @@ class Artifact:
         require(kind == cls.__name__, f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro`")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta.items()}
         for path in sorted(folder.glob("*.npy")):
-            try:
-                values[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (ValueError, OSError) as error:
-                raise InputError(f"{path}: damaged ({error}); delete {folder} and run `dvc repro`") from None
+            values[path.stem] = load_array(path, remedy=f"delete {folder} and run `dvc repro`")
         try:
             return cls(**values)
         except TypeError as error:

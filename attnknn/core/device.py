@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,13 +14,29 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import require
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of glibc's malloc.h
 
 
+def resolve_device(device: str) -> str:
+    """Resolve a device name to one of torch; `auto` is a GPU if available.
+
+    Raises:
+        InputError: an unknown name, or a GPU that torch does not see.
+    """
+    known = re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device)
+    require(known is not None, f"device: {device[:40]!r}; allowed are auto, cpu, cuda, and cuda:0 and so on")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    seen = device == "cpu" or int(device.partition(":")[2] or 0) < count
+    require(seen, f"device: {device}, but torch sees {count} GPUs; set device to auto or cpu")
+    return device
+
+
 def use_device(device: str, threads: int) -> str:
-    """Set the number of threads, and resolve a device name (`auto`: a GPU if available) to a torch device.
+    """Set the number of threads, and resolve a device name by `resolve_device`.
 
     On the CPU, malloc is configured by `keep_freed_memory`. Results are reproducible to the byte only with the same
     number of threads, which determines the order of sums.
@@ -29,15 +46,9 @@ def use_device(device: str, threads: int) -> str:
     """
     torch.set_num_threads(threads)
     threadpool_limits(threads)  # of numpy and scipy
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        device = "cuda" if count else "cpu"
+    device = resolve_device(device)
     if device == "cpu":
         keep_freed_memory()
-    if device.startswith("cuda"):
-        number = int(device.partition(":")[2] or 0)
-        if number >= count:
-            raise InputError(f"device: {device}, but torch sees {count} GPUs; set device to auto or cpu")
     return device
 
 

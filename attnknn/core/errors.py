@@ -1,7 +1,12 @@
 """Errors that the user can fix, shown as one line without a traceback."""
 
+import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_TEXT = re.compile(r"No space left|quota exceeded|os error (28|122|27)\b|\d+ requested and \d+ written")
 
 
 class InputError(ValueError):
@@ -22,3 +27,24 @@ def needs_extra(extra: str, use: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise InputError(f"{use} needs {package}: pip install 'attnknn[{extra}]'") from None
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether a file could not be written for want of space; safetensors and numpy say so in the message alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _DISK_FULL
+    return not isinstance(error, InputError) and _DISK_FULL_TEXT.search(str(error)) is not None
+
+
+def one_line(error: Exception) -> str | None:
+    """Describe an error that the user can fix: what, where, what to do. None for any other."""
+    if isinstance(error, InputError):
+        text = str(error)
+    elif isinstance(error, MemoryError):
+        text = "out of memory; give fewer rows at a time, or a smaller model"
+    elif isinstance(error, OSError) and error.errno != errno.EPIPE:  # EPIPE: the reader has closed the pipe
+        text = f"{error.filename or 'reading or writing a file'}: {error.strerror or error}"
+        text += "; free space there, or write elsewhere" if is_disk_full(error) else ""
+    else:
+        return None
+    return " ".join(text.split())

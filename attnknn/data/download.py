@@ -1,5 +1,6 @@
 """Download the raw files of a source."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _save_bundled(loader: str, folder: Path) -> None:
 
 def _save_image_folder(path: str, folder: Path, mirror: str, sha256: str) -> None:
     """Fetch an archive, or pack a directory into one, because DVC tracks one file faster than 60,000."""
-    local = Path(path).expanduser()
+    local = Path(os.path.expanduser(path))  # Path.expanduser raises for an unknown ~user
     if local.is_dir():
         pack_folder(local, folder / f"{local.resolve().name}.tar")
     elif path.lower().endswith(ARCHIVES):

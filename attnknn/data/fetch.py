@@ -1,5 +1,6 @@
 """Fetch one file from a mirror, a path or the web, verified by checksum and written atomically."""
 
+import os
 import shutil
 import urllib.parse
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pooch
 from tqdm import tqdm
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, is_disk_full
 from attnknn.core.files import atomic_file
 
 _CHUNK = 1 << 20
@@ -28,9 +29,12 @@ def base_name(location: str) -> str:
     scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() not in ("http", "https"):
         raise InputError(f"{location}: {scheme} URLs are not supported; give a path or an http(s) URL")
-    path = urllib.parse.urlsplit(location).path if separator else location
+    try:
+        path = urllib.parse.urlsplit(location).path if separator else location
+    except ValueError as error:
+        raise InputError(f"{location}: no valid URL ({error}); correct it") from None
     name = urllib.parse.unquote(path.rpartition("/")[2]) if separator else Path(path).name
-    if name in ("", ".", "..") or "/" in name:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"{location!r}: ends in no file name; give the URL or path of one file")
     return name
 
@@ -58,7 +62,7 @@ def fetch(
     """
     name = base_name(location)
     failures = []
-    local = not _is_url(location) and Path(location).expanduser().is_file()
+    local = not _is_url(location) and Path(os.path.expanduser(location)).is_file()
     for source in [*([] if local else _mirror_sources(mirror, mirror_folder, name)), location]:
         try:
             with atomic_file(out) as draft:
@@ -83,7 +87,7 @@ def _mirror_sources(mirror: str, folder: str, name: str) -> list[str]:
         return []
     if _is_url(mirror):
         name = urllib.parse.quote(name)
-    elif not Path(mirror).expanduser().is_dir():
+    elif not Path(os.path.expanduser(mirror)).is_dir():
         raise InputError(f"mirror: {mirror!r} is neither a directory nor an http(s) URL; correct {MIRROR}")
     root = mirror.rstrip("/")
     return [f"{root}/{folder}/{name}"] * bool(folder) + [f"{root}/{name}"]
@@ -97,7 +101,7 @@ def _copy(source: str, draft: Path) -> None:
     """Copy or download a file to `draft`."""
     try:
         if not _is_url(source):
-            shutil.copyfile(Path(source).expanduser(), draft)
+            shutil.copyfile(os.path.expanduser(source), draft)
             return
         # An archive with a Content-Encoding would be decompressed; ask for none.
         headers = {"User-Agent": "attnknn", "Accept-Encoding": "identity"}
@@ -106,6 +110,8 @@ def _copy(source: str, draft: Path) -> None:
             download = pooch.HTTPDownloader(bar, _CHUNK, timeout=_TIMEOUT, headers=headers)  # type: ignore[arg-type]
             download(source, str(draft), None)
     except (OSError, ValueError) as error:  # base classes of all errors of requests
+        if is_disk_full(error):
+            raise
         response = getattr(error, "response", None)
         reason = f"HTTP {response.status_code} {response.reason}" if response is not None else _cause(error)
         raise _Unavailable(reason) from None

@@ -4,28 +4,27 @@ An archive holds `train/<class>/…` and `test/<class>/…`, or only `<class>/�
 files and `__MACOSX` are ignored.
 """
 
-import lzma
 import os
 import stat
 import tarfile
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from tqdm import tqdm
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, is_disk_full, require
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 # Formats that PIL decodes itself; some others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_WHOLE = 2**24  # bytes of a member that are read before its pixels are known
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
 
@@ -58,6 +57,8 @@ def pack_folder(folder: Path, out: Path) -> None:
                     member.size = os.fstat(file.fileno()).st_size
                     tar.addfile(member, file)
             except OSError as error:
+                if is_disk_full(error):
+                    raise
                 error.filename = str(path)
                 refuse(error)
 
@@ -129,7 +130,10 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
             name = str(path)
             if read is None or name not in rows:
                 continue
-            pixels = decode(read(), f"{archive.name}: {name}", (size, size) if size else None)  # (C, H, W)
+            with read() as file:
+                data = file.read(_WHOLE + 1)  # to the end, where zip compares checksums; larger members as needed
+                member = data if len(data) <= _WHOLE or file.seek(0) else file
+                pixels = decode(member, f"{archive.name}: {name}", (size, size) if size else None)  # (C, H, W)
             if images is None:
                 images, first = np.zeros((len(names), *pixels.shape), np.uint8), name
             if pixels.shape[1:] != images.shape[2:]:
@@ -147,12 +151,17 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
 
 
 def decode(
-    data: bytes, where: str, size: tuple[int, int] | None = None, most: int = 0, least: int = 0, grey: bool = False
+    file: bytes | IO[bytes],
+    where: str,
+    size: tuple[int, int] | None = None,
+    most: int = 0,
+    least: int = 0,
+    grey: bool = False,
 ) -> np.ndarray:
     """Decode an image: uint8 (1, H, W) if grey, else (3, H, W); upright by EXIF; the first of several frames.
 
     Args:
-        data: the file's bytes.
+        file: its bytes, or an open file, which is read no further than decoding needs.
         where: its name in errors.
         size: height and width to resize to (bilinear, antialiased); None keeps them.
         most, least: maximum and minimum number of pixels, checked before decoding; 0 takes PIL's maximum.
@@ -165,8 +174,9 @@ def decode(
 
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damaged metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(BytesIO(data), formats=FORMATS)
+            image = Image.open(BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS)
             shape = f"{where}: {image.width}×{image.height} pixels"
             n = image.width * image.height
             too_large = f"{shape}; at most {most / 1e6:g} million are taken, so make the image smaller"
@@ -195,10 +205,11 @@ def decode(
 @contextmanager
 def _readable(archive: Path) -> Iterator[None]:
     """Convert errors of a damaged archive, which any read may raise, to an InputError."""
-    damage = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError)
     try:
         yield
-    except (*damage, RuntimeError) as error:  # RuntimeError: an encrypted or unknown kind of zip
+    except InputError:
+        raise
+    except Exception as error:  # damaged headers and compressed data raise anything
         reason = " ".join(str(error).split())
         message = f"{archive.name}: damaged archive ({reason}); get the file again, and give the source its sha256"
         raise InputError(message) from None
@@ -208,7 +219,7 @@ def _ignored(path: PurePosixPath) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
-def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes] | None]]:
+def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]] | None]]:
     """Yield (path, reader) of every file and (path, None) of every folder, in the order of the archive."""
     for name, kind, read in _zip_members(archive) if archive.suffix.lower() == ".zip" else _tar_members(archive):
         path = PurePosixPath(name)
@@ -219,7 +230,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]
             yield path, read if kind == "file" else None
 
 
-def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:
     with archive.open("rb") as file:
         # A truncated compressed archive raises; a plain tar cut between members only lacks its two zero blocks.
         plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
@@ -228,12 +239,12 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
             kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
-            yield member.name, kind, lambda member=member: tar.extractfile(member).read()  # type: ignore[union-attr]
+            yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
 
 
-def _zip_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+def _zip_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:
     with zipfile.ZipFile(archive) as file:
         for member in file.infolist():
             mode = stat.S_IFMT(member.external_attr >> 16)
             kind = "folder" if member.is_dir() else "file" if mode in (0, stat.S_IFREG) else "other"
-            yield member.filename, kind, lambda member=member: file.read(member)
+            yield member.filename, kind, lambda member=member: file.open(member)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import display_name
 from attnknn.data.schema import as_floats
 
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -70,7 +71,7 @@ def row_chunks(
     Raises:
         InputError: the file is missing or malformed.
     """
-    name = source.name if isinstance(source, Path) else "standard input"
+    name = display_name(source.name) if isinstance(source, Path) else "standard input"
 
     def frame(rows: list[tuple[int, list[str]]]) -> Any:
         index = [f"{name} line {line}" for line, _ in rows]
@@ -138,6 +139,19 @@ def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequenc
     require(bool(features), f"{file}: no column beside the target {target!r}; give at least one feature")
 
 
+def refuse_continuous(labels: Any) -> None:
+    """Raise InputError if labels are numbers with fractions: `continuous`, as scikit-learn's `type_of_target` has it.
+
+    Args:
+        labels: series of strings; its name is that of the column in errors.
+    """
+    numbers = as_floats(labels)
+    fractions = labels[numbers % 1 != 0].unique()[:3]
+    continuous = len(fractions) > 0 and bool(np.isfinite(numbers).all())
+    remedy = "name a column of classes, or replace the numbers by classes such as low and high"
+    require(not continuous, f"{labels.name}: continuous numbers ({', '.join(fractions)}, …), not classes; {remedy}")
+
+
 def class_numbers(
     labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -149,7 +163,7 @@ def class_numbers(
         mapping: label to class name, in the order of the classes.
 
     Raises:
-        InputError: a label is no number or unmapped, or all rows have one class.
+        InputError: a label is no number or unmapped, labels are continuous, or all rows have one class.
     """
     numbers = as_floats(labels)
     if threshold is not None:
@@ -166,6 +180,7 @@ def class_numbers(
                 raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
             classes, labels = tuple(dict.fromkeys(mapping.values())), named
         else:
+            refuse_continuous(labels)
             # Numeric order, so that 10 comes after 9.
             classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)

@@ -128,10 +128,10 @@ class Schema:
             v = frame[column.name]
             _refuse(v, as_floats(v).isna() & v.notna(), "no number, and the column is numeric in the training table")
             _refuse(v, np.isinf(as_floats(v)), _INFINITE)
-        parts = [column.columns(frame[column.name])[:, None] for column in self.numeric]
-        parts += [frame[column.name].isna().to_numpy()[:, None] for column in self.numeric if column.marked]
-        parts += [column.columns(frame[column.name]) for column in self.categories]
         with np.errstate(over="ignore", invalid="ignore"):
+            parts = [column.columns(frame[column.name])[:, None] for column in self.numeric]
+            parts += [frame[column.name].isna().to_numpy()[:, None] for column in self.numeric if column.marked]
+            parts += [column.columns(frame[column.name]) for column in self.categories]
             x = np.concatenate(parts, axis=1).astype(np.float32)
         overflow = ~np.isfinite(x).all(axis=0)
         name = self.features[overflow.argmax()]
@@ -247,6 +247,7 @@ def _refuse_dates(file: str, values: Any, dates: bool) -> None:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # checked where the numbers are fitted and encoded
 def _number_or_id(file: str, values: Any) -> str:
     """Kind of a column of numbers, in the order of the rows: `id` or `number`; see `column_kinds`."""
     v = as_floats(values).to_numpy()
@@ -283,13 +284,13 @@ def fit_schema(frame: Any, kinds: Mapping[str, str], bank: np.ndarray, scale: st
     return Schema(numeric, categories, tuple(str(name) for name, kind in kinds.items() if kind == "id"))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _fit_number(column: Any, scale: str) -> Number:
     v = as_floats(column).to_numpy()
     present = v[~np.isnan(v)]
     median = float(np.median(present)) if len(present) else 0.0
     v = np.where(np.isnan(v), median, v)
-    with np.errstate(over="ignore", invalid="ignore"):
-        std, largest = float(v.std()), np.abs(v).max(initial=0)
+    std, largest = float(v.std()), np.abs(v).max(initial=0)
     message = f"column {column.name!r}: values as large as {largest:.3g}; give them in a larger unit"
     require(math.isfinite(std), message)
     levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))

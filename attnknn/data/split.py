@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.duplicates import first_identical
 from attnknn.core.errors import InputError
-from attnknn.core.files import read_json
+from attnknn.core.files import load_array, read_json
 
 
 def prepare(
@@ -24,7 +25,7 @@ def prepare(
     subset: int = 0,
     numeric: str = "standard",
 ) -> Split:
-    """Read the raw files of a source and assign the parts.
+    """Read the raw files of a source and assign the parts; identical rows get the same one.
 
     Args:
         source: a source; see `data/config.py`.
@@ -41,17 +42,23 @@ def prepare(
     data = readers[source["kind"]](source, Path(raw))
     rows = subset_rows(data.y, data.test, subset)
     y, official = data.y[rows], None if data.test is None else data.test[rows]
+    if data.images is not None:
+        table, x = None, data.images(rows)
+    else:
+        from attnknn.data.schema import fit_schema  # imports pandas
+
+        table = data.table.iloc[rows]
+        x = fit_schema(table, data.kinds, np.ones(len(rows), bool)).encode(table)
+    first = first_identical(x)
     try:
-        part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official)
+        part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official, first=first)
     except InputError as error:
         hint = f" (subset: {subset} keeps {len(rows)} of {len(data.y)} rows)" if subset else ""
         raise InputError(f"{data.where}: {error}{hint}") from None
-    if data.images is not None:
-        return Split(data.images(rows), y, part, data.classes)
-    from attnknn.data.schema import fit_schema  # imports pandas
-
-    schema = fit_schema(data.table.iloc[rows], data.kinds, part == BANK, numeric)
-    return Split(schema.encode(data.table.iloc[rows]), y, part, data.classes, schema.features, schema.to_dict())
+    if table is None:
+        return Split(x, y, part, data.classes)
+    schema = fit_schema(table, data.kinds, part == BANK, numeric)
+    return Split(schema.encode(table), y, part, data.classes, schema.features, schema.to_dict())
 
 
 def prepare_repeats(
@@ -92,8 +99,11 @@ def assign_parts(
     val: float,
     fit: float,
     official: np.ndarray | None = None,
+    first: np.ndarray | None = None,
 ) -> np.ndarray:
     """Assign each row to a part at random, stratified by class: int8 (N,).
+
+    Shares are of distinct rows, and duplicates follow, unless a class has too few distinct rows.
 
     Args:
         y: int64 (N,).
@@ -102,6 +112,7 @@ def assign_parts(
         test: share of all rows; unused with `official`.
         val, fit: shares of the training rows; the rest is the bank.
         official: bool (N,), the official test rows, which are the test part.
+        first: (N,) of `first_identical`; None if all rows differ.
 
     Raises:
         InputError: a class has too few rows for one in each part.
@@ -113,8 +124,13 @@ def assign_parts(
     part = np.full(len(y), BANK, np.int8)
     part[official] = TEST
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
+    lead = np.arange(len(shuffled)) if first is None else first_identical(first[shuffled])
+    distinct = shuffled[lead == np.arange(len(lead))]
     for number, name in enumerate(classes):
-        rows = shuffled[y[shuffled] == number]
+        rows = distinct[y[distinct] == number]
+        if part_counts(len(rows), test=test, val=val, fit=fit)[0] < 1:  # columns of few values: no copies
+            alone = np.flatnonzero(y[shuffled] == number)
+            rows, lead[alone] = shuffled[alone], alone
         n = len(rows)
         bank, n_fit, n_val, n_test = part_counts(n, test=test, val=val, fit=fit)
         if bank < 1:
@@ -127,6 +143,7 @@ def assign_parts(
         part[rows[:n_test]] = TEST
         part[rows[n_test : n_test + n_val]] = VAL
         part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
+    part[shuffled] = part[shuffled[lead]]
     return part
 
 
@@ -161,10 +178,7 @@ def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
     import pandas as pd
 
     names = read_json(raw / "names.json")
-    try:
-        x, y = (np.load(raw / f"{name}.npy", allow_pickle=False) for name in "xy")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{raw}: damaged ({error}); download it again") from None
+    x, y = (load_array(raw / f"{name}.npy", mmap=False, remedy="download it again") for name in "xy")
     labels = source["loader"], y.astype(np.int64), tuple(names["classes"])
     if x.ndim == 3:  # digits: 0 … 16
         pixels = np.rint(x * (255 / 16)).astype(np.uint8)[:, None]

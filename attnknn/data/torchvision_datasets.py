@@ -4,13 +4,13 @@ import gzip
 import shutil
 import tarfile
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import name_if_full
 
 
 def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
@@ -77,5 +77,6 @@ def _unpack(archive: Path, root: Path, raw: Path) -> None:
             raw.mkdir(parents=True, exist_ok=True)
             with gzip.open(archive) as source, (raw / archive.stem).open("wb") as target:
                 shutil.copyfileobj(source, target)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except Exception as error:  # damaged headers and compressed data raise anything
+        name_if_full(error, root)
         raise InputError(f"{archive}: missing, truncated or damaged ({error}); download it again") from None

@@ -231,11 +231,12 @@ class Attention(nn.Module):
         if self.prototype_gain is not None:
             assert self.prototype_bias is not None, "set with the gain"
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
-            cosines = n.require("query") @ prototypes.T
-            class_bias = class_bias + PROTOTYPE_SCALE * self.prototype_gain * cosines + self.prototype_bias
+            query = PROTOTYPE_SCALE * self.prototype_gain * n.require("query")
+            class_bias = torch.addmm(class_bias + self.prototype_bias, query, prototypes.T)
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)
         log_mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
-        null = log_mass + (self.null_bias + nearest + n.shares.log() + class_bias)[:, None]  # (B, H, C)
+        offset = log_mass + (self.null_bias + nearest)[:, None]  # (B, H, 1)
+        null = offset + (n.shares.log() + class_bias)[:, None]  # (B, H, C)
         bias = class_bias.expand(len(labels), -1).gather(1, labels)
         if self.label_scale is not None:
             bias = bias + self.label_scale[labels] * n.log_share
@@ -249,7 +250,8 @@ class Attention(nn.Module):
 
     def forward(self, n: NeighbourBatch) -> HeadOutput:
         scores, null = self.scores(n)
-        weights = torch.cat([scores, null], 2).softmax(2).mean(1)  # (B, K + C)
-        k = n.labels.shape[1]
-        null_votes = weights[:, k:].clamp(min=torch.finfo(weights.dtype).tiny)  # (B, C), above 0 despite underflow
-        return null_votes.scatter_add(1, n.labels.clamp(min=0), weights[:, :k]), weights[:, :k]
+        probs = torch.cat([scores, null], 2).softmax(2)
+        probs = probs.mean(1) if probs.shape[1] > 1 else probs[:, 0]  # (B, K + C)
+        weights, null_votes = probs.split([n.labels.shape[1], len(n.shares)], 1)
+        null_votes = null_votes.clamp(min=torch.finfo(probs.dtype).tiny)  # above 0 despite underflow
+        return null_votes.scatter_add(1, n.labels.clamp(min=0), weights), weights

@@ -22,6 +22,7 @@ from attnknn.nn.optim import AdamW
 
 Row = dict[str, float]
 VAL_BATCH = 1024
+TOLERANCE = 1e-4  # nats
 
 
 def fit_head(
@@ -58,7 +59,7 @@ def fit_head(
             their val rows stop it.
         kind, parts: see `registry.make_head`.
         weight_decay: of matrices only: projections, prototype moves and the feature network.
-        patience: epochs without a lower validation NLL before training stops.
+        patience: epochs in which the validation NLL falls by less than 1e-4 before training stops.
         label_smoothing: of the NLL.
         hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 for equal weights.
         temperatures, priors: grids of the initialisation, see `baselines.tune_distance`.
@@ -125,10 +126,13 @@ def fit_head(
     def validate(head: LearnedHead) -> float:
         head.eval()
         if "keys" in head.needs:
-            probs = classify_part(head, spaces, VAL, k_train, device)
+            outputs = [classify_part(head, spaces, VAL, k_train, device)]
         else:
-            probs = np.concatenate([head(batch)[0].cpu().numpy() for batch in on_val])
-        return -float(np.log(probs[np.arange(len(y_val)), y_val].clip(1e-37)).mean())
+            outputs = (head(batch)[0].cpu().numpy() for batch in on_val)
+        p_true = []
+        for probs in outputs:
+            p_true += probs[np.arange(len(probs)), y_val[len(p_true) :][: len(probs)]].tolist()
+        return -float(np.log(np.clip(p_true, 1e-37, None)).mean())
 
     best, best_state, history = math.inf, None, []
     # Without keys every operation is small.
@@ -173,8 +177,9 @@ def fit_head(
                 history.append(row)
                 if progress is not None:
                     progress(row)
-                stalled = 0 if row["val_nll"] < lowest else stalled + 1
-                lowest = min(lowest, row["val_nll"])
+                stalled += 1
+                if row["val_nll"] < lowest - TOLERANCE:
+                    stalled, lowest = 0, row["val_nll"]
                 if row["val_nll"] < best:
                     best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
                 if stalled >= patience:

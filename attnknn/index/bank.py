@@ -3,13 +3,12 @@
 import operator
 from dataclasses import dataclass, field
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, read_json, write_json
+from attnknn.core.files import atomic_folder, load_array, read_json, write_json
 from attnknn.index.faiss_index import KINDS, METRICS, CandidateSearch, Index, IndexOptions, make_index, read_index
 from attnknn.index.rerank import rerank
 from attnknn.index.validation import LARGEST, check_exclusions, check_ids, check_vectors, format_ids
@@ -225,16 +224,14 @@ class Bank:
         folder = Path(folder)
         meta = read_json(folder / "bank.json")
         try:
-            mode = "r" if mmap else None
-            z, ids = (np.load(folder / f"{name}.npy", mmap_mode=mode) for name in ("z", "ids"))
-            require(all(isinstance(value, np.ndarray) for value in (z, ids)), "an archive instead of an array")
+            z, ids = (load_array(folder / f"{name}.npy", mmap) for name in ("z", "ids"))
             kind, compares, refine = meta["kind"], meta["compares"], meta["refine"]
             metric, shape = meta["metric"], (meta["rows"], meta["dimensions"])
             valid = kind in KINDS[:-1] and type(refine) is int and refine > 0
             valid = valid and metric in list(METRICS) and compares == metric
             require(valid, "bank.json: unknown kind, metric or refine")
             index = read_index(folder / "index.faiss", kind, compares, refine, mmap)
-        except (RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError, BadZipFile) as error:
+        except (RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{folder}: damaged index ({reason}); delete it and run `dvc repro`") from None
         valid = z.shape == shape and ids.shape == shape[:1] and z.dtype == np.float32 and ids.dtype.kind == "i"

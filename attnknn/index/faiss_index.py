@@ -217,7 +217,9 @@ class Index:
     def write(self, path: Path) -> None:
         """Write to a file; nothing for a flat index."""
         if self.faiss_index is not None:
-            faiss.write_index(self.faiss_index, str(path))  # type: ignore[call-overload]
+            # faiss's own writer does not notice a disk that is full at the last buffer.
+            with path.open("wb") as file:
+                faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(file.write))  # type: ignore[call-overload]
 
 
 def read_index(path: Path, kind: str, metric: str, refine: int, mmap: bool) -> Index:
@@ -244,9 +246,9 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
             bits = min(8, max(1, (rows // _MIN_POINTS_PER_CENTROID).bit_length() - 1))
             size = code_bytes(dimensions, options.pq_bytes)
             index = faiss.IndexIVFPQ(quantizer, dimensions, lists, size, bits, METRICS[metric])
-            _limit_points(index.pq.cp, rows)
+            _limit_points(index.pq.cp)
         index.nprobe = n_probes(lists, options.ivf_nprobe)
-        _limit_points(index.cp, rows)
+        _limit_points(index.cp)
         index.cp.seed = 0
         with _threads(options.build_threads):
             index.train(_sample(vectors, max(lists, 256) * _MAX_POINTS_PER_CENTROID))
@@ -255,9 +257,9 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
     return result
 
 
-def _limit_points(clustering: Any, rows: int) -> None:
-    """Set the range of points per centroid of k-means: it warns below, and samples above."""
-    clustering.min_points_per_centroid = min(_MIN_POINTS_PER_CENTROID, rows)
+def _limit_points(clustering: Any) -> None:
+    """Set the range of points per centroid of k-means: it warns on standard error below, and samples above."""
+    clustering.min_points_per_centroid = 1
     clustering.max_points_per_centroid = _MAX_POINTS_PER_CENTROID
 
 

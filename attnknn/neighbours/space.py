@@ -125,7 +125,9 @@ class EmbeddingSpace:
         folds = read_json(Path(folder) / "folds.json")["folds"]
         return [cls.load_whole(Path(folder) / str(fold)) for fold in range(folds)]
 
+    # Kept for training, whatever asks first: autograd takes no tensors that were made in inference mode.
     @cached_property
+    @torch.inference_mode(False)
     def shares(self) -> Float[Tensor, " C"]:
         """Class shares of the bank."""
         e, rows = self.embeddings, self.embeddings.rows(BANK)
@@ -133,6 +135,7 @@ class EmbeddingSpace:
         return class_shares(np.asarray(e.y[rows]), len(e.classes), weights)
 
     @cached_property
+    @torch.inference_mode(False)
     def prototypes(self) -> Float[Tensor, "C D"]:
         """Mean embedding of each class in the bank."""
         return torch.from_numpy(np.array(self.statistics.prototypes))

@@ -19,9 +19,10 @@ def nll(
 
     It is linear in t, so MixUp's loss is λ·nll(probs, y) + (1 − λ)·nll(probs, y′).
     """
-    log_p = probs.clamp(min=_tiny(probs)).log()  # (B, C)
-    log_p_true = log_p.gather(1, y[:, None])[:, 0]
-    losses = -(1 - smoothing) * log_p_true - smoothing * log_p.mean(1)  # (B,)
+    tiny = _tiny(probs)
+    losses = -(1 - smoothing) * probs.gather(1, y[:, None])[:, 0].clamp(min=tiny).log()  # (B,)
+    if smoothing:
+        losses = losses - smoothing * probs.clamp(min=tiny).log().mean(1)
     return losses.mean() if weight is None else (weight * losses).sum() / weight.sum()
 
 

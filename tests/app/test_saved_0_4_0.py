@@ -19,7 +19,9 @@ MODEL, INPUTS = FOLDER / "model-0.4.0", FOLDER / "iris-0.4.0.csv"
 def test_probabilities() -> None:
     model = Model.load(MODEL)
     (batch,) = model.input.batches([str(INPUTS)])
-    probs = model.classifier.predict_proba(model.input.vectors(batch))
+    probs, percentiles = model.classifier.predict_with_percentiles(model.input.vectors(batch))
+    assert np.isnan(percentiles).all()
+    assert model.answers(model.classifier.explain(model.input.vectors(batch)[:1]))[0]["nearest"] is None
     np.testing.assert_allclose(probs, np.load(FOLDER / "iris-0.4.0-probabilities.npy"), rtol=0, atol=1e-9)
 
 

@@ -78,7 +78,8 @@ def test_shell_lines_end_well(pages: str, prepared: Path, monkeypatch: pytest.Mo
     assert len(lines) >= 6
     # A page is no script: what one line makes another may come before, and several pages make the same.
     for line in sorted(lines, key=lambda line: not line.startswith("fit ")):
-        options = ["--force", "--weights", "distance"] if line.startswith("fit ") else []
+        options = ["--weights", "distance"] if line.startswith("fit ") else []
+        options += ["--force"] if " -o " in line else []
         result = CliRunner().invoke(app, [*shlex.split(line), *options], input=(prepared / "new.csv").read_text())
         assert result.exit_code == 0, f"attnknn {line}\n{result.output}"
 

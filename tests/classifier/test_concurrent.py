@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kills import kill_runs
 
 from attnknn import AttnKNNClassifier
 from attnknn.classifier.persistence import LockedError, model_lock
@@ -68,15 +69,9 @@ def test_processes_save_into_one_folder_in_turn(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
 
 
-def test_a_killed_save_leaves_the_earlier_or_the_later_model(tmp_path: Path) -> None:
-    fitted().save(tmp_path / "m")
-    for i, delay in enumerate(np.random.default_rng(0).uniform(0.1, 0.5, 12)):
-        saver = start_saver(tmp_path / "m", 10_000)
-        time.sleep(delay)
-        saver.kill()
-        saver.join()
-        assert len(AttnKNNClassifier.load(tmp_path / "m").memory_) in range(40, 42 + i)
-        assert sorted(path.name for path in tmp_path.iterdir()) in ([".m.lock", "m"], ["m"])
+@pytest.mark.parametrize("kind", ["save", "add", "fit"])
+def test_a_killed_run_leaves_the_earlier_or_the_later_model(tmp_path: Path, kind: str) -> None:
+    assert set(kill_runs(kind, tmp_path, 5)) <= {"old", "new"}
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
@@ -25,9 +26,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn import AttnKNNClassifier
+from attnknn.classifier.estimator import FAR
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
+from attnknn.core.duplicates import first_identical
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 from attnknn.evaluation.conformal import true_class_scores
 
@@ -136,6 +139,42 @@ def test_held_out_rows_are_at_most_ten_thousand() -> None:
     (part,) = fold_parts(y, seed=0)
     assert np.bincount(part)[[FIT, VAL]].tolist() == [5000, 5000]
     assert [int((part != BANK).sum()) for part in fold_parts(y, 0, queries=500)] == [500]
+
+
+def test_identical_rows_are_held_out_together() -> None:
+    X, y = blobs(150)
+    first = first_identical(np.tile(X, (4, 1)))
+    y = np.where(np.arange(600) < 450, np.tile(y, 4), 0)  # the last copies have one label
+    parts = fold_parts(y, seed=3, first=first)
+    for part in parts:
+        np.testing.assert_array_equal(part, part[first])
+        assert set(part) == {BANK, FIT, VAL}
+    np.testing.assert_array_equal(sum(part != BANK for part in parts), 1)
+    (part,) = fold_parts(y, seed=3, queries=30, first=first)  # 30 of a fifth of the rows
+    assert np.isin(part, (FIT, VAL)).sum() == 30
+    assert not np.isin(first[part == BANK], first[part != BANK]).any()
+    alone = fold_parts(y, seed=3, first=np.arange(600))
+    np.testing.assert_array_equal(alone, fold_parts(y, seed=3))
+    space = query_space(memory_of(X, y[:150]), 10, np.tile(X[:20], (2, 1)).astype(np.float32), np.tile(y[:20], 2), 0)
+    np.testing.assert_array_equal(*np.split(space.embeddings.part[150:], 2))
+
+
+def test_random_labels_get_no_confidence_from_copies() -> None:
+    """With copies across the held-out split the mean confidence in new rows was .84."""
+    rng = np.random.default_rng(0)
+    X, y, new = rng.normal(size=(400, 5)), rng.integers(0, 2, 400), rng.normal(size=(500, 5))
+    model = AttnKNNClassifier(20, **FAST).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+    assert (model.n_duplicates_, model.n_conflicting_duplicates_) == (400, 0)
+    assert model.predict_proba(new).max(1).mean() < 0.6
+    assert model.fit(np.repeat(X, 2, axis=0), np.r_[1 - y[0], np.repeat(y, 2)[1:]]).n_conflicting_duplicates_ == 1
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3])
+def test_few_distinct_rows(distinct: int) -> None:
+    X, y = np.arange(30.0)[:, None] % distinct, np.arange(30) % distinct % 2
+    y[:1] = 1
+    for weights in ("attention", "distance"):
+        assert np.isfinite(AttnKNNClassifier(weights=weights, **FAST).fit(X, y).predict_proba(X)).all()
 
 
 def test_neighbours_in_a_fold_are_those_of_its_bank_rows() -> None:
@@ -414,6 +453,7 @@ def test_parameters_prior_and_n_neighbors() -> None:
         assert (torch.sigmoid(head.null_bias).item() == pytest.approx(0.2)) == (prior == 0.2)
     assert model.n_iter_ == 3
     groups = np.repeat(10 * np.random.default_rng(0).normal(size=(40, 2)), 6, axis=0)
+    groups += 1e-3 * np.random.default_rng(1).normal(size=groups.shape)
     assert AttnKNNClassifier(50, weights="uniform", **FAST).fit(groups, np.arange(240) // 6 % 2).head_.k <= 5
 
 
@@ -491,6 +531,36 @@ def test_coverage_of_prediction_sets_and_abstention() -> None:
     np.testing.assert_array_equal(model.abstains(X), confidence < model.abstain)
 
 
+@pytest.mark.parametrize("held_out", [False, True])
+def test_distance_percentiles(held_out: bool) -> None:
+    X, y = blobs(300)
+    new, rest = (X[200:], y[200:]), (X[:200], y[:200])
+    model = AttnKNNClassifier(12, **FAST).fit(*rest, held_out=new if held_out else None)
+    if held_out:
+        usual = cdist(new[0], rest[0]).min(1)
+    else:
+        folds = [fold_part != BANK for fold_part in fold_parts(rest[1], np.random.RandomState(0).randint(2**31 - 1))]
+        usual = np.concatenate([cdist(rest[0][fold], rest[0][~fold]).min(1) for fold in folds])
+    np.testing.assert_allclose(model.usual_distances_, np.sort(usual), rtol=1e-5)
+    queries = np.concatenate([new[0] + 0.01, [1000 * np.ones(X.shape[1])]])
+    probabilities, percentiles = model.predict_with_percentiles(queries)
+    nearest = cdist(queries, rest[0]).min(1)
+    np.testing.assert_allclose(percentiles, [100 * (usual < d).mean() for d in nearest], atol=0.51)
+    np.testing.assert_array_equal(probabilities, model.predict_proba(queries))
+    np.testing.assert_array_equal(percentiles, model.distance_percentiles(queries))
+    np.testing.assert_array_equal(percentiles, model.explain(queries).distance_percentiles)
+    far = percentiles >= FAR
+    assert far[-1]
+    assert not far.all()
+    sets = model.predict_set(queries)
+    assert sets[far].all()
+    np.testing.assert_array_equal(sets[~far], model.sets_from_proba(probabilities)[~far])
+    assert model.sets_from_proba(probabilities)[-1].sum() == 1
+    model.forget([0, 7]).partial_fit(queries[-1:], rest[1][:1])
+    np.testing.assert_allclose(model.usual_distances_, np.sort(usual), rtol=1e-5)
+    assert model.distance_percentiles(queries)[-1] == 0
+
+
 @pytest.mark.parametrize("settings", [{}, {"weights": "distance", "index": "hnsw"}, {"metric": "cosine"}])
 def test_saved_and_pickled_models_predict_the_same(settings: dict, tmp_path: Path) -> None:
     X, y = blobs()
@@ -502,6 +572,7 @@ def test_saved_and_pickled_models_predict_the_same(settings: dict, tmp_path: Pat
     for other in (loaded, pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(other.predict_proba(X), model.predict_proba(X))
         np.testing.assert_array_equal(other.predict_set(X, 0.1), model.predict_set(X, 0.1))
+        np.testing.assert_array_equal(other.distance_percentiles(X), model.distance_percentiles(X))
         assert other.get_params() == model.get_params()
         other.partial_fit(X[7:9], labels[7:9])
         assert other.kneighbors(X[7:9], 2)[1].max() == 208
@@ -553,6 +624,7 @@ def test_invalid_parameters_and_values() -> None:
         ({"weights": "cosine"}, X, y, "weights"),
         ({"prior": 1.0}, X, y, "prior"),
         ({"device": "cuda:7"}, X, y, "device: cuda:7"),
+        ({"device": "gpu"}, X, y, "device: 'gpu'; allowed are auto, cpu"),
         (FAST, X, np.zeros(200), "single class"),
         (FAST, X[:1], y[:1], "minimum of 2"),
         (FAST, X[:2], [0, 1], "n_samples = 2: at least three"),

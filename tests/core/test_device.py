@@ -77,3 +77,9 @@ def test_threads_are_restored_after_a_block() -> None:
     assert torch.get_num_threads() == before
     with torch_threads(None):
         assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("device", ["gpu", "", "CUDA", "cuda:", "cuda:-1", "cpu:0", "mps", "cuda:" + "9" * 5000])
+def test_unknown_devices_are_named_with_the_allowed_ones(device: str) -> None:
+    with pytest.raises(InputError, match=r"^device: .*; allowed are auto, cpu, cuda, and cuda:0 and so on$"):
+        use_device(device, 1)

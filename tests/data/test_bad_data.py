@@ -6,6 +6,8 @@ import io
 import shutil
 import subprocess
 import sys
+import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from synthetic_models import tar
 
 from attnknn.core.errors import InputError
 from attnknn.data.download import download
-from attnknn.data.image_folder import list_images, pack_folder
+from attnknn.data.image_folder import list_images, pack_folder, read_images
 from attnknn.data.split import assign_parts, prepare
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +93,39 @@ def test_a_file_that_is_no_image(data, tmp_path):
     message = refused_images(pets() | {"dog/x.png": data}, tmp_path)
     assert "pets.tar.xz: dog/x.png: no readable image" in message
     assert message.endswith("replace or remove it")
+
+
+def test_tars_with_broken_extended_headers(tmp_path):
+    for number, (key, value) in enumerate((("GNU.sparse.map", "\ufeff,1"), ("size", "x"), ("GNU.sparse.size", "-"))):
+        member = tarfile.TarInfo("cat/0.png")
+        member.pax_headers = {"GNU.sparse.major": "0", key: value}
+        (tmp_path / f"{number}").mkdir()
+        with tarfile.open(tmp_path / f"{number}/pets.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+            archive.addfile(member)
+        with pytest.raises(
+            InputError, match=r"^pets\.tar: damaged archive \(.*\); get the file again|holds no|one class"
+        ):
+            list_images(tmp_path / f"{number}/pets.tar")
+
+
+@pytest.mark.parametrize("name", ["pets.zip", "pets.tar.gz"])
+def test_large_members_are_not_read_whole(name, tmp_path):
+    data = {"cat/x.png": bytes(2**26), "cat/y.bmp": png((5000, 5000), "RGB", kind="BMP"), "dog/z.png": png()}
+    if name.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for member, content in data.items():
+                archive.writestr(member, content)
+    else:
+        tar(tmp_path / name, data, mode="w:gz")
+    names = list_images(tmp_path / name).names
+    assert read_images(tmp_path / name, names[1:], 4).tolist()[1] == [[[7] * 4] * 4] * 3
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=f"^{name}: cat/x.png: no readable image; replace or remove it$"):
+            read_images(tmp_path / name, names)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_links_are_refused_in_tar_and_zip(tmp_path):

@@ -167,11 +167,20 @@ def test_http_errors_and_timeouts(tmp_path, serve, monkeypatch):
     stop.set()
 
 
-@pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://host/x.csv", "https://host/", "..", ""])
+@pytest.mark.parametrize(
+    "location", ["file:///etc/hostname", "ftp://host/x.csv", "https://host/", "http://[::1/x", "a\0b", "..", ""]
+)
 def test_unsupported_locations(location, tmp_path):
     message = refused(location, tmp_path / "out")
-    assert location in message
-    assert "give" in message
+    assert location in message or repr(location) in message
+    assert "give" in message or "correct" in message
+
+
+@pytest.mark.parametrize("location", ["~nobody_of_that_name/x.csv", "http://a b/x.csv", "http://127.0.0.1:99999/x.csv"])
+@pytest.mark.parametrize("mirror", ["", "http://[::1"])
+def test_odd_locations(location, mirror, tmp_path):
+    assert refused(location, tmp_path / "out", mirror).startswith("x.csv: not found at ")
+    assert not (tmp_path / "out").exists()
 
 
 def test_base_name():

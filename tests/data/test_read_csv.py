@@ -83,3 +83,14 @@ def test_chunks(tmp_path):
     path.write_text("a\n")
     with pytest.raises(InputError, match=r"t\.csv: no rows"):
         list(row_chunks(path, size=2))
+
+
+def test_continuous_labels_are_refused_unless_a_rule_makes_classes() -> None:
+    labels = pd.Series(["0.5", "1", "2.25", "1e-3"], name="a.csv, column density")
+    with pytest.raises(
+        InputError, match=r"^a\.csv, column density: continuous numbers \(0\.5, 2\.25, 1e-3, …\), not classes"
+    ):
+        class_numbers(labels)
+    assert class_numbers(labels, threshold=1.0)[0].tolist() == [0, 1, 1, 0]
+    for classes in (["1.0", "2", "3e0"], ["0.5", "x"], ["0.5", "inf"], ["yes", "no"]):
+        class_numbers(pd.Series(classes))

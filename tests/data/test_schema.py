@@ -275,3 +275,11 @@ def test_a_column_that_only_the_bank_lacks_becomes_constant():
     assert names[0] == "a"
     assert np.isfinite(x).all()
     np.testing.assert_array_equal(x[:2, 0], 0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", ["standard", "quantile"])
+def test_the_largest_numbers_are_refused_without_warnings(scale: str) -> None:
+    frame = pd.DataFrame({"a": ["1.7e308", "-1.7e308", *map(str, range(40))]})
+    with pytest.raises(InputError, match=r"column 'a': values as large as 1\.7e\+308"):
+        fit_schema(frame, column_kinds(frame), np.ones(42, bool), scale)

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import pickle
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from PIL import Image
 from synthetic_models import tar
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.duplicates import duplicate_counts, first_identical
 from attnknn.data.download import download
 from attnknn.data.split import assign_parts, part_counts, prepare, prepare_repeats, subset_rows
 
@@ -59,6 +61,42 @@ def test_parts_are_stratified_and_seeded():
     np.testing.assert_array_equal(part == TEST, other == TEST, "test rows do not depend on the other shares")
 
 
+def test_identical_rows_have_one_part():
+    y = np.repeat([0, 1], [90, 60])
+    first = np.arange(150) % 50  # three of each, some with another label
+    part = assign_parts(y, ("a", "b"), 7, **SHARES, first=first)
+    np.testing.assert_array_equal(part, part[first])
+    assert np.bincount(part, minlength=4).min() >= 9
+    alone = assign_parts(y, ("a", "b"), 7, **SHARES, first=np.arange(150))
+    np.testing.assert_array_equal(alone, assign_parts(y, ("a", "b"), 7, **SHARES))
+    official = np.arange(150) < 50
+    part = assign_parts(y, ("a", "b"), 7, **SHARES, official=official, first=first)
+    np.testing.assert_array_equal(part == TEST, official)
+    np.testing.assert_array_equal(part[50:100], part[100:])
+    coarse = assign_parts(y, ("a", "b"), 7, **SHARES, first=np.arange(150) % 2)
+    np.testing.assert_array_equal(coarse, assign_parts(y, ("a", "b"), 7, **SHARES), "two distinct rows are no copies")
+
+
+def test_duplicates_of_a_source_have_one_part(tmp_path):
+    """Written otherwise, or saved under other names; an id column does not tell rows apart."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 200, (60, 2))
+    rows = [f"id{i},{a},{b},{'xy'[i % 2]}" for i, (a, b) in enumerate(x)]
+    rows += [f"id{60 + i},{a}.0,{b},{'xy'[i % 2]}" for i, (a, b) in enumerate(x)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,a,b,y", *rows]))
+    table = make({"kind": "csv", "train": {"path": str(tmp_path / "t.csv")}, "target": "y"}, tmp_path / "table")
+    folder = image_tree(tmp_path / "pets", parts=("",), n=10)
+    for path in sorted(folder.rglob("*.png")):
+        shutil.copy(path, path.with_name(f"copy-{path.name}"))
+    images = make({"kind": "image_folder", "path": str(folder)}, tmp_path / "images")
+    for split, n in ((table, 60), (images, 20)):
+        first = first_identical(split.x)
+        assert len(np.unique(first)) == n
+        np.testing.assert_array_equal(split.part, split.part[first])
+        expected = {"duplicates": n, "conflicting_duplicates": 0, "test_duplicates": 0}
+        assert duplicate_counts(first, split.y, split.part == TEST) == expected
+
+
 def test_official_test_rows_never_move():
     y = np.tile([0, 1], 30)
     official = np.arange(60) >= 40
@@ -96,7 +134,7 @@ def test_digits_become_images(tmp_path):
 def test_iris_counts_scaling_and_bytes(tmp_path):
     source = {"kind": "sklearn", "loader": "iris"}
     split = make(source, tmp_path)
-    assert np.bincount(split.part).tolist() == [96, 12, 12, 30]
+    assert np.bincount(split.part).tolist() == [97, 12, 12, 29]  # two rows of the last class are identical
     assert split.classes == ("setosa", "versicolor", "virginica")
     assert split.features[0] == "sepal length (cm)"
     bank = split.x[split.rows(BANK)]

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
+from attnknn.encoder.crossfit import fold_splits
 from attnknn.neighbours.search import memory, retrieve
 from synthetic import blobs, embedded, fold_parts
 
@@ -74,3 +75,16 @@ def test_more_folds_than_rows_of_the_rarest_class() -> None:
     for folds in (1, 5):
         with pytest.raises(InputError, match=rf"folds: {folds}; the rarest class has 4 bank rows; give 2 … 4"):
             fold_parts(y, part, folds, seed=0)
+
+
+def test_identical_rows_are_in_one_fold_and_one_half_of_it() -> None:
+    split = blobs(120)
+    x, y = np.tile(split.x, (3, 1)), np.tile(split.y, 3)
+    y[240:250] = 0  # some with another label
+    copied = Split(x, y, np.tile(split.part, 3), split.classes, split.features)
+    folds = [fold.part for fold in fold_splits(copied, 4, seed=0)]
+    bank = np.flatnonzero(copied.part == BANK)
+    np.testing.assert_array_equal(sum((part[bank] != BANK).astype(int) for part in folds), 1)
+    for part in folds:
+        np.testing.assert_array_equal(part[:120], part[120:240])
+        np.testing.assert_array_equal(part[:120], part[240:])

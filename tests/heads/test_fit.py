@@ -109,6 +109,14 @@ def test_patience_stops_it(data: EmbeddingSpace) -> None:
     assert history[-1]["epoch"] == best["epoch"] + 3 < 100
 
 
+def test_training_stops_when_the_nll_of_separable_classes_falls_by_almost_nothing() -> None:
+    separable = retrieved(embedded(blobs(480, noise=0.05)))
+    _, history = fit(separable, epochs=100, patience=3)
+    assert history[0]["val_nll"] < 0.01
+    assert history[-1]["val_nll"] < history[1]["val_nll"]
+    assert len(history) < 20
+
+
 def test_of_restarts_the_best_is_kept(data: EmbeddingSpace) -> None:
     head, history = fit(data, restarts=3, epochs=5)
     assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]

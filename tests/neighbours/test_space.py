@@ -73,6 +73,15 @@ def test_shares_are_those_of_the_bank_alone(space: EmbeddingSpace) -> None:
     np.testing.assert_allclose(shares, counts / 60.5, rtol=1e-6)
 
 
+def test_shares_and_prototypes_that_a_prediction_computed_can_be_trained_with(space: EmbeddingSpace) -> None:
+    fresh = dataclasses.replace(space)
+    with torch.inference_mode():
+        assert (fresh.shares.sum(), len(fresh.prototypes)) == (1, len(fresh.embeddings.classes))
+    for kept in (fresh.shares, fresh.prototypes):
+        gain = torch.ones(1, requires_grad=True)
+        (gain * kept).sum().backward()
+
+
 def test_a_missing_neighbour_has_no_label(space: EmbeddingSpace) -> None:
     ids, sims = np.array(space.neighbours.ids), np.array(space.neighbours.sims)
     ids[:, -1], sims[:, -1] = -1, -np.inf

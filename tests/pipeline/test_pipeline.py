@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from kills import kill_runs
 from repository import Repository
 
 from attnknn.core.artifacts import Embeddings, Split
@@ -222,11 +223,12 @@ def test_a_run_reads_and_writes_only_what_is_declared(project: Project, monkeypa
 def test_k_eval_reruns_evaluation_alone_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
     for name, settings in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():
-        warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 73)" in out
+        warned = f"{name}: best k on val is 20, the largest that k_eval allows; raise k_eval (stored: 69)" in out
         assert warned == (settings.get("k") == 20)
-    assert stages_in(out) == {"check", "evaluate", "ensemble_seeds", "report"}
+    assert stages_in(out) == {"check", "evaluate", "ensemble_seeds", "summary", "report"}
     assert re.search(r"k_eval\s*\|\s*50\s*\|\s*20", project("dvc", "params", "diff", "--md"))
-    assert "evaluate.json" in project("dvc", "metrics", "diff", "--md", "--all")
+    lines = project("dvc", "metrics", "diff", "--md", "--all").splitlines()[2:]
+    assert 0 < sum("| mine." in line for line in lines) <= 12
     project("git", "checkout", "-q", ".")
     project("dvc", "checkout", "-q")
     assert "up to date" in project("dvc", "status")
@@ -254,7 +256,7 @@ def test_changed_rates_of_noise_and_a_preset_reach_what_they_change_alone(projec
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k_eval": 90}, "k_eval: 90 is above the 73 neighbours stored"),
+        ({"k_eval": 90}, "k_eval: 90 is above the 69 neighbours stored"),
         ({"device": "cuda:7"}, "device: cuda:7, but torch sees"),
         ({"datasets": ["nope"]}, "datasets: nope has no entry in datasets.yaml"),
     ],
@@ -272,6 +274,10 @@ def test_bad_params_stop_in_one_line_and_leave_results_alone(project: Project, c
         assert all(before[path] == now for path, now in after.items())
     project("dvc", "checkout", "-q")
     assert project.files(*folders) == before
+
+
+def test_a_killed_repro_is_followed_by_one_that_ends_the_same(tmp_path: Path) -> None:
+    assert not any(state.startswith("wrong") for state in kill_runs("repro", tmp_path, 2))
 
 
 def test_sigkill_half_way_then_the_same_bytes(project: Project) -> None:

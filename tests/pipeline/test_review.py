@@ -9,6 +9,7 @@ from repository import Repository
 
 from import_closure import ROOT
 from tools import review
+from tools.lock import OTHER_BYTES, Locks
 
 SCRIPT = """\
 import json, pathlib, yaml
@@ -39,6 +40,8 @@ stages:
     cmd: python -c "print(1)" > other.txt
     deps: [params.yaml.note]
     outs: [other.txt]
+plots:
+  - plots/intervals: {x: method, y: value}
 """
 
 
@@ -68,6 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "dvc.yaml": DVC_YAML,
         "params.yaml": "k: 5\nunused: a|b\n",
         "params.yaml.note": "1",
+        ".gitignore": "/dvc_plots\n",
     }.items():
         (result.folder / name).write_text(text)
     result("dvc", "repro")
@@ -91,6 +95,11 @@ def test_lock_changed_params_and_stages_of_a_branch_compared_with_main(text: str
     assert "**Up to date**" in part(text, "Lock")
     assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
     assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
+
+
+def test_a_changed_plot_is_drawn_as_a_picture_that_needs_no_network(project: Project, text: str) -> None:
+    assert part(text, "Plots").strip() == "![intervals-iris-42](dvc_plots/intervals-iris-42.png)"
+    assert (project.folder / "dvc_plots/intervals-iris-42.png").read_bytes().startswith(b"\x89PNG")
 
 
 PRESET = "k: {}\nunset: null\ntrain_embedder: {{epochs: 9, mlp: {{epochs: {}}}}}\n"
@@ -161,7 +170,7 @@ def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> 
     values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.3003}
     old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in scores.items()} for scores in values)
     monkeypatch.setattr(review, "metric_values", lambda base: old if base else new)
-    text = review.metrics("main")
+    text = review.metrics("main", Locks({}, {}, {}, {}))
     assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
     assert "Changed by rounding only, less than 1e-09 of the value: 1." in text
 
@@ -178,9 +187,37 @@ def test_a_stale_lock_exits_with_1_and_shows_all_parts(project: Project) -> None
     assert "## Stages that reran" in done.stdout
 
 
+def test_results_that_git_does_not_hold_make_the_lock_stale_in_a_clone(project: Project) -> None:
+    """Even if git ignores them: a stage that depends on the folder counts them. Drafts are in .dvcignore."""
+    names = ("plots/intervals/wine-42.csv", "metrics/ignored.json", "plots/.a.draft")
+    (project.folder / ".git/info/exclude").write_text("ignored.json\n")
+    (project.folder / ".dvcignore").write_text(".*.draft\n")
+    for name in names:
+        (project.folder / name).write_text("{}")
+    try:
+        done = project.review()
+    finally:
+        for name in names:
+            (project.folder / name).unlink()
+        project("git", "checkout", "-q", ".dvcignore")
+    assert done.returncode == 1
+    message = f"**Not up to date in a clone**: not in git: 2 files, `{names[1]}`, `{names[0]}`. Add or remove them."
+    assert part(done.stdout, "Lock").strip() == message
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy without git")
+def test_the_lock_is_up_to_date_in_a_clone_of_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make review` sees it in the workflow: without DVC's cache and without files that git does not hold."""
+    subprocess.run(["git", "clone", "-q", ROOT, tmp_path / "clone"], check=True)
+    monkeypatch.chdir(tmp_path / "clone")
+    assert review.lock_status() == (True, "**Up to date**: dvc.lock fits code, params and data.")
+
+
 def test_the_same_revision_shows_nothing(project: Project) -> None:
     done = project.review("--base", "HEAD")
-    assert [part(done.stdout, title).strip() for title in ("Params", "Metrics", "Stages that reran")] == ["None."] * 3
+    assert [part(done.stdout, title).strip() for title in ("Params", "Metrics", "Plots", "Stages that reran")] == [
+        "None."
+    ] * 4
 
 
 def test_nothing_to_compare_with_is_one_line(project: Project, tmp_path: Path) -> None:
@@ -218,14 +255,82 @@ def test_a_shallow_clone_gets_a_hint_that_works(
     assert (done.returncode, "**Up to date**" in done.stdout) == (0, True)
 
 
-def test_other_timings_are_left_out_and_other_bytes_of_other_stages_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = "  {}: {{cmd: x, deps: [{{path: code.py, md5: {}}}], outs: [{{path: out, md5: {}}}]}}\n"
+def entry(name: str, code: str = "c1", deps: str = "", outs: str = "o1", **params: object) -> dict[str, object]:
+    """A lock entry whose output is a metrics file of that name; `deps` is another stage's name and its checksum."""
+    stage, _, md5 = deps.partition(" ")
+    paths = {"code.py": code} | ({f"metrics/iris/42/{stage}.json": md5} if deps else {})
+    return {
+        "cmd": "x",
+        "deps": [{"path": path, "md5": md5} for path, md5 in paths.items()],
+        "outs": [{"path": f"metrics/iris/42/{name}.json", "md5": outs}],
+        "params": {"params.yaml": params},
+    }
+
+
+def test_other_timings_are_left_out_and_other_bytes_of_other_stages_listed() -> None:
     names = ("evaluate@iris-42", "profile@iris-42", "profile@digits-42")
+    old = {name: entry(name) for name in names}
+    new = {names[0]: entry(names[0], outs="o2"), names[1]: entry(names[1], outs="o2"), names[2]: entry(names[2], "c2")}
+    causes = {row[0]: row[1] for row in cells(review.reran(Locks(old, new, {}, {})))}
+    assert causes == {"`evaluate@iris-42`": OTHER_BYTES, "`profile@digits-42`": "`code.py`"}
 
-    def lock(*md5s: tuple[str, str]) -> str:
-        return "stages:\n" + "".join(entry.format(name, *md5) for name, md5 in zip(names, md5s, strict=True))
 
-    old, new = lock(*[("a1", "b1")] * 3), lock(("a1", "b2"), ("a1", "b2"), ("a2", "b2"))
-    monkeypatch.setattr(review, "read", lambda base, _: old if base else new)
-    causes = {row[0]: row[1] for row in cells(review.reran("main"))}
-    assert causes == {"`evaluate@iris-42`": review.OTHER_BYTES, "`profile@digits-42`": "`code.py`"}
+def run_of(lr: float, effective: float, machine: str, code: str) -> dict[str, dict[str, object]]:
+    """Locks of a head fitted on an encoder's output, its evaluation, and another stage of that encoder."""
+    embedder, head = f"train_embedder {machine}", f"train_attention {machine}-{effective}"
+    return {
+        "train_embedder@iris-42": entry("train_embedder", outs=machine),
+        "train_attention@iris-42": entry(
+            "train_attention", deps=embedder, outs=head.split()[1], train_attention={"lr": lr}
+        ),
+        "evaluate@iris-42": entry("evaluate", deps=head, outs=head.split()[1]),
+        "noise@iris-42": entry("noise", code, deps=embedder, outs=machine + code),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lr", "effective", "machine", "code", "reached", "unexplained"),
+    [
+        (0.02, 0.003, "a", "c1", [], []),  # the dataset overrides the setting
+        (0.02, 0.02, "a", "c1", ["train_attention", "evaluate"], []),
+        (0.02, 0.003, "b", "c1", [], ["train_embedder"]),
+        (0.02, 0.003, "b", "c2", ["noise"], ["train_embedder"]),
+    ],
+)
+def test_what_a_change_reaches_and_what_another_machine_moved(
+    lr: float, effective: float, machine: str, code: str, reached: list[str], unexplained: list[str]
+) -> None:
+    sides = [{"iris": {"train_attention": {"lr": value}}} for value in (0.003, effective)]
+    locks = Locks(run_of(0.01, 0.003, "a", "c1"), run_of(lr, effective, machine, code), *sides)
+    assert locks.reached == {f"{name}@iris-42" for name in reached}
+    assert locks.unexplained == [f"{name}@iris-42" for name in unexplained]
+    text = locks.describe("train_attention@iris-42")
+    assert text.endswith("`train_attention.lr`" if effective == 0.02 else "`train_attention.lr` (no effect)")
+
+
+def test_values_that_another_machine_moved_are_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of `noise` changed and the encoder gave other bytes: of evaluate's scores none is listed."""
+    locks = Locks(run_of(0.01, 0.003, "a", "c1"), run_of(0.01, 0.003, "b", "c2"), {}, {})
+    sides = [{("iris", "42", name, "attention", "nll"): v for name in ("evaluate", "noise")} for v in (0.3, 0.4)]
+    monkeypatch.setattr(review, "metric_values", lambda base: sides[0] if base else sides[1])
+    text = review.metrics("main", locks)
+    assert "1 stages gave other bytes from the same code, settings and inputs, e.g. `train_embedder@iris-42`" in text
+    assert "1 values differ by this alone and are left out" in text
+    assert [row[0] for row in cells(text)] == ["`iris 42 noise attention nll`"]
+    assert "rounding" not in text
+
+
+def test_another_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "plots/profile_about/iris-42.csv"
+    lock = {"profile@iris-42": {"outs": [{"path": table, "md5": "a"}]}}
+    names = {"main": "AMD", None: "Intel"}
+    monkeypatch.setattr(review, "read", lambda base, path: f"quantity,value\nprocessor,{names[base]}\nload,{base}\n")
+    assert review.another_machine("main", Locks(lock, lock, {}, {})) == "processor `AMD` → `Intel`"
+
+
+def test_a_setting_that_datasets_override_is_said_to_have_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"params.yaml": SETTINGS.format("none", 5), "presets/none.yaml": "k: null\n"}
+    text = shown(tmp_path, monkeypatch, old, old | {"params.yaml": old["params.yaml"].replace("convnet", "resnet18")})
+    assert "train_embedder.encoder: resnet18 has no effect on iris: datasets.yaml or the preset overrides it." in text

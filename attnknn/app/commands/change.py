@@ -57,8 +57,9 @@ def forget(
 ) -> None:
     """Remove rows from a model's memory by their ids: all of them, or none if one is missing."""
     check_stdin(ids)
-    texts = [text for argument in ids for text in (sys.stdin.read().split() if argument == "-" else [argument])]
-    invalid = [text for text in texts if not text.isdecimal()]
+    piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []
+    texts = [text for argument in ids for text in (piped if argument == "-" else [argument])]
+    invalid = [text[:40] for text in texts if not text.isdecimal() or len(text) > 40]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
     removed = sorted({int(text) for text in texts})

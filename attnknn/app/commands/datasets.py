@@ -1,6 +1,7 @@
 """`attnknn datasets`."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from attnknn.app.commands.output import print_table
 from attnknn.core.errors import InputError, needs_extra, require
+from attnknn.core.files import parse_yaml
 
 _HOW_TO_ADD = """\
 To add one, describe it in {datasets}, like an existing one of the same kind:
@@ -31,13 +33,11 @@ Then run it: dvc exp run -S 'datasets=[birds]'
 
 def _load(path: Path) -> dict[str, Any]:
     with needs_extra("pipeline", "datasets"):
-        import yaml
+        import_module("yaml")
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = parse_yaml(path.read_bytes(), path)
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{path}: no such file; run from the project's root, or give --params") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: invalid YAML: {' '.join(str(error).split())}; correct that line") from None
     return content if isinstance(content, dict) else {}
 
 

@@ -10,9 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_stdin, load
+from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin, load
 from attnknn.app.commands.output import print_table
-from attnknn.app.model.sentences import describe_answer, describe_counterfactual, describe_rest, percent
+from attnknn.app.model.sentences import (
+    describe_answer,
+    describe_counterfactual,
+    describe_nearest,
+    describe_rest,
+    percent,
+)
 from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import atomic_file
 
@@ -29,11 +35,12 @@ def explain(
     output: Path = typer.Option(None, "--output", "-o", help="Draw the explanations to this .png file."),
     shown: int = typer.Option(8, help="Number of neighbours to show, largest weight first."),
     first: int = typer.Option(5, help="Number of rows to explain, from the first."),
+    force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
     """Show the neighbours behind each prediction, their weights, and what would change the prediction."""
     require(output is None or output.suffix.lower() == ".png", f"--output: {output}; give a .png file")
-    require(output is None or not output.is_dir(), f"--output: {output} is a folder; name a file")
+    check_output(output, [str(model), *inputs], force)
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
     if output is not None:
         with needs_extra("pipeline", "--output"):
@@ -62,7 +69,7 @@ def explain(
             typer.echo()
         typer.echo(f"{name}: {describe_answer(answer)}")
         print_table(_by_neighbour(rows, answer) if queries.table is None else _by_column(rows, query, answer))
-        typer.echo(describe_counterfactual(answer, change))
+        typer.echo("\n".join(filter(None, (describe_nearest(answer), describe_counterfactual(answer, change)))))
     if output is not None and not as_json:
         typer.echo(f"drawn to {output}")
 

@@ -74,6 +74,11 @@ def fit(
     typer.echo(f"{output}: {summary['memory']:,} rows of {summary['classes']} classes in memory")
     if summary["left_out"]:
         typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric includes a column)")
+    if summary["duplicates"]:
+        counts = f"{summary['duplicates']:,} ({summary['conflicting_duplicates']:,} with another label)"
+        typer.echo(f"duplicates, which are held out together: {counts}")
+    if summary["test_duplicates"]:
+        typer.echo(f"test rows that are identical to rows in memory: {summary['test_duplicates']:,}")
     if summary["test"]:
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}")

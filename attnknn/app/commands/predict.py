@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, check_stdin, load
+from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin, load
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_file
@@ -32,14 +32,18 @@ def predict(
     probabilities: bool = typer.Option(False, help="Add the probability of each class."),
     alpha: float = typer.Option(None, help="Add prediction sets with coverage 1 − alpha of the true class."),
     keep_going: bool = typer.Option(False, help="Skip what cannot be read, report it, and exit with 1."),
+    force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
     """Predict the label of each row or picture, with its confidence, as CSV or JSON lines."""
     require(alpha is None or 0 < alpha < 1, f"--alpha: {alpha}; give a share of misses above 0 and below 1")
     suffix = _check_format(output, as_json)
+    check_output(output, [str(model), *inputs], force)
     check_stdin(inputs)
     loaded = load(model)
-    skipped = 0
+    from attnknn.classifier.estimator import FAR
+
+    skipped = far = 0
 
     def skip(error: InputError) -> None:
         nonlocal skipped
@@ -50,10 +54,15 @@ def predict(
     with _open_writer(output, suffix) as write:
         for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
             records: list[Record] = []
-            for valid, probs in predict_batch(loaded, batch, failed):
-                records += to_records(loaded, valid.names, probs, probabilities, alpha, suffix)
+            for valid, probs, percentiles in predict_batch(loaded, batch, failed):
+                records += to_records(loaded, valid.names, probs, percentiles, probabilities, alpha, suffix)
+                far += int((percentiles >= FAR).sum())
             if records:
                 write(records)
+    if far:
+        rows = "1 row is" if far == 1 else f"{far:,} rows are"
+        reason = f"far from the memory, at distance_percentile {FAR} or above: do not rely on them"
+        typer.echo(f"warning: {rows} {reason}", err=True)
     if skipped:
         typer.echo(f"{skipped} left out", err=True)
         raise typer.Exit(1)
@@ -61,8 +70,8 @@ def predict(
 
 def predict_batch(
     model: "Model", batch: "Batch", failed: Callable[[InputError], None] | None
-) -> Iterator[tuple["Batch", "np.ndarray"]]:
-    """Yield batches with their probabilities.
+) -> Iterator[tuple["Batch", "np.ndarray", "np.ndarray"]]:
+    """Yield batches with their probabilities and distance percentiles.
 
     Args:
         failed: called with the error of an invalid row, which is located by bisection and skipped; None raises.
@@ -79,20 +88,28 @@ def predict_batch(
         for half in (range(n // 2), range(n // 2, n)):
             yield from predict_batch(model, batch.take(half), failed)
         return
-    yield batch, model.classifier.predict_proba(vectors)
+    yield batch, *model.classifier.predict_with_percentiles(vectors)
 
 
 def to_records(
-    model: "Model", names: list[str], probs: "np.ndarray", all_classes: bool, alpha: float | None, suffix: str
+    model: "Model",
+    names: list[str],
+    probs: "np.ndarray",
+    percentiles: "np.ndarray",
+    all_classes: bool,
+    alpha: float | None,
+    suffix: str,
 ) -> list[Record]:
     """One record a prediction: nested values in JSON lines, one column each in the other formats."""
     classes, top = model.classifier.classes_.tolist(), probs.argmax(1)
-    sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha)
+    sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha, percentiles)
     nested = suffix == ".jsonl"
     records: list[Record] = []
     for i, name in enumerate(names):
         confidence = float(probs[i, top[i]])
         record: Record = {"input": name, "label": classes[top[i]], "confidence": round(confidence, 6)}
+        if percentiles[i] == percentiles[i]:  # NaN for models of earlier versions
+            record["distance_percentile"] = round(float(percentiles[i]), 2)
         if model.classifier.abstain > 0:
             record["abstains"] = confidence < model.classifier.abstain
         if sets is not None:
@@ -109,7 +126,6 @@ def _check_format(output: Path | None, as_json: bool) -> str:
     """Suffix of the output's format."""
     if output is None:
         return ".jsonl" if as_json else ".csv"
-    require(not output.is_dir(), f"--output: {output} is a folder; name a file")
     suffix = output.suffix.lower()
     require(suffix in _FORMATS, f"--output: {output}; the name must end with one of {', '.join(_FORMATS)}")
     require(not as_json or suffix == ".jsonl", f"--output: {output}; --json writes JSON lines, to a .jsonl file")
@@ -142,7 +158,7 @@ def _text_writer(file: Any, suffix: str) -> Callable[[list[Record]], None]:
         else:
             text = pd.DataFrame(records).to_csv(index=False, header=header, lineterminator="\n")
             header = False
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
         file.flush()
 
     return write

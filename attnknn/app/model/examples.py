@@ -7,7 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import load_array
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ class Examples:
                 lines = pd.read_csv(folder / f"{name}.csv", header=None, **text)
                 table = lines.iloc[1:].reset_index(drop=True).set_axis(lines.iloc[0].fillna("").tolist(), axis=1)
             if (folder / f"{name}.npy").is_file():
-                images = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+                images = load_array(folder / f"{name}.npy")
+                check_array(f"{name}.npy", images, "uint8", 4)
+        except Exception as error:  # damaged texts raise anything
             raise InputError(f"{folder}: {name} damaged ({error}); copy the model again, or fit again") from None
         for suffix, values in (("csv", table), ("npy", images)):
             count = rows if values is None else len(values)

@@ -13,10 +13,12 @@ from tqdm import tqdm
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embed_rows
 from attnknn.app.model.model import Cases, Model
-from attnknn.app.model.read_files import open_array, open_vectors
+from attnknn.app.model.read_files import open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, TEST, Split
+from attnknn.core.duplicates import duplicate_counts, first_identical
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import load_array
 from attnknn.evaluation.metrics import scores
 
 _MAX_CASES = 2000  # stored with a model
@@ -31,6 +33,7 @@ class _Data(NamedTuple):
         labels: (N,).
         is_test: bool (N,).
         examples: readable form of the rows.
+        first: (N,) of `first_identical`.
         held_out: bool (N,), rows to fit the head on; None for folds of the memory.
         left_out: columns left out as ids.
     """
@@ -40,6 +43,7 @@ class _Data(NamedTuple):
     labels: np.ndarray
     is_test: np.ndarray
     examples: Examples
+    first: np.ndarray
     held_out: np.ndarray | None = None
     left_out: tuple[str, ...] = ()
 
@@ -76,7 +80,7 @@ def fit_model(
 
     Returns:
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes` and held-out rows (`test`),
-        the columns left out as ids (`left_out`) and, if rows were held out, their `metrics.scores`.
+        the columns left out as ids (`left_out`), `duplicate_counts` and, if rows were held out, their `metrics.scores`.
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -106,13 +110,20 @@ def fit_model(
     return _fit_and_score(data, seed, params)
 
 
-def stratified_mask(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw a share of the rows of each class, rounded down: bool (N,)."""
+def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarray | None = None) -> np.ndarray:
+    """Draw a share of the rows of each class, rounded down: bool (N,).
+
+    Args:
+        first: (N,) of `first_identical`: of identical rows all are drawn or none, if their class has others.
+    """
     order = np.random.default_rng(seed).permutation(len(labels))
+    first = np.arange(len(labels)) if first is None else first
+    order = np.argsort(np.argsort(order)[first], kind="stable")  # duplicates follow the first of them
     by_class = pd.Series(labels[order]).groupby(labels[order])
     mask = np.zeros(len(labels), dtype=bool)
     mask[order] = by_class.cumcount() < (by_class.transform("size") * share + 1e-9).astype(int)
-    return mask
+    mask = mask[first]
+    return mask & np.isin(labels, labels[~mask])
 
 
 def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -130,7 +141,8 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
         classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
     sizes = {"memory": n_rows, "classes": len(classes), "test": len(test)}
-    summary: dict[str, Any] = {**sizes, "left_out": list(data.left_out)}
+    duplicates = duplicate_counts(data.first, labels, data.is_test)
+    summary: dict[str, Any] = {**sizes, "left_out": list(data.left_out), **duplicates}
     cases = None
     if len(test):
         probs = np.maximum(classifier.predict_proba(X[test]), np.finfo(np.float32).tiny)
@@ -150,33 +162,40 @@ def _load_table(
     seed: int,
 ) -> _Data:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
-    from attnknn.data.read_csv import read_csv
+    from attnknn.data.read_csv import read_csv, refuse_continuous
     from attnknn.data.schema import column_kinds, fit_schema
 
     require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
+    refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
     labels = label_column.to_numpy(str)
-    is_test = stratified_mask(labels, test, seed)
-    schema = fit_schema(frame, column_kinds(frame, *kinds), ~is_test)
+    columns = column_kinds(frame, *kinds)
+    first = first_identical(fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame))
+    is_test = stratified_mask(labels, test, seed, first)
+    schema = fit_schema(frame, columns, ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
-    return _Data(model_input, X, labels, is_test, examples, left_out=schema.ids)
+    return _Data(model_input, X, labels, is_test, examples, first, left_out=schema.ids)
 
 
 def _load_vectors(
     path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], test: float, seed: int
 ) -> _Data:
+    from attnknn.data.read_csv import refuse_continuous
+
     require(path.exists(), f"{path}: no such file; correct the path")
     if rows is None:
         raise InputError(f"{path}: no labels; name their file with --rows")
     labels, columns = read_labels(rows, target, layout)
+    refuse_continuous(pd.Series(labels, name=f"{rows.name}, column {target!r}" if target else rows.name))
     array = open_vectors(path)
     require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
     names = [f"{path.name} row {i}" for i in range(len(array))]
     model_input = Vectors(array.shape[1])
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
     examples = Examples(None if columns is None else columns.reset_index(drop=True))
-    return _Data(model_input, X, labels, stratified_mask(labels, test, seed), examples)
+    first = first_identical(X)
+    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first)
 
 
 def _load_folders(folder: Path, encoder_folder: Path, layout: dict[str, Any], test: float, seed: int) -> _Data:
@@ -199,9 +218,10 @@ def _load_folders(folder: Path, encoder_folder: Path, layout: dict[str, Any], te
                     in_test += [official and top.name == "test"] * len(batch.names)
                     bar.update(len(batch.names))
     labels = np.array(class_names)
-    is_test = np.array(in_test) if official else stratified_mask(labels, test, seed)
     images = Batch([], np.concatenate([batch.values for batch in batches]))
-    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images))
+    first = first_identical(images.values)
+    is_test = np.array(in_test) if official else stratified_mask(labels, test, seed, first)
+    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first)
 
 
 def _load_encoder(folder: Path) -> tuple[Any, bool]:
@@ -232,7 +252,8 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any], test
         examples = Examples(table=decode_columns(schema, x))
     held_out = (part != TEST) & (part != BANK)
     require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
-    return _Data(model_input, embed_rows(encoder, x, bf16), labels, part == TEST, examples, held_out)
+    X, first = embed_rows(encoder, x, bf16), first_identical(x)
+    return _Data(model_input, X, labels, part == TEST, examples, first, held_out)
 
 
 def decode_columns(schema: Any, x: np.ndarray) -> Any:
@@ -273,7 +294,7 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         InputError: the file, the column or a label is missing.
     """
     if path.suffix.lower() == ".npy":
-        labels = open_array(path)
+        labels = load_array(path)
         valid = labels.ndim == 1 and labels.dtype.kind in "iuUb"
         require(valid, f"{path}: {labels.dtype} of shape {labels.shape}; expected integers or strings (rows,)")
         return labels.astype(str), None

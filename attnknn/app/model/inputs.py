@@ -1,21 +1,22 @@
 """Model inputs: files of images, table rows or vectors, read in batches and encoded as vectors."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.read_files import BATCH, csv_chunks, image_files, open_vectors
+from attnknn.classifier.persistence import incomplete
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import read_json, write_json
+from attnknn.core.files import display_name, read_json, write_json
 
 _MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
 _MAX_SIDE = 96  # pixels, of images stored as examples
 _FILE = "input.json"
+_LAYOUT = ("columns", "separator", "comment", "missing", "strip")  # of `row_chunks`
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class Vectors:
             if not source.lower().endswith(".npy"):
                 yield from (Batch(list(frame.index), frame) for frame in csv_chunks(source, {}))
                 continue
-            array = open_vectors(Path(source))
+            array, name = open_vectors(Path(source)), display_name(Path(source).name)
             self._check_dim(source, array)
             for start in range(0, len(array), BATCH):
                 values = np.asarray(array[start : start + BATCH], dtype=np.float64)
-                yield Batch([f"{Path(source).name} row {start + i}" for i in range(len(values))], values)
+                yield Batch([f"{name} row {start + i}" for i in range(len(values))], values)
 
     def vectors(self, batch: Batch) -> np.ndarray:
         """float64 (B, D).
@@ -175,7 +176,7 @@ class Pictures:
         for path in image_files(sources, failed):
             try:
                 images.append(self.read(path))
-                names.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
+                names.append(display_name(path))
             except InputError as error:
                 if failed is None:
                     raise
@@ -189,20 +190,21 @@ class Pictures:
     def read(self, path: Path) -> np.ndarray:
         """Decode a file as uint8 (C, H, W)."""
         try:
-            data = path.read_bytes()
+            file = path.open("rb")
         except ValueError:
             raise InputError("a path contains a NUL character; correct it") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from None
-        return self.decode(data, str(path))
+        with file:
+            return self.decode(file, str(path))
 
-    def decode(self, data: bytes, name: str, max_pixels: int = 0) -> np.ndarray:
-        """Decode the bytes of a file as uint8 (C, H, W); see `image_folder.decode`."""
+    def decode(self, file: bytes | IO[bytes], name: str, max_pixels: int = 0) -> np.ndarray:
+        """Decode a file as uint8 (C, H, W); see `image_folder.decode`."""
         from attnknn.data.image_folder import decode
 
         channels, height, width = self.shape
         min_pixels = max(2, height * width // _MIN_PIXELS)
-        image = decode(data, name, (height, width), max_pixels, min_pixels, grey=channels == 1)
+        image = decode(file, name, (height, width), max_pixels, min_pixels, grey=channels == 1)
         return image if len(image) == channels else np.repeat(image, channels, axis=0)
 
     def vectors(self, batch: Batch) -> np.ndarray:
@@ -229,30 +231,52 @@ def save_input(model_input: Input, folder: Path) -> None:
         model_input.encoder.save(folder / "encoder")
 
 
-def load_input(folder: Path) -> Input:
+def load_input(folder: Path, dim: int) -> Input:
     """Read an input saved by `save_input`.
 
+    Args:
+        dim: dimensions of the vectors that it must encode rows as.
+
     Raises:
-        InputError: a file is damaged.
+        InputError: a file is damaged, or encodes rows otherwise.
     """
-    config = read_json(folder / _FILE)
+    path = folder / _FILE
+    config = read_json(path, "copy the model again, or fit again")
+    known = config.get("kind") in (Vectors.kind, Rows.kind, Pictures.kind)
+    require(known, f"{path}: unknown kind of input; the model is of a later version: upgrade")
+    try:
+        model_input, blank = _restored(config, folder)
+        with np.errstate(all="ignore"):
+            vectors = model_input.vectors(Batch(["blank"], blank))
+        fits = vectors.shape == (1, dim) and bool(np.isfinite(vectors).all())
+        require(fits, f"{_FILE}: encodes rows otherwise than as {dim} finite numbers")
+        return model_input
+    except Exception as error:  # values of other types and shapes raise anything
+        raise incomplete(folder.parent, error) from None
+
+
+def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
+    """The input of `save_input`, and a blank row to try it with."""
+    if config["kind"] == Vectors.kind:
+        dim, names = config["dim"], config["names"]
+        named = len(names) in (0, dim) and all(type(name) is str for name in names)
+        require(named, f"{_FILE}: {len(names)} names of {dim} columns")
+        return Vectors(dim, tuple(names)), np.zeros((1, dim))
     encoder = None
-    if (folder / "encoder").is_dir():
+    if (folder / "encoder").is_dir() or config["kind"] == Pictures.kind:
         from attnknn.encoder.encoder import Encoder
 
         encoder = Encoder.load(folder / "encoder")[0]
-    try:
-        if config["kind"] == Vectors.kind:
-            return Vectors(config["dim"], tuple(config["names"]))
-        if config["kind"] == Rows.kind:
-            from attnknn.data.schema import Schema
+    if config["kind"] == Pictures.kind:
+        pictures = Pictures(encoder, config["bf16"])
+        return pictures, np.zeros((1, *pictures.shape), np.uint8)
+    import pandas as pd
 
-            return Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
-        images = config["kind"] == Pictures.kind and encoder is not None
-        require(images, f"{folder / _FILE}: unknown kind of input; the model is of a later version: upgrade")
-        return Pictures(encoder, config["bf16"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / _FILE}: damaged ({error}); copy the model again, or fit again") from None
+    from attnknn.data.schema import Schema
+
+    require(set(config["layout"]) <= set(_LAYOUT), f"{_FILE}: layout {config['layout']}")
+    rows = Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
+    return rows, pd.DataFrame(np.nan, ["blank"], list(rows.columns), dtype=object)
 
 
 def embed_rows(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:

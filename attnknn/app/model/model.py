@@ -13,10 +13,12 @@ import numpy as np
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
-from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.estimator import FAR, AttnKNNClassifier
 from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
+from attnknn.core.artifacts import check_array
 from attnknn.core.errors import require
+from attnknn.core.files import load_array
 from attnknn.index.validation import LARGEST
 
 _FOLDER, _MEMORY, _CASES = "input", "memory", "cases"
@@ -70,15 +72,19 @@ class Model:
     @classmethod
     def _load(cls, folder: Path) -> Self:
         classifier = AttnKNNClassifier.load(folder)
-        inner = folder / _FOLDER
+        inner, dim = folder / _FOLDER, classifier.memory_.bank.z.shape[1]
         if not inner.is_dir():
             names = tuple(map(str, getattr(classifier, "feature_names_in_", ())))
-            return cls(classifier, Vectors(classifier.memory_.bank.z.shape[1], names), Examples())
+            return cls(classifier, Vectors(dim, names), Examples())
         cases = None
         if (inner / "case_vectors.npy").is_file():
-            vectors, y = (np.load(inner / f"case_{name}.npy", allow_pickle=False) for name in ("vectors", "numbers"))
+            vectors, y = (load_array(inner / f"case_{name}.npy", mmap=False) for name in ("vectors", "numbers"))
+            check_array("case_vectors", vectors, "float32 or float64", 2)
+            check_array("case_numbers", y, "int64", 1)
+            fits = vectors.shape == (len(y), dim) and bool(np.isin(y, range(len(classifier.classes_))).all())
+            require(fits, f"{inner}: test cases of other dimensions or classes than the model; fit again")
             cases = Cases(vectors, classifier.classes_[y], Examples.load(inner, _CASES, len(y)))
-        return cls(classifier, load_input(inner), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
+        return cls(classifier, load_input(inner, dim), Examples.load(inner, _MEMORY, len(classifier.memory_)), cases)
 
     def save(self, folder: Path) -> None:
         """Write to `folder`, atomically, after reading it back."""
@@ -160,9 +166,10 @@ class Model:
 
     def _encode(self, batch: Batch) -> np.ndarray:
         vectors = self.input.vectors(batch)
-        large = np.flatnonzero((np.abs(vectors) > LARGEST).any(1))
+        large = np.flatnonzero((np.abs(self.classifier._vectors(vectors)) > LARGEST).any(1))
         name = batch.names[large[0]] if len(large) else ""
-        require(not len(large), f"{name}: values beyond ±{LARGEST:g}; leave the row out, or scale it as the others are")
+        beyond = f"{name}: values beyond ±{LARGEST:g} times those of the memory"
+        require(not len(large), f"{beyond}; leave the row out, or scale it as the others are")
         return vectors
 
     def with_names(self, vectors: np.ndarray) -> Any:
@@ -183,7 +190,8 @@ class Model:
             alpha: of the prediction sets.
         """
         c = self.classifier
-        sets = c.sets_from_proba(explanation.probabilities, alpha)
+        percentiles, usual = explanation.distance_percentiles, c.usual_distances_
+        sets = c.sets_from_proba(explanation.probabilities, alpha, percentiles)
         classes = c.classes_.tolist()
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         answers = []
@@ -201,6 +209,16 @@ class Model:
                 }
                 for j in heaviest
             ]
+            nearest = (
+                {
+                    "distance": float(explanation.distances[i, 0]),
+                    "usual": float(np.median(usual)),
+                    "percentile": float(percentiles[i]),
+                    "far": bool(percentiles[i] >= FAR),
+                }
+                if len(usual)
+                else None
+            )
             ranking = np.argsort(-probs, kind="stable")
             answers.append(
                 {
@@ -209,6 +227,7 @@ class Model:
                     "abstains": bool(probs.max() < c.abstain),
                     "set": [classes[j] for j in np.flatnonzero(sets[i])],
                     "probabilities": [{"label": classes[j], "p": float(probs[j])} for j in ranking],
+                    "nearest": nearest,
                     "neighbours": neighbours,
                     "rest": {"count": len(rest), "weight": float(explanation.weights[i, rest].sum())},
                     "null": {"of": null, "weight": float(explanation.null[i].sum())},

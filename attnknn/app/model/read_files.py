@@ -1,6 +1,8 @@
 """Read the files named on a command line: arrays, images in folders, and CSV in chunks."""
 
+import os
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.errors import InputError, require
+from attnknn.core.files import load_array
 
 BATCH = 1024  # rows per chunk
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -20,28 +23,10 @@ def open_vectors(path: Path) -> np.ndarray:
     Raises:
         InputError: the file is missing, or does not hold a numeric (N, D) array with N > 0.
     """
-    array = open_array(path)
-    numeric = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu"
+    array = load_array(path)
+    numeric = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu" and array.dtype.itemsize <= 8
     require(numeric, f"{path}: {array.dtype} of shape {array.shape}; expected numbers (rows, dimensions)")
     require(len(array) > 0, f"{path}: no rows; give a file with rows")
-    return array
-
-
-def open_array(path: Path) -> np.ndarray:
-    """Open the array of a .npy file, memory-mapped.
-
-    Raises:
-        InputError: the file is missing, or not a .npy file.
-    """
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; correct the path") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: not a readable .npy file ({error}); write it with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{path}: several arrays; give a .npy file with one")
     return array
 
 
@@ -56,7 +41,8 @@ def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | N
     """
     for source in sources:
         if source == STDIN:
-            yield from (Path(line.rstrip("\r\n")) for line in sys.stdin if line.strip())
+            lines = (line.removeprefix(BOM_UTF8).rstrip(b"\r\n") for line in sys.stdin.buffer)
+            yield from (Path(os.fsdecode(line)) for line in lines if line.strip())
             continue
         path = Path(source)
         if not path.exists():

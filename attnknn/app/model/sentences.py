@@ -18,6 +18,17 @@ def describe_answer(answer: dict[str, Any]) -> str:
     return f"{abstains}{answer['prediction']} ({percent(answer['confidence'])}); 90 % set: {{{labels}}}"
 
 
+def describe_nearest(answer: dict[str, Any]) -> str:
+    """Distance of the nearest neighbour beside usual ones; empty for models without these."""
+    nearest = answer["nearest"]
+    if nearest is None:
+        return ""
+    distance, usual = f"{nearest['distance']:,.4g}", f"{nearest['usual']:,.4g}"
+    if nearest["far"]:
+        return f"Far from the memory: nearest neighbour at {distance}, usually {usual}; do not rely on it."
+    return f"Nearest neighbour at {distance}, percentile {int(nearest['percentile'])} of usual distances."
+
+
 def describe_rest(answer: dict[str, Any]) -> str:
     """Weights of the neighbours that are not listed and of the null neighbours."""
     rest, null = answer["rest"], answer["null"]

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from secrets import token_urlsafe
 from threading import Lock
@@ -20,7 +19,7 @@ from attnknn.app.server.render import Renderer, labels_as_texts, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
 from attnknn.classifier.persistence import LockedError, file_identity, model_lock
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, is_disk_full, require
 from attnknn.core.lock import SharedLock
 
 SHOWN, MAX_SHOWN, MAX_CASES, MAX_FORGOTTEN = 8, 64, 100, 1000
@@ -295,5 +294,5 @@ def _locked(folder: Path) -> Iterator[None]:
     except LockedError:
         raise RequestError(409, "another process is changing the model on disk; try again") from None
     except OSError as error:
-        status = 507 if error.errno in (ENOSPC, EDQUOT) else 409
+        status = 507 if is_disk_full(error) else 409
         raise RequestError(status, f"the model was not saved ({error.strerror}); the changes are still here") from None

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError
 from attnknn.core.files import load_weights, save_weights
 
 
@@ -164,7 +164,6 @@ class Field(nn.Module):
         try:
             field = cls(FieldConfig(**extra.pop("field")))
             field.load_state_dict(state)
-            require(all(bool(t.isfinite().all()) for t in state.values()), "NaN or infinite values")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{folder}: weights do not match config.json ({reason}); run `dvc repro`") from None

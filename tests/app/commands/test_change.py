@@ -14,7 +14,7 @@ from synthetic_models import save_npy
 
 from attnknn.app.model.model import Model
 from attnknn.classifier import persistence
-from command_line import COMMAND, attnknn, csv_rows, refused, succeeded
+from command_line import COMMAND, attnknn, csv_rows, json_lines, refused, succeeded
 
 
 def test_add_and_forget_vectors(copied: Path) -> None:
@@ -96,3 +96,15 @@ def test_concurrent_changes_are_all_kept(copied: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(run, range(3))) == [0, 0, 0]
     assert len(Model.load(copied / "vectors").classifier.memory_) == 75
+
+
+def test_a_column_without_a_name_is_kept_by_every_command(copied: Path) -> None:
+    frame = pd.read_csv(copied / "iris.csv").rename(columns={"kind": "", "petal width (cm)": "width"})
+    frame.to_csv(copied / "unnamed.csv", index=False)
+    model = copied / "unnamed"
+    succeeded("fit", copied / "unnamed.csv", "--target", "target", "-o", model, "--weights", "distance")
+    succeeded("add", model, copied / "unnamed.csv", "--target", "target")
+    assert len(csv_rows("predict", model, copied / "unnamed.csv")) == 150
+    for line in json_lines("explain", model, copied / "unnamed.csv", "--first", 2):
+        assert {line["row"][""], *(neighbour["row"][""] for neighbour in line["neighbours"])} <= {"long", "short", None}
+        assert line["row"][""] is not None

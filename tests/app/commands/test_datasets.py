@@ -62,7 +62,7 @@ IRIS = "iris: {source: {kind: sklearn}}"
     ("params", "datasets", "file", "message"),
     [
         (None, IRIS, "params.yaml", "no such file"),
-        ("datasets: [", IRIS, "params.yaml", "invalid YAML"),
+        ("datasets: [", IRIS, "params.yaml", "not valid YAML"),
         ("datasets: [iris]", None, "datasets.yaml", "no such file"),
         ("datasets: [iris]", "iris: {}", "datasets.yaml", "source"),
         ("datasets: [iris]", "iris: {source: 3}", "datasets.yaml", "kind"),

@@ -1,11 +1,13 @@
 """Errors are one line on standard error and exit code 2, and change nothing."""
 
+import re
 import sys
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_limit import file_limit
 from PIL import Image
 from synthetic_models import save_npy
 
@@ -35,6 +37,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (f / name).mkdir()
     with (f / "several.npy").open("wb") as file:
         np.savez(file, np.zeros(80))
+    (f / "floats.csv").write_text("a,b\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4)
     v, t, p = f / "vectors", f / "table", f / "pictures"
     return [
         *(((command, f / "none", f / "z.npy"), "no saved model") for command in ("predict", "explain")),
@@ -58,6 +61,8 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("fit", f / "z.npy", "--rows", f / "several.npy", "-o", f / "m"), "several arrays"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--seed", -1), "seed: -1"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 distinct values in 3 rows"),
+        (("fit", f / "floats.csv", "-o", f / "m", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.5,"),
+        (("fit", f / "z.npy", "--rows", f / "floats.csv", "-o", f / "m", "--target", "b"), "column 'b': continuous"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--rows", f / "rows.csv"), "--rows"),
         (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--encoder", f / "encoder"), "--encoder"),
         *(((*call, t, f / "other.csv"), "no column") for call in (["predict"], ["explain"], ["explain", "--json"])),
@@ -85,6 +90,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("add", t, f / "iris.csv", "--target", "species"), "no column 'species'"),
         (("add", p, f / "dot.png", "--label", "left"), "1×1 pixels"),
         *((("forget", v, 3, row), f"id {row}: not in the memory") for row in (72, 999, 10**30)),
+        (("forget", v, "9" * 5000), "9999; give whole numbers"),
         (("forget", v, "-"), "ids: empty"),
         *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "all", "../x")),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
@@ -111,3 +117,20 @@ def test_errors_are_one_line_and_change_nothing(copied: Path) -> None:
         assert message in line, f"{call}: {line}"
         assert "Traceback" not in line
     assert files() == before
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "add", "forget"])
+def test_a_full_disk_is_one_line_and_changes_nothing(command: str, copied: Path) -> None:
+    out, model = copied / "new", copied / "vectors"
+    arguments: dict[str, tuple[object, ...]] = {
+        "fit": (copied / "iris.csv", "--target", "target", "-o", out),
+        "predict": (model, copied / "z.npy", "-o", out.with_suffix(".csv")),
+        "add": (model, copied / "z.npy", "--label", "up"),
+        "forget": (model, 3),
+    }
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    with file_limit(500):
+        line = refused(command, *arguments[command])
+    assert re.fullmatch(rf"error: {copied}/(new|new.csv|vectors): .*; free space there, or write elsewhere", line)
+    after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    assert after == {path: content for path, content in before.items() if path.suffix != ".lock"}

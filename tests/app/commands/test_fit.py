@@ -22,7 +22,25 @@ def test_summary_of_the_held_out_rows(folder: Path, tmp_path: Path) -> None:
     out = succeeded("fit", folder / "iris.csv", "-o", tmp_path / "n", *flags)
     assert f"on 30 rows held out: accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}" in out
     out = succeeded("fit", folder / "iris.csv", "-o", tmp_path / "all", "--target", "target", "--test", 0)
-    assert out == f"{tmp_path / 'all'}: 150 rows of 3 classes in memory\n"
+    assert out.splitlines() == [
+        f"{tmp_path / 'all'}: 150 rows of 3 classes in memory",
+        "duplicates, which are held out together: 1 (0 with another label)",
+    ]
+
+
+def test_copies_of_rows_do_not_raise_the_accuracy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 4))).add_prefix("x").assign(y=rng.integers(0, 2, 200))
+    frame.loc[200] = [*frame.loc[0, "x0":"x3"], 1 - frame.loc[0, "y"]]
+    pd.concat([frame, frame]).to_csv(tmp_path / "t.csv", index=False)
+    np.save(tmp_path / "t.npy", np.tile(frame.filter(like="x"), (2, 1)))
+    np.save(tmp_path / "y.npy", np.tile(frame["y"].astype(int), 2))
+    flags = ("--test", 0.3, "--weights", "distance", "-o", tmp_path / "m", "--force")
+    for source in ((tmp_path / "t.csv", "--target", "y"), (tmp_path / "t.npy", "--rows", tmp_path / "y.npy")):
+        summary = json.loads(succeeded("fit", *source, *flags, "--json"))
+        assert summary["accuracy"] < 0.65, "labels are random; copies in the memory would answer their own test rows"
+        expected = {"duplicates": 202, "conflicting_duplicates": 2, "test_duplicates": 0}
+        assert summary == summary | expected
 
 
 def test_force_overwrites_models_only(folder: Path, tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """`attnknn predict`."""
 
+import csv
 import importlib.util
+import io
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from unittest.mock import Mock
@@ -29,6 +32,8 @@ def test_formats(folder: Path, tmp_path: Path) -> None:
         assert row["label"] == line["label"] == ["down", "up"][probs[i].argmax()]
         assert float(row["confidence"]) == line["confidence"] == pytest.approx(probs[i].max(), abs=1e-6)
         assert float(row["p(up)"]) == line["probabilities"]["up"] == pytest.approx(probs[i, 1], abs=1e-6)
+        percentile = model.classifier.distance_percentiles(z[i : i + 1])[0]
+        assert float(row["distance_percentile"]) == line["distance_percentile"] == pytest.approx(percentile, abs=0.01)
         assert row["set"].split("|") == (line["set"] or [""])
         assert line["set"] == [name for name, member in zip(("down", "up"), sets[i], strict=True) if member]
     for suffix, read in ((".csv", pd.read_csv), (".jsonl", lambda p: pd.read_json(p, lines=True))):
@@ -88,7 +93,7 @@ def test_keep_going(folder: Path, tmp_path: Path) -> None:
 def test_an_incomplete_output_is_not_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("earlier")
     wide_rows(folder, tmp_path, [149])
-    line = refused("predict", folder / "table", tmp_path / "iris.csv", "-o", tmp_path / "answers.csv")
+    line = refused("predict", folder / "table", tmp_path / "iris.csv", "-o", tmp_path / "answers.csv", "--force")
     assert "line 151" in line
     assert (tmp_path / "answers.csv").read_text() == "earlier"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "iris.csv"]
@@ -137,4 +142,89 @@ def test_a_pipe_that_closes_early(folder: Path, tmp_path: Path) -> None:
     long = save_npy(tmp_path / "long.npy", np.tile(np.load(folder / "z.npy"), (300, 1)))
     command = shlex.join([*COMMAND, "predict", str(folder / "vectors"), str(long)])
     done = subprocess.run(["bash", "-c", f"{command} | head -n 2"], capture_output=True, text=True, timeout=120)
-    assert (done.stdout.splitlines()[0], done.stderr) == ("input,label,confidence", "")
+    assert (done.stdout.splitlines()[0], done.stderr) == ("input,label,confidence,distance_percentile", "")
+
+
+def test_an_output_replaces_no_input_and_other_files_by_force_alone(copied: Path) -> None:
+    rows, images, memory = copied / "iris.csv", copied / "images", copied / "table/input/memory.csv"
+    (copied / "link.csv").symlink_to(rows)
+    (copied / "linked").symlink_to(images)
+    (images / "old.csv").write_text("")
+    (copied / "answers.csv").write_text("")
+    before = {path: path.read_bytes() for path in copied.rglob("*.*") if path.is_file()}
+    image = images / "left/0.png"
+    for command, output, line in (
+        (("predict", copied / "table", rows), rows, f"would replace {rows}"),
+        (("predict", copied / "table", copied / "link.csv"), rows, "would replace"),
+        (("predict", copied / "table", rows), copied / "link.csv", "would replace"),
+        (("predict", copied / "table", rows), memory, f"would replace {copied / 'table'} or a file in it"),
+        (("predict", copied / "pictures", images), images / "old.csv", f"would replace {images} or a file in it"),
+        (("explain", copied / "pictures", copied / "linked"), image, "would replace"),
+        (("explain", copied / "pictures", image), image, f"would replace {image}"),
+    ):
+        for force in ((), ("--force",)):
+            assert line in refused(*command, "-o", output, *force)
+    command = ("predict", copied / "table", rows, "-o", copied / "answers.csv")
+    assert "answers.csv exists; name another file, or add --force" in refused(*command)
+    assert before == {path: path.read_bytes() for path in before}
+    succeeded(*command, "--force")
+    assert len((copied / "answers.csv").read_text().splitlines()) == 151
+    succeeded("predict", copied / "pictures", images, "-o", images / "new.csv")
+
+
+def test_standard_input_is_utf8_in_any_locale(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.arange(60) % 9, "colour": ["grün", "rot", "blau"] * 20, "y": ["a", "b", "b"] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "uniform", "-k", 3)
+    lines = succeeded("predict", tmp_path / "m", tmp_path / "t.csv").splitlines()
+    expected = [line.partition(",")[2] for line in lines]
+    locale = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def piped(*arguments: object, data: bytes) -> subprocess.CompletedProcess[bytes]:
+        command = [*COMMAND, *map(str, arguments)]
+        return subprocess.run(command, input=data, capture_output=True, env=locale, timeout=120, check=False)
+
+    for mark in (b"", b"\xef\xbb\xbf"):
+        done = piped("predict", tmp_path / "m", "-", data=mark + (tmp_path / "t.csv").read_bytes())
+        assert [line.partition(",")[2] for line in done.stdout.decode().splitlines()] == expected
+    done = piped("predict", tmp_path / "m", "-", data="x,colour\n1,grün\n".encode("latin-1"))
+    assert (done.returncode, b"no valid CSV in UTF-8" in done.stderr) == (2, True)
+    assert piped("forget", tmp_path / "m", "-", data=b"\xef\xbb\xbf1 2").returncode == 0
+    done = piped("forget", tmp_path / "m", "-", data=b"1\xff")
+    assert (done.returncode, rb"1\xff; give whole numbers" in done.stderr) == (2, True)
+
+
+def test_names_that_are_not_unicode(folder: Path, tmp_path: Path) -> None:
+    names = {
+        name: tmp_path / os.fsdecode(b"\xff" + name.encode()) for name in ("r.csv", "z.npy", "p.png", "m", "a.csv")
+    }
+    shutil.copy(folder / "iris.csv", names["r.csv"])
+    shutil.copy(folder / "z.npy", names["z.npy"])
+    shutil.copy(folder / "images/left/0.png", names["p.png"])
+    for model, source in (("table", "r.csv"), ("vectors", "z.npy"), ("pictures", "p.png")):
+        shutil.copytree(folder / model, names["m"], dirs_exist_ok=True)
+        assert csv_rows("predict", names["m"], names[source])[0]["input"].partition("\\xff")[2].startswith(source)
+        assert f"\\xff{source}" in json_lines("explain", names["m"], names[source])[0]["input"]
+        assert f"\\xff{source}" in succeeded("explain", names["m"], names[source], "--first", 1)
+        shutil.rmtree(names["m"])
+    succeeded("predict", folder / "vectors", names["z.npy"], "-o", names["a.csv"])
+    assert "a.csv exists" in refused("predict", folder / "vectors", names["z.npy"], "-o", names["a.csv"])
+    fit = ("fit", names["r.csv"], "--target", "target", "-o", names["m"], "--weights", "uniform", "-k", 3)
+    assert "m: 135 rows" in succeeded(*fit)
+    assert "holds a model already" in refused(*fit)
+    assert "forgotten row 1" in succeeded("forget", names["m"], 1)
+
+
+def test_far_rows_are_named_and_get_every_class(folder: Path, tmp_path: Path) -> None:
+    z = np.load(folder / "z.npy")[:40]
+    far = save_npy(tmp_path / "far.npy", np.concatenate([z, 1000 * np.ones((2, 3))]))
+    done = attnknn("predict", folder / "vectors", far, "--alpha", 0.4)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    is_far = [float(row["distance_percentile"]) >= 99.9 for row in rows]
+    assert is_far[40:] == [True, True]
+    assert {row["set"] for row, beyond in zip(rows, is_far, strict=True) if beyond} == {"down|up"}
+    assert {row["set"] for row, beyond in zip(rows, is_far, strict=True) if not beyond} >= {"down", "up"}
+    warning = f"{sum(is_far)} rows are far from the memory, at distance_percentile 99.9 or above: do not rely on them"
+    assert (done.exit_code, done.stderr) == (0, f"warning: {warning}\n")
+    last = succeeded("explain", folder / "vectors", far, "--first", 42).splitlines()[-2]
+    assert last.startswith("Far from the memory: nearest neighbour at 1,")

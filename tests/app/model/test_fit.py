@@ -27,6 +27,15 @@ def test_stratified_mask() -> None:
     assert stratified_mask(np.zeros(100, str), 0.29, 3).sum() == 29  # 0.29·100 < 29 in float64
 
 
+def test_identical_rows_are_drawn_together() -> None:
+    labels, first = np.repeat(["a", "b", "c"], [60, 30, 10]), np.r_[np.arange(90) % 45, np.full(10, 90)]
+    mask = stratified_mask(labels, 0.2, 3, first)
+    np.testing.assert_array_equal(mask, mask[first])
+    assert 18 <= mask[:90].sum() <= 20
+    assert not mask[90:].any(), "a class of one distinct row stays in the memory"
+    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(100)), stratified_mask(labels, 0.2, 3))
+
+
 def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Model, dict]) -> None:
     folder, model, summary = table
     assert (summary["memory"], summary["test"], summary["classes"]) == (120, 30, 3)
@@ -40,7 +49,7 @@ def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Mo
 
 
 def test_the_schema_is_fitted_on_memory_rows(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": np.r_[np.arange(40.0) % 7, 1000 * np.ones(40)], "y": ["a", "b"] * 40})
+    frame = pd.DataFrame({"x": np.r_[np.arange(40) / 8, 1000 + np.arange(40) / 8], "y": ["a", "b"] * 40})
     frame.to_csv(tmp_path / "t.csv", index=False)
     model, _ = fit_model(tmp_path / "t.csv", target="y", test=0.5, seed=1, **FAST)
     assert isinstance(model.input, Rows)
@@ -151,7 +160,7 @@ def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
 def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
     save = lambda name, array: save_npy(folder / name, array)  # noqa: E731
     z, y = save("z.npy", np.random.default_rng(0).normal(size=(20, 3))), save("y.npy", np.arange(20) % 2)
-    for name, labels in (("one", "a"), ("many", np.arange(20) / 7)):
+    for name, labels in (("one", "a"), ("many", np.arange(20) * 7)):
         pd.DataFrame({"x": np.arange(20) % 5, "y": labels}).to_csv(folder / f"{name}.csv", index=False)
     for name, text in {"empty.csv": "", "text.npy": "no array", "odd.bin": "?"}.items():
         (folder / name).write_text(text)

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 from sklearn.datasets import load_breast_cancer, load_iris
-from synthetic_models import FAST, save_npy
+from synthetic_models import FAST, save_npy, sign
 
 from attnknn import AttnKNNClassifier
 from attnknn.app.model.examples import Examples
@@ -143,3 +146,97 @@ def test_damaged_models(table: tuple[Path, Model, dict], tmp_path: Path, file: s
     part.unlink()
     with pytest.raises(InputError, match="missing"):
         Model.load(tmp_path / "model")
+
+
+def change(config: Any, *keys: Any, to: Any) -> Any:
+    *outer, last = keys
+    value = config
+    for key in outer:
+        value = value[key]
+    value[last] = to
+    return config
+
+
+def schema(*keys: Any, to: Any) -> Any:
+    return lambda config: change(config, "schema", *keys, to=to)
+
+
+CHANGED = [
+    lambda config: None,
+    lambda config: [],
+    lambda config: {"kind": "table"},
+    lambda config: {"kind": "images", "bf16": False},
+    lambda config: {"kind": "later"},
+    lambda config: {"kind": "vectors", "dim": 3, "names": []},
+    lambda config: {"kind": "vectors", "dim": "6", "names": []},
+    lambda config: {"kind": "vectors", "dim": 6, "names": ["a"]},
+    lambda config: change(config, "layout", to={"size": 1}),
+    lambda config: change(config, "layout", to=None),
+    schema("numeric", 0, "scale", to=0.0),
+    schema("numeric", 0, "mean", to="1"),
+    schema("numeric", to=[]),
+    schema("categories", 0, "values", to=["long"]),
+    schema("categories", to=None),
+]
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_an_input_that_does_not_fit_its_model(table: tuple[Path, Model, dict], tmp_path: Path, changed: Any) -> None:
+    folder = Path(shutil.copytree(table[0] / "model", tmp_path / "model"))
+    path = folder / "input/input.json"
+    path.write_text(json.dumps(changed(json.loads(path.read_text()))))
+    sign(folder)
+    with pytest.raises(InputError, match=r"input\.json|incomplete model") as error:
+        Model.load(folder)
+    assert "dvc" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "array"),
+    [
+        ("case_vectors", np.full((30, 6), np.nan)),
+        ("case_vectors", np.zeros((30, 5))),
+        ("case_vectors", np.zeros((29, 6))),
+        ("case_numbers", np.full(30, 3)),
+        ("case_numbers", np.full(30, -1)),
+        ("case_numbers", np.zeros(30)),
+    ],
+)
+def test_test_cases_that_do_not_fit_their_model(
+    table: tuple[Path, Model, dict], tmp_path: Path, file: str, array: np.ndarray
+) -> None:
+    folder = Path(shutil.copytree(table[0] / "model", tmp_path / "model"))
+    save_npy(folder / f"input/{file}.npy", array)
+    sign(folder)
+    with pytest.raises(InputError, match=r"case_|test cases of other"):
+        Model.load(folder)
+
+
+def test_pictures_and_encoders_that_do_not_fit_their_model(pictures: tuple[Path, Model, dict], tmp_path: Path) -> None:
+    images = np.load(pictures[0] / "model/input/memory.npy")
+    weights = load_file(pictures[0] / "model/input/encoder/weights.safetensors")
+    name = next(name for name, tensor in weights.items() if tensor.dtype.kind == "f")
+    for i, (file, message) in enumerate((("memory.npy", "memory damaged"), ("encoder/weights.safetensors", "NaN"))):
+        folder = Path(shutil.copytree(pictures[0] / "model", tmp_path / f"{i}"))
+        if i:
+            save_file(weights | {name: weights[name] * np.nan}, folder / "input" / file)
+        else:
+            np.save(folder / "input" / file, images[0])
+        sign(folder)
+        with pytest.raises(InputError, match=message) as error:
+            Model.load(folder)
+        assert "dvc" not in str(error.value)
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e20, 1e200])
+def test_vectors_of_any_scale_that_fit_takes_are_predicted(factor: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    z = save_npy(tmp_path / "z.npy", factor * (rng.normal(size=(60, 3)) + 3 * labels[:, None]))
+    model, _ = fit_model(z, rows=save_npy(tmp_path / "y.npy", labels), **FAST)
+    (batch,) = model.input.batches([str(z)])
+    assert (model.classifier.predict(model.encode(batch)) == labels.astype(str)).mean() > 0.9
+    far = replace(batch, values=batch.values * 1e20)
+    with pytest.raises(InputError, match=r"z\.npy row 0: values beyond ±1e\+15 times those of the memory"):
+        model.encode(far)

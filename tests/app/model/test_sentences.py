@@ -13,7 +13,13 @@ from attnknn.app.model.examples import Examples
 from attnknn.app.model.explain_plot import plot_explanations
 from attnknn.app.model.inputs import Vectors
 from attnknn.app.model.model import Model
-from attnknn.app.model.sentences import describe_answer, describe_counterfactual, describe_rest, percent
+from attnknn.app.model.sentences import (
+    describe_answer,
+    describe_counterfactual,
+    describe_nearest,
+    describe_rest,
+    percent,
+)
 
 ANSWER = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
 
@@ -27,6 +33,14 @@ def test_describe_answer() -> None:
     parts = {"rest": {"count": 4, "weight": 0.2}, "null": {"of": "class means", "weight": 0.3}}
     assert describe_rest(parts) == "4 more neighbours weigh 20 %, class means 30 %"
     assert describe_rest({**parts, "rest": {"count": 0, "weight": 0}}) == "class means 30 %"
+
+
+def test_describe_nearest() -> None:
+    nearest = {"distance": 2825.31, "usual": 7.0, "percentile": 99.89, "far": False}
+    assert describe_nearest({"nearest": nearest}) == "Nearest neighbour at 2,825, percentile 99 of usual distances."
+    far = "Far from the memory: nearest neighbour at 2,825, usually 7; do not rely on it."
+    assert describe_nearest({"nearest": nearest | {"far": True}}) == far
+    assert describe_nearest({"nearest": None}) == ""
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def test_query_by_vector(models: dict[str, Path], vectors: TestClient) -> None:
     np.testing.assert_array_equal(probabilities(response, model), expected)
     np.testing.assert_allclose(response["example"]["vector"]["values"], [1, 2.5, -1, 0, 3], rtol=1e-4)
     assert response["label"] is None
+    assert not response["answer"]["nearest"]["far"]
+    far = vectors.post("/api/ask", json={"vector": [1000] * 5}).json()["answer"]
+    assert far["nearest"]["far"]
+    assert far["nearest"]["percentile"] == 100
+    assert far["nearest"]["distance"] > 50 * far["nearest"]["usual"]
+    assert far["set"] == list(map(str, model.classifier.classes_))
 
 
 def test_query_by_picture(models: dict[str, Path], images: TestClient) -> None:

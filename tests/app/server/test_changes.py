@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from file_limit import file_limit
 from starlette.testclient import TestClient
 
 from attnknn.app.model.model import Model
@@ -136,6 +137,16 @@ def test_changes_by_another_process_are_not_overwritten(copied: Path, monkeypatc
     shutil.rmtree(copied)
     refused(client.post("/api/reset", json={}), 409, "see the server's terminal")
     assert client.get("/api/case/0").status_code == 200
+
+
+def test_a_full_disk_while_saving(copied: Path) -> None:
+    client, before = client_of(copied, allow_save=True), Model.load(copied).classifier.memory_.ids
+    client.post("/api/forget", json={"ids": [3]})
+    with file_limit(1000):
+        refused(client.post("/api/save", json={}), 507, "the changes are still here")
+    np.testing.assert_array_equal(Model.load(copied).classifier.memory_.ids, before)
+    assert client.post("/api/save", json={}).status_code == 200
+    assert len(Model.load(copied).classifier.memory_) == len(before) - 1
 
 
 def test_a_model_without_a_folder_cannot_be_reset_or_saved(models: dict[str, Path]) -> None:

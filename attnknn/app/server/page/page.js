@@ -263,6 +263,14 @@ function predictionSetText() {
     h("span", { className: "quiet" }, "Such sets held the true class nine times in ten, on rows that were held out.")];
 }
 
+function drawNearest({ nearest }) {
+  if (!nearest) return null;
+  const distance = formatNumber(nearest.distance, 4), usual = formatNumber(nearest.usual, 4);
+  return h("p", { id: "nearest", className: nearest.far ? "bad" : "quiet" }, nearest.far
+    ? `Far from the memory: nearest neighbour at ${distance}, usually ${usual}; do not rely on it.`
+    : `Nearest neighbour at ${distance}, percentile ${Math.floor(nearest.percentile)} of usual distances.`);
+}
+
 // Columns stored beside a vector, which the model does not read.
 const drawBeside = (example) => h("dl", { className: "values scroll", id: "beside" },
   values(example).flatMap(({ name, text }) => [h("dt", { title: name }, name), h("dd", {}, text)]));
@@ -345,7 +353,8 @@ function drawAnswer() {
         h("p", { className: "prediction", id: "prediction" }, answer.prediction,
           h("small", {}, `, ${confidenceText(answer.confidence)}`)),
         drawVerdict(),
-        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it abstains.`))),
+        answer.abstains && h("p", { className: "bad" }, `Below ${percent(about.abstain)} it abstains.`),
+        drawNearest(answer))),
     about.kind === "vectors" && example.columns && drawBeside(example),
     h("p", { id: "set", title: "Such sets held the true class nine times in ten, on rows that were held out." },
       predictionSetText()),

@@ -1,0 +1,26 @@
+"""Identical rows, which belong on the same side of a split."""
+
+import numpy as np
+
+
+def first_identical(x: np.ndarray) -> np.ndarray:
+    """Position of the first row of (N, …) that is identical to each row: (N,), its own without duplicates."""
+    x = np.ascontiguousarray(x + 0 if x.dtype.kind == "f" else x).reshape(len(x), -1)  # −0.0 + 0 is 0.0
+    rows = x.view(np.dtype((np.void, x.dtype.itemsize * x.shape[1])))[:, 0]
+    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def duplicate_counts(first: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, int]:
+    """Count rows identical to an earlier one, those with another label than it, and test rows with a training copy.
+
+    Args:
+        first: (N,) of `first_identical`.
+        y: (N,) labels.
+        test: bool (N,).
+    """
+    return {
+        "duplicates": int((first != np.arange(len(first))).sum()),
+        "conflicting_duplicates": int((y != y[first]).sum()),
+        "test_duplicates": int(np.isin(first[test], first[~test]).sum()),
+    }

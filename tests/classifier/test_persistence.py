@@ -1,0 +1,116 @@
+"""Saved models whose checksums hold and whose contents do not fit are refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from synthetic_models import FAST, sign
+
+from attnknn import AttnKNNClassifier
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    folder = tmp_path_factory.mktemp("saved") / "m"
+    AttnKNNClassifier(max_iter=1, random_state=0).fit(rng.normal(size=(60, 4)) + y[:, None], y).save(folder)
+    return folder
+
+
+def filled(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda array: np.full_like(array, value)
+
+
+ARRAYS: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
+    ("memory.ids", lambda ids: ids[::-1], "ids"),
+    ("memory.ids", lambda ids: ids.astype(float), "ids: dtype float64"),
+    ("memory.y", filled(3), "y: not a class number"),
+    ("memory.y", lambda y: y[1:], "y: not a class number"),
+    ("memory.weight", filled(np.nan), "weight: NaN"),
+    ("memory.weight", filled(-1), "weight: not a number above 0"),
+    ("memory.near_ids", filled(60), "neighbours: not rows"),
+    ("memory.near_ids", lambda ids: np.roll(ids, 1, axis=0), "neighbours: other similarities"),
+    ("memory.near_sims", filled(np.nan), "neighbours: not rows"),
+    ("memory.near_sims", lambda sims: sims[:, :3], "neighbours: not rows"),
+    ("memory.sums", filled(np.inf), "sums: NaN"),
+    ("memory.sums", lambda sums: sums[:, :3], "sums: 3 dimensions; the index has 4"),
+    ("memory.sums", lambda sums: sums[:2], "y: not a class number"),
+    ("head.fc1.weight", filled(np.nan), "fc1.weight: NaN"),
+    ("own.origin", lambda origin: origin[:3], "origin: 3 values; expected 4"),
+    ("own.scale", filled(np.nan), "scale: NaN"),
+    ("own.bias", lambda bias: bias[None], "bias: shape"),
+    ("own.held_out", lambda scores: scores[:-1], "held_out: .* not as many as fitted"),
+    ("own.usual_distances", lambda distances: distances[::-1], "usual_distances: .* not ascending"),
+    ("own.usual_distances", lambda distances: distances - 9, "usual_distances: negative"),
+    ("own.held_out", lambda scores: scores.astype("f4"), "held_out: dtype float32"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"), ARRAYS, ids=[f"{name} {i}" for i, (name, *_) in enumerate(ARRAYS)]
+)
+def test_arrays(saved: Path, tmp_path: Path, name: str, change: Any, message: str) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+    arrays = load_file(folder / "arrays.safetensors")
+    save_file(arrays | {name: np.ascontiguousarray(change(arrays[name]))}, folder / "arrays.safetensors")
+    sign(folder)
+    with pytest.raises(
+        ValueError, match=rf"^{folder}: incomplete model \({message.partition(';')[0]}[^\n]*\); fit and save again$"
+    ):
+        AttnKNNClassifier.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"next_id": 59},
+        {"next_id": "60"},
+        {"head": None},
+        {"head": {"kind": "attention"}},
+        {"head": {"kind": "distance", "k": 5, "temperature": 0.0, "prior": 0.1}},
+        {"head": {"kind": "distance", "k": "5", "temperature": 1.0, "prior": 0.1}},
+        {"about": None},
+        {"about": {}},
+        *({"params": {name: value}} for name, value in (("n_neighbors", 0), ("weights", "equal"), ("no", 1))),
+        *({"classes": classes} for classes in ([0, 1], [0, 1, 1], [2, 1, 0], [0, 1, "2"], None)),
+        *({"classes_dtype": dtype} for dtype in ("<U1", "|b1", "nothing", 3)),
+        *({"feature_names": names} for names in (["a"], [1, 2, 3, 4], "abcd", None)),
+        *({"fitted": {name: value}} for name, value in (("_unit", 0.0), ("_unit", "1"), ("n_features_in_", 5))),
+        *({"fitted": {"_doubt": value}} for value in (0.5, None)),
+        *({"fitted": {name: value}} for name, value in (("n_iter_", 1.5), ("_usual_weight", -1.0))),
+    ],
+    ids=str,
+)
+def test_values(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+    meta = json.loads((folder / "model.json").read_text())
+    if not change.keys() & meta.keys():
+        (key, value), about = *change.items(), meta["about"]
+        change = {"about": about | {key: about[key] | value if isinstance(value, dict) else value}}
+    sign(folder, **change)
+    with pytest.raises(ValueError, match=rf"^{folder}: incomplete model \([^\n]+\); fit and save again$"):
+        AttnKNNClassifier.load(folder)
+
+
+def test_numbers_of_model_json_are_finite(saved: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+    sign(folder, next_id=float("nan"))
+    with pytest.raises(ValueError, match=r"model\.json: no valid JSON \(NaN is no finite number\)"):
+        AttnKNNClassifier.load(folder)
+
+
+@pytest.mark.parametrize("index", ["hnsw", "ivf", "ivfpq"])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_models_with_added_and_forgotten_rows_load(index: Any, metric: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(300, 5)) * 1e-8, np.arange(300) % 2
+    model = AttnKNNClassifier(index=index, metric=metric, **FAST).fit(X[:200], y[:200], np.linspace(1, 9, 200))
+    model.partial_fit(X[200:], y[200:]).forget(range(0, 300, 3))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))

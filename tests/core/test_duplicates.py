@@ -1,0 +1,28 @@
+"""Identical rows."""
+
+import numpy as np
+import pytest
+
+from attnknn.core.duplicates import duplicate_counts, first_identical
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
+def test_first_identical_is_that_of_comparing_all_pairs(dtype: type) -> None:
+    x = np.random.default_rng(0).integers(0, 3, (200, 2, 2)).astype(dtype)
+    expected = (x[:, None] == x[None]).all((2, 3)).argmax(1)
+    np.testing.assert_array_equal(first_identical(x), expected)
+    np.testing.assert_array_equal(first_identical(x[:, 0, 0]), (x[:, None, 0, 0] == x[None, :, 0, 0]).argmax(1))
+    np.testing.assert_array_equal(first_identical(x.transpose(2, 0, 1)[0]), first_identical(x[..., 0].copy()))
+
+
+def test_signed_zeros_are_equal_and_x_is_unchanged() -> None:
+    x = np.array([[0.0, 1.0], [-0.0, 1.0], [0.0, 1.0 + 1e-15]])
+    assert first_identical(x).tolist() == [0, 0, 2]
+    assert np.signbit(x[1, 0])
+
+
+def test_counts_by_hand() -> None:
+    x, y = np.array([1, 2, 1, 1, 2, 3]), np.array(list("aababa"))
+    test = np.array([0, 0, 0, 1, 0, 1], bool)
+    counts = {"duplicates": 3, "conflicting_duplicates": 2, "test_duplicates": 1}
+    assert duplicate_counts(first_identical(x), y, test) == counts

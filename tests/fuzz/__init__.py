@@ -1,0 +1,1 @@
+"""Seeded random inputs of every kind, and one property that holds for all; see `judge`."""
