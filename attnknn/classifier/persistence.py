@@ -211,7 +211,7 @@ def load_parts(folder: Path) -> Parts:
 
 def incomplete(folder: Path, error: Exception) -> InputError:
     """The error of a model whose parts do not fit."""
-    reason = " ".join(f"{type(error).__name__} {error}".removeprefix("InputError ").partition("; ")[0].split())
+    reason = f"{type(error).__name__} {error}".removeprefix("InputError ").partition("; ")[0]
     return InputError(f"{folder}: incomplete model ({reason[:200]}); fit and save again")
 
 

@@ -10,7 +10,10 @@ _DISK_FULL_TEXT = re.compile(r"No space left|quota exceeded|os error (28|122|27)
 
 
 class InputError(ValueError):
-    """A value, file or setting that the user can fix; the message names it and the remedy."""
+    """A value, file or setting that the user can fix; the message names it and the remedy, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 def require(condition: bool, message: str) -> None:

@@ -210,8 +210,7 @@ def _readable(archive: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # damaged headers and compressed data raise anything
-        reason = " ".join(str(error).split())
-        message = f"{archive.name}: damaged archive ({reason}); get the file again, and give the source its sha256"
+        message = f"{archive.name}: damaged archive ({error}); get the file again, and give the source its sha256"
         raise InputError(message) from None
 
 

@@ -54,9 +54,8 @@ def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
         try:
             net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
         except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-            reason = " ".join(str(error).split())[:200]
             raise InputError(
-                f"pretrained: the ImageNet weights of {kind} are not available ({reason}); "
+                f"pretrained: the ImageNet weights of {kind} are not available ({error!s:.200}); "
                 f"put {weights.url} at {file}, or set pretrained: false"
             ) from None
     net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
@@ -176,8 +175,9 @@ class Encoder(nn.Module):
             encoder = cls(**config.pop("encoder"))
             encoder.load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
+            raise InputError(
+                f"{folder}: weights and configuration do not fit ({error!s:.200}); run `dvc repro`"
+            ) from None
         return encoder.eval(), config
 
 

@@ -56,8 +56,7 @@ def load_head(folder: Path) -> LearnedHead:
     try:
         return restored_head(config, state)
     except (TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder}: weights and configuration do not fit ({reason}); run `dvc repro`") from None
+        raise InputError(f"{folder}: weights and configuration do not fit ({error!s:.200}); run `dvc repro`") from None
 
 
 _RENAMED = {"evidence": "features", "unit": "sim_scale"}  # configuration names of 0.4.0 → now

@@ -67,7 +67,7 @@ def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         # "None" and "NA" are names here; only an empty cell is a missing value.
         table = pd.read_csv(_require_file(path), keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no valid CSV ({' '.join(str(error).split())}); run `dvc repro`") from None
+        raise InputError(f"{path}: no valid CSV ({error}); run `dvc repro`") from None
     missing = [c for c in columns if c not in table.columns]
     if missing:
         raise InputError(f"{path}: no column {', '.join(missing)}; run `dvc repro`")

@@ -27,9 +27,7 @@ def _array(rng: Random, array: np.ndarray) -> Any:
     for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
         array = damage_array(rng, array)
     forms: list[Any] = [array.tolist, lambda: np.asfortranarray(array), lambda: rng.choice(VALUES)]
-    forms += [lambda: pd.DataFrame(array, columns=rng.choice([None, list("abcdefghi")[: array.shape[1]]]))] * (
-        array.ndim == 2
-    )
+    forms += [lambda: pd.DataFrame(array), lambda: pd.DataFrame(array).add_prefix("x")] * (array.ndim == 2)
     forms += [lambda: pd.Series(array)] * (array.ndim == 1)
     forms += [lambda: np.ma.masked_invalid(array)] * (array.dtype.kind == "f")
     forms += [lambda: scipy.sparse.csr_matrix(array)] * (array.ndim == 2 and array.dtype.str in ("<f8", "<i8"))

@@ -65,7 +65,7 @@ class Json(Response):
 def error_response(error: Exception) -> Json:
     """Error as one line of JSON, without details of this machine."""
     if isinstance(error, InputError):
-        line = " ".join(str(error).split())
+        line = str(error)
         line = line if len(line) <= _MAX_ERROR else line[: _MAX_ERROR - 1] + "…"
         return Json({"error": line}, error.status if isinstance(error, RequestError) else 400)
     log.error("a request failed", exc_info=error)

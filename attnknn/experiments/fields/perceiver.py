@@ -165,6 +165,5 @@ class Field(nn.Module):
             field = cls(FieldConfig(**extra.pop("field")))
             field.load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{folder}: weights do not match config.json ({reason}); run `dvc repro`") from None
+            raise InputError(f"{folder}: weights do not match config.json ({error!s:.200}); run `dvc repro`") from None
         return field.eval(), extra
