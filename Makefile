@@ -12,11 +12,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 repro: .venv/ready          ## the whole pipeline; only what changed runs
 	@find .dvc/tmp/rwlock dvc.lock -empty -delete 2>/dev/null || true   # left by a killed DVC, which refuses them
-	dvc repro
-	@git rev-parse --quiet --verify HEAD >/dev/null 2>&1 && ! git diff --quiet HEAD -- metrics plots || exit 0; \
+	@echo dvc repro; dvc repro; code=$$?; \
+	git rev-parse --quiet --verify HEAD >/dev/null 2>&1 && ! git diff --quiet HEAD -- metrics plots || exit $$code; \
 	git --no-pager diff --stat=100 --stat-count=12 HEAD -- metrics plots; \
 	echo "These published results hold this run's numbers now, which differ between processors and versions too. To take"; \
-	echo "the published ones back: git checkout HEAD -- dvc.lock metrics plots"
+	echo "the published ones back: git checkout HEAD -- dvc.lock metrics plots"; exit $$code
 
 test: .venv/ready           ## the tests
 	python -m pytest -n 2 --dist loadfile

@@ -45,6 +45,9 @@ def test_make_repro_names_the_published_files_that_it_changed_and_takes_them_bac
     assert "metrics/digits.json" in text
     assert "plots/noise.csv" not in text
     assert "this run's numbers" in text
+    (project.folder / ".venv/bin/dvc").write_text(DVC + "exit 3\n")
+    failed = subprocess.run(MAKE_REPRO, cwd=project.folder, capture_output=True, text=True)
+    assert (failed.returncode, failed.stdout) == (2, text), "a run that fails half-way has changed results too"
     project(*text.rpartition(": ")[2].split())
     assert project("git", "status", "--porcelain") == ""
     (project.folder / ".venv/bin/dvc").write_text("#!/bin/sh\n")
