@@ -43,7 +43,8 @@ docs: .venv/docs            ## the documentation as a site: open site/index.html
 	@NO_MKDOCS_2_WARNING=1 mkdocs build   # the theme would announce its successor
 
 clean:                      ## what the pipeline and `make docs` made in the work tree; DVC's cache stays
-	rm -rf data models report site dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
+	find data models -mindepth 1 -maxdepth 1 ! -name source ! -name README.md -exec rm -rf {} +
+	rm -rf report site dvc_plots build dist .pytest_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

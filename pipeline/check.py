@@ -91,6 +91,9 @@ def _check_agreement(params: Params) -> None:
         other = [seed for seed in getattr(params, block).seeds if seed not in params.seeds]
         known = f"is not among seeds: {params.seeds}; add it there or leave it out"
         require(not other, f"{PARAMS}: {block}.seeds: {(other or [0])[0]} {known}")
+    other = [name for name in params.splits.datasets if name not in params.datasets]
+    known = f"is not among datasets: {', '.join(params.datasets)}; add it there or leave it out"
+    require(not other, f"{PARAMS}: splits.datasets: {(other or [''])[0]} {known}")
     for block in ("noise", "imbalance", "ablation", "splits", "probe", "ensemble", "theory", "profile"):
         k = getattr(params, block).k or 1
         require(k <= params.k_max, f"{PARAMS}: {block}.k: {k} is above k_max: {params.k_max}; lower it or raise k_max")

@@ -1,4 +1,4 @@
-"""Small tables split repeatedly, with encoders, memories and peers of their own."""
+"""Small tables split repeatedly, with encoders, memories and peers of their own; for splits.datasets."""
 
 from functools import partial
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from attnknn.core.config import Block, Count, Positive, Rate, Resamples, Seed, Share, Whole, no_duplicates
+from attnknn.core.config import Block, Count, Name, Positive, Rate, Resamples, Seed, Share, Whole, no_duplicates
 
 
 class Distinct(Block):
@@ -144,20 +144,15 @@ class Profile(Block):
     k: Count | None = None
 
 
-class Splits(Block):
-    """Repeated splits of small tables, each with its own training and test."""
+class Splits(Distinct):
+    """Repeated splits of small tables, each with its own training and test, for the datasets named here."""
 
-    count: Whole = 10  # 0 for none
+    datasets: list[Name] = []  # of `datasets`
+    count: Annotated[int, Field(ge=2)] = 10
     first: Seed = 0  # seed of the first; settings chosen on some splits can be confirmed on others
     largest: Whole = 5000  # rows; larger tables are not repeated
     refit: bool = True  # once all is tuned, add fit and val rows to the bank, and retrain encoders of folds and peers
     k: Count | None = None
-
-    @model_validator(mode="after")
-    def _more_than_one(self) -> Self:
-        if self.count == 1:
-            raise ValueError("count: 1 split has no standard deviation; give 0 for none, or 2 or more")
-        return self
 
 
 class Theory(Block):

@@ -62,7 +62,7 @@ def over_splits(predictions: Mapping[int, Predictions], rows: int, bins: int, co
     Raises:
         InputError: fewer than two splits.
     """
-    require(len(predictions) > 1, f"splits: {len(predictions)}; give two or more, or 0 for none")
+    require(len(predictions) > 1, f"splits: {len(predictions)}; give two or more")
     by_split = [scores(split, bins) for split in predictions.values()]
     test_rows = float(np.mean([len(split.y) for split in predictions.values()]))
     settings = test_rows / (rows - test_rows), confidence

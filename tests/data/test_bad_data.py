@@ -243,15 +243,16 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
         result = stage(*args)
         assert result.returncode == 0, result.stderr
     assert {Path(path).name for path in files()} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
-    for folder in ("raw/winequality_red", "raw/cifar10_jpeg", "split/cifar10_jpeg/3"):
+    for folder in ("source", "raw/winequality_red", "raw/cifar10_jpeg", "split/cifar10_jpeg/3"):
         (tmp_path / "data" / folder).mkdir(parents=True)
     for earlier in ("raw/winequality_red/winequality-red.csv", "split/cifar10_jpeg/3/x.npy"):
         (tmp_path / "data" / earlier).write_text("earlier")
+    (tmp_path / "data/source/winequality-red.csv").write_text("other")
+    shutil.copy(ROOT / "data/source/winequality-red.csv", mirror)
     before = files()
 
-    (mirror / "winequality-red.csv").write_text("other")
     for args, parts in (
-        (("download", "winequality_red"), [str(mirror / "winequality-red.csv"), "wrong sha256"]),
+        (("download", "winequality_red"), ["data/source/winequality-red.csv: wrong sha256"]),
         (("download", "cifar10_jpeg"), ["put cifar10-jpeg.tar.xz into a directory"]),
         (("prepare", "cifar10_jpeg", "3"), ["expected one archive"]),
     ):

@@ -2,12 +2,14 @@
 
 import io
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.data.read_csv import class_numbers, read_csv, read_rows, row_chunks
 from attnknn.data.schema import as_floats
+from import_closure import ROOT
 
 ADULT = """|1x3 Cross validator
 25, Private, 11th, ? , <=50K.
@@ -30,14 +32,12 @@ def test_reads_adult_as_published(tmp_path):
     assert frame.index.tolist() == ["adult.test line 2", "adult.test line 3"]
 
 
-def test_reads_red_wine_as_published(tmp_path):
-    path = tmp_path / "wine.csv"
-    path.write_text('"fixed acidity";"pH";"quality"\n7.4;3.51;5\n7.8;3.2;6\n11.2;3.16;7\n')
-    frame, labels = read_csv(path, "quality", separator=";")
+def test_reads_red_wine_as_published():
+    frame, labels = read_csv(ROOT / "data/source/winequality-red.csv", "quality", separator=";")
     y, classes = class_numbers(labels, threshold=6)
-    assert y.tolist() == [0, 1, 1]
-    assert classes == ("< 6", "≥ 6")
-    assert as_floats(frame["fixed acidity"]).tolist() == [7.4, 7.8, 11.2]
+    assert (np.bincount(y).tolist(), classes) == ([744, 855], ("< 6", "≥ 6"))
+    assert frame.shape == (1599, 11)
+    assert as_floats(frame["fixed acidity"])[:4].tolist() == [7.4, 7.8, 7.8, 11.2]
 
 
 def test_classes_by_map_and_by_value():

@@ -56,6 +56,22 @@ def test_make_repro_names_the_published_files_that_it_changed_and_takes_them_bac
     assert project(*MAKE_REPRO) == "dvc repro\n"
 
 
+def test_make_clean_leaves_what_git_holds(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    tracked = ["data/README.md", "data/source/README.md", "data/source/winequality-red.csv", "models/README.md"]
+    outputs = ["data/raw/digits/x.npy", "data/params_checked", "models/encoder/digits/42/a", "report/index.html"]
+    for name in ["Makefile", "pyproject.toml", "constraints.txt", ".gitignore", *tracked]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for path in map(tmp_path.joinpath, outputs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    repository.commit("start")
+    assert repository("git", "ls-files", "data", "models", "report").split() == tracked
+    repository("make", "--no-print-directory", "clean")
+    assert repository("git", "status", "--porcelain", "--ignored", "data", "models", "report") == ""
+
+
 def test_stages_run_by_the_projects_environment_or_name_what_is_missing(tmp_path: Path) -> None:
     """A Python without packages, as `python` is where no environment is activated."""
     venv.create(tmp_path / "bare")

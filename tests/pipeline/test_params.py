@@ -15,7 +15,7 @@ from import_closure import ROOT
 from pipeline.check import check, flatten, shadowed
 from pipeline.settings import BLOCKS, Params, block_class, parse
 
-GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
+GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8")) | {"datasets": ["digits", "iris"]}
 GOOD_DATASETS = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
 GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "presets").glob("*.yaml")}
 MISSING = object()
@@ -140,6 +140,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("winequality_red.source.rule", {}, "winequality_red.source.rule: give either threshold or map"),
         ("train_embedder", "fast", "train_embedder: 'fast' given"),
         ("train_corrupted.seeds", [7], "train_corrupted.seeds: 7 is not among seeds: [42]"),
+        ("splits.datasets", ["wine"], "splits.datasets: wine is not among datasets: digits, iris"),
         ("train_corrupted.conditions", ["asymmetric-0.6"], "asymmetric-0.6; give a rate below 0.5"),
         ("train_corrupted.conditions", ["colour-0.4"], "train_corrupted.conditions.0: 'colour-0.4' given"),
         ("noise.k", 300, "noise.k: 300 is above k_max: 256"),

@@ -38,7 +38,7 @@ QUICK = {
     "explain": {"cases": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
     "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},
-    "splits": {"count": 2},
+    "splits": {"datasets": ["mine"], "count": 2},
     "theory": {"resamples": 100},
     "ablation": {"repeats": 1, "resamples": 100},
 }

@@ -75,5 +75,5 @@ def section(runs: Sequence[Run]) -> Section:
         by_dataset(runs, _part, SPLITS),
         "Intervals and p (Holm) are those of the corrected resampled t-test (Nadeau & Bengio 2003), because splits "
         "share most of their rows. The mean over folds averages the encoders of the cross-fit and the main one.",
-        "dvc exp run -S splits.count=20",
+        "dvc exp run -S 'splits.datasets=[winequality_red]'",
     )
