@@ -120,6 +120,15 @@ def test_every_stage_is_a_short_script_with_its_command_and_description() -> Non
         assert stage["cmd"] == " ".join([f"python -m stages.{name}", *(f"${{item.{item}}}" for item in items)])
 
 
+def test_artifacts_for_others_are_outputs_of_the_lock() -> None:
+    artifacts = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["artifacts"]
+    lock = yaml.load((ROOT / "dvc.lock").read_text("utf-8"), yaml.CSafeLoader)
+    outputs = {out["path"] for stage in lock["stages"].values() for out in stage["outs"]}
+    assert {artifact["path"] for artifact in artifacts.values()} <= outputs
+    guide = (ROOT / "docs/guide/remotes.md").read_text("utf-8")
+    assert all(f"`{name}`" in guide for name in artifacts)
+
+
 def test_files_of_the_project_keep_their_size() -> None:
     limits = {"dvc.yaml": 500, "params.yaml": 100, "dvc.lock": 4500}
     lines = {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in limits}

@@ -6,17 +6,20 @@ import io
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from dvc.cli.parser import get_main_parser
 from dvc.utils.hydra import apply_overrides
 
 from attnknn import __version__
@@ -178,6 +181,29 @@ def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
             assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
 
 
+def dvc_commands(text: str) -> Iterator[list[str]]:
+    """The words of each `dvc …` in blocks of shell."""
+    blocks = "\n".join(block for language, block in BLOCK.findall(text) if language in ("sh", ""))
+    for line in re.sub(r"\\\n\s*", " ", blocks).splitlines():
+        if re.search(r"\bdvc ", line):
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            for operator, words in groupby(lexer, key=lambda word: set(word) <= set("();<>|&")):
+                if not operator and (command := list(words))[0] == "dvc":
+                    yield command[1:]
+
+
+def test_dvc_commands_are_found_between_others() -> None:
+    text = "```sh\n(cd a && dvc repro -f x | tee log) # dvc pull\ndvc exp show \\\n  --drop 'a|(b)'\n```\n"
+    assert list(dvc_commands(text)) == [["repro", "-f", "x"], ["exp", "show", "--drop", "a|(b)"]]
+
+
+@every_page
+def test_dvc_has_the_commands_and_options_that_are_named(page: Path) -> None:
+    for words in dvc_commands(page.read_text("utf-8")):
+        get_main_parser().parse_args(words)  # raises DvcParserError
+
+
 @every_page
 def test_make_targets_are_there_and_settings_allowed(page: Path, tmp_path: Path) -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -197,6 +223,14 @@ def check_overrides(code: str, folder: Path) -> None:
         datasets = yaml.safe_load((folder / "params.yaml").read_text("utf-8"))["datasets"]
         if set(datasets) <= set(loaded("datasets.yaml")):
             check(folder)
+
+
+def test_both_ci_systems_run_the_same_make_targets() -> None:
+    targets = [
+        set(re.findall(r"make (?:--silent )?(\w+)", (ROOT / name).read_text("utf-8")))
+        for name in (".github/workflows/review.yml", ".gitlab-ci.yml")
+    ]
+    assert targets == [{"check", "review"}] * 2
 
 
 def test_commands_and_settings_of_the_report_exist(tmp_path: Path) -> None:

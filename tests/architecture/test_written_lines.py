@@ -66,9 +66,10 @@ def lines_of(page: Path) -> Iterator[str]:
     for language, block in BLOCK.findall(page.read_text("utf-8")):
         if language in ("sh", ""):
             for line in re.sub(r"\\\n", "", block).splitlines():
-                words = shlex.split(line.partition("|")[0], comments=True)
-                if words[:1] == ["attnknn"] and not any(word in ELSEWHERE for word in words[1:2]):
-                    yield shlex.join(words[1:])
+                if line.split()[:1] == ["attnknn"]:
+                    words = shlex.split(line.partition("|")[0], comments=True)
+                    if not any(word in ELSEWHERE for word in words[1:2]):
+                        yield shlex.join(words[1:])
 
 
 @pytest.mark.parametrize("pages", ["README.md", "docs/guide/*.md"])
