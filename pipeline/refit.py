@@ -11,9 +11,8 @@ def refit_conditions(run: Run, conditions: Mapping[str, Condition], repeats: int
     p = run.params
     settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": run.device}
     with run.progress("head", len(conditions) * repeats) as bar:
-        means, tables = refit_and_score(
+        means, rows = refit_and_score(
             conditions, repeats, p.evaluate.model_dump(), run.seed, lambda _: bar.update(), run.workers, **settings
         )
     run.write_metrics(means)
-    names = {"intervals": run.stage, "paired": f"{run.stage}_paired", "validation": f"{run.stage}_validation"}
-    run.write_plots(None, **{names[table]: rows for table, rows in tables.items()})
+    run.write_plots(None, **{run.stage: rows})

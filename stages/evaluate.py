@@ -4,7 +4,7 @@ from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.files import atomic_folder
 from attnknn.evaluation.conformal import selective_tables
 from attnknn.evaluation.evaluate import compare_all, headroom
-from attnknn.evaluation.paired_tests import score_tables
+from attnknn.evaluation.opponents import score_tables
 from attnknn.experiments.explain import COLUMNS, explain
 from attnknn.heads.baselines import Distance
 from pipeline.load import load_heads, load_peers, load_spaces

@@ -1,6 +1,6 @@
 """Reconstructions by fields (PSNR, pictures), training curves, and t-SNE of the representations."""
 
-from attnknn.core.files import atomic_folder, write_json
+from attnknn.core.files import atomic_folder, write_csv, write_json
 from attnknn.experiments.fields.variants import REPORT_TABLES, trained_variants, training_table
 from pipeline.run import Run, main
 
@@ -22,7 +22,7 @@ def field_report(run: Run) -> None:
             grid.save(draft / "reconstructions.png", optimize=True)
             rows["field_psnr"] = psnr_table(errors, p.probe.resamples, p.evaluate.confidence, run.seed)
             rows["field_training"] = training_table(summaries)
-            rows["field_tsne"] = maps(data, variants, p.probe.tsne_rows, p.probe.perplexity, run.workers)
+            write_csv(draft / "tsne.csv", maps(data, variants, p.probe.tsne_rows, p.probe.perplexity, run.workers))
         write_json(draft / "pictures.json", {"columns": columns})
     run.write_plots(REPORT_TABLES, **rows)
 

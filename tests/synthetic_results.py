@@ -7,16 +7,9 @@ import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.files import write_csv, write_json
-from attnknn.evaluation.paired_tests import (
-    UNDER_CONDITIONS,
-    Pair,
-    intervals_and_tests,
-    pairs,
-    reliability,
-    scores,
-    values,
-)
-from attnknn.report.plots import CALIBRATIONS, METHODS
+from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, mean_over_runs, score_tables
+from attnknn.evaluation.paired_tests import Pair, intervals_and_tests
+from attnknn.report.plots import CALIBRATIONS
 from attnknn.report.section import Part
 
 # method: (strength of the evidence for the true class, overconfidence)
@@ -96,9 +89,9 @@ def write_results(
         "prior": 0.01,
     }
     write_json(folder / "train_attention.json", head)
-    scored = scores(on_test, 15)
-    write_json(folder / "evaluate.json", {name: scored[name] for name in scored if name in METHODS})
-    write_json(folder / "calibration.json", {name: scored[name] for name in scored if name not in METHODS})
+    scored, tables = score_tables(on_test, [on_val], 15, resamples, 0.95, seed)
+    for name, values in scored.items():
+        write_json(folder / f"{name}.json", values)
     write_json(folder / "headroom.json", {"oracle_at_1": 0.861, "oracle_at_5": 0.942, "oracle_at_k": 0.987, "k": 50})
     tuned = {
         "uniform": {"k": 5, "prior": 0.003},
@@ -114,9 +107,7 @@ def write_results(
     write_csv(plots / "training" / item, loss)
     nll = [{"epoch": e, "fit_loss": 0.35 - 0.02 * e, "val_nll": 0.31 + 0.01 * (e - 2) ** 2} for e in range(6)]
     write_csv(plots / "attention" / item, nll)
-    intervals, paired = intervals_and_tests(on_test, pairs(on_test.methods), 15, resamples, 0.95, seed)
-    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(on_test, 15)}
-    for name, table in {**tables, "validation": values(on_val, 15)}.items():
+    for name, table in tables.items():
         write_csv(plots / name / item, table)
 
 
@@ -125,25 +116,20 @@ def write_conditions(
 ) -> None:
     """Write the outputs of `noise` and `imbalance`; methods get weaker with each condition."""
     for stage, names in CONDITIONS.items():
-        tables: dict[str, list[dict[str, Any]]] = {stage: [], f"{stage}_paired": [], f"{stage}_validation": []}
+        table: list[dict[str, Any]] = []
         for i, condition in enumerate(names):
             weaker = {
                 name: (strength - (0.05 if name == "attention" else 0.15) * i, sharp + 0.15 * i)
                 for name, (strength, sharp) in strengths.items()
             }
-            for repeat in range(repeats):
-                key = {"condition": condition, "repeat": repeat}
-                draw = 7 * seed + 10 * i + repeat
-                on_test = predictions(weaker, rows, seed=draw)
-                intervals, paired = intervals_and_tests(on_test, pairs(on_test.methods), 15, resamples, 0.95, seed)
-                on_val = values(predictions(weaker, rows, seed=draw + 1000), 15)
-                intervals = [row for row in intervals if row["metric"] in UNDER_CONDITIONS]
-                shots = {"metric": "few", "value": 0.5, "low": None, "high": None}
-                intervals += [{"method": name, **shots} for name in on_test.methods]
-                for name, table in zip(tables, (intervals, paired, on_val), strict=True):
-                    tables[name] += [{**key, **row} for row in table]
-        for name, table in tables.items():
-            write_csv(root / "plots" / name / f"{dataset}-{seed}.csv", table)
+            draws = [7 * seed + 10 * i + repeat for repeat in range(repeats)]
+            by_draw = [(predictions(weaker, rows, seed=d), predictions(weaker, rows, seed=d + 1000)) for d in draws]
+            runs = [
+                compare_with_opponents(test, [val], 15, resamples, 0.95, seed, UNDER_CONDITIONS, TUNED)
+                for test, val in by_draw
+            ]
+            table += [{"condition": condition, **row} for row in mean_over_runs(runs)]
+        write_csv(root / "plots" / stage / f"{dataset}-{seed}.csv", table)
 
 
 # variant: (group, reference, strength, overconfidence)

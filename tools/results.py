@@ -9,15 +9,15 @@ import yaml
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file
+from attnknn.evaluation.opponents import OURS, ROLES
 from attnknn.report.build import environment, read_all, sections
-from attnknn.report.claims import OURS, TO_BEAT, Claim, claims
+from attnknn.report.claims import Claim, claims
 from attnknn.report.results import CLEAN, SPLITS, Run, all_conditions, joined
 from attnknn.report.section import Cell, Section, Table, as_markdown
-from attnknn.report.sections.evaluate import claim_rows, summary
+from attnknn.report.sections.evaluate import claim_rows, opponent, summary
 from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
 
 SCORES = ("accuracy", "nll", "ece")
-ROLES = ("without neighbours", "plain network", "other classifiers")  # the best of each on val, by NLL, gets a row
 SHOWN = ("conditions", "ablation", "calibrated_nll", "calibrated_ece")  # folded on the page, in full in RESULTS.md
 HEAD = """# Results
 
@@ -47,21 +47,20 @@ def read_results() -> tuple[list[Run], list[Run]]:
 
 
 def main_table(runs: list[Run], tested: list[Claim]) -> Table:
-    """Per dataset the best kNN baseline, attention, and the opponents of the claims: of each of `ROLES` the best."""
+    """Attention and its opponents in NLL on each dataset, with all their scores."""
     rows: list[list[str | Cell]] = []
     for name in dict.fromkeys(run.dataset for run in runs):
         mine = [run for run in runs if run.dataset == name]
-        intervals, paired = joined(mine, "intervals"), joined(mine, "paired")
-        cells = comparison(intervals, digits_of(mine))
-        nll = [c for c in tested if c.setting == (name, CLEAN) and c.metric == "nll"]
-        opponents = [c.baseline for role in ROLES for c in nll if role in c.roles]
+        scores = joined(mine, "intervals")
+        scores = scores[scores["role"] != ""].assign(method=lambda table: table["role"])
+        cells = comparison(scores, digits_of(mine))
+        nll = {c.role: c for c in tested if c.setting == (name, CLEAN) and c.metric == "nll"}
         seeds = ", ".join(str(run.seed) for run in mine)
         rows.append([f"{name} ({mine[0].json['prepare']['test']:,}; {seeds})"])
-        for method in (TO_BEAT, OURS, *opponents):
-            tests = paired[(paired["method"] == OURS) & (paired["baseline"] == method) & (paired["metric"] == "nll")]
-            p = p_value(tests["p"].max()) if len(tests) else ""
-            scores = [Cell(cells[method][s].value, cells[method][s].around) for s in SCORES]
-            rows.append([method_cell(method), *scores, p])
+        for role in (OURS, *ROLES):
+            values = [Cell(cells[role][s].value, cells[role][s].around) for s in SCORES]
+            p = p_value(nll[role].p) if role in nll else ""
+            rows.append([opponent(nll[role]) if role in nll else method_cell(OURS), *values, p])
     return Table("short", "", ["method", "Accuracy", "NLL", "ECE", "p, NLL"], rows)
 
 
@@ -98,7 +97,7 @@ def main() -> None:
         raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
     params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
     runs, probed = read_results()
-    tested = claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"))
+    tested = claims(all_conditions(runs))
     resamples = params["evaluate"]["resamples"]
     versions = f"Made with {', '.join(f'{name} {version}' for name, version in environment().items())}."
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 METRICS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "brier", "ece", "ece_adaptive", "ece_classwise")
+HIGHER_IS_BETTER = ("accuracy", "f1_macro", "balanced_accuracy")
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # upper bounds; the NLL has none
 NORMAL_FROM = 400  # errors from which the tails of the mean loss are taken as normal
 _CHUNK = 100  # resamples drawn at once

@@ -1,7 +1,6 @@
 """Metrics, confidence intervals, paired tests and reliability diagrams of predictions, as tables (lists of rows)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ BASE = (
 # Means over the main encoder and those of the cross-fitting folds, see experiments/repeats.py.
 FOLDS = ("distance-folds", "attention-folds")
 TESTED = ("accuracy", "nll", "ece")
-# Metrics with intervals in comparisons under conditions of the bank: the tested ones, and those of rare classes.
-UNDER_CONDITIONS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "ece")
 BESIDE = ("source", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
 BESIDE += ("errors", "p", "test")  # of `side_by_side`
 _ROUNDING = 1e-6  # of metrics of float32 probabilities; a smaller difference counts as 0
@@ -42,26 +39,6 @@ def scores(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
     """Compute all metrics of every method."""
     named = zip(predictions.methods, predictions.probs, strict=True)
     return {method: metrics.scores(probs, predictions.y, bins) for method, probs in named}
-
-
-def values(predictions: Predictions, bins: int) -> Table:
-    """Rows of method, metric, value for the metrics in `TESTED`."""
-    table = scores(predictions, bins)
-    return [{"method": name, "metric": m, "value": row[m]} for name, row in table.items() for m in TESTED]
-
-
-def pairs(methods: Sequence[str]) -> list[Pair]:
-    """Pairs (method, baseline) to test.
-
-    `attention` against every other method, and `attention_<kind>` against the kNN baselines with the same calibration,
-    which separates the gain of the head from that of calibration.
-    """
-    pairs = [("attention", name) for name in methods if name != "attention"]
-    for method in map(Method.parse, methods):
-        if method.base == "attention" and method.calibration:
-            others = [str(replace(method, base=base)) for base in ("distance", "uniform")]
-            pairs += [(str(method), other) for other in others if other in methods]
-    return pairs
 
 
 def bootstrap_test(
@@ -103,7 +80,7 @@ def intervals_and_tests(
     with percentile intervals of the paired bootstrap. Resamples are centred on the metrics of the sample.
 
     Args:
-        pairs: (method, baseline); see `pairs`.
+        pairs: (method, baseline).
         metric_names: metrics that get an interval, `TESTED` among them.
 
     Returns:
@@ -196,23 +173,3 @@ def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BA
         if method in methods
         for row in metrics.reliability(probs, predictions.y, bins)
     ]
-
-
-def score_tables(
-    test: Predictions, val: Sequence[Predictions], bins: int, resamples: int, confidence: float, seed: int
-) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
-    """Score all methods on the test rows.
-
-    Args:
-        val: predictions of validation rows, by different methods.
-
-    Returns:
-        Metrics by method, `evaluate` of `BASE` and `calibration` of the rest; and the tables `intervals`, `paired`,
-        `reliability` and `validation`.
-    """
-    scored = scores(test, bins)
-    base, calibrated = ({name: scored[name] for name in scored if (name in BASE) == own} for own in (True, False))
-    intervals, paired = intervals_and_tests(test, pairs(test.methods), bins, resamples, confidence, seed)
-    tables = {"intervals": intervals, "paired": paired, "reliability": reliability(test, bins)}
-    tables["validation"] = [row for predictions in val for row in values(predictions, bins)]
-    return {"evaluate": base, "calibration": calibrated}, tables

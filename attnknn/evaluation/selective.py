@@ -16,7 +16,7 @@ from attnknn.evaluation.paired_tests import BASE, Table, bootstrap_test
 
 OURS = "attention"
 AREAS = ("aurc", "eaurc")
-_CURVE_POINTS = 100
+_CURVE_POINTS = 25
 
 
 def percent(share: float) -> str:
@@ -90,7 +90,7 @@ def aurc(confidence: np.ndarray, wrong: np.ndarray, counts: np.ndarray | None = 
 
 
 def risk_coverage(confidence: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Risk–coverage curve at ≤ 100 evenly spaced coverages: (coverage, risk), the mean over orders of ties.
+    """Risk–coverage curve at ≤ 25 evenly spaced coverages: (coverage, risk), the mean over orders of ties.
 
     Args:
         confidence: (N,), higher is more certain.

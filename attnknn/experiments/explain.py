@@ -7,12 +7,12 @@ from attnknn.evaluation.confusion import PAIRED_COLUMNS, confusion, confusion_te
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.config import Explain
 from attnknn.experiments.gallery import gallery, save_gallery
-from attnknn.experiments.tsne import TSNE_COLUMNS, tsne_table
+from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 
 COMPARED = ("attention", "distance_vector", "linear_temperature")
-COLUMNS = {"confusion_paired": PAIRED_COLUMNS, "tsne": TSNE_COLUMNS}
+COLUMNS = {"confusion_paired": PAIRED_COLUMNS}
 
 
 def explain(
@@ -26,12 +26,12 @@ def explain(
     seed: int,
     device: str = "cpu",
 ) -> tuple[dict[str, dict[str, int]], dict[str, Table]]:
-    """Write the gallery of attention and another head into `folder`; return `shared_errors` and the other tables."""
-    save_gallery(*gallery(split, space, *heads, test, k, settings.cases, settings.neighbours, device=device), folder)
+    """Write the gallery of attention and another head, and the t-SNE, into `folder`; return `shared_errors`, tables."""
+    cases = gallery(split, space, *heads, test, k, settings.cases, settings.neighbours, device=device)
+    save_gallery(*cases, tsne_table(space, test, settings.tsne_rows, settings.perplexity, seed), folder)
     methods = [name for name in COMPARED if name in test.methods]
     tables = {
         "confusion": confusion(test, methods),
         "confusion_paired": confusion_tests(test, "attention", "distance_vector"),
-        "tsne": tsne_table(space, test, settings.tsne_rows, settings.perplexity, seed),
     }
     return shared_errors(test, methods), tables

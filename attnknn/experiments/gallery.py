@@ -12,7 +12,9 @@ from PIL import Image
 
 from attnknn.core.artifacts import Predictions, Split
 from attnknn.core.errors import require
-from attnknn.core.files import atomic_folder, write_json
+from attnknn.core.files import atomic_folder, write_csv, write_json
+from attnknn.evaluation.paired_tests import Table
+from attnknn.experiments.tsne import TSNE_COLUMNS
 from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.objectives import hardness
@@ -209,9 +211,10 @@ def gallery(
     return {"images": split.is_image, "k": k, "cases": cases}, strips
 
 
-def save_gallery(cases: Mapping[str, Any], strips: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Write the results of `gallery`: gallery.json, and a PNG for each strip."""
+def save_gallery(cases: Mapping[str, Any], strips: Mapping[str, np.ndarray], tsne: Table, folder: Path) -> None:
+    """Write the results of `gallery`, gallery.json and a PNG for each strip; and tsne.csv, of `tsne_table`."""
     with atomic_folder(folder) as draft:
         write_json(draft / "gallery.json", cases)
+        write_csv(draft / "tsne.csv", tsne, TSNE_COLUMNS)
         for name, strip in strips.items():
             Image.fromarray(strip).save(draft / name, optimize=True)

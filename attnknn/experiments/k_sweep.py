@@ -11,15 +11,14 @@ from attnknn.core.artifacts import BANK, Predictions
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import KINDS, Method
-from attnknn.evaluation.metrics import METRICS
-from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, scores
+from attnknn.evaluation.opponents import OURS, compare_with_opponents, select
+from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.fit import fit_head
 from attnknn.neighbours.space import EmbeddingSpace
 
-KNN = ("uniform", "distance", "attention")  # the methods with neighbours
-OURS = "attention"
-OPPONENTS = ("uniform", "distance", "prototypes", "linear")
+KNN = ("uniform", "distance", OURS)  # the methods with neighbours
+SWEPT = (*KNN, "distance_vector")
 COLUMNS = ("k", "sqrt_n", "method", "metric", "validation", "value", "low", "high")
 
 
@@ -28,18 +27,15 @@ class Sweep:
     """Results of a sweep over k.
 
     Attributes:
-        table: rows of `COLUMNS`; sqrt_n marks the rounded √n. A method without neighbours has the same scores at
-            every k.
-        paired: rows of method, k, baseline, baseline_k, metric, difference, low, high, errors, p, test: attention
-            against each opponent, both with the k and the calibration (or none) of lowest NLL on val. baseline_k is
-            None without neighbours.
-        best: by method, best_k (lowest NLL on val; only with neighbours) and accuracy, nll, ece on test at that k.
+        table: rows of `COLUMNS`, of the methods `SWEPT`; sqrt_n marks the rounded √n.
+        paired: rows of `opponents.COLUMNS`: attention against the best opponents, each with its own k and calibration.
+        best: by method, best_k (lowest NLL on val) and accuracy, nll, ece on test at that k.
         predictions: of the test rows by the uncalibrated methods with neighbours, as `<method>@<k>`.
     """
 
     table: Table
     paired: Table
-    best: dict[str, dict[str, float]]
+    best: dict[str, dict[str, Any]]
     predictions: Predictions
 
 
@@ -90,12 +86,6 @@ def _predict_at_k(
     return _calibrated({name: probs[name] for name in KNN}, spaces, grids["ridges"], k)
 
 
-def _select(predictions: Predictions, names: Iterable[str]) -> Predictions:
-    names = tuple(names)
-    probs = predictions.probs[[predictions.methods.index(name) for name in names]]
-    return dataclasses.replace(predictions, probs=probs, methods=names)
-
-
 def sweep(
     spaces: Sequence[EmbeddingSpace],
     ks: Sequence[int],
@@ -110,9 +100,8 @@ def sweep(
 ) -> Sweep:
     """Tune uniform and distance weighting, and fit attention, at each k; compare all methods on the test rows.
 
-    The k of each method, and the calibration with which attention and each opponent are tested, have the lowest NLL on
-    val; test selects nothing. The methods of `paired_tests.BASE` are scored in every metric, the other calibrated ones
-    in those that are tested, to save time.
+    The k and the calibration with which attention is tested have the lowest NLL on val, those of its opponents the best
+    value of each metric there; test selects nothing.
 
     Args:
         spaces: as for `evaluate.compare`.
@@ -134,36 +123,20 @@ def sweep(
     methods = {name: Method.parse(name) for name in test.methods}
     without_k = {name: str(dataclasses.replace(method, k=None)) for name, method in methods.items()}
     on_val = scores(val, scoring["bins"])
-    best = _lowest_nll(test.methods, without_k, {name: row["nll"] for name, row in on_val.items()})  # lowest k on a tie
-    # A calibration that changes the last bits only is a tie, and uncalibrated comes first.
-    rounded = {name: round(row["nll"], 6) for name, row in on_val.items()}
-    best_calibrated = _lowest_nll(best.values(), {name: method.base for name, method in methods.items()}, rounded)
-
-    rows: Table = []
-    for in_base, metrics in ((True, METRICS), (False, TESTED)):
-        selected = _select(test, [name for name in test.methods if (without_k[name] in BASE) == in_base])
-        rows += intervals_and_tests(selected, (), **scoring, seed=seed, metric_names=metrics)[0]
+    nll = {name: round(row["nll"], 6) for name, row in on_val.items()}
+    best = _lowest_nll(test.methods, without_k, nll)  # lowest k on a tie
+    shown = select(test, [name for name in test.methods if without_k[name] in SWEPT])
+    rows = intervals_and_tests(shown, (), **scoring, seed=seed, metric_names=TESTED)[0]
     sqrt_n = root(len(spaces[0].embeddings.rows(BANK)))
     table: Table = []
     for row in rows:
         name, k = row["method"], methods[row["method"]].k
         score = {"method": without_k[name], "metric": row["metric"], "validation": on_val[name][row["metric"]]}
-        score |= {key: row[key] for key in ("value", "low", "high")}
-        table += [{"k": i, "sqrt_n": i == sqrt_n, **score} for i in ([k] if k else ks)]
-
-    pairs = [(best_calibrated[OURS], best_calibrated[name]) for name in OPPONENTS if name in best_calibrated]
-    compared = _select(test, [name for name in test.methods if name in best_calibrated.values()])
-    paired: Table = []
-    for row in intervals_and_tests(compared, pairs, **scoring, seed=seed, metric_names=TESTED)[1]:
-        a, b = row.pop("method"), row.pop("baseline")
-        names = {"method": without_k[a], "k": methods[a].k, "baseline": without_k[b], "baseline_k": methods[b].k}
-        paired.append(names | row)
-
-    value = {(row["method"], row["metric"]): row["value"] for row in rows}
-    best_scores: dict[str, dict[str, float]] = {}
-    for name in BASE:
-        if name in best:
-            k = methods[best[name]].k
-            best_scores[name] = {"best_k": k} if k else {}
-            best_scores[name] |= {m: value[best[name], m] for m in TESTED}
-    return Sweep(table, paired, best_scores, _select(test, [name for name in test.methods if without_k[name] in KNN]))
+        table.append({"k": k, "sqrt_n": k == sqrt_n, **score} | {key: row[key] for key in ("value", "low", "high")})
+    ours = _lowest_nll(test.methods, {name: method.base for name, method in methods.items()}, nll)[OURS]
+    compared = compare_with_opponents(test, [val], **scoring, seed=seed, metric_names=TESTED, ours=ours)
+    on_test = scores(select(test, best.values()), scoring["bins"])
+    best_scores = {
+        name: {"best_k": methods[best[name]].k, **{m: on_test[best[name]][m] for m in TESTED}} for name in SWEPT
+    }
+    return Sweep(table, compared, best_scores, select(test, [name for name in test.methods if without_k[name] in KNN]))

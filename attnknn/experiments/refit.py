@@ -11,14 +11,15 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Comparison, compare
 from attnknn.evaluation.metrics import shot_accuracy
-from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Table, intervals_and_tests, pairs, scores, values
+from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, mean_over_runs
+from attnknn.evaluation.paired_tests import TESTED, Table
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace
 
 Condition = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 Settings = Mapping[str, Any]
-Scores = dict[str, dict[str, float]]  # method → metric → value
+Scores = dict[str, dict[str, float]]  # method or role → metric → value
 
 
 def fit_and_compare(
@@ -63,21 +64,14 @@ def shot_accuracies(predictions: Predictions, embeddings: Embeddings) -> Table:
     ]
 
 
-def _refit_once(
-    condition: Condition, repeat: int, scoring: Settings, seed: int, settings: Settings
-) -> tuple[Scores, dict[str, Table]]:
-    """Scores and tables of one bank and one head under one condition."""
+def _refit_once(condition: Condition, repeat: int, scoring: Settings, seed: int, settings: Settings) -> Table:
+    """Attention and its opponents with one bank and one head under one condition."""
     spaces = condition(np.random.default_rng([seed, repeat]))
-    # Seed 0 must not give the head of `train_attention` again, which the claims count beside these.
+    # Another head than that of `train_attention`, also for seed 0.
     result = fit_and_compare(spaces, seed=100 * seed + repeat + 1, **settings)
-    against = pairs(result.test.methods)
-    intervals, paired = intervals_and_tests(result.test, against, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
-    scored = scores(result.test, scoring["bins"])
-    shots = shot_accuracies(result.test, spaces[0].embeddings)
-    for row in shots:
-        scored[row["method"]][row["metric"]] = row["value"]
-    validation = values(result.val, scoring["bins"])
-    return scored, {"intervals": intervals + shots, "paired": paired, "validation": validation}
+    return compare_with_opponents(
+        result.test, [result.val], **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=TUNED
+    )
 
 
 def refit_and_score(
@@ -88,7 +82,7 @@ def refit_and_score(
     progress: Callable[[str], object] | None = None,
     workers: int = 1,
     **settings: Any,
-) -> tuple[dict[str, Scores], dict[str, Table]]:
+) -> tuple[dict[str, Scores], Table]:
     """Refit and score under each condition, `repeats` times with a new bank and a new head.
 
     Args:
@@ -98,26 +92,18 @@ def refit_and_score(
         settings: of `fit_and_compare`.
 
     Returns:
-        Mean scores over repeats by condition, method (of `BASE`) and metric; and the tables `intervals`, `paired` and
-        `validation`, whose rows begin with condition and repeat. Metrics `many`, `medium` and `few` are
-        `metrics.shot_accuracy`, and have no interval.
+        Scores by condition, role and tested metric; and rows of condition and of `opponents.COLUMNS`. Both are means
+        over repeats, see `opponents.mean_over_runs`.
     """
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
     calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, settings) for name, repeat in keys]
-    by_condition: dict[str, list[Scores]] = {name: [] for name in conditions}
-    tables: dict[str, Table] = {"intervals": [], "paired": [], "validation": []}
-    for (name, repeat), (scored, new_rows) in zip(keys, run_parallel(calls, workers), strict=True):
-        by_condition[name].append(scored)
-        for table, rows in new_rows.items():
-            tables[table] += [{"condition": name, "repeat": repeat, **row} for row in rows]
+    by_condition: dict[str, list[Table]] = {name: [] for name in conditions}
+    for (name, _), rows in zip(keys, run_parallel(calls, workers), strict=True):
+        by_condition[name].append(rows)
         if progress is not None:
             progress(name)
-    means = {
-        name: {
-            method: {metric: float(np.mean([scored[method][metric] for scored in by_repeat])) for metric in metrics}
-            for method, metrics in by_repeat[0].items()
-            if method in BASE
-        }
-        for name, by_repeat in by_condition.items()
-    }
-    return means, tables
+    table = [{"condition": name, **row} for name, runs in by_condition.items() for row in mean_over_runs(runs)]
+    means: dict[str, Scores] = {}
+    for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
+        means.setdefault(row["condition"], {}).setdefault(row["role"], {})[row["metric"]] = row["value"]
+    return means, table

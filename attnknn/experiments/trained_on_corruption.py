@@ -12,7 +12,8 @@ from attnknn.core.artifacts import BANK, Embeddings, Predictions
 from attnknn.core.files import read_json
 from attnknn.evaluation.evaluate import classifier, stack_methods
 from attnknn.evaluation.method import FORWARD, PRIOR, Method
-from attnknn.evaluation.paired_tests import BASE, UNDER_CONDITIONS, Pair, Table, intervals_and_tests
+from attnknn.evaluation.opponents import UNDER_CONDITIONS
+from attnknn.evaluation.paired_tests import BASE, Pair, Table, intervals_and_tests
 from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, imbalance_conditions, noise_conditions
 from attnknn.experiments.label_cleaning import apply_temperature, forward_temperature, transition_matrix
 from attnknn.experiments.refit import Scores, fit_and_compare, shot_accuracies

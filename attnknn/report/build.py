@@ -168,7 +168,7 @@ def write_report(
     """
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
-    claims = claimed.claims(all_conditions(runs, "paired"), all_conditions(runs, "validation"))
+    claims = claimed.claims(all_conditions(runs))
     verdicts = claimed.setting_verdicts(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
     parts = sections(runs, claims, pictures_folder, params["preset"], resamples, workers)
@@ -182,7 +182,7 @@ def write_report(
         claims=every,
         n_primary=sum(c.primary for c in claims),
         n_others=sum(not c.primary for c in claims),
-        several=any(c.runs > 1 for c in claims),
+        several=any(c.seeds > 1 for c in claims),
         sections=parts,
         alpha=claimed.ALPHA,
         confidence=params["evaluate"]["confidence"],
@@ -197,7 +197,7 @@ def write_report(
     )
     with atomic_folder(out) as draft:
         (draft / "index.html").write_text(page + "\n", "utf-8")
-        all_conditions(runs, "intervals").to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
+        all_conditions(runs).to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
         (draft / "tables").mkdir()
         tables = [("claims", every), ("summary", summary)]
         tables += [(f"{s.name}_{p.dataset}_{t.name}", t) for s in parts for p in s.parts for t in p.tables]

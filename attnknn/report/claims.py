@@ -1,73 +1,52 @@
-"""Claims: is attention better than each baseline? Verdicts from paired comparisons, adjusted for multiplicity.
+"""Claims: attention against the best kNN baseline and the best classifier without neighbours, chosen on val rows.
 
-A claim is one setting (a dataset and a condition of its bank: clean, wrong labels, long tail), baseline and metric. The
-baselines are: the best tuned kNN, uniform or distance-weighted; distance weighting with vector scaling, the baseline to
-beat; the best classifier without neighbours, class prototypes or the encoder's linear head; on tables, the best of the
-other classifiers; and, where it was scored, the plain network: the same backbone trained to classify, the upper bound.
-
-Best is the best mean score in that metric on the validation rows, with or without calibration. Where two baselines are
-the same method the claim is made once.
-
-Seeds and repeats share test rows, so their p values are not independent. They are combined as min(1, 2 · mean p), which
-holds under any dependence (Vovk & Wang, 2020, "Combining p-values via averaging"); a single one keeps its p.
-
-There are two families of claims, adjusted separately by Holm's step-down method (1979): the primary ones on the clean
-bank, and those on modified banks. In either the probability of one false "yes" or "no" is below `alpha`. Baselines are
-chosen without the test rows. A verdict also needs the same sign in every run, and `FEWEST_ERRORS` errors: with fewer,
-NLL and ECE depend on a handful of rows.
+A claim compares NLL, accuracy or ECE on one dataset under one condition of the bank. p values are combined over seeds
+and Holm-adjusted in two families, the clean bank and the modified ones. A verdict also needs the same sign in every
+seed, and `FEWEST_ERRORS` errors: with fewer, NLL and ECE depend on a handful of rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from attnknn.core.errors import InputError, require
-from attnknn.evaluation.paired_tests import PEERS
-from attnknn.report.plots import HIGHER_IS_BETTER
+from attnknn.evaluation.metrics import HIGHER_IS_BETTER
+from attnknn.evaluation.opponents import KNN, ROLES, combined_p
+from attnknn.evaluation.paired_tests import TESTED
 from attnknn.report.results import CLEAN
 
 Verdict = Literal["yes", "no", "undecided"]
 Setting = tuple[str, str]
-OURS = "attention"
-TUNED = ("uniform", "distance")
-TO_BEAT = "distance_vector"
-WITHOUT_NEIGHBOURS = ("prototypes", "linear")
-PLAIN = ("cnn",)
-CLAIMED = ("nll", "accuracy", "ece")
 ALPHA = 0.01  # significance level, adjusted within each family of tests
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Attention against one baseline in one metric in one setting.
+    """Attention against one opponent in one metric in one setting.
 
     Attributes:
-        roles: of the baseline: "best tuned", "to beat", "without neighbours", "plain network", "other classifiers".
-        difference: mean over runs (seeds and repeats) of attention − baseline.
-        sd: standard deviation of the difference over runs; 0 for one run.
-        low, high: outer ends of the runs' intervals.
-        p: combined over runs and adjusted by Holm's method within its family.
-        errors: test rows that either method gets wrong, in the run that has fewest.
-        runs, seeds: numbers of each; every seed has its own encoder, repeats share it.
+        role: of the opponent, one of `ROLES`.
+        method: the opponent, by seed where they differ.
+        difference: mean over seeds of attention − opponent.
+        low, high: outer ends of the seeds' intervals.
+        p: combined over seeds and adjusted by Holm's method within its family.
+        errors: test rows that either method gets wrong, in the seed that has fewest.
         verdict: whether attention is better: yes, no (it is worse), undecided.
     """
 
     dataset: str
     condition: str
-    baseline: str
-    roles: tuple[str, ...]
+    role: str
+    method: str
     metric: str
     difference: float
-    sd: float
     low: float
     high: float
     p: float
     errors: int
-    runs: int
     seeds: int
     verdict: Verdict
 
@@ -87,11 +66,6 @@ def holm(p: Sequence[float] | np.ndarray) -> list[float]:
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate((len(p) - np.arange(len(p))) * np.asarray(p)[order])
     return np.minimum(adjusted, 1.0).tolist()
-
-
-def combined_p(p: Sequence[float]) -> float:
-    """One p value of several runs on the same test rows: min(1, 2 · mean p)."""
-    return min(1.0, 2 * float(np.mean(p))) if len(p) > 1 else float(p[0])
 
 
 def smallest_p(runs: int, resamples: int) -> float:
@@ -128,93 +102,39 @@ def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return groups.reset_index()
 
 
-def best_on_validation(scores: Mapping[Any, float], metric: str, bases: Sequence[str]) -> str:
-    """The method of these bases, calibrated or not, with the best validation score; the baseline to beat on a tie.
+def claims(rows: pd.DataFrame, alpha: float = ALPHA) -> list[Claim]:
+    """All claims of rows of dataset, condition, seed and `opponents.COLUMNS`, in the order of the settings.
 
     Args:
-        scores: mean over runs of each method's score in this metric on the validation rows.
-        bases: names of methods without a calibration.
-
-    Raises:
-        InputError: there is no such method.
-    """
-    sign = -1 if metric in HIGHER_IS_BETTER else 1
-    candidates = {name: sign * score for name, score in scores.items() if name.partition("_")[0] in bases}
-    require(bool(candidates), f"validation: no {metric} row of {' or '.join(bases)}; run `dvc repro`")
-    return min(candidates, key=lambda name: (candidates[name], name != TO_BEAT))
-
-
-def claims(paired: pd.DataFrame, validation: pd.DataFrame, alpha: float = ALPHA) -> list[Claim]:
-    """All claims of the paired rows, in the order of the settings.
-
-    Args:
-        paired: rows of dataset, condition, seed, repeat, method, baseline, metric, difference (method − baseline),
-            low, high, errors, p.
-        validation: rows of dataset, condition, seed, repeat, method, metric, value: scores on the validation rows.
         alpha: family-wise error rate within each family of claims.
-
-    Raises:
-        InputError: a setting lacks the rows of a claim.
     """
-    keys = ["dataset", "condition", "metric", "baseline"]
-    paired = paired[(paired["method"] == OURS) & paired["metric"].isin(CLAIMED)]
-    tests: dict[Setting, dict[tuple[str, str], dict[Any, Any]]] = {}
-    seeds = paired.groupby(keys)["seed"].nunique()
-    for row in over_runs(paired, keys).to_dict("records"):
-        tests.setdefault((row["dataset"], row["condition"]), {})[row["metric"], row["baseline"]] = row
-    scores: dict[Setting, dict[str, dict[str, float]]] = {}
-    means = validation.groupby(["dataset", "condition", "metric", "method"], sort=False)["value"].mean()
-    for (dataset, condition, metric, method), value in means.items():  # type: ignore[misc]
-        scores.setdefault((dataset, condition), {}).setdefault(metric, {})[method] = value
-    drafts: list[tuple[dict[str, Any], list[float]]] = []
-    for setting, tested in tests.items():
-        where = ", ".join(setting)
-        require(setting in scores, f"validation: {where} has no row; run `dvc repro`")
-        baselines = {baseline for _, baseline in tested}
-        for metric in CLAIMED:
-            on_val = {name: score for name, score in scores[setting].get(metric, {}).items() if name in baselines}
-            roles = {
-                "best tuned": best_on_validation(on_val, metric, TUNED),
-                "to beat": TO_BEAT,
-                "without neighbours": best_on_validation(on_val, metric, WITHOUT_NEIGHBOURS),
-            }
-            for role, bases in (("plain network", PLAIN), ("other classifiers", PEERS)):
-                if any(name.partition("_")[0] in bases for name in on_val):
-                    roles[role] = best_on_validation(on_val, metric, bases)
-            for baseline in dict.fromkeys(roles.values()):
-                if (metric, baseline) not in tested:
-                    raise InputError(f"paired: {where} has no {metric} row against {baseline}; run `dvc repro`")
-                row = tested[metric, baseline]
-                numbers = {key: row[key] for key in (*keys, "difference", "low", "high", "errors", "runs", "p")}
-                numbers["roles"] = tuple(role for role, name in roles.items() if name == baseline)
-                numbers["sd"] = row["sd"] if row["runs"] > 1 else 0.0
-                numbers["seeds"] = int(seeds[*setting, metric, baseline])
-                drafts.append((numbers, row["per_run"]))
-    p = np.array([draft["p"] for draft, _ in drafts])
-    primary = np.array([draft["condition"] == CLEAN for draft, _ in drafts], dtype=bool)
-    for family in (primary, ~primary):
-        p[family] = holm(p[family])
+    rows = rows[rows["role"].isin(list(ROLES)) & rows["metric"].isin(TESTED)]
+    rows = rows.drop(columns=["low", "high"]).rename(columns={"difference_low": "low", "difference_high": "high"})
+    keys = ["dataset", "condition", "role", "metric"]
+    tested = over_runs(rows, keys)
+    tested["method"] = rows.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
+    for _, family in tested.groupby(tested["condition"] == CLEAN):
+        tested.loc[family.index, "p"] = holm(family["p"].tolist())
     return [
-        Claim(**{**draft, "p": p, "verdict": verdict(per_run, p, draft["errors"], draft["metric"], alpha)})
-        for (draft, per_run), p in zip(drafts, p.tolist(), strict=True)
+        Claim(
+            **{key: row[key] for key in (*keys, "method", "difference", "low", "high", "p")},
+            errors=int(row["errors"]),
+            seeds=row["runs"],
+            verdict=verdict(row["per_run"], row["p"], row["errors"], row["metric"], alpha),
+        )
+        for row in tested.to_dict("records")
     ]
 
 
 def setting_verdicts(claims: Sequence[Claim]) -> dict[Setting, Verdict]:
-    """The verdict of every setting against the kNN baselines, in the order of the claims.
+    """The verdict of every setting against the best kNN baseline, in the order of the claims.
 
-    yes: lower NLL than both kNN baselines, and no metric is worse. no: worse NLL or accuracy than either. undecided:
-    everything else.
+    yes: lower NLL, and no metric is worse. no: worse NLL or accuracy. undecided: everything else.
     """
     verdicts: dict[Setting, Verdict] = {}
     for setting in dict.fromkeys(c.setting for c in claims):
-        against = [c for c in claims if c.setting == setting and {"best tuned", "to beat"} & set(c.roles)]
+        against = [c for c in claims if c.setting == setting and c.role == KNN]
         lost = {c.metric for c in against if c.verdict == "no"}
         won = all(c.verdict == "yes" for c in against if c.metric == "nll")
         verdicts[setting] = "no" if lost & {"nll", "accuracy"} else "yes" if won and not lost else "undecided"
     return verdicts
-
-
-def combined_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict for several settings: no where any is no, yes where all are yes."""
-    return "no" if "no" in verdicts else "yes" if set(verdicts) == {"yes"} else "undecided"

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
+from attnknn.evaluation import metrics
 from attnknn.evaluation.method import Method
+from attnknn.evaluation.opponents import KNN, WITHOUT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +39,7 @@ METHODS = {
     "catboost": ("CatBoost", "#44aa99"),
     "xgboost": ("XGBoost", "#88ccee"),
 }
+ROLES = {KNN: ("Best kNN", "#0072b2"), WITHOUT: ("Best without neighbours", "#b07aa1")}  # of opponents
 # calibration: display name. A calibrated method is named `<method>_<calibration>`.
 CALIBRATIONS = {
     "temperature": "temperature",
@@ -65,13 +68,13 @@ METRICS = {
 }
 # accuracies of the thirds of the classes by their rows in the bank
 SHOTS = {"many": "Many-shot", "medium": "Medium-shot", "few": "Few-shot"}
-HIGHER_IS_BETTER = {"accuracy", "f1_macro", "balanced_accuracy", *SHOTS}
+HIGHER_IS_BETTER = {*metrics.HIGHER_IS_BETTER, *SHOTS}
 
 
 def method_name(method: str) -> str:
     """The display name of a method; an unknown one keeps its own."""
-    if method in METHODS:
-        return METHODS[method][0]
+    if method in METHODS or method in ROLES:
+        return (METHODS | ROLES)[method][0]
     parts = Method.parse(method)
     if parts.base in METHODS and parts.calibration in CALIBRATIONS:
         return f"{METHODS[parts.base][0]} + {CALIBRATIONS[parts.calibration]}"
@@ -80,8 +83,8 @@ def method_name(method: str) -> str:
 
 def method_colour(method: str) -> str:
     """The colour of a method in every plot; a calibrated method has that of its base."""
-    base = method if method in METHODS else Method.parse(method).base
-    return METHODS[base][1] if base in METHODS else "#444444"
+    base = method if method in METHODS | ROLES else Method.parse(method).base
+    return (METHODS | ROLES).get(base, ("", "#444444"))[1]
 
 
 PAD = 3 / 72  # inches around a figure

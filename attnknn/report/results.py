@@ -9,17 +9,15 @@ import pandas as pd
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json
+from attnknn.evaluation.opponents import COLUMNS
 
-_METRICS = ("prepare", "train_embedder", "train_attention", "evaluate", "tuned", "headroom")
+_METRICS = ("prepare", "train_embedder", "train_attention", "evaluate", "calibration", "tuned", "headroom")
 _SCORE = ("method", "metric", "value")
-_PAIRED = ("method", "baseline", "metric", "difference", "low", "high", "errors", "p", "test")
 _PLOTS = {
     "training": ("epoch", "loss", "val_accuracy"),
     "attention": ("epoch", "fit_loss", "val_nll"),
     "reliability": ("method", "low", "high", "count", "confidence", "accuracy"),
-    "intervals": (*_SCORE, "low", "high"),
-    "validation": _SCORE,
-    "paired": _PAIRED,
+    "intervals": COLUMNS,
 }
 # Tables over all seeds of a dataset, stored with its last run.
 SEED_ENSEMBLE, SPLITS, SPLITS_PAIRED = "ensemble_seeds", "splits", "splits_paired"
@@ -28,19 +26,11 @@ _DATASET_TABLES = {
     SPLITS: (*_SCORE, "splits", "sd", "low", "high"),
     SPLITS_PAIRED: ("baseline", "metric", "difference", "sd", "low", "high", "p"),
 }
-_RUN = ("condition", "repeat")
 CONDITIONS = ("noise", "imbalance")  # stages that evaluate on a modified bank
 CLEAN = "clean"  # the condition of evaluate's own rows
 UNCHANGED = "noise 0.0"  # the same bank as CLEAN
 Columns = Mapping[str, Mapping[str, Sequence[str]]]  # stage → table → columns
-CONDITION_TABLES: Columns = {
-    name: {
-        name: (*_RUN, *_SCORE, "low", "high"),
-        f"{name}_paired": (*_RUN, *_PAIRED),
-        f"{name}_validation": (*_RUN, *_SCORE),
-    }
-    for name in CONDITIONS
-}
+CONDITION_TABLES: Columns = {name: {name: ("condition", *COLUMNS)} for name in CONDITIONS}
 
 
 @dataclass(frozen=True)
@@ -62,12 +52,15 @@ def _require_file(path: Path) -> Path:
     return path
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Read a table; raise InputError if it is missing or damaged, or lacks a column."""
     try:
         # "None" and "NA" are names here; only an empty cell is a missing value.
         table = pd.read_csv(_require_file(path), keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no valid CSV ({error}); run `dvc repro`") from None
+    if "role" in table:
+        table["role"] = table["role"].fillna("")
     missing = [c for c in columns if c not in table.columns]
     if missing:
         raise InputError(f"{path}: no column {', '.join(missing)}; run `dvc repro`")
@@ -109,14 +102,14 @@ def read_runs(
                 stored = {name: Path(plots) / name / f"{dataset}-{seed}.csv" for name in stage_tables}
                 if any(path.is_file() for path in stored.values()):
                     paths, columns = paths | stored, {**columns, **stage_tables}
-            tables = {name: _read_csv(path, columns[name]) for name, path in paths.items()}
+            tables = {name: read_csv(path, columns[name]) for name, path in paths.items()}
             for name, table in tables.items():
                 if table.empty and name in _PLOTS:
                     raise InputError(f"{paths[name]}: no rows; run `dvc repro`")
             runs.append(Run(dataset, seed, values, {name: table for name, table in tables.items() if len(table)}))
         for name, expected in _DATASET_TABLES.items():
             path = Path(plots) / name / f"{dataset}.csv"
-            if path.is_file() and not (table := _read_csv(path, expected)).empty:
+            if path.is_file() and not (table := read_csv(path, expected)).empty:
                 runs[-1].tables[name] = table
     return runs
 
@@ -131,24 +124,21 @@ def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def all_conditions(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """`paired`, `validation` or `intervals` under every condition of the bank, with columns condition and repeat.
+def all_conditions(runs: Sequence[Run]) -> pd.DataFrame:
+    """`intervals` under every condition of the bank, with the column condition; clean holds the rows of `evaluate`.
 
-    Clean holds the rows of `evaluate`, as repeat 0, and those of noise 0. Datasets keep their order, and each has its
-    conditions together.
+    Datasets keep their order, and each has its conditions together. Noise 0 is left out.
     """
-    modified = [name if table == "intervals" else f"{name}_{table}" for name in CONDITIONS]
-    frames = [
-        joined(group, name).assign(**({"condition": CLEAN, "repeat": 0} if name == table else {}))
-        for group in ([r for r in runs if r.dataset == d] for d in dict.fromkeys(r.dataset for r in runs))
-        for name in (table, *modified)
-        if any(name in r.tables for r in group)
-    ]
-    rows = pd.concat(frames, ignore_index=True)
-    unchanged = rows["condition"] == UNCHANGED
-    rows.loc[unchanged, "repeat"] += 1
-    rows.loc[unchanged, "condition"] = CLEAN
-    return rows
+    rows = pd.concat(
+        [
+            joined(group, name).assign(**({"condition": CLEAN} if name == "intervals" else {}))
+            for group in ([r for r in runs if r.dataset == d] for d in dict.fromkeys(r.dataset for r in runs))
+            for name in ("intervals", *CONDITIONS)
+            if any(name in r.tables for r in group)
+        ],
+        ignore_index=True,
+    )
+    return rows[rows["condition"] != UNCHANGED]
 
 
 def mean_over_runs(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

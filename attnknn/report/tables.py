@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnknn.report.plots import HIGHER_IS_BETTER, METHODS, METRICS, SHOTS, method_name
 from attnknn.report.results import Run, mean_over_runs
-from attnknn.report.section import Cell, Part, Row, Table
+from attnknn.report.section import Cell, Part, Table
 
 
 def by_dataset(runs: Sequence[Run], part: Callable[[Sequence[Run]], Part], *tables: str) -> list[Part]:
@@ -103,19 +103,3 @@ def comparison_table(intervals: pd.DataFrame, digits: int, note: str = "") -> Ta
     metrics = list(next(iter(cells.values())))
     rows = [[method_cell(method), *(row[m] for m in metrics)] for method, row in cells.items()]
     return Table("methods", "All methods on the test rows", ["method", *map(arrow, metrics)], rows, note, folded=False)
-
-
-def paired_table(paired: pd.DataFrame, digits: int) -> Table:
-    """All paired comparisons with unadjusted p values, grouped by method.
-
-    Args:
-        paired: rows of seed, method, baseline, metric, difference, low, high, p, test.
-    """
-    rows: list[Row] = []
-    for method, group in paired.groupby("method", sort=False):
-        rows.append([f"{method_name(str(method))} against"])
-        for row in group.to_dict("records"):
-            names = method_cell(row["baseline"]), METRICS[row["metric"]], f"{row['seed']}"
-            rows.append([*names, difference_cell(row, digits + 1), p_value(row["p"]), row["test"]])
-    head = ["baseline", "metric", "seed", "difference", "p", "test"]
-    return Table("paired", "All paired comparisons, p values not adjusted", head, rows)

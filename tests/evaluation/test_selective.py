@@ -82,7 +82,7 @@ def test_a_long_curve_is_thinned_to_even_coverages() -> None:
     rng = np.random.default_rng(0)
     confidence, wrong = rng.random(1013), rng.random(1013) < 0.2
     coverage, risk = risk_coverage(confidence, wrong)
-    assert len(coverage) == 100
+    assert len(coverage) == 25
     assert coverage[-1] == 1
     assert risk[-1] == pytest.approx(wrong.mean())
     first = np.argsort(-confidence)[: round(coverage[0] * 1013)]

@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, Split
 from attnknn.core.errors import InputError
-from attnknn.core.files import write_json
 from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
-from attnknn.experiments.gallery import decisions, format_features, gallery, pick_cases
+from attnknn.experiments.gallery import decisions, format_features, gallery, pick_cases, save_gallery
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import Distance, Uniform
@@ -158,13 +156,10 @@ def written_run(root: Path, split: Split, data: EmbeddingSpace, seed: int = 1) -
     both = predict(data, heads)
     cases, strips = gallery(split, data, *heads.values(), both, K, 2, 4)
     folder = root / "gallery" / f"blobs-{seed}"
-    write_json(folder / "gallery.json", cases)
-    for name, strip in strips.items():
-        Image.fromarray(strip).save(folder / name)
+    save_gallery(cases, strips, tsne_table(data, both, 30, 5.0, 0), folder)
     tables = {
         "confusion": confusion(both, both.methods),
         "confusion_paired": confusion_tests(both, *both.methods),
-        "tsne": tsne_table(data, both, 30, 5.0, 0),
     }
     for name, rows in tables.items():
         assert not rows or tuple(rows[0]) == report.TABLES[name]

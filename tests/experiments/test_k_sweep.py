@@ -1,6 +1,6 @@
 """k sweep: every method tuned or fitted at each k, selection on val, and the section of the report."""
 
-import dataclasses
+from collections import Counter
 from itertools import product
 from typing import Any
 from unittest import mock
@@ -13,15 +13,18 @@ import synthetic
 from attnknn.core.artifacts import TEST, VAL
 from attnknn.core.files import write_csv
 from attnknn.evaluation.evaluate import predict_parts, tuned_baselines
-from attnknn.evaluation.method import KINDS, Method
-from attnknn.evaluation.metrics import METRICS, scores
+from attnknn.evaluation.method import Method
+from attnknn.evaluation.metrics import scores
+from attnknn.evaluation.opponents import COLUMNS as OPPONENTS
+from attnknn.evaluation.opponents import KNN as KNN_ROLE
+from attnknn.evaluation.opponents import OURS, ROLES, WITHOUT
 from attnknn.evaluation.paired_tests import TESTED
 from attnknn.experiments import k_sweep
-from attnknn.experiments.k_sweep import COLUMNS, KNN, Sweep, root, sweep, swept_ks
+from attnknn.experiments.k_sweep import COLUMNS, KNN, SWEPT, Sweep, root, sweep, swept_ks
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
-from attnknn.report.results import Run
-from attnknn.report.sections.k_sweep import PAIRED, SWEPT, TABLES, best_rows, section, verdict_table
+from attnknn.report.results import Run, read_csv
+from attnknn.report.sections.k_sweep import PAIRED, TABLES, best_rows, section, verdict_table
 from synthetic import SCORING, blobs, embedded, relabelled, retrieved
 from synthetic_results import check_part
 
@@ -57,21 +60,13 @@ def test_root_its_half_and_double_are_added_up_to_the_stored_k() -> None:
         assert swept_ks([1, 3, 5], bank, min(bank - 1, 256))[-1] > root(bank), "the grid does not end at √n"
 
 
-def test_one_row_for_every_k_method_and_metric_and_the_same_score_at_every_k_without_neighbours(result: Sweep) -> None:
+def test_one_row_for_every_k_method_and_metric(result: Sweep) -> None:
     table = pd.DataFrame(result.table)
     assert tuple(table.columns) == COLUMNS
-    assert not table.duplicated(["k", "method", "metric"]).any()
-    metrics = table.groupby("method")["metric"].agg(set)
-    base = {"uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature"}
-    bare = ("uniform", "distance", "attention", "prototypes", "linear")
-    others = {f"{name}_{kind}" for name in bare for kind in KINDS} - base
-    assert set(metrics.index) == base | others
-    assert all(metrics[name] == set(METRICS if name in base else TESTED) for name in metrics.index)
-    assert all(sorted(rows["k"]) == KS for _, rows in table.groupby(["method", "metric"]))
+    keys = table[["k", "method", "metric"]].itertuples(index=False, name=None)
+    assert Counter(keys) == Counter(product(KS, SWEPT, TESTED))
     assert set(table.loc[table["sqrt_n"], "k"]) == {11}
     assert ((table["low"] <= table["value"]) & (table["value"] <= table["high"]))[table["metric"] != "accuracy"].all()
-    constant = table[table["method"].str.partition("_")[0].isin(["prototypes", "linear"])]
-    assert (constant.groupby(["method", "metric"])["value"].nunique() == 1).all()
 
 
 def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None:
@@ -94,30 +89,27 @@ def test_each_k_is_tuned_by_itself(space: EmbeddingSpace, result: Sweep) -> None
     assert [call.kwargs["k_train"] for call in fit.call_args_list] == reported == KS
 
 
-def test_best_k_and_calibration_are_those_of_lowest_nll_on_val(result: Sweep) -> None:
-    table = pd.DataFrame(result.table).assign(base=lambda t: t["method"].str.partition("_")[0])
+def test_best_k_and_calibration_are_those_of_lowest_nll_on_val(space: EmbeddingSpace, result: Sweep) -> None:
+    table = pd.DataFrame(result.table)
     nll = table[table["metric"] == "nll"]
     for method, best in result.best.items():
-        rows = nll[nll["method"] == method]
-        lowest = rows.sort_values(["validation", "k"]).iloc[0]
-        assert best["nll"] == lowest["value"]
-        assert best.get("best_k", lowest["k"]) == lowest["k"]
-    assert "best_k" not in result.best["prototypes"]
-    value = table.set_index(["method", "k", "metric"])["value"]
-    lowest = nll.groupby("base")["validation"].min()
-    on_val = nll.set_index(["method", "k"])["validation"]
-    for row in result.paired:
-        for side, k in (("method", "k"), ("baseline", "baseline_k")):
-            selected = on_val[row[side], row[k] or KS[0]]
-            assert selected == pytest.approx(lowest[row[side].partition("_")[0]], abs=1e-6)
-        difference = value[row["method"], row["k"], row["metric"]]
-        difference -= value[row["baseline"], row["baseline_k"] or KS[0], row["metric"]]
-        assert row["difference"] == pytest.approx(difference)
-    assert len({row["method"] for row in result.paired}) == 1
-    assert len(result.paired) == len(TESTED) * len(k_sweep.OPPONENTS)
-    baselines = [row["baseline"].partition("_") for row in result.paired]
-    assert {base for base, _, _ in baselines} == set(k_sweep.OPPONENTS)
-    assert any(calibration for _, _, calibration in baselines), "or the data cannot tell them from uncalibrated"
+        lowest = nll[nll["method"] == method].sort_values(["validation", "k"]).iloc[0]
+        assert (best["nll"], best["best_k"]) == (lowest["value"], lowest["k"])
+    by_k = [k_sweep._predict_at_k([space], k, FITTING, GRIDS, 3, "cpu") for k in KS]
+    test, val = (
+        {n: p for part in parts for n, p in zip(part.methods, part.probs, strict=True)}
+        for parts in zip(*by_k, strict=True)
+    )
+    (y_val, y) = (classes_of([space], part) for part in (VAL, TEST))
+    for role, bases in {OURS: [OURS], **ROLES}.items():
+        names = [name for name in val if Method.parse(name).base in bases]
+        lowest = min((scores(val[name], y_val, 10)["nll"] for name in names), default=None)
+        (row,) = (row for row in result.paired if (row["role"], row["metric"]) == (role, "nll"))
+        if lowest is not None:
+            assert scores(val[row["method"]], y_val, 10)["nll"] == pytest.approx(lowest, abs=1e-6)
+            assert row["value"] == pytest.approx(scores(test[row["method"]], y, 10)["nll"])
+    ours, knn = ({r["metric"]: r for r in result.paired if r["role"] == role} for role in (OURS, KNN_ROLE))
+    assert knn["nll"]["difference"] == pytest.approx(ours["nll"]["value"] - knn["nll"]["value"])
 
 
 def test_test_rows_select_nothing(space: EmbeddingSpace, result: Sweep) -> None:
@@ -128,42 +120,37 @@ def test_test_rows_select_nothing(space: EmbeddingSpace, result: Sweep) -> None:
     assert [row["validation"] for row in again.table] == [row["validation"] for row in result.table]
 
 
-def test_an_encoder_without_a_linear_head_has_no_such_lines(space: EmbeddingSpace) -> None:
-    bare = dataclasses.replace(space, embeddings=dataclasses.replace(space.embeddings, logits=None))
-    result = run_sweep(bare)
-    assert not [row for row in result.table if row["method"].startswith("linear")]
-    assert {row["baseline"].partition("_")[0] for row in result.paired} == set(k_sweep.OPPONENTS) - {"linear"}
-
-
 # The report
 
 
 def fake_sweep(gain: float, errors: int = 50, p: float = 0.001, seed: int = 42) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A sweep over k 1, 10 and 50, best on val at 10, where attention's NLL is lower than all others' by `gain`."""
-    levels = {"uniform": 0.04, "distance": 0.02, "distance_vector": 0.01, "attention": -gain, "prototypes": 0.3}
-    rows, pairs = [], []
-    for (m, more), metric in product(levels.items(), METRICS):
+    levels = {"uniform": 0.04, "distance": 0.02, "distance_vector": 0.01, "attention": -gain}
+    rows = []
+    for (m, more), metric in product(levels.items(), TESTED):
         for k, nll in {1: 0.9, 10: 0.4, 50: 0.5}.items():
-            low, row = more + (0.5 if m == "prototypes" else nll), {"k": k, "sqrt_n": k == 10, "method": m}
+            low, row = more + nll, {"k": k, "sqrt_n": k == 10, "method": m}
             rows.append({**row, "metric": metric, "validation": low, "value": low + 0.1, "low": low, "high": low + 0.2})
-        if metric in TESTED and m not in ("attention", "distance"):  # the latter is best with vector scaling
-            d, row = -gain - more, {"method": "attention", "k": 10, "baseline": m, "metric": metric}
-            row |= {"baseline_k": None if m == "prototypes" else 10, "test": "paired bootstrap"}
-            pairs.append({**row, "difference": d, "low": d - 0.01, "high": d + 0.01, "errors": errors, "p": p})
-    return pd.DataFrame(rows).assign(seed=seed), pd.DataFrame(pairs).assign(seed=seed)
+    paired = []
+    methods = {OURS: "attention@10", KNN_ROLE: f"distance_vector@{10 * seed // 42}", WITHOUT: "prototypes"}
+    for (role, method), metric in product(methods.items(), TESTED):
+        ends = [None] * 5 if role == OURS else [-gain, -gain - 0.01, -gain + 0.01, errors, p]
+        paired.append(dict(zip(OPPONENTS, (role, method, metric, 0.4, 0.3, 0.5, *ends), strict=True)))
+    return pd.DataFrame(rows).assign(seed=seed), pd.DataFrame(paired).assign(seed=seed)
 
 
-def test_the_verdict_is_against_the_best_baseline_on_val_of_each_seed() -> None:
-    table, verdict = verdict_table(*fake_sweep(0.05), 3)
+def test_the_verdict_is_against_the_best_knn_and_each_seed_has_its_own_k() -> None:
+    table, verdict = verdict_table(fake_sweep(0.05)[1], 3)
     assert verdict == "yes"
-    (row,) = table.rows
-    assert list(row[:2]) == ["Attention at k = 10", "Distance + vector scaling at k = 10"]
-    assert str(row[2]) == "−0.0600 (−0.0700 … −0.0500)"
-    assert verdict_table(*fake_sweep(-0.2), 3)[1] == "no"
-    assert verdict_table(*fake_sweep(0.05, p=0.2), 3)[1] == "undecided"
-    few, verdict = verdict_table(*fake_sweep(0.05, errors=3), 3)
-    assert verdict == "undecided"
-    assert few.rows[0][-1] == "3 of 20 errors needed"
+    assert list(table.rows[0][:2]) == ["Attention at k = 10", "Distance + vector scaling at k = 10"]
+    assert str(table.rows[0][2]) == "−0.0500 (−0.0600 … −0.0400)"
+    assert table.rows[1][1] == "Prototypes alone"
+    assert verdict_table(fake_sweep(-0.2)[1], 3)[1] == "no"
+    assert verdict_table(fake_sweep(0.05, p=0.2)[1], 3)[1] == "undecided"
+    few, verdict = verdict_table(fake_sweep(0.05, errors=3)[1], 3)
+    assert (verdict, few.rows[0][-1]) == ("undecided", "3 of 20 errors needed")
+    both = pd.concat([fake_sweep(0.05)[1], fake_sweep(0.05, seed=84)[1]])
+    assert verdict_table(both, 3)[0].rows[0][1] == "Distance + vector scaling at k = 10/20"
     swept, _ = fake_sweep(0.05)
     other = swept.assign(seed=43)
     other.loc[(other["k"] == 50), "validation"] = 0.01
@@ -172,28 +159,12 @@ def test_the_verdict_is_against_the_best_baseline_on_val_of_each_seed() -> None:
     assert ours.to_dict() == {42: 10, 43: 50}
 
 
-def test_one_base_may_have_another_calibration_in_each_seed() -> None:
-    """Prototypes are the best on val of both seeds, by another calibration in each."""
-    tables = []
-    for seed, kind in ((1, "temperature"), (2, "vector")):
-        swept, paired = fake_sweep(0.05, seed=seed)
-        calibrated = swept[swept["method"] == "prototypes"].assign(method=f"prototypes_{kind}", validation=0.1)
-        paired["baseline"] = paired["baseline"].replace("prototypes", f"prototypes_{kind}")
-        tables.append((pd.concat([swept, calibrated]), paired))
-    swept, paired = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
-    table, verdict = verdict_table(swept, paired, 3)
-    assert verdict == "yes"
-    rival = "Prototypes alone + temperature/Prototypes alone + vector scaling"
-    assert list(table.rows[0][:2]) == ["Attention at k = 10", rival]
-    assert str(table.rows[0][2]).startswith("−0.3500")
-
-
 def test_section_over_datasets_and_seeds() -> None:
     metrics = {"prepare": {"test": 300}, "headroom": {"k": 20}}
     runs = [Run("bare", 42, metrics, {})]
     for seed in (1, 2):
-        swept, paired = (table.drop(columns="seed") for table in fake_sweep(0.01 * seed, seed=seed))
-        runs.append(Run("blobs", seed, metrics, {SWEPT: swept, PAIRED: paired}))
+        swept, paired = (table.drop(columns="seed") for table in fake_sweep(0.01 * seed, seed=42 * seed))
+        runs.append(Run("blobs", seed, metrics, {"k_sweep": swept, PAIRED: paired}))
     result = section(runs)
     assert result.name == "k_sweep"
     assert [part.dataset for part in result.parts] == ["blobs"]  # those where the stage did not run are left out
@@ -201,14 +172,13 @@ def test_section_over_datasets_and_seeds() -> None:
     assert "±" in str(part.tables[1].rows[0][2])
     check_part(part)
     assert section(runs).parts[0].pictures == part.pictures
-    assert len(part.tables) == 4
+    assert len(part.tables) == 3
 
 
 def test_what_a_sweep_writes_is_what_the_report_reads(result: Sweep, tmp_path: Any) -> None:
     tables = {}
-    for name, rows in ((SWEPT, result.table), (PAIRED, result.paired)):
+    for name, rows in (("k_sweep", result.table), (PAIRED, result.paired)):
         write_csv(tmp_path / name, rows)
-        tables[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
-        assert set(TABLES[name]) <= set(tables[name].columns)
+        tables[name] = read_csv(tmp_path / name, TABLES[name])
     (part,) = section([Run("blobs", 42, {"prepare": {"test": 40}, "headroom": {"k": 5}}, tables)]).parts
     assert part.verdict == part.tables[0].rows[0][4]

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from attnknn.evaluation.paired_tests import intervals_and_tests, pairs
+from attnknn.evaluation.opponents import score_tables
 from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import historic
@@ -22,10 +22,9 @@ def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42)
 
 
 def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
-    """`intervals` and `paired` of synthetic predictions."""
+    """`intervals` of synthetic predictions."""
     probs = predictions(strengths, rows)
-    tables = intervals_and_tests(probs, pairs(probs.methods), 15, 500, 0.95, 0)
-    return dict(zip(("intervals", "paired"), map(pd.DataFrame, tables), strict=True))
+    return {"intervals": pd.DataFrame(score_tables(probs, [probs], 15, 500, 0.95, 0)[1]["intervals"])}
 
 
 def verdicts(*runs: Run) -> dict[str, set[str]]:
@@ -87,7 +86,7 @@ def test_conclusions_depend_on_the_numbers() -> None:
         (won, "supported"),
         (compared(LOSS), "contradicted"),
         (won | {"intervals": won["intervals"].assign(value=1.0)}, "undecided"),  # no errors
-        (won | {"paired": won["paired"].assign(p=0.02)}, "undecided"),
+        ({"intervals": won["intervals"].assign(p=0.02)}, "undecided"),
     ):
         assert verdicts(a_run(tables))[claim] == {expected}
 
@@ -120,8 +119,10 @@ def test_our_scores_are_means_over_runs() -> None:
         row = {"method": "attention", "metric": "accuracy", "low": 0.0, "high": 1.0}
         tables = {
             "intervals": [row | {"value": value}],
-            "noise": [row | {"value": value - 0.1, "condition": "noise 0.3", "repeat": r} for r in (0, 1)]
-            + [row | {"value": 0.1, "condition": "asymmetric noise 0.3", "repeat": 0}],
+            "noise": [
+                row | {"value": v, "condition": f"{kind}noise 0.3"}
+                for kind, v in (("", value - 0.1), ("asymmetric ", 0.1))
+            ],
             "tta": [row | {"value": value + 0.01 * views, "views": views} for views in (1, 5)],
             "ensemble": [row | {"value": v, "variant": n} for n, v in (("k_ensemble", value - 0.01), ("single", 0))],
         }

@@ -26,7 +26,6 @@ PROBE_TABLES = {
 REPORT_TABLES = {
     "field_psnr": ("mode", "source", "baseline", "value", "low", "high"),
     "field_training": ("variant", "epoch", "loss", "mse", "contrast", "val_psnr"),
-    "field_tsne": ("representation", "x", "y", "actual"),
 }
 
 

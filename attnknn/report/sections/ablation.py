@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from attnknn.evaluation.opponents import combined_p
 from attnknn.report import plots
-from attnknn.report.claims import combined_p
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
 from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed, p_value

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from attnknn.report import plots
-from attnknn.report.claims import combined_p
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, comparison, digits_of, fixed, method_cell, p_value
+from attnknn.report.tables import by_dataset, digits_of, fixed, method_cell
 
 CALIBRATED = ("uniform", "distance", "attention", "prototypes", "linear", "cnn")
 
@@ -21,34 +20,31 @@ def reliability(runs: Sequence[Run]) -> list[tuple[str, bytes]]:
 
 
 def calibrations(runs: Sequence[Run]) -> list[Table]:
-    """NLL and ECE of the base methods under every calibration, and attention minus distance weighting under the same.
-
-    Empty where no method was calibrated.
-    """
-    intervals, paired, digits = joined(runs, "intervals"), joined(runs, "paired"), digits_of(runs)
-    present = set(intervals["method"])
-    bases = [b for b in CALIBRATED if b in present]
-    kinds = [k for k in plots.CALIBRATIONS if any(f"{b}_{k}" in present for b in bases)]
-    if not kinds:
-        return []
-    names = {(b, k): f"{b}_{k}" if k else b for b in bases for k in ("", *kinds)}
-    cells = comparison(intervals[intervals["method"].isin(names.values())], digits)
+    """NLL and ECE of the base methods under every calibration; empty where no method was calibrated."""
+    digits, scores = digits_of(runs), [run.json["evaluate"] | run.json["calibration"] for run in runs]
+    bases = [b for b in CALIBRATED if b in scores[0]]
+    kinds = [k for k in plots.CALIBRATIONS if any(f"{b}_{k}" in scores[0] for b in bases)]
     tables = []
-    for metric in ("nll", "ece"):
-        rows: list[Row] = [
-            [method_cell(b), *(cells[names[b, k]][metric] if names[b, k] in cells else "" for k in ("", *kinds))]
-            for b in bases
-        ]
-        gain: list[str | Cell] = ["attention − distance"]
-        for kind in ("", *kinds):
-            pair = (paired["method"] == names["attention", kind]) & (paired["baseline"] == names["distance", kind])
-            tests = paired[pair & (paired["metric"] == metric)]
-            p = p_value(combined_p(tests["p"].tolist())) if len(tests) else ""
-            gain.append(Cell(fixed(tests["difference"].mean(), digits, sign=True), f"p {p}") if len(tests) else "")
+    for metric in ("nll", "ece") if kinds else ():
+        rows: list[Row] = []
+        for base in bases:
+            values = {
+                k: [s[name][metric] for s in scores if (name := f"{base}_{k}" if k else base) in s]
+                for k in ("", *kinds)
+            }
+            means = {k: sum(v) / len(v) for k, v in values.items() if v}
+            best = min(means.values())
+            rows.append(
+                [
+                    method_cell(base),
+                    *(Cell(fixed(means[k], digits), best=means[k] == best) if k in means else "" for k in values),
+                ]
+            )
         head = ["method", "uncalibrated", *(f"+ {plots.CALIBRATIONS[k]}" for k in kinds)]
-        note = "The last line compares both methods under the same calibration; p not adjusted."
         caption = f"{plots.METRICS[metric]} under each calibration, lower is better"
-        tables.append(Table(f"calibrated_{metric}", caption, head, [*rows, gain], note))
+        tables.append(
+            Table(f"calibrated_{metric}", caption, head, rows, "Best of each method in bold; means over seeds.")
+        )
     return tables
 
 

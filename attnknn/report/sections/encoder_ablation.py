@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from attnknn.evaluation.opponents import OURS
 from attnknn.evaluation.paired_tests import BESIDE
 from attnknn.report import plots
-from attnknn.report.claims import OURS
 from attnknn.report.differences import Level
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Section

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import pandas as pd
-
+from attnknn.evaluation.opponents import OURS, ROLES, WITHOUT
+from attnknn.evaluation.paired_tests import TESTED
 from attnknn.report import plots
-from attnknn.report.claims import CLAIMED, FEWEST_ERRORS, OURS, Claim, combined_verdict, setting_verdicts
+from attnknn.report.claims import FEWEST_ERRORS, Claim, setting_verdicts
 from attnknn.report.results import CLEAN, Run, joined
 from attnknn.report.section import Cell, Part, Row, Section, Table
-from attnknn.report.tables import by_dataset, comparison_table, difference_cell, digits_of, fixed, p_value, paired_table
+from attnknn.report.tables import by_dataset, comparison_table, difference_cell, digits_of, fixed, p_value
 
 
 def sizes(runs: Sequence[Run]) -> Table:
@@ -26,29 +26,28 @@ def sizes(runs: Sequence[Run]) -> Table:
     return Table("sizes", "Rows and upper bounds", head, rows, note, folded=False)
 
 
-def differences(runs: Sequence[Run], methods: Sequence[str]) -> list[tuple[str, bytes]]:
+def differences(runs: Sequence[Run]) -> list[tuple[str, bytes]]:
     """Attention minus each base method, an estimate per seed."""
-    paired = joined(runs, "paired")
-    paired = plots.by_method(paired[(paired["method"] == OURS) & paired["baseline"].isin(methods)], "baseline")
+    rows = joined(runs, "intervals")
+    rows = rows[(rows["role"] == "") & rows["difference"].notna()].drop(columns=["low", "high"])
+    rows = plots.by_method(rows.rename(columns={"difference_low": "low", "difference_high": "high"}))
     label = "attention − baseline"
     return [
         (
             f"differences in {plots.METRICS[m]}",
-            plots.forest_plot(paired[paired["metric"] == m], plots.METRICS[m], plots.better_side(m, label)),
+            plots.forest_plot(rows[rows["metric"] == m], plots.METRICS[m], plots.better_side(m, label)),
         )
-        for m in CLAIMED
+        for m in TESTED
     ]
 
 
 def _part(claims: Sequence[Claim], runs: Sequence[Run]) -> Part:
-    dataset, digits = runs[0].dataset, digits_of(runs)
-    scores, base = joined(runs, "intervals"), list(runs[0].json["evaluate"])
+    dataset, digits, scores = runs[0].dataset, digits_of(runs), joined(runs, "intervals")
     around = "mean ± standard deviation over seeds" if len(runs) > 1 else "intervals in brackets"
     note = f"Best value in bold, which is not a claim; {around}; ↑ higher is better, ↓ lower is better."
-    methods = comparison_table(scores[scores["method"].isin(base)], digits, note=note)
-    verdicts = setting_verdicts([c for c in claims if c.dataset == dataset and c.condition == CLEAN])
-    tables = [methods, sizes(runs), paired_table(joined(runs, "paired"), digits)]
-    return Part(dataset, differences(runs, base), tables, combined_verdict(list(verdicts.values())))
+    methods = comparison_table(scores[~scores["role"].isin(list(ROLES))], digits, note=note)
+    verdicts = setting_verdicts([c for c in claims if c.setting == (dataset, CLEAN)])
+    return Part(dataset, differences(runs), [methods, sizes(runs)], verdicts[dataset, CLEAN])
 
 
 def section(runs: Sequence[Run], claims: Sequence[Claim]) -> Section:
@@ -68,17 +67,18 @@ def section(runs: Sequence[Run], claims: Sequence[Claim]) -> Section:
 def claim_rows(claims: Sequence[Claim], digits: Mapping[str, int]) -> Table:
     """All claims with their numbers and verdicts."""
     rows: list[Row] = []
-    runs = 1
     for i, c in enumerate(claims):
         if not i or c.setting != claims[i - 1].setting:
-            runs = c.runs
-            rows.append([f"{c.dataset}, {c.condition}" + (f", {runs} runs" if runs > 1 else "")])
-        # Baselines that the condition of the bank does not affect were scored once per seed.
-        fewer = [] if c.runs == runs else [f"{c.runs} run" + ("s" if c.runs > 1 else "")]
-        baseline = Cell(plots.method_name(c.baseline), ", ".join((*c.roles, *fewer)), method=c.baseline)
+            rows.append([f"{c.dataset}, {c.condition}" + (f", {c.seeds} seeds" if c.seeds > 1 else "")])
         difference = difference_cell(vars(c), digits[c.dataset] + 1)
-        rows.append([plots.METRICS[c.metric], baseline, difference, p_value(c.p), c.verdict])
+        rows.append([plots.METRICS[c.metric], opponent(c), difference, p_value(c.p), c.verdict])
     return Table("claims", "Claims: is attention better?", ["in", "than", "difference", "p", "verdict"], rows)
+
+
+def opponent(claim: Claim) -> Cell:
+    """The opponent's name and role."""
+    names = " / ".join(map(plots.method_name, claim.method.split("/")))
+    return Cell(names, f"best {claim.role}", method=claim.method.split("/")[0])
 
 
 def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
@@ -87,19 +87,16 @@ def summary(runs: Sequence[Run], claims: Sequence[Claim]) -> Table:
     verdicts = setting_verdicts(claims)
     for name in dict.fromkeys(run.dataset for run in runs):
         mine = [run for run in runs if run.dataset == name]
-        means = joined(mine, "intervals").groupby(["method", "metric"])["value"].mean()
+        scores = joined(mine, "intervals").groupby(["role", "metric"])["value"].mean()
         digits = digits_of(mine)
-
-        def scores(method: str, means: pd.Series = means, digits: int = digits) -> str:
-            return " / ".join(fixed(means[method, metric], digits) for metric in ("accuracy", "nll"))
-
-        nll = [c for c in claims if c.setting == (name, CLEAN) and c.metric == "nll"]
-        opponents = {role: c for c in nll for role in c.roles}
-        errors = min(c.errors for c in nll)
-        best, without = (opponents[role] for role in ("best tuned", "without neighbours"))
-        cells = [Cell(scores(c.baseline), plots.method_name(c.baseline)) for c in (best, without)]
+        texts = {r: " / ".join(fixed(scores[r, m], digits) for m in ("accuracy", "nll")) for r in (OURS, *ROLES)}
+        nll = {c.role: c for c in claims if c.setting == (name, CLEAN) and c.metric == "nll"}
+        errors = min(c.errors for c in nll.values())
+        cells = [Cell(texts[role], opponent(nll[role]).value) for role in ROLES]
         word = f"no verdict: {errors} error{'s' * (errors != 1)}" if errors < FEWEST_ERRORS else verdicts[name, CLEAN]
-        rows.append([name, word, scores(OURS), *cells, difference_cell(vars(without), digits + 1), without.verdict])
+        difference = difference_cell(vars(nll[WITHOUT]), digits + 1)
+        rows.append([name, word, texts[OURS], *cells, difference, nll[WITHOUT].verdict])
     head = ["dataset", "better than kNN", "attention", "best kNN", "best without neighbours", "NLL difference to it"]
-    note = "Accuracy / NLL on test rows; opponents are chosen on validation rows; intervals are 95 % bootstrap."
+    note = "Accuracy / NLL on test rows, each of the opponent that is best in it on validation rows, named for NLL; "
+    note += "intervals are 95 % bootstrap."
     return Table("summary", "Clean bank", [*head, "better than it"], rows, note, folded=False)

@@ -9,7 +9,7 @@ import pandas as pd
 from attnknn.core.files import read_json
 from attnknn.report import plots
 from attnknn.report.gallery import read_picture, small_png
-from attnknn.report.results import Run, joined
+from attnknn.report.results import Run, joined, read_csv
 from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.sections.explain import HUES
 from attnknn.report.sections.probe import MODES, NAMES
@@ -18,8 +18,8 @@ from attnknn.report.tables import by_dataset, fixed
 TABLES: dict[str, tuple[str, ...]] = {
     "field_psnr": ("mode", "source", "baseline", "value", "low", "high"),
     "field_training": ("variant", "epoch", "loss", "mse", "contrast", "val_psnr"),
-    "field_tsne": ("representation", "x", "y", "actual"),
 }
+_TSNE = ("representation", "x", "y", "actual")
 MEAN, NEAREST, NEIGHBOURS = "mean image", "nearest point", "nearest images"
 COLOURS = {"full": "#0072b2", "sparse": "#009e73", "full_nce": "#d55e00", "sparse_nce": "#e69f00"}
 _SHORT = {
@@ -127,8 +127,9 @@ def _part(runs: Sequence[Run], folder: Path | None) -> Part:
     psnr = joined(runs, "field_psnr").fillna({"baseline": ""})  # empty: the PSNR itself
     drawn = _pictures(runs[0], folder) if folder else []
     drawn.append(("PSNR on val images in training", training_picture(joined(runs, "field_training"))))
-    if "field_tsne" in runs[0].tables:
-        drawn.append(("t-SNE by every representation", tsne_picture(runs[0].tables["field_tsne"])))
+    if folder:
+        points = folder / "field_pictures" / f"{runs[0].dataset}-{runs[0].seed}" / "tsne.csv"
+        drawn.append(("t-SNE by every representation", tsne_picture(read_csv(points, _TSNE))))
     return Part(runs[0].dataset, drawn, [_table(psnr)])
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from attnknn.evaluation.opponents import OURS
 from attnknn.report import plots
-from attnknn.report.claims import FEWEST_ERRORS, OURS, over_runs
+from attnknn.report.claims import FEWEST_ERRORS, over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table

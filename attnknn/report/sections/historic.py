@@ -3,9 +3,9 @@
 `historic.csv` holds the study's numbers as its documents state them: one run each, without intervals. `value` is that
 of the notebook, `other` that of the write-up where it differs.
 
-`conclusions.csv` holds its conclusions, and the difference that tests each: the rows of `table` with the column values
-`rows`, less those of `less_table` with the values `less` where the table holds no difference. A conclusion is supported
-where sign · difference lies above `least`, and contradicted where it lies below `margin`.
+`conclusions.csv` holds its conclusions, and the difference that tests each: rows of `table` (with `:difference`, their
+differences attention − method) with the column values `rows`, less those of `less_table` with the values `less`. A
+conclusion is supported where sign · difference lies above `least`, and contradicted where it lies below `margin`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.report.claims import FEWEST_ERRORS, combined_p
+from attnknn.evaluation.opponents import ROLES, combined_p
+from attnknn.report.claims import FEWEST_ERRORS
 from attnknn.report.differences import Level
 from attnknn.report.plots import INK, METRICS, Line, line_plot, method_colour, method_name
 from attnknn.report.results import Run, joined
@@ -48,7 +49,15 @@ def verdict(low: float, high: float, least: float, margin: float) -> str:
 
 def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] | None:
     """Mean, outer ends and combined p (NaN without one) of the rows with these column values; None without any."""
+    table, _, difference = table.partition(":")
     rows = joined(runs, table)
+    if "role" in rows:
+        rows = rows[~rows["role"].isin(list(ROLES))]
+        if difference:
+            rows = rows.drop(columns=["low", "high"])
+            rows = rows.rename(columns={"difference_low": "low", "difference_high": "high"})
+        else:
+            rows = rows.drop(columns=["difference", "p"])
     for column, value in (pair.split("=") for pair in where.split("; ")):
         if len(rows):
             rows = rows[rows[column] == type(rows[column].iloc[0])(value)]
@@ -120,6 +129,7 @@ def our_scores(runs: Sequence[Run], table: str) -> pd.DataFrame:
         if len(ensemble):
             rows = ensemble[(ensemble["variant"] == "k_ensemble") & (ensemble["method"] == "attention")]
             frames.append(rows.assign(x=0.0, method="attention_ensemble"))
+    frames = [frame[~frame["role"].isin(list(ROLES))] if "role" in frame else frame for frame in frames]
     frames = [frame for frame in frames if "metric" in frame]
     if not frames:
         return pd.DataFrame()

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from attnknn.evaluation.opponents import OURS
 from attnknn.report import plots
-from attnknn.report.claims import OURS, over_runs
+from attnknn.report.claims import over_runs
 from attnknn.report.differences import Level, judged
 from attnknn.report.results import Run, joined, mean_over_runs
 from attnknn.report.section import Cell, Part, Row, Section, Table

@@ -1,0 +1,149 @@
+"""Compare attention with its strongest opponents, chosen on validation rows."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import require
+from attnknn.evaluation import metrics
+from attnknn.evaluation.method import Method
+from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, reliability, scores
+
+OURS = "attention"
+KNN, WITHOUT = "kNN", "without neighbours"
+# The opponent of each role is the best of these on val rows, without or with a calibration.
+ROLES = {
+    KNN: ("uniform", "distance", "raw-uniform", "raw-distance"),
+    WITHOUT: ("prototypes", "linear", "cnn", "logistic", "forest", "boosting", "catboost", "xgboost"),
+}
+COLUMNS = ("role", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
+COLUMNS += ("errors", "p")
+TUNED = ("uniform", "distance")
+UNDER_CONDITIONS = ("accuracy", "balanced_accuracy", "nll", "ece")
+_CHOSEN_BY = {metric: metric for metric in TESTED} | {"balanced_accuracy": "accuracy"}
+
+
+def select(predictions: Predictions, methods: Iterable[str]) -> Predictions:
+    """The predictions of these methods, in their order."""
+    methods = tuple(methods)
+    probs = predictions.probs[[predictions.methods.index(name) for name in methods]]
+    return dataclasses.replace(predictions, probs=probs, methods=methods)
+
+
+def best_on_val(val: Sequence[Predictions], bins: int) -> dict[tuple[str, str], str]:
+    """The method of each role that is best on val rows in each tested metric, by (role, metric); the first on a tie.
+
+    Args:
+        val: predictions of val rows by different methods, compared on the rows that all have.
+
+    Raises:
+        InputError: no method has one of the roles.
+    """
+    rows = reduce(np.intersect1d, [predictions.rows for predictions in val])
+    on_val: dict[str, dict[str, float]] = {}
+    for predictions in val:
+        kept = np.isin(predictions.rows, rows)
+        probs = predictions.probs[:, kept]
+        on_val |= scores(dataclasses.replace(predictions, rows=rows, y=predictions.y[kept], probs=probs), bins)
+    best = {}
+    for role, bases in ROLES.items():
+        candidates = [name for name in on_val if Method.parse(name).base in bases]
+        require(bool(candidates), f"validation rows: no prediction by {' or '.join(bases)}; run `dvc repro`")
+        for metric in TESTED:
+            sign = -1 if metric in metrics.HIGHER_IS_BETTER else 1
+            # Rounded: a calibration that changes the last bits only is a tie.
+            best[role, metric] = min(candidates, key=lambda name: round(sign * on_val[name][metric], 6))
+    return best
+
+
+def compare_with_opponents(
+    test: Predictions,
+    val: Sequence[Predictions],
+    bins: int,
+    resamples: int,
+    confidence: float,
+    seed: int,
+    metric_names: Sequence[str],
+    others: Sequence[str] = (),
+    ours: str = OURS,
+) -> Table:
+    """Score attention and the opponents of `best_on_val` on test rows, and test attention against each.
+
+    Args:
+        metric_names: metrics to score; those of `paired_tests.TESTED` are tested. Balanced accuracy is shown of the
+            opponents in accuracy.
+        ours: the form of attention.
+        others: methods to add, tested too; their role is empty. One that is also an opponent has a row as each.
+
+    Returns:
+        Rows of `COLUMNS`; differences are attention − method.
+    """
+    best = best_on_val(val, bins)
+    methods = list(dict.fromkeys([ours, *others, *best.values()]))
+    against = [(ours, name) for name in methods[1:]]
+    scored, tests = intervals_and_tests(
+        select(test, methods), against, bins, resamples, confidence, seed, metric_names=metric_names
+    )
+    tested = {(row["baseline"], row["metric"]): row for row in tests}
+    table: Table = []
+    row: dict[str, Any]
+    for row in scored:
+        method, metric = row["method"], row["metric"]
+        roles = [OURS] if method == ours else [r for r in ROLES if best.get((r, _CHOSEN_BY.get(metric, ""))) == method]
+        roles += [""] * (method in others and method != ours)
+        pair = tested.get((method, metric), {})
+        values = [pair.get(key) for key in ("difference", "low", "high", "errors", "p")]
+        for role in roles:
+            table.append(dict(zip(COLUMNS, (role, *row.values(), *values), strict=True)))
+    return table
+
+
+def combined_p(p: Sequence[float]) -> float:
+    """One p value of several runs on the same test rows: min(1, 2 · mean p)."""
+    return min(1.0, 2 * float(np.mean(p))) if len(p) > 1 else float(p[0])
+
+
+def mean_over_runs(runs: Sequence[Table]) -> Table:
+    """The table of several runs: mean values and differences, outer ends of intervals, fewest errors, combined p.
+
+    A method that differs between runs is named by the runs' most frequent one.
+    """
+    rows = pd.concat([pd.DataFrame(run) for run in runs], ignore_index=True)
+    rows["key"] = rows["role"].where(rows["role"] != "", rows["method"])
+    how: dict[str, Any] = {"role": "first", "method": lambda names: names.mode()[0]}
+    how["p"] = lambda p: combined_p(p.tolist()) if p.notna().all() else None
+    how |= dict.fromkeys(("value", "difference"), "mean") | dict.fromkeys(("low", "difference_low"), "min")
+    how |= dict.fromkeys(("high", "difference_high"), "max")
+    how["errors"] = "min"
+    means = rows.groupby(["key", "metric"], sort=False).agg(how).reset_index()[list(COLUMNS)]
+    return [
+        row | ({"errors": int(row["errors"])} if row["errors"] == row["errors"] else {})
+        for row in means.to_dict("records")
+    ]  # type: ignore[misc]
+
+
+def score_tables(
+    test: Predictions, val: Sequence[Predictions], bins: int, resamples: int, confidence: float, seed: int
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
+    """Score all methods on the test rows.
+
+    Args:
+        val: see `best_on_val`.
+
+    Returns:
+        Metrics by method, `evaluate` of `BASE` and `calibration` of the rest; and the tables `intervals`, of `BASE` and
+        the opponents, and `reliability`, of attention and the opponents in NLL.
+    """
+    scored, base = scores(test, bins), [name for name in test.methods if name in BASE]
+    calibrated = {
+        name: {metric: scored[name][metric] for metric in TESTED} for name in test.methods if name not in BASE
+    }
+    rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, base)
+    shown = [row["method"] for row in rows if row["role"] and row["metric"] == "nll"]
+    tables = {"intervals": rows, "reliability": reliability(test, bins, shown)}
+    return {"evaluate": {name: scored[name] for name in base}, "calibration": calibrated}, tables

@@ -1,0 +1,106 @@
+"""Attention against the opponents that are best on validation rows."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import Predictions
+from attnknn.core.errors import InputError
+from attnknn.evaluation.opponents import (
+    COLUMNS,
+    KNN,
+    ROLES,
+    UNDER_CONDITIONS,
+    WITHOUT,
+    best_on_val,
+    combined_p,
+    compare_with_opponents,
+    mean_over_runs,
+    select,
+)
+from attnknn.evaluation.paired_tests import TESTED, intervals_and_tests, scores
+from synthetic_results import TIE, predictions
+
+SCORING = {"bins": 15, "resamples": 200, "confidence": 0.95, "seed": 0}
+STRENGTHS = TIE | {"distance_isotonic": (1.0, 2.1), "linear_vector": (2.5, 2.0), "forest": (0.5, 2.0)}
+
+
+@pytest.fixture
+def parts() -> tuple[Predictions, Predictions]:
+    """Predictions of test rows, and of val rows where the order of the methods is another."""
+    on_val = {name: (3.0 - strength, sharp) for name, (strength, sharp) in STRENGTHS.items()}
+    return predictions(STRENGTHS, 300), predictions(on_val, 300, seed=1)
+
+
+def test_opponents_are_the_best_on_validation_rows(parts: tuple[Predictions, Predictions]) -> None:
+    on_val = scores(parts[1], 15)
+    best = best_on_val([parts[1]], 15)
+    names_of = {
+        KNN: ("uniform", "distance", "distance_vector", "distance_isotonic"),
+        WITHOUT: ("prototypes", "linear", "linear_temperature", "linear_vector", "forest"),
+    }
+    for role, names in names_of.items():
+        assert best[role, "nll"] == min(names, key=lambda name: on_val[name]["nll"])
+        assert best[role, "accuracy"] == max(names, key=lambda name: on_val[name]["accuracy"])
+    assert (best[KNN, "nll"], best[WITHOUT, "nll"]) == ("distance_isotonic", "forest")  # the worst on test rows
+
+
+def test_a_tie_keeps_the_first(parts: tuple[Predictions, Predictions]) -> None:
+    val = parts[1]
+    same = dataclasses.replace(val, probs=val.probs[:1].repeat(len(val.methods), 0))
+    assert set(best_on_val([same], 15).values()) == {"uniform", "prototypes"}
+
+
+def test_methods_of_fewer_validation_rows_are_compared_on_the_common_ones(
+    parts: tuple[Predictions, Predictions],
+) -> None:
+    val, half = parts[1], np.arange(0, 300, 2)
+    other = select(val, ["forest"])
+    other = dataclasses.replace(other, rows=other.rows[half], y=other.y[half], probs=other.probs[:, half])
+    ours = select(val, [name for name in val.methods if name != "forest"])
+    all_half = dataclasses.replace(val, rows=val.rows[half], y=val.y[half], probs=val.probs[:, half])
+    assert best_on_val([ours, other], 15) == best_on_val([all_half], 15)
+    with pytest.raises(InputError, match="no prediction by prototypes or linear"):
+        best_on_val([select(val, ["uniform", "attention"])], 15)
+
+
+def test_rows_are_those_of_the_tests(parts: tuple[Predictions, Predictions]) -> None:
+    test, val = parts
+    table = compare_with_opponents(
+        test, [val], **SCORING, metric_names=UNDER_CONDITIONS, others=("uniform", "distance")
+    )
+    best = best_on_val([val], 15)
+    assert {tuple(row) for row in table} == {COLUMNS}
+    for role in ROLES:
+        names = {row["metric"]: row["method"] for row in table if row["role"] == role}
+        assert names == {m: best[role, m] for m in TESTED} | {"balanced_accuracy": best[role, "accuracy"]}
+    assert {row["method"] for row in table if row["role"] == ""} == {"uniform", "distance"}
+    methods = list(dict.fromkeys(["attention", "uniform", "distance", *best.values()]))
+    against = [("attention", name) for name in methods[1:]]
+    _, tests = intervals_and_tests(select(test, methods), against, **SCORING, metric_names=UNDER_CONDITIONS)
+    expected = {(row["baseline"], row["metric"]): row for row in tests}
+    for row in table:
+        if row["role"] != "attention" and row["metric"] in TESTED:
+            other = expected[row["method"], row["metric"]]
+            values = [other[key] for key in ("difference", "low", "high", "errors", "p")]
+            assert [row[key] for key in ("difference", "difference_low", "difference_high", "errors", "p")] == values
+        else:
+            assert row["p"] is None
+
+
+def test_mean_over_runs_by_hand() -> None:
+    def run(method: str, value: float, errors: int, p: float) -> list[dict[str, object]]:
+        row = KNN, method, "nll", value, value - 0.1, value + 0.1, -value, -value - 0.2, -value + 0.2, errors, p
+        untested = "", "uniform", "balanced_accuracy", value, 0.0, 1.0, None, None, None, None, None
+        return [dict(zip(COLUMNS, cells, strict=True)) for cells in (row, untested)]
+
+    tested, untested = mean_over_runs(
+        [run("distance", 0.2, 9, 0.01), run("uniform", 0.4, 7, 0.05), run("distance", 0.3, 8, 0.03)]
+    )
+    assert (tested["role"], tested["method"], tested["errors"]) == (KNN, "distance", 7)
+    numbers = [tested[key] for key in ("value", "low", "high", "difference", "difference_low", "difference_high", "p")]
+    assert numbers == pytest.approx([0.3, 0.1, 0.5, -0.3, -0.6, 0.0, 0.06])
+    assert untested["value"] == pytest.approx(0.3)
+    assert np.isnan([untested["p"], untested["errors"]]).all()
+    assert combined_p([0.6, 0.8]) == 1.0
