@@ -40,7 +40,7 @@ def test_tables_are_written_between_the_marks(folder: Path) -> None:
     assert first[1].index("| birds, clean | Accuracy |") < first[1].index("**birds**")
     for shown in (
         "## All methods",
-        "| noise 0.3 | Best kNN |",
+        "| noise 0.3 | Attention |",
         "| One part alone | temperature |",
         "| 3 | 300 | 900 | 5 | 0.861 | 0.942 | 0.987 | 50 |",  # rows and upper bounds
     ):
