@@ -20,7 +20,6 @@ import vl_convert
 import yaml
 
 from attnknn.core.errors import InputError
-from pipeline.check import shadowed
 from pipeline.settings import DATASETS, PARAMS, PRESETS, merge, with_preset
 from tools.lock import Key, Locks, Stages, differing, flatten
 
@@ -164,9 +163,7 @@ def params(base: str) -> str:
     if not rows:
         return "None."
     parts = [table(["param", "old", "new"], rows)]
-    before, now = flatten(old[str(PARAMS)]), flatten(new[str(PARAMS)])
-    moved = {".".join(key): now[key] for key in differing(before, now) if key in now and key[0] not in NOT_BY_DATASET}
-    parts += [f"⚠ {line}." for line in shadowed(moved, effective(new))]
+    parts += [f"⚠ {line}." for line in without_effect(old, new)]
     presets = [files[str(PARAMS)].get("preset", "none") for files in (old, new)]
     if presets != ["none", "none"]:
         a, b = effective(old), effective(new)
@@ -178,6 +175,18 @@ def params(base: str) -> str:
         parts.append(f"In effect, with the preset ({' → '.join(dict.fromkeys(presets))}):")
         parts.append(table(["param", "datasets", "old", "new"], rows) if rows else "None.")
     return "\n\n".join(parts)
+
+
+def without_effect(old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Name changed settings that change nothing for some of the datasets that run."""
+    before, after = ({name: flatten(own) for name, own in effective(side).items()} for side in (old, new))
+    lines = []
+    for key in differing(flatten(old[str(PARAMS)]), flatten(new[str(PARAMS)])):
+        same = [name for name in after if name in before and before[name].get(key) == after[name].get(key)]
+        if same and key[0] not in NOT_BY_DATASET:
+            lines.append(f"{'.'.join(key)} has no effect on {', '.join(same)}: {DATASETS} or the preset overrides it")
+    changed = differing(old[str(DATASETS)], new[str(DATASETS)])
+    return [*lines, *(f"{DATASETS}: {name} is not among datasets, no effect" for name in changed if name not in after)]
 
 
 def lock_stages(base: str | None) -> Stages:
@@ -220,7 +229,12 @@ def another_machine(base: str, locks: Locks) -> str:
 
 
 def reaches(locks: Locks, metric: Key) -> bool:
-    """Whether the change reaches the stage that wrote a metric, or no stage of dvc.lock did."""
+    """Whether the change reaches the stage that wrote a metric, or no stage of dvc.lock did.
+
+    A dataset's numbers in the summary are those of its `evaluate`.
+    """
+    if metric[0] == "summary" and (own := [n for n in locks.new if n.startswith(f"evaluate@{metric[1]}-")]):
+        return any(name in locks.reached for name in own)
     files = ("/".join(("metrics", *metric[:n])) + ".json" for n in (1, 2, 3))
     stages = [stage for file in files if (stage := locks.producers.get(file))]
     return not stages or stages[0] in locks.reached

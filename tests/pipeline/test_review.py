@@ -309,13 +309,14 @@ def test_what_a_change_reaches_and_what_another_machine_moved(
 
 
 def test_values_that_another_machine_moved_are_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of `noise` changed and the encoder gave other bytes: of evaluate's scores none is listed."""
+    """Code of `noise` changed and the encoder gave other bytes: none of evaluate's scores is listed."""
     locks = Locks(run_of(0.01, 0.003, "a", "c1"), run_of(0.01, 0.003, "b", "c2"), {}, {})
-    sides = [{("iris", "42", name, "attention", "nll"): v for name in ("evaluate", "noise")} for v in (0.3, 0.4)]
+    keys = [("iris", "42", name, "attention", "nll") for name in ("evaluate", "noise")]
+    sides = [dict.fromkeys([*keys, ("summary", "iris", "attention", "nll")], v) for v in (0.3, 0.4)]
     monkeypatch.setattr(review, "metric_values", lambda base: sides[0] if base else sides[1])
     text = review.metrics("main", locks)
     assert "1 stages gave other bytes from the same code, settings and inputs, e.g. `train_embedder@iris-42`" in text
-    assert "1 values differ by this alone and are left out" in text
+    assert "2 values differ by this alone and are left out" in text
     assert [row[0] for row in cells(text)] == ["`iris 42 noise attention nll`"]
     assert "rounding" not in text
 
@@ -332,5 +333,10 @@ def test_a_setting_that_datasets_override_is_said_to_have_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = {"params.yaml": SETTINGS.format("none", 5), "presets/none.yaml": "k: null\n"}
-    text = shown(tmp_path, monkeypatch, old, old | {"params.yaml": old["params.yaml"].replace("convnet", "resnet18")})
-    assert "train_embedder.encoder: resnet18 has no effect on iris: datasets.yaml or the preset overrides it." in text
+    for encoder in ("encoder: resnet18, ", ""):  # another, and none
+        new = {"params.yaml": old["params.yaml"].replace("encoder: convnet, ", encoder)}
+        text = shown(tmp_path, monkeypatch, old, old | new)
+        assert "⚠ train_embedder.encoder has no effect on iris: datasets.yaml or the preset overrides it." in text
+        assert "digits" not in text
+    new = {"datasets.yaml": DATASETS["datasets.yaml"] + "wine: {k: 3}\n"}
+    assert "⚠ datasets.yaml: wine is not among datasets, no effect." in shown(tmp_path, monkeypatch, old, old | new)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from attnknn.evaluation.opponents import OURS
-from attnknn.experiments.tsne import TSNE_COLUMNS
 from attnknn.report import plots
 from attnknn.report.claims import holm
 from attnknn.report.gallery import cases_table, read_cases, shortened, small_png
@@ -19,6 +18,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "confusion": ("method", "actual", "predicted", "count"),
     "confusion_paired": ("actual", "predicted", "rows", "method", "count", "baseline", "baseline_count", "both", "p"),
 }
+_TSNE = ("x", "y", "actual", "predicted", "wrong")
 # Okabe & Ito's hues and two greys; names are drawn too, so no class is identified by colour alone.
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#b2a100", "#7f7f7f", "#6a3d9a", "#444444")
 _MAX_CLASSES = 12  # drawn with names
@@ -136,7 +136,7 @@ def _part(runs: Sequence[Run], folder: Path | None) -> Part:
     item = f"{run.dataset}-{run.seed}"
     cases, pictures = read_cases(folder / "gallery" / item, item) if folder else ([], [])
     drawn = [("confusion matrix of attention", confusion_picture(counts[counts["method"] == OURS], OURS))]
-    points = read_csv(folder / "gallery" / item / "tsne.csv", TSNE_COLUMNS) if folder else pd.DataFrame()
+    points = read_csv(folder / "gallery" / item / "tsne.csv", _TSNE) if folder else pd.DataFrame()
     if len(points):
         drawn.append(("t-SNE of the embeddings by class", tsne_picture(points)))
     tables = [errors_table(runs)]
