@@ -22,7 +22,7 @@ def ablation(run: Run) -> None:
         print(f"{run.label}: no test row of which {p.hard.disagreement:g} of the neighbours disagree")
     means, intervals, paired = by_subset(predictions, hard, **scoring, seed=run.seed)
     table = count_hard(spaces, k, p.hard.disagreement)
-    run.write_metrics({"share": hard_shares(table), **means}, "hard")
+    run.write_metrics({"share": hard_shares(table), "all": means}, "hard")
     run.write_plots(hard=intervals, hard_paired=paired, hard_share=table)
 
 

@@ -7,8 +7,14 @@ import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.files import write_csv, write_json
-from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, mean_over_runs, score_tables
-from attnknn.evaluation.paired_tests import Pair, intervals_and_tests
+from attnknn.evaluation.opponents import (
+    TUNED,
+    UNDER_CONDITIONS,
+    compare_with_opponents,
+    opponents_over_repeats,
+    score_tables,
+)
+from attnknn.evaluation.paired_tests import Pair, intervals_and_tests, mean_over_repeats
 from attnknn.report.plots import CALIBRATIONS
 from attnknn.report.section import Part
 
@@ -128,7 +134,7 @@ def write_conditions(
                 compare_with_opponents(test, [val], 15, resamples, 0.95, seed, UNDER_CONDITIONS, TUNED)
                 for test, val in by_draw
             ]
-            table += [{"condition": condition, **row} for row in mean_over_runs(runs)]
+            table += [{"condition": condition, **row} for row in opponents_over_repeats(runs)]
         write_csv(root / "plots" / stage / f"{dataset}-{seed}.csv", table)
 
 
@@ -164,4 +170,5 @@ def write_ablation(
             score = {"validation": 0.9 * known[name, metric], "value": known[name, metric]}
             difference = {column: row[column] for column in ("difference", "low", "high", "p")}
             table.append({**key, **score, "reference": reference, **difference})
-    write_csv(root / "plots" / "ablation" / f"{dataset}-{seed}.csv", table)
+    folded = mean_over_repeats(table, ("variant", "group", "metric"))
+    write_csv(root / "plots" / "ablation" / f"{dataset}-{seed}.csv", folded)

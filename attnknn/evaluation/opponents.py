@@ -6,13 +6,20 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
 from attnknn.evaluation.method import Method
-from attnknn.evaluation.paired_tests import BASE, TESTED, Table, intervals_and_tests, reliability, scores
+from attnknn.evaluation.paired_tests import (
+    BASE,
+    TESTED,
+    Table,
+    intervals_and_tests,
+    mean_over_repeats,
+    reliability,
+    scores,
+)
 
 OURS = "attention"
 KNN, WITHOUT = "kNN", "without neighbours"
@@ -103,28 +110,10 @@ def compare_with_opponents(
     return table
 
 
-def combined_p(p: Sequence[float]) -> float:
-    """One p value of several runs on the same test rows: min(1, 2 · mean p)."""
-    return min(1.0, 2 * float(np.mean(p))) if len(p) > 1 else float(p[0])
-
-
-def mean_over_runs(runs: Sequence[Table]) -> Table:
-    """The table of several runs: mean values and differences, outer ends of intervals, fewest errors, combined p.
-
-    A method that differs between runs is named by the runs' most frequent one.
-    """
-    rows = pd.concat([pd.DataFrame(run) for run in runs], ignore_index=True)
-    rows["key"] = rows["role"].where(rows["role"] != "", rows["method"])
-    how: dict[str, Any] = {"role": "first", "method": lambda names: names.mode()[0]}
-    how["p"] = lambda p: combined_p(p.tolist()) if p.notna().all() else None
-    how |= dict.fromkeys(("value", "difference"), "mean") | dict.fromkeys(("low", "difference_low"), "min")
-    how |= dict.fromkeys(("high", "difference_high"), "max")
-    how["errors"] = "min"
-    means = rows.groupby(["key", "metric"], sort=False).agg(how).reset_index()[list(COLUMNS)]
-    return [
-        row | ({"errors": int(row["errors"])} if row["errors"] == row["errors"] else {})
-        for row in means.to_dict("records")
-    ]  # type: ignore[misc]
+def opponents_over_repeats(runs: Sequence[Table]) -> Table:
+    """Combine tables of `compare_with_opponents`; an opponent that differs is named by the most frequent one."""
+    rows = [{"key": row["role"] or row["method"], **row} for run in runs for row in run]
+    return [{k: v for k, v in row.items() if k != "key"} for row in mean_over_repeats(rows, ("key", "metric"))]
 
 
 def score_tables(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
@@ -173,3 +174,25 @@ def reliability(predictions: Predictions, bins: int, methods: Sequence[str] = BA
         if method in methods
         for row in metrics.reliability(probs, predictions.y, bins)
     ]
+
+
+def combined_p(p: Sequence[float]) -> float:
+    """One p value of several runs on the same test rows: min(1, 2 · mean p)."""
+    return min(1.0, 2 * float(np.mean(p))) if len(p) > 1 else float(p[0])
+
+
+def mean_over_repeats(rows: Table, keys: Sequence[str]) -> Table:
+    """Combine the rows of several runs on the same test rows that agree in `keys`; the column `repeat` is left out.
+
+    Means of values, outer ends of intervals, fewest errors, combined p, and the most frequent of other values.
+    """
+    how: dict[str, Any] = dict.fromkeys(("value", "validation", "difference"), "mean")
+    how |= dict.fromkeys(("low", "difference_low", "errors"), "min") | dict.fromkeys(("high", "difference_high"), "max")
+    how["p"] = lambda p: combined_p(p.tolist()) if p.notna().all() else None
+    columns = [column for column in rows[0] if column != "repeat"]
+    others = [column for column in columns if column not in keys]
+    grouped = pd.DataFrame(rows).groupby(list(keys), sort=False)
+    table = grouped.agg({column: how.get(column, lambda v: v.mode()[0]) for column in others}).reset_index()[columns]
+    if "errors" in table:
+        table["errors"] = [int(count) if count == count else None for count in table["errors"]]
+    return table.astype(object).to_dict("records")  # type: ignore[return-value]

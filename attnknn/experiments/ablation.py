@@ -12,7 +12,7 @@ from attnknn.core.artifacts import TEST, VAL
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import compare
-from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
+from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, mean_over_repeats, scores
 from attnknn.heads.attention import FEATURES
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
@@ -138,7 +138,8 @@ def ablate(
         k: neighbours that each head is fitted and evaluated with.
 
     Returns:
-        Rows of variant, group, repeat, metric, validation, value, reference, difference, low, high, p. `validation` is
+        Rows of variant, group, metric, validation, value, reference, difference, low, high, p, over repeats as
+        `paired_tests.mean_over_repeats`. `validation` is
         the metric on the val rows, by which a part is selected; the rest is of the test rows. `alone` is compared with
         tuned distance weighting, `retrieval` with the full retrieval head, everything else with the full head.
     """
@@ -200,4 +201,4 @@ def ablate(
             columns = {"variant": name, "group": groups[name], "repeat": repeat, "metric": metric}
             columns |= {"validation": on_val[name][metric], "value": values[name, metric], "reference": row["baseline"]}
             table.append(columns | {key: row[key] for key in ("difference", "low", "high", "p")})
-    return table
+    return mean_over_repeats(table, ("variant", "group", "metric"))

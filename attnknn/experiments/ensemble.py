@@ -142,9 +142,9 @@ def compare_variants(
         scoring: bins, resamples, confidence.
 
     Returns:
-        {variant: {method: {accuracy, nll, ece, mean_k}}}; rows of variant, method, metric, value, low, high, with
-        mean_k among the metrics; and rows of variant, method, baseline (a variant), metric, difference, low, high,
-        errors, p, test.
+        {variant: {uncalibrated method: {accuracy, nll, ece, mean_k}}}; rows of variant, method, metric, value, low,
+        high, with mean_k among the metrics; and rows of variant, method, baseline (a variant), metric, difference, low,
+        high, errors, p, test.
 
     Raises:
         InputError: as for `variants`.
@@ -157,11 +157,12 @@ def compare_variants(
     for variant, method in product(VARIANTS, methods):
         row = {"method": f"{variant}:{method}", "metric": "mean_k", "value": mean_k[f"{variant}:{method.base}"]}
         scores.append({**row, "low": None, "high": None})
-    means: dict[str, dict[str, dict[str, float]]] = {v: {str(method): {} for method in methods} for v in VARIANTS}
+    means: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in VARIANTS}
     intervals: Table = []
     for row in scores:
         method = Method.parse(row["method"])
-        means[method.variant][method.name][row["metric"]] = row["value"]
+        if not method.calibration:
+            means[method.variant].setdefault(method.name, {})[row["metric"]] = row["value"]
         intervals.append({"variant": method.variant, **row, "method": method.name})
     tests: Table = []
     for row in paired:

@@ -18,7 +18,7 @@ from attnknn.core.artifacts import FIT, PARTS, TEST, VAL, Predictions
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, tuned_baselines
 from attnknn.evaluation.method import Method
-from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests
+from attnknn.evaluation.paired_tests import TESTED, Pair, Table, intervals_and_tests, mean_over_repeats
 from attnknn.heads.attention import Head
 from attnknn.heads.baselines import Distance, choices_of_k, tune_distance
 from attnknn.heads.fit import fit_head
@@ -144,7 +144,7 @@ def _pairs(methods: Sequence[str]) -> list[Pair]:
 
 def by_subset(
     predictions: Predictions, hard: np.ndarray, bins: int, resamples: int, confidence: float, seed: int
-) -> tuple[dict[str, dict[str, dict[str, float]]], Table, Table]:
+) -> tuple[dict[str, dict[str, float]], Table, Table]:
     """Scores on all, hard and easy rows, with intervals and paired tests; all rows alone if none or all are hard.
 
     Args:
@@ -152,10 +152,10 @@ def by_subset(
         hard: bool (N,).
 
     Returns:
-        Mean over repeats by subset, method and metric; rows of subset, rows, method, repeat, metric, value, low, high;
-        and of subset, rows, method, repeat, baseline, metric, difference, low, high, errors, p, test.
+        Means of all rows by method and metric; rows of subset, rows, method, metric, value, low, high; and of subset,
+        rows, method, baseline, metric, difference, low, high, errors, p, test. All are over repeats, as
+        `paired_tests.mean_over_repeats`.
     """
-    means: dict[str, dict[str, dict[str, float]]] = {}
     intervals: Table = []
     paired: Table = []
     for subset, mask in zip(SUBSETS, (np.ones_like(hard), hard, ~hard), strict=True):
@@ -167,20 +167,18 @@ def by_subset(
         tables = intervals_and_tests(
             selected, _pairs(selected.methods), bins, resamples, confidence, seed, metric_names=TESTED
         )
-        values: dict[str, dict[str, list[float]]] = {}
         for table, rows in zip((intervals, paired), tables, strict=True):
             for row in rows:
                 method = Method.parse(row["method"])
                 names = {"method": method.name, "repeat": int(method.variant or 0)}
                 if "baseline" in row:
                     names["baseline"] = Method.parse(row["baseline"]).name
-                else:
-                    values.setdefault(method.name, {}).setdefault(row["metric"], []).append(row["value"])
                 table.append({"subset": subset, "rows": int(mask.sum()), **names, **row} | names)
-        means[subset] = {
-            name: {metric: float(np.mean(repeats)) for metric, repeats in metrics.items()}
-            for name, metrics in values.items()
-        }
+    keys = ("subset", "method", "metric")
+    intervals, paired = mean_over_repeats(intervals, keys), mean_over_repeats(paired, (*keys, "baseline"))
+    means: dict[str, dict[str, float]] = {}
+    for row in [row for row in intervals if row["subset"] == "all"]:
+        means.setdefault(row["method"], {})[row["metric"]] = row["value"]
     return means, intervals, paired
 
 

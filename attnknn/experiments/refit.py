@@ -11,7 +11,7 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Comparison, compare
 from attnknn.evaluation.metrics import shot_accuracy
-from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, mean_over_runs
+from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, opponents_over_repeats
 from attnknn.evaluation.paired_tests import TESTED, Table
 from attnknn.heads.fit import fit_head
 from attnknn.heads.prototypes import fit_prototypes
@@ -93,7 +93,7 @@ def refit_and_score(
 
     Returns:
         Scores by condition, role and tested metric; and rows of condition and of `opponents.COLUMNS`. Both are means
-        over repeats, see `opponents.mean_over_runs`.
+        over repeats, see `opponents.opponents_over_repeats`.
     """
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
     calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, settings) for name, repeat in keys]
@@ -102,7 +102,7 @@ def refit_and_score(
         by_condition[name].append(rows)
         if progress is not None:
             progress(name)
-    table = [{"condition": name, **row} for name, runs in by_condition.items() for row in mean_over_runs(runs)]
+    table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
         means.setdefault(row["condition"], {}).setdefault(row["role"], {})[row["metric"]] = row["value"]

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from attnknn.evaluation.metrics import HIGHER_IS_BETTER
-from attnknn.evaluation.opponents import KNN, ROLES, combined_p
-from attnknn.evaluation.paired_tests import TESTED
+from attnknn.evaluation.opponents import KNN, ROLES
+from attnknn.evaluation.paired_tests import TESTED, combined_p
 from attnknn.report.results import CLEAN
 
 Verdict = Literal["yes", "no", "undecided"]

@@ -14,12 +14,11 @@ from attnknn.evaluation.opponents import (
     UNDER_CONDITIONS,
     WITHOUT,
     best_on_val,
-    combined_p,
     compare_with_opponents,
-    mean_over_runs,
+    opponents_over_repeats,
     select,
 )
-from attnknn.evaluation.paired_tests import TESTED, intervals_and_tests, scores
+from attnknn.evaluation.paired_tests import TESTED, combined_p, intervals_and_tests, scores
 from synthetic_results import TIE, predictions
 
 SCORING = {"bins": 15, "resamples": 200, "confidence": 0.95, "seed": 0}
@@ -89,13 +88,13 @@ def test_rows_are_those_of_the_tests(parts: tuple[Predictions, Predictions]) -> 
             assert row["p"] is None
 
 
-def test_mean_over_runs_by_hand() -> None:
+def test_mean_over_repeats_by_hand() -> None:
     def run(method: str, value: float, errors: int, p: float) -> list[dict[str, object]]:
         row = KNN, method, "nll", value, value - 0.1, value + 0.1, -value, -value - 0.2, -value + 0.2, errors, p
         untested = "", "uniform", "balanced_accuracy", value, 0.0, 1.0, None, None, None, None, None
         return [dict(zip(COLUMNS, cells, strict=True)) for cells in (row, untested)]
 
-    tested, untested = mean_over_runs(
+    tested, untested = opponents_over_repeats(
         [run("distance", 0.2, 9, 0.01), run("uniform", 0.4, 7, 0.05), run("distance", 0.3, 8, 0.03)]
     )
     assert (tested["role"], tested["method"], tested["errors"]) == (KNN, "distance", 7)

@@ -94,7 +94,7 @@ def test_the_historic_form_is_four_heads_of_products_with_bounded_temperatures()
 FITTING = synthetic.FITTING | {"parts": {**DEFAULT, "features": ["gap", "agreement"]}}
 # Temperatures and priors that are too high leave every head something to learn at once.
 GRIDS: dict[str, Any] = {"ks": [1, 5], "temperatures": [3.0], "priors": [0.3, 0.5], "ridges": [0.1]}
-Table = dict[tuple[str, int, str], dict[str, Any]]  # by variant, repeat and metric
+Table = dict[tuple[str, str], dict[str, Any]]  # by variant and metric
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def spaces() -> list[EmbeddingSpace]:
 
 def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> Table:
     table = ablate(spaces, repeats, 12, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
-    assert len({(r["variant"], r["repeat"], r["metric"]) for r in table}) == len(table)
-    return {(r["variant"], r["repeat"], r["metric"]): r for r in table}
+    assert len({(r["variant"], r["metric"]) for r in table}) == len(table)
+    return {(r["variant"], r["metric"]): r for r in table}
 
 
 def recorded(spaces: list[EmbeddingSpace], **changes: Any) -> tuple[Table, list[Any]]:
@@ -136,16 +136,16 @@ def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
     named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
     named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
-    assert set(table) == {(name, repeat, metric) for name in named for repeat in (0, 1) for metric in TESTED}
-    columns = "variant group repeat metric validation value reference difference low high p"
-    for (name, _, _), row in table.items():
+    assert set(table) == {(name, metric) for name in named for metric in TESTED}
+    columns = "variant group metric validation value reference difference low high p"
+    for (name, _), row in table.items():
         assert " ".join(row) == columns
         assert row["group"] == named[name]
         one_space = name in ("with l2", "with dot", "with move_prototypes", "historic", "retrieval")
         by_group = {"alone": "distance", "retrieval": "retrieval"}
         assert row["reference"] == by_group.get(named[name], ONE_SPACE if one_space else "full")
-    for (_, repeat, metric), row in table.items():
-        expected = row["value"] - table[row["reference"], repeat, metric]["value"]
+    for (_, metric), row in table.items():
+        expected = row["value"] - table[row["reference"], metric]["value"]
         assert row["difference"] == pytest.approx(expected, abs=1e-9)
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
@@ -154,33 +154,31 @@ def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
 def test_validation_is_the_nll_on_val_rows(spaces: list[EmbeddingSpace], spied: Any) -> None:
     """The lowest of the fit, on all spaces, or on the main one for heads with learned projections."""
     table, calls = spied
-    nll = [row for (_, _, metric), row in table.items() if metric == "nll"]
+    nll = [row for (_, metric), row in table.items() if metric == "nll"]
     fitted = [row["validation"] for row in nll if row["variant"] not in ablation.REFERENCES]
     assert fitted == pytest.approx([min(row["val_nll"] for row in history) for *_, history in calls])
     assert all(row["validation"] != row["value"] for row in nll)
     expected = scores(compare(spaces, {}, 12, **GRIDS, calibrations=("vector",)).val, SCORING["bins"])
     for name in ("distance", "distance_vector"):
         for metric in TESTED:
-            assert table[name, 0, metric]["validation"] == expected[name][metric]
+            assert table[name, metric]["validation"] == expected[name][metric]
 
 
 def test_variants_differ_from_their_reference_and_not_from_themselves(table: Table) -> None:
-    same = [key[:2] for key, row in table.items() if key[2] == "nll" and not row["difference"]]
-    retrieval = {name for name, _ in same if name.startswith("retrieval without")}
+    same = [name for (name, metric), row in table.items() if metric == "nll" and not row["difference"]]
+    retrieval = {name for name in same if name.startswith("retrieval without")}
     assert len(retrieval) in (0, len(TABR_PARTS) + 1), "all, if the full one does not learn in two epochs"
-    assert [key for key in same if key[0] not in retrieval] == [("full", 0), ("full", 1)]
-    for key in [("full", repeat, metric) for repeat in (0, 1) for metric in TESTED]:
-        row = table[key]
+    assert [name for name in same if name not in retrieval] == ["full"]
+    for metric in TESTED:
+        row = table["full", metric]
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
 
 
 def test_references_are_fitted_once_and_heads_anew_in_each_repeat(table: Table, spied: Any) -> None:
     for name in ("distance", "distance_vector", "prototypes"):
-        assert table[name, 0, "nll"]["value"] == table[name, 1, "nll"]["value"]
+        assert table[name, "nll"]["value"] == spied[0][name, "nll"]["value"]
     for name in ("full", "without prototypes", "alone temperature", "historic"):
-        assert table[name, 0, "nll"]["value"] != table[name, 1, "nll"]["value"]
-    for key, row in spied[0].items():
-        assert row == table[key]
+        assert table[name, "nll"]["value"] != spied[0][name, "nll"]["value"]
 
 
 def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: list[EmbeddingSpace], spied: Any) -> None:

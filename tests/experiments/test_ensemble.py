@@ -55,13 +55,15 @@ def test_every_method_gets_every_variant_with_and_without_calibration(data: Embe
     means, intervals, paired = ensemble.compare_variants([data], head(), K, [3, 5], GRIDS, SCORING, seed=0)
     names = {name for base in ensemble.METHODS for name in (base, f"{base}_vector")}
     assert set(means) == set(ensemble.VARIANTS)
-    assert all(set(by_method) == names for by_method in means.values())
+    assert all(set(by_method) == set(ensemble.METHODS) for by_method in means.values())
     scored, compared = ({(r["variant"], r["method"], r["metric"]) for r in rows} for rows in (intervals, paired))
     assert scored == set(product(ensemble.VARIANTS, names, (*TESTED, "mean_k")))
     assert compared == set(product(ensemble.VARIANTS[1:], names, TESTED))
     assert {r["baseline"] for r in paired} == {"single"}
+    value = {(r["variant"], r["method"], r["metric"]): r["value"] for r in intervals}
+    assert means["single"]["distance"]["mean_k"] == value["single", "distance", "mean_k"]
     for row in paired:
-        ours, single = (means[v][row["method"]][row["metric"]] for v in (row["variant"], "single"))
+        ours, single = (value[v, row["method"], row["metric"]] for v in (row["variant"], "single"))
         assert row["difference"] == pytest.approx(ours - single)
     assert set(TABLES[SCORES]) <= set(intervals[0])
     assert set(TABLES[PAIRED]) <= set(paired[0])

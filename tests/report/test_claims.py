@@ -5,7 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from attnknn.evaluation.opponents import COLUMNS, KNN, WITHOUT, combined_p
+from attnknn.evaluation.opponents import COLUMNS, KNN, WITHOUT
+from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.claims import claims, holm, setting_verdicts, smallest_p
 from attnknn.report.tables import fixed, p_value
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attnknn.evaluation.opponents import combined_p
+from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report import plots
 from attnknn.report.results import Run, joined
 from attnknn.report.section import Part, Row, Section, Table
@@ -12,7 +12,7 @@ from attnknn.report.tables import by_dataset, difference_cell, digits_of, fixed,
 
 TABLES = {
     "ablation": (
-        *("variant", "group", "repeat", "metric", "validation", "value"),
+        *("variant", "group", "metric", "validation", "value"),
         *("reference", "difference", "low", "high", "p"),
     )
 }
@@ -22,7 +22,7 @@ def ablated(rows: pd.DataFrame) -> pd.DataFrame:
     """The variants of the ablation over their runs, one row per variant and metric.
 
     Args:
-        rows: seed, repeat, group, variant, metric, validation, value, reference, difference, low, high, p.
+        rows: seed, group, variant, metric, validation, value, reference, difference, low, high, p.
 
     Returns:
         group, variant, metric, runs, validation, value and difference (means), low and high (outer ends), p (combined

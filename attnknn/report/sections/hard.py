@@ -14,9 +14,9 @@ from attnknn.report.section import Cell, Part, Row, Section, Table
 from attnknn.report.tables import arrow, by_dataset, digits_of, finding_cells, score_cell
 
 TABLES: dict[str, tuple[str, ...]] = {
-    "hard": ("subset", "rows", "method", "repeat", "metric", "value", "low", "high"),
+    "hard": ("subset", "rows", "method", "metric", "value", "low", "high"),
     "hard_paired": (
-        *("subset", "rows", "method", "repeat", "baseline", "metric"),
+        *("subset", "rows", "method", "baseline", "metric"),
         *("difference", "low", "high", "errors", "p", "test"),
     ),
     "hard_share": ("part", "class", "rows", "hard"),

@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.evaluation.opponents import ROLES, combined_p
+from attnknn.evaluation.opponents import ROLES
+from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.claims import FEWEST_ERRORS
 from attnknn.report.differences import Level
 from attnknn.report.plots import INK, METRICS, Line, line_plot, method_colour, method_name
