@@ -169,7 +169,6 @@ def write_report(
     runs = read_all(metrics, plots, datasets, seeds)
     resamples = params["evaluate"]["resamples"]
     claims = claimed.claims(all_conditions(runs))
-    verdicts = claimed.setting_verdicts(claims)
     digits = {name: digits_of([run for run in runs if run.dataset == name]) for name in datasets}
     parts = sections(runs, claims, pictures_folder, params["preset"], resamples, workers)
     every, summary = evaluate.claim_rows(claims, digits), evaluate.summary(runs, claims)
@@ -177,8 +176,7 @@ def write_report(
     jinja.filters |= {"colour": pictures.method_colour, "uri": _uri, "width": _width}
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
         summary=summary,
-        verdicts=verdicts,
-        conditions=list(dict.fromkeys(condition for _, condition in verdicts)),
+        summary_picture=evaluate.summary_picture(claims),
         claims=every,
         n_primary=sum(c.primary for c in claims),
         n_others=sum(not c.primary for c in claims),

@@ -14,11 +14,12 @@ import pandas as pd
 
 from attnknn.evaluation.metrics import HIGHER_IS_BETTER
 from attnknn.evaluation.opponents import KNN, ROLES
-from attnknn.evaluation.paired_tests import TESTED, combined_p
+from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.results import CLEAN
 
 Verdict = Literal["yes", "no", "undecided"]
 Setting = tuple[str, str]
+METRICS = ("nll", "accuracy", "ece")
 ALPHA = 0.01  # significance level, adjusted within each family of tests
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
@@ -53,6 +54,13 @@ class Claim:
     @property
     def setting(self) -> Setting:
         return self.dataset, self.condition
+
+    @property
+    def finding(self) -> str:
+        """The verdict in words."""
+        if self.errors < FEWEST_ERRORS:
+            return f"no verdict: {self.errors} error{'s' * (self.errors != 1)}"
+        return {"yes": "better", "no": "worse", "undecided": "no significant difference"}[self.verdict]
 
     @property
     def primary(self) -> bool:
@@ -103,19 +111,21 @@ def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def claims(rows: pd.DataFrame, alpha: float = ALPHA) -> list[Claim]:
-    """All claims of rows of dataset, condition, seed and `opponents.COLUMNS`, in the order of the settings.
+    """All claims of rows of dataset, condition, seed and `opponents.COLUMNS`: by setting, in the order of the rows; by
+    role; and by metric.
 
     Args:
         alpha: family-wise error rate within each family of claims.
     """
-    rows = rows[rows["role"].isin(list(ROLES)) & rows["metric"].isin(TESTED)]
+    settings = list(dict.fromkeys(zip(rows["dataset"], rows["condition"], strict=True)))
+    rows = rows[rows["role"].isin(list(ROLES)) & rows["metric"].isin(METRICS)]
     rows = rows.drop(columns=["low", "high"]).rename(columns={"difference_low": "low", "difference_high": "high"})
     keys = ["dataset", "condition", "role", "metric"]
     tested = over_runs(rows, keys)
     tested["method"] = rows.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
     for _, family in tested.groupby(tested["condition"] == CLEAN):
         tested.loc[family.index, "p"] = holm(family["p"].tolist())
-    return [
+    result = [
         Claim(
             **{key: row[key] for key in (*keys, "method", "difference", "low", "high", "p")},
             errors=int(row["errors"]),
@@ -124,6 +134,8 @@ def claims(rows: pd.DataFrame, alpha: float = ALPHA) -> list[Claim]:
         )
         for row in tested.to_dict("records")
     ]
+    order = {role: i for i, role in enumerate(ROLES)}
+    return sorted(result, key=lambda c: (settings.index(c.setting), order[c.role], METRICS.index(c.metric)))
 
 
 def setting_verdicts(claims: Sequence[Claim]) -> dict[Setting, Verdict]:

@@ -41,6 +41,8 @@ def verdicts(*rows: pd.DataFrame, alpha: float = 0.01) -> set[str]:
 def test_undecided_with_too_few_errors() -> None:
     assert verdicts(paired(errors=20)) == {"yes"}
     assert verdicts(paired(errors=19)) == {"undecided"}
+    assert claims(paired(errors=1))[0].finding == "no verdict: 1 error"
+    assert claims(paired())[0].finding == "better"
     seeds = pd.concat([paired(seed=0, errors=50), paired(seed=1, errors=3)])
     assert {(c.errors, c.verdict) for c in claims(seeds)} == {(3, "undecided")}
 
