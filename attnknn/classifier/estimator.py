@@ -1,5 +1,6 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours with scikit-learn's interface."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral, Real
@@ -32,7 +33,7 @@ from attnknn.classifier.persistence import (
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
 from attnknn.core.device import resolve_device, torch_threads
-from attnknn.core.duplicates import first_identical
+from attnknn.core.duplicates import first_identical, mostly_duplicates
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
 from attnknn.evaluation.conformal import p_values, true_class_scores
@@ -68,7 +69,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     has the votes of two identical rows of weight 1, but is one of the `n_neighbors`, and one row of a fold. Weights
     apply to the memory only: held-out rows count equally in fitting, calibration and prediction sets, so give rows with
     untrusted labels a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Identical
-    rows are held out together, so that no held-out row has itself as a neighbour; near-identical ones are not.
+    rows are held out together, so that no held-out row has itself as a neighbour; near-identical ones are not. If fewer
+    than half of the rows are distinct, as in tables of a few categories, new rows will be copies too, and rows are held
+    out as if all differed.
 
     Parameters
     ----------
@@ -191,7 +194,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             sample_weight: (N,) weight of each row as a neighbour; rows of weight 0 are left out.
             held_out: (X, y) to fit the head on instead of folds of X. Needed if X are embeddings of an encoder that was
                 trained on these rows and labels, since their neighbourhoods are purer than those of new rows. They do
-                not enter the memory; `partial_fit` adds them. A `Pipeline` does not transform them.
+                not enter the memory; `partial_fit` adds them. A `Pipeline` does not transform them. Rows identical to
+                rows of X, unless most rows of X are duplicates, raise a `UserWarning` with their number, and are left
+                out of `usual_distances_` if others remain.
 
         Raises:
             ValueError: a single class, values that are not finite, or an invalid parameter. After an error or an
@@ -234,8 +239,18 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                 require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
                 checked = self._validated(*held_out, reset=False, ensure_min_samples=2)
                 X_held, y_held = cast(tuple[np.ndarray, np.ndarray], checked)
-                spaces = [query_space(memory, k, self._vectors(X_held), self._encode_labels("held_out", y_held), seed)]
-            self.usual_distances_ = np.sort(self._distances(nearest_sims(spaces)))
+                queries = self._vectors(X_held)
+                spaces = [query_space(memory, k, queries, self._encode_labels("held_out", y_held), seed)]
+            sims = nearest_sims(spaces)
+            if held_out is not None and not mostly_duplicates(first):
+                is_copy = first_identical(np.concatenate([z, queries]))[len(z) :] < len(z)
+                n, total = int(is_copy.sum()), len(is_copy)
+                if n:
+                    warnings.warn(
+                        f"held_out: {n} of {total} rows are identical to rows of X; give others", stacklevel=3
+                    )
+                    sims = sims if n == total else sims[~is_copy]
+            self.usual_distances_ = np.sort(self._distances(sims))
             with torch.random.fork_rng():  # keeps the caller's random state
                 fitted = fit_and_calibrate(
                     spaces,
@@ -312,7 +327,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         """Percentage (B,) of held-out rows that were nearer to their nearest neighbour than each row is to its own.
 
         A row at `FAR` = 99.9 or above is unlike the memory, whatever its confidence. NaN for models that were saved
-        without the distances. As the calibration, they do not change as rows are added or forgotten.
+        without the distances. As the calibration, they do not change as rows are added or forgotten. With fewer than
+        1,000 held-out rows the 99.9th percentile is their largest distance, which a few percent of ordinary rows exceed
+        if the model is small.
         """
         return self.predict_with_percentiles(X)[1]
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from attnknn.classifier.memory import SIZES, Memory, pad_columns
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
-from attnknn.core.duplicates import first_identical
+from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.index.bank import build
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
@@ -16,7 +16,8 @@ _QUERIES = 10_000  # maximum number of held-out rows; more do not help a head of
 def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndarray | None = None) -> list[np.ndarray]:
     """Part of every row (N,) in each stratified fold: held-out rows alternate between FIT and VAL, the rest are BANK.
 
-    Identical rows have the same part; if not all of them are held out, the others are TEST, which is not read.
+    Identical rows have the same part (see `split_groups`); if not all of them are held out, the others are TEST, which
+    is not read.
 
     Args:
         queries: maximum number of held-out rows; with many rows, fewer folds are returned.
@@ -39,14 +40,13 @@ def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndar
 
 
 def _stratified_rank(y: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rank of each row (N,) in random order by class; identical rows share one."""
+    """Rank of each row (N,) in random order by class; identical rows share one; see `split_groups`."""
     order = rng.permutation(len(y))
-    distinct = order[first[order] == order]
-    if len(distinct) < 3:  # holding them out together would leave one row or none
-        distinct, first = order, np.arange(len(y))
+    group = split_groups(first)
+    distinct = order[group[order] == order]
     rank = np.empty(len(y), dtype=np.int64)
     rank[distinct[np.argsort(y[distinct], kind="stable")]] = np.arange(len(distinct))
-    return rank[first]
+    return rank[group]
 
 
 def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
@@ -74,7 +74,7 @@ def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
 def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed: int) -> EmbeddingSpace:
     """Embedding space of a memory (BANK) and of rows outside it, half FIT and half VAL, stratified by class.
 
-    Identical rows outside it are in the same half.
+    Identical rows outside it are in the same half; see `split_groups`.
 
     Args:
         memory: just built.

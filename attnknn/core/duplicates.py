@@ -1,4 +1,4 @@
-"""Identical rows, which belong on the same side of a split."""
+"""Identical rows, which belong on the same side of a split, unless most rows are duplicates."""
 
 import numpy as np
 
@@ -9,6 +9,22 @@ def first_identical(x: np.ndarray) -> np.ndarray:
     rows = x.view(np.dtype((np.void, x.dtype.itemsize * x.shape[1])))[:, 0]
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     return first[inverse]
+
+
+def mostly_duplicates(first: np.ndarray) -> bool:
+    """Whether fewer than half of the rows (or three) are distinct, as in tables of a few categories.
+
+    Then new rows will be copies too, so that rows are split as if all differed.
+
+    Args:
+        first: (N,) of `first_identical`.
+    """
+    return int((first == np.arange(len(first))).sum()) < max(3, len(first) / 2)
+
+
+def split_groups(first: np.ndarray) -> np.ndarray:
+    """Group (N,) of each row in splits: `first`, or the row itself if `mostly_duplicates`."""
+    return np.arange(len(first)) if mostly_duplicates(first) else first
 
 
 def duplicate_counts(first: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, int]:

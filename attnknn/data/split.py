@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
-from attnknn.core.duplicates import first_identical
+from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import InputError
 from attnknn.core.files import load_array, read_json
 
@@ -25,7 +25,7 @@ def prepare(
     subset: int = 0,
     numeric: str = "standard",
 ) -> Split:
-    """Read the raw files of a source and assign the parts; identical rows get the same one.
+    """Read the raw files of a source and assign the parts; identical rows get the same one (see `assign_parts`).
 
     Args:
         source: a source; see `data/config.py`.
@@ -103,7 +103,8 @@ def assign_parts(
 ) -> np.ndarray:
     """Assign each row to a part at random, stratified by class: int8 (N,).
 
-    Shares are of distinct rows, and duplicates follow, unless a class has too few distinct rows.
+    Shares are of distinct rows, and duplicates follow, unless most rows are duplicates (see `mostly_duplicates`) or a
+    class has too few distinct rows.
 
     Args:
         y: int64 (N,).
@@ -124,7 +125,7 @@ def assign_parts(
     part = np.full(len(y), BANK, np.int8)
     part[official] = TEST
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
-    lead = np.arange(len(shuffled)) if first is None else first_identical(first[shuffled])
+    lead = np.arange(len(shuffled)) if first is None else split_groups(first_identical(first[shuffled]))
     distinct = shuffled[lead == np.arange(len(lead))]
     for number, name in enumerate(classes):
         rows = distinct[y[distinct] == number]

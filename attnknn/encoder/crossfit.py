@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
-from attnknn.core.duplicates import first_identical
+from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.core.errors import require
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.fit import fit_and_embed
@@ -17,7 +17,8 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     """Stratified folds of the bank, each a split of the same rows for an encoder of its own.
 
     Half of the bank rows that a fold holds out become its fit rows, half its val rows; the others stay its bank. All
-    other rows become test rows, which no fold reads. Identical rows are in one fold and in one half of it.
+    other rows become test rows, which no fold reads. Identical rows are in one fold and in one half of it; see
+    `split_groups`.
 
     Args:
         refit: fit and val rows count as bank rows: for encoders refitted after heads and baselines are tuned.
@@ -29,7 +30,7 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     if refit:
         part = np.where(part == TEST, part, BANK).astype(part.dtype)
     bank = np.flatnonzero(part == BANK)
-    first = first_identical(np.asarray(split.x)[bank])
+    first = split_groups(first_identical(np.asarray(split.x)[bank]))
     distinct = bank[first == np.arange(len(bank))]
     n = int(np.bincount(y[distinct]).min())
     kind = "bank rows" if len(distinct) == len(bank) else "distinct bank rows"

@@ -30,7 +30,6 @@ from attnknn.classifier.estimator import FAR
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
-from attnknn.core.duplicates import first_identical
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 from attnknn.evaluation.conformal import true_class_scores
 
@@ -143,8 +142,8 @@ def test_held_out_rows_are_at_most_ten_thousand() -> None:
 
 def test_identical_rows_are_held_out_together() -> None:
     X, y = blobs(150)
-    first = first_identical(np.tile(X, (4, 1)))
-    y = np.where(np.arange(600) < 450, np.tile(y, 4), 0)  # the last copies have one label
+    first = np.r_[np.arange(450), np.tile(np.arange(50), 3)]
+    y = np.where(np.arange(600) < 550, np.tile(y, 4), 0)  # the last copies have one label
     parts = fold_parts(y, seed=3, first=first)
     for part in parts:
         np.testing.assert_array_equal(part, part[first])
@@ -167,6 +166,35 @@ def test_random_labels_get_no_confidence_from_copies() -> None:
     assert (model.n_duplicates_, model.n_conflicting_duplicates_) == (400, 0)
     assert model.predict_proba(new).max(1).mean() < 0.6
     assert model.fit(np.repeat(X, 2, axis=0), np.r_[1 - y[0], np.repeat(y, 2)[1:]]).n_conflicting_duplicates_ == 1
+
+
+@pytest.mark.parametrize(("columns", "values"), [(2, 2), (3, 2), (2, 4)])
+def test_few_distinct_rows_are_learned(columns: int, values: int) -> None:
+    """With copies held out together the accuracy on the training rows was .45 to .63."""
+    X = np.random.default_rng(0).integers(0, values, (400, columns))
+    y = X.sum(1) % 2
+    model = AttnKNNClassifier(random_state=0).fit(X, y)
+    assert model.score(X, y) == 1
+    assert model.n_duplicates_ == 400 - values**columns
+
+
+def test_many_copies_of_four_rows() -> None:
+    X = np.random.default_rng(0).integers(0, 2, (30_000, 2))
+    assert AttnKNNClassifier(weights="uniform", random_state=0).fit(X, X[:, 0]).score(X[:99], X[:99, 0]) == 1
+
+
+def test_copies_among_held_out_rows_are_counted_and_measure_no_distances() -> None:
+    X, y = blobs(300)
+    new, expected = X[200:], cdist(X[200:], X[:200]).min(1)
+    held_out = np.concatenate([X[:50], new]), np.r_[y[:50], y[200:]]
+    with pytest.warns(UserWarning, match="held_out: 50 of 150 rows are identical to rows of X"):
+        model = AttnKNNClassifier(12, **FAST).fit(X[:200], y[:200], held_out=held_out)
+    np.testing.assert_allclose(model.usual_distances_, np.sort(expected), rtol=1e-5)
+    with pytest.warns(UserWarning, match="held_out: 200 of 200 rows"):
+        assert model.fit(X[:200], y[:200], held_out=(X[:200], y[:200])).usual_distances_.max() == 0
+    X = np.round(X[:, :1])  # few distinct rows: new ones are copies too
+    with warnings.catch_warnings(action="error"):
+        model.fit(X[:200], y[:200], held_out=(X[200:], y[200:]))
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 3])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnknn.core.duplicates import duplicate_counts, first_identical
+from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
@@ -19,6 +19,15 @@ def test_signed_zeros_are_equal_and_x_is_unchanged() -> None:
     x = np.array([[0.0, 1.0], [-0.0, 1.0], [0.0, 1.0 + 1e-15]])
     assert first_identical(x).tolist() == [0, 0, 2]
     assert np.signbit(x[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"), [("aabbcc", False), ("aabbccc", True), ("aabb", True), ("abc", False), ("aa", True)]
+)
+def test_fewer_than_half_or_three_distinct_rows_are_split_as_if_all_differed(x: str, expected: bool) -> None:
+    first = first_identical(np.array(list(x)))
+    assert mostly_duplicates(first) == expected
+    np.testing.assert_array_equal(split_groups(first), np.arange(len(x)) if expected else first)
 
 
 def test_counts_by_hand() -> None:

@@ -37,6 +37,7 @@ CPU_SECONDS, MEMORY, LINE = 10, 200 << 20, 20_000
 KNOWN = {
     r"several lines: Usage: ": "Click's message about options has the form that it has in all its programs",
     r"several lines of scikit-learn": "messages of its validation, which its users know and its tests expect",
+    r"UserWarning in \S+: held_out: \d+ of \d+ rows are identical": "says that the rows given measure nothing",
     r"\w+Warning in scikit-learn": "its own warnings, such as of names of columns, which it documents",
 }
 
@@ -102,7 +103,7 @@ class Judge:
             status, is_json = reply.status_code, "json" in reply.headers.get("content-type", "") and reply.content
             if status < 400:
                 return reply
-            self._require(status < 500 or status == 507, f"HTTP {status}", reply.text)
+            self.require(status < 500 or status == 507, f"HTTP {status}", reply.text)
             return None if method == "HEAD" else self._line(reply.json()["error"] if is_json else reply.text)
 
         return self._watch(f"{method} {url} {content!r:.600}", run, (), writes)
@@ -117,7 +118,7 @@ class Judge:
         """Check probabilities (…, C)."""
         p = np.asarray(values, dtype=np.float64)
         fine = p.size and np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(-1), 1, atol=1e-4)
-        self._require(bool(fine), "no probabilities", str(p))
+        self.require(bool(fine), "no probabilities", str(p))
 
     def saved(self, folder: Path) -> None:
         """Load a model that was written, and check its classifier."""
@@ -137,7 +138,7 @@ class Judge:
         self.probabilities(probs)
         again = self._watch("predict_proba of a copy", lambda: AttnKNNClassifier.load(copy).predict_proba(X), ())
         same = again is not None and np.allclose(probs, again, rtol=0, atol=1e-9)
-        self._require(same, "a saved model predicts otherwise", f"{probs} and {again}")
+        self.require(same, "a saved model predicts otherwise", f"{probs} and {again}")
 
     def _watch(self, what: str, run: Callable[[], Any], allowed: Any, writes: Sequence[Path] = ()) -> Any:
         """Result of `run`; None if it failed, with a line, or broke the property."""
@@ -155,15 +156,15 @@ class Judge:
             except BaseException as error:
                 self._add(f"{type(error).__name__} in {_frame(error)}", "".join(traceback.format_exception(error)))
         seconds, growth = time.process_time() - start, _peak_memory() - memory
-        self._require(seconds < CPU_SECONDS, "too slow", f"{seconds:.1f} s")
-        self._require(growth < MEMORY, "too much memory", f"{growth >> 20} MiB")
+        self.require(seconds < CPU_SECONDS, "too slow", f"{seconds:.1f} s")
+        self.require(growth < MEMORY, "too much memory", f"{growth >> 20} MiB")
         text = os.pread(2, 9999, printed).decode(errors="replace") if os.fstat(2).st_size > printed else ""
-        self._require(not text, "written to standard error", text)
+        self.require(not text, "written to standard error", text)
         after = self._files()
         for path in sorted(p for p in before.keys() | after.keys() if before.get(p) != after.get(p)):
             expected = result is not None and any(w in (path, *path.parents) for w in writes)
             state = "failure" if result is None else "success"
-            self._require(expected, f"{state} changed {path.suffix or 'a file'}", str(path.relative_to(self.folder)))
+            self.require(expected, f"{state} changed {path.suffix or 'a file'}", str(path.relative_to(self.folder)))
         return result if len(self.violations) == n else None
 
     def _files(self) -> dict[Path, bytes]:
@@ -173,23 +174,23 @@ class Judge:
     def _exit(self, code: int, text: str) -> int | None:
         """Check an exit code and standard error; None for a failure."""
         lines = [line for line in text.splitlines() if not line.startswith("warning: ")]
-        self._require(code in (0, 1, 2), f"exit code {code}", text)
+        self.require(code in (0, 1, 2), f"exit code {code}", text)
         if code == 0:
-            self._require(not lines, "exit code 0 with errors", text)
+            self.require(not lines, "exit code 0 with errors", text)
         elif code == 1:
             count = re.match(r"(\d+) left out$", lines[-1]) if lines else None
-            self._require(count is not None and int(count[1]) == len(lines) - 1, "not a line for each left out", text)
+            self.require(count is not None and int(count[1]) == len(lines) - 1, "not a line for each left out", text)
         else:
-            self._require(text.lower().startswith(("error: ", "usage: ")), "failure without an error", text)
+            self.require(text.lower().startswith(("error: ", "usage: ")), "failure without an error", text)
             return self._line(text.removesuffix("\n"))
         return code
 
     def _line(self, text: str, error: BaseException | None = None) -> None:
         by_sklearn = error is not None and "sklearn" in _frame(error, project=False)
         kind = "several lines of scikit-learn" if by_sklearn else f"several lines: {text:.7}"
-        self._require(len(text.splitlines()) <= 1, kind, text)
-        self._require(bool(text.strip()), "an empty message", repr(error))
-        self._require(len(text) <= LINE, "a line that is too long", text[:300])
+        self.require(len(text.splitlines()) <= 1, kind, text)
+        self.require(bool(text.strip()), "an empty message", repr(error))
+        self.require(len(text) <= LINE, "a line that is too long", text[:300])
 
     def _warned(self, message: Any, category: Any, *_: Any) -> None:
         stack = traceback.extract_stack()[:-2]  # without this function and the one that calls it
@@ -201,7 +202,7 @@ class Judge:
             f"{message}\n{''.join(traceback.format_list(stack[-5:]))}",
         )
 
-    def _require(self, condition: bool, cause: str, detail: str) -> None:
+    def require(self, condition: bool, cause: str, detail: str) -> None:
         if not condition:
             self._add(cause, detail)
 

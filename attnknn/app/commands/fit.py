@@ -76,7 +76,8 @@ def fit(
         typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric includes a column)")
     if summary["duplicates"]:
         counts = f"{summary['duplicates']:,} ({summary['conflicting_duplicates']:,} with another label)"
-        typer.echo(f"duplicates, which are held out together: {counts}")
+        split = "most of the rows and held out one by one" if summary["mostly_duplicates"] else "held out together"
+        typer.echo(f"duplicates, which are {split}: {counts}")
     if summary["test_duplicates"]:
         typer.echo(f"test rows that are identical to rows in memory: {summary['test_duplicates']:,}")
     if summary["test"]:

@@ -1,5 +1,6 @@
 """Fit a model from a CSV file, vectors, an image folder or a split of the pipeline."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from attnknn.app.model.model import Cases, Model
 from attnknn.app.model.read_files import open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, TEST, Split
-from attnknn.core.duplicates import duplicate_counts, first_identical
+from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.evaluation.metrics import scores
@@ -80,7 +81,8 @@ def fit_model(
 
     Returns:
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes` and held-out rows (`test`),
-        the columns left out as ids (`left_out`), `duplicate_counts` and, if rows were held out, their `metrics.scores`.
+        the columns left out as ids (`left_out`), `duplicate_counts`, `mostly_duplicates` and, if rows were held out,
+        their `metrics.scores`.
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -114,16 +116,22 @@ def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarr
     """Draw a share of the rows of each class, rounded down: bool (N,).
 
     Args:
-        first: (N,) of `first_identical`: of identical rows all are drawn or none, if their class has others.
+        first: (N,) of `first_identical`: of identical rows all are drawn, or none if they exceed the share of a class;
+            see `split_groups`.
     """
-    order = np.random.default_rng(seed).permutation(len(labels))
-    first = np.arange(len(labels)) if first is None else first
-    order = np.argsort(np.argsort(order)[first], kind="stable")  # duplicates follow the first of them
-    by_class = pd.Series(labels[order]).groupby(labels[order])
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(range(len(labels)) if first is None else split_groups(first).tolist()):
+        members.setdefault(group, []).append(row)
+    wanted = {label: int(n * share + 1e-9) for label, n in Counter(labels.tolist()).items()}
     mask = np.zeros(len(labels), dtype=bool)
-    mask[order] = by_class.cumcount() < (by_class.transform("size") * share + 1e-9).astype(int)
-    mask = mask[first]
-    return mask & np.isin(labels, labels[~mask])
+    for group in np.random.default_rng(seed).permutation(len(labels)).tolist():
+        rows = members.get(group, [])  # none if it is a copy
+        counts = Counter(labels[rows].tolist())
+        if all(n <= wanted[label] for label, n in counts.items()):
+            mask[rows] = True
+            for label, n in counts.items():
+                wanted[label] -= n
+    return mask
 
 
 def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -143,6 +151,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     sizes = {"memory": n_rows, "classes": len(classes), "test": len(test)}
     duplicates = duplicate_counts(data.first, labels, data.is_test)
     summary: dict[str, Any] = {**sizes, "left_out": list(data.left_out), **duplicates}
+    summary["mostly_duplicates"] = mostly_duplicates(data.first)
     cases = None
     if len(test):
         probs = np.maximum(classifier.predict_proba(X[test]), np.finfo(np.float32).tiny)

@@ -28,12 +28,23 @@ def test_stratified_mask() -> None:
 
 
 def test_identical_rows_are_drawn_together() -> None:
-    labels, first = np.repeat(["a", "b", "c"], [60, 30, 10]), np.r_[np.arange(90) % 45, np.full(10, 90)]
+    labels, first = np.repeat(["a", "b", "c"], [60, 30, 2]), np.r_[np.arange(90) % 45, 90, 90]
     mask = stratified_mask(labels, 0.2, 3, first)
     np.testing.assert_array_equal(mask, mask[first])
     assert 18 <= mask[:90].sum() <= 20
     assert not mask[90:].any(), "a class of one distinct row stays in the memory"
-    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(100)), stratified_mask(labels, 0.2, 3))
+    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(92)), stratified_mask(labels, 0.2, 3))
+    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(92) % 45), stratified_mask(labels, 0.2, 3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_neither_exceed_the_share_nor_are_on_both_sides(seed: int) -> None:
+    """The copies of one row are 40 of 100; the only row of "c" is a copy of one of "a"."""
+    labels = np.repeat(["a", "b", "c"], [60, 39, 1])
+    first = np.r_[np.full(40, 0), np.arange(40, 99), 50]
+    mask = stratified_mask(labels, 0.2, seed, first)
+    np.testing.assert_array_equal(mask, mask[first])
+    assert [int(mask[labels == name].sum()) for name in "abc"] == [12, 7, 0]
 
 
 def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Model, dict]) -> None:
