@@ -32,9 +32,12 @@ class SharedLock:
         """Hold the lock exclusively."""
         with self._changed:
             self._writers_waiting += 1
-            self._changed.wait_for(lambda: not self._writing and not self._readers)
-            self._writers_waiting -= 1
-            self._writing = True
+            try:
+                self._changed.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
+            finally:  # Ctrl-C too
+                self._writers_waiting -= 1
+                self._changed.notify_all()
         try:
             yield
         finally:

@@ -3,6 +3,9 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
+
+import pytest
 
 from attnknn.core.lock import SharedLock
 
@@ -24,6 +27,23 @@ def test_readers_share_and_writers_exclude_each_other() -> None:
     with ThreadPoolExecutor(5) as threads:
         list(threads.map(read, range(3)))
         assert list(threads.map(write, range(5))) == [True] * 5
+
+
+def test_a_writer_that_is_interrupted_while_it_waits_stops_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = SharedLock()
+    with monkeypatch.context() as patch, lock.reading(), pytest.raises(KeyboardInterrupt):
+        patch.setattr(lock._changed, "wait_for", Mock(side_effect=KeyboardInterrupt))  # as Ctrl-C
+        with lock.writing():
+            pass
+
+    def read() -> None:
+        with lock.reading():
+            pass
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(5)
+    assert not reader.is_alive()
 
 
 def test_a_waiting_writer_precedes_later_readers() -> None:
