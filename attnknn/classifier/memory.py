@@ -153,14 +153,14 @@ class Memory:
         return class_shares(y, len(sums), weight.astype(np.float64)), torch.from_numpy(class_prototypes(sums))
 
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
-        """Copy with another class for some rows. It shares vectors and index, so neither may be changed.
+        """Copy with another class for some rows.
 
         Args:
             label: class number.
             neighbour_ids: ids of the rows whose statistics are recomputed.
         """
         positions = self.positions(np.asarray(ids, dtype=np.int64))
-        result = copy.copy(self)
+        result = self._copy()
         result.y, result.agreement, result.density = self.y.copy(), self.agreement.copy(), self.density.copy()
         result.y[positions] = label
         z, weight, n = self.vectors(positions), self.weight[positions], len(self.sums)
@@ -169,10 +169,15 @@ class Memory:
         result._update_statistics(self.positions(neighbour_ids[neighbour_ids >= 0]))
         return result
 
+    def _copy(self) -> "Memory":
+        """Copy that shares arrays, bank and lock; `add` and `forget` replace all but the lock."""
+        result = object.__new__(type(self))
+        vars(result).update(vars(self))
+        return result
+
     def __getstate__(self) -> dict[str, object]:
-        """State without the bank's spare capacity, which may still hold removed rows."""
-        bank = Bank(self.bank.z.copy(), self.bank.ids.copy(), self.bank.metric, self.bank.index)
-        return {**vars(self), "bank": bank}
+        with self.lock.reading():
+            return {**vars(self), "bank": Bank(self.bank.z, self.bank.ids, self.bank.metric, self.bank.index)}
 
     @property
     def weighted(self) -> bool:
@@ -180,14 +185,21 @@ class Memory:
         return bool((self.weight != self.weight[0]).any())
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        """Add rows and return their ids, which follow all earlier ones."""
+        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones."""
+        result = self._copy()
+        new = result._add(z, y, weight)
+        vars(self).update(vars(result))
+        return new
+
+    def _add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
         z = check_vectors("X", z)
         new = np.arange(self.next_id, self.next_id + len(z))
         changed = self._insert_neighbours(z, new)
+        self.bank = copy.copy(self.bank)
         self.bank.add(z, new)
         neighbours = self.bank.search(z, min(SIZES[-1] + _SPARE, len(self.bank) - 1), exclude=new)
         self.next_id += len(new)
-        self.sums += class_sums(z, y, weight, len(self.sums))
+        self.sums = self.sums + class_sums(z, y, weight, len(self.sums))
         rows, width = len(self.ids), self.neighbour_ids.shape[1]  # at least as many columns as `neighbours`
         added = {
             "ids": new,
@@ -205,15 +217,22 @@ class Memory:
         return new
 
     def forget(self, ids: np.ndarray) -> None:
-        """Remove rows.
+        """Remove rows: all of them, or none after an error or Ctrl-C.
 
         Raises:
             InputError: an id is not in the memory, or fewer than two rows would be left.
         """
+        result = self._copy()
+        result._forget(ids)
+        vars(self).update(vars(result))
+
+    def _forget(self, ids: np.ndarray) -> None:
         removed = np.unique(ids)
         positions = self.require_positions(removed)
         require(len(self) - len(removed) > 1, "ids: fewer than two rows would be left; keep at least two")
-        self.sums -= class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
+        z, y, weight = self.vectors(positions), self.y[positions], self.weight[positions]
+        self.sums = self.sums - class_sums(z, y, weight, len(self.sums))
+        self.bank = copy.copy(self.bank)
         self.bank.remove(removed)
         for name in ("ids", "y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
             setattr(self, name, np.delete(getattr(self, name), positions, axis=0))

@@ -22,8 +22,8 @@ _SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowe
 class Bank:
     """Vectors with row ids and an index over them; `len(bank)` rows can be returned by a search.
 
-    `add` and `remove` work in place and invalidate earlier references to `z` and `ids`. Arrays passed to `build` are
-    never changed.
+    `add` and `remove` replace `z`, `ids` and `index` by new ones, so that they do not affect a shallow copy of the bank
+    or arrays passed to `build`.
 
     Attributes:
         z: float32 (N, D) vectors.
@@ -38,7 +38,6 @@ class Bank:
     metric: str
     index: Index
     mapped: bool = False
-    _buffer: tuple[np.ndarray, np.ndarray] | None = field(default=None, init=False, repr=False)
     _n_removed: int = field(default=0, init=False, repr=False)
     _visible: np.ndarray | None = field(default=None, init=False, repr=False)
     _gpu_search: tuple[str, CandidateSearch] | None = field(default=None, init=False, repr=False)
@@ -101,7 +100,7 @@ class Bank:
         return self._gpu_search[1]
 
     def add(self, z: ArrayLike, ids: ArrayLike, threads: int = 1) -> None:
-        """Add vectors z (M, D) with row ids (M,), in place.
+        """Add vectors z (M, D) with row ids (M,).
 
         IVF lists and PQ codes keep their trained centroids: build again once most rows are new.
 
@@ -115,15 +114,12 @@ class Bank:
         require(vectors.shape[1] == self.z.shape[1], message)
         duplicates = self.ids[np.isin(self.ids, new_ids)]
         require(not len(duplicates), f"bank: row ids {format_ids(duplicates)} are in it already; remove them first")
-        before, rows = len(self.ids), len(self.ids) + len(new_ids)
-        self._reserve(rows, np.result_type(self.ids, new_ids))
-        self._resize(rows)
-        self.z[before:], self.ids[before:] = vectors, new_ids
-        self.index.add(vectors, np.arange(before, rows), threads)
-        self._update_visible()
+        index = self.index.copy()
+        index.add(vectors, np.arange(len(self.ids), len(self.ids) + len(new_ids)), threads)
+        self._replace(np.concatenate([self.z, vectors]), np.concatenate([self.ids, new_ids]), index)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove the rows with these ids (M,), in place.
+        """Remove the rows with these ids (M,).
 
         The last rows move to the positions of the removed ones. In an HNSW graph removed rows stay as hidden nodes;
         once these outnumber the others, the graph is rebuilt without them, by one thread.
@@ -140,52 +136,37 @@ class Bank:
         if len(positions) < len(ids):
             raise InputError(f"bank: row ids {format_ids(np.setdiff1d(ids, self.ids[positions]))} are not in it")
         require(len(positions) < len(self), "bank: no row would be left; keep at least one")
-        self._reserve(len(self.ids), self.ids.dtype)
         if self.index.supports_removal:
             self._fill_from_end(positions)
-        else:
-            self.ids[positions] = -1
-            self._update_visible()
-            if self._n_removed > len(self):
-                self._rebuild()
+            return
+        row_ids = self.ids.copy()
+        row_ids[positions] = -1
+        visible = row_ids >= 0
+        if 2 * visible.sum() >= len(visible):
+            self._replace(self.z, row_ids, self.index)
+            return
+        z, index = self.z[visible], self.index.copy()
+        index.faiss_index.reset()
+        index.add(z, np.arange(len(z)))
+        self._replace(z, row_ids[visible], index)
 
     def _fill_from_end(self, removed: np.ndarray) -> None:
         rows = len(self.ids) - len(removed)
         holes = removed[removed < rows]
         last = np.setdiff1d(np.arange(rows, len(self.ids)), removed, assume_unique=True)  # as many as holes
-        self.index.remove(np.concatenate([removed, last]))
-        self.z[holes], self.ids[holes] = self.z[last], self.ids[last]
-        self._resize(rows)
-        self.index.add(self.z[holes], holes)
-
-    def _rebuild(self) -> None:
-        visible = np.flatnonzero(self.ids >= 0)
-        for start in range(0, len(visible), _QUERIES):  # visible[i] ≥ i: no row is overwritten before it has moved
-            rows = visible[start : start + _QUERIES]
-            target = slice(start, start + len(rows))
-            self.z[target], self.ids[target] = self.z[rows], self.ids[rows]
-        self._resize(len(visible))
-        self.index.faiss_index.reset()
-        self.index.add(self.z, np.arange(len(visible)))
-        self._update_visible()
+        positions = np.arange(rows)
+        positions[holes] = last
+        index = self.index.copy()
+        index.remove(np.concatenate([removed, last]))
+        index.add(self.z[last], holes)
+        self._replace(self.z[positions], self.ids[positions], index)
 
     def _require_writable(self) -> None:
         require(not self.mapped, "bank: memory-mapped, so its rows are fixed; load it without mmap to change them")
 
-    def _reserve(self, rows: int, dtype: np.dtype) -> None:
-        """Ensure a buffer of `rows` rows and an eighth more, with z and ids copied into it."""
-        if self._buffer is not None and len(self._buffer[0]) >= rows and self.ids.dtype == dtype:
-            return
-        z, ids = self.z, self.ids
-        capacity = rows + rows // 8
-        self._buffer = np.empty((capacity, z.shape[1]), dtype=np.float32), np.empty(capacity, dtype=dtype)
-        self._resize(len(ids))
-        self.z[:], self.ids[:] = z, ids
-
-    def _resize(self, rows: int) -> None:
-        assert self._buffer is not None
-        self.z, self.ids = self._buffer[0][:rows], self._buffer[1][:rows]
-        self._gpu_search = None
+    def _replace(self, z: np.ndarray, ids: np.ndarray, index: Index) -> None:
+        self.z, self.ids, self.index = z, ids, index
+        self._update_visible()
 
     def _update_visible(self) -> None:
         """Update the bitmap of the rows that an HNSW search may return."""

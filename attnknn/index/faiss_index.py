@@ -6,7 +6,7 @@ Labels of an index are positions in the bank's vectors.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,10 @@ class Index:
             return True
         same = (index.ntotal, index.d, index.metric_type) == (*vectors.shape, METRICS[self.metric])
         return same and isinstance(index, _CLASSES[self.kind])
+
+    def copy(self) -> "Index":
+        """Copy that can be changed while this one is searched."""
+        return self if self.faiss_index is None else replace(self, faiss_index=faiss.clone_index(self.faiss_index))
 
     def add(self, vectors: np.ndarray, positions: np.ndarray, threads: int = 1) -> None:
         """Add vectors (M, D) at positions (M,); an HNSW graph takes only those that follow its last."""

@@ -1,8 +1,10 @@
 """Threads and processes that use one model, and processes that are killed."""
 
 import multiprocessing
+import pickle
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,15 @@ def test_threads_predict_while_another_adds_and_forgets(index: str) -> None:
         changes.result()
     if index == "flat":  # a graph depends on the order of its changes
         np.testing.assert_array_equal(model.predict_proba(x), before)
+
+
+def test_a_copy_waits_for_a_change_in_another_thread() -> None:
+    model = fitted()
+    with ThreadPoolExecutor(2) as threads:
+        with model.memory_.lock.writing():
+            copies = [threads.submit(copy, model) for copy in (pickle.dumps, deepcopy)]
+            assert not wait(copies, 0.2).done
+        assert wait(copies, 30).not_done == set()
 
 
 def test_processes_save_into_one_folder_in_turn(tmp_path: Path) -> None:

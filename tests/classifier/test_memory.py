@@ -1,13 +1,23 @@
 """A memory with rows added and removed equals one built from the remaining rows."""
 
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from attnknn.classifier import memory as memory_module
 from attnknn.classifier.memory import SIZES, Memory
 from attnknn.core.artifacts import BANK, Embeddings
 from attnknn.core.errors import InputError
+from attnknn.index import bank as bank_module
+from attnknn.index import faiss_index
 from attnknn.neighbours.search import memory as bank_of
 from attnknn.neighbours.search import search
 from attnknn.neighbours.statistics import class_sums, neighbour_statistics
@@ -100,6 +110,64 @@ def test_invalid_changes() -> None:
     assert len(memory) == 19
     with pytest.raises(InputError, match="n_samples = 1"):
         Memory.build(z[:1], y[:1], weight[:1], 3)
+
+
+def interrupted(call: Callable[[], object], step: int) -> bool:
+    """Call a function, with a KeyboardInterrupt at a line of the memory or its bank; False if it has fewer lines."""
+    own = tuple(module.__file__ for module in (memory_module, bank_module, faiss_index))
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(own):
+            return None
+        left -= event == "line"
+        if left < 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("change", ["add", "forget"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_an_interrupted_change_is_made_whole_or_not_at_all(kind: str, change: str) -> None:
+    z, y, weight = make_rows(60)
+    before = pickle.dumps(Memory.build(z[:40], y[:40], weight[:40], 3, kind=kind))
+    step, states = 0, []
+    while True:
+        memory: Memory = pickle.loads(before)
+        rows = (z[40:], y[40:], weight[40:]) if change == "add" else (np.arange(25),)  # so that a graph is rebuilt
+        stopped = interrupted(partial(getattr(memory, change), *rows), step)
+        states.append(pickle.dumps(memory))
+        if not stopped:
+            break
+        step += 1
+    assert step > 40
+    kept = states.count(before)
+    assert set(states[:kept]) == {before} != {states[-1]}
+    assert set(states[kept:]) == {states[-1]}
+    assert kept >= step - 1, "only the return follows the change"
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_a_copied_state_is_not_changed_with_the_memory(kind: str) -> None:
+    z, y, weight = make_rows(60)
+    memory = Memory.build(z[:40], y[:40], weight[:40], 3, kind=kind)
+    memory.add(z[40:50], y[40:50], weight[40:50])
+    state = memory.__getstate__()
+    before = pickle.dumps(state)
+    memory.forget(np.arange(5))
+    memory.add(z[50:], y[50:], weight[50:])
+    assert pickle.dumps(state) == before
 
 
 def test_class_sums_are_sums_over_weighted_rows() -> None:

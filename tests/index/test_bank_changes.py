@@ -70,15 +70,6 @@ def test_arrays_passed_in_are_not_changed(kind: str) -> None:
     np.testing.assert_array_equal(names, IDS)
 
 
-def test_adding_row_by_row_reallocates_seldom() -> None:
-    bank, buffers = make_bank("flat", np.arange(100)), set()
-    for i in range(100, 200):
-        bank.add(Z[i : i + 1], IDS[i : i + 1])
-        buffers.add(bank.z.__array_interface__["data"][0])
-    assert len(buffers) <= 8
-    assert_finds(bank, np.arange(200))
-
-
 def test_a_graph_is_built_again_once_more_rows_are_hidden_than_left() -> None:
     bank = make_bank("hnsw", np.arange(N))
     bank.remove(IDS[:105])
