@@ -1,8 +1,8 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours with scikit-learn's interface."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import fit_and_calibrate
@@ -32,7 +31,7 @@ from attnknn.classifier.persistence import (
 )
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
-from attnknn.core.device import resolve_device, torch_threads
+from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
@@ -311,13 +310,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.memory_.lock.reading()
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
+    def _threads(self) -> AbstractContextManager[None]:
         from joblib import effective_n_jobs
 
         count = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        with threadpool_limits(count), torch_threads(count):
-            yield
+        return limit_threads(count)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""

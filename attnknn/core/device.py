@@ -8,15 +8,20 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock, local
 from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 from torch import nn
 
 from attnknn.core.errors import require
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of glibc's malloc.h
+_lock, _own = Lock(), local()
+_blas_blocks = _torch_blocks = 0  # in progress, in all threads
+_blas: Any = None  # limits that the last of them ends
+_default = 1  # torch's threads outside of them
 
 
 def resolve_device(device: str) -> str:
@@ -53,18 +58,56 @@ def use_device(device: str, threads: int) -> str:
 
 
 @contextmanager
+def limit_threads(count: int | None) -> Iterator[None]:
+    """Give BLAS, OpenMP and torch this many threads within the block; None changes nothing.
+
+    BLAS has one setting for all threads: of blocks at the same time the first one's, restored after the last. OpenMP
+    has one for each thread. So has torch, but a new thread takes the latest of all threads, maybe that of a block.
+    """
+    global _blas_blocks, _blas
+    if count is None:
+        yield
+        return
+    pools = ThreadpoolController()
+    with torch_threads(count), pools.select(user_api="openmp").limit(limits=count):
+        with _lock:
+            if not _blas_blocks:
+                _blas = pools.select(user_api="blas").limit(limits=count)
+            _blas_blocks += 1
+        try:
+            yield
+        finally:
+            with _lock:
+                _blas_blocks -= 1
+                if not _blas_blocks:
+                    _blas.restore_original_limits()
+
+
+@contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
     """Give torch this many threads within the block; None changes nothing.
 
     Threads of small operations wait for each other many times a second; beside other busy processes that takes many
     times as long as one thread.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
+    global _torch_blocks, _default
+    if count is None:
+        yield
+        return
+    with _lock:
+        before = torch.get_num_threads()  # without this first call, the next one in a new thread undoes the setting
+        if not _torch_blocks:
+            _default = before
+        _torch_blocks += 1
+    outer, _own.count = getattr(_own, "count", None), count
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _own.count = outer
+        torch.set_num_threads(outer or _default)
+        with _lock:
+            _torch_blocks -= 1
 
 
 def n_workers(device: str, threads: int) -> int:

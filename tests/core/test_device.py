@@ -4,12 +4,13 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from attnknn.core.device import torch_threads, use_device
+from attnknn.core.device import limit_threads, torch_threads, use_device
 from attnknn.core.errors import InputError
 
 
@@ -77,6 +78,30 @@ def test_threads_are_restored_after_a_block() -> None:
     assert torch.get_num_threads() == before
     with torch_threads(None):
         assert torch.get_num_threads() == before
+
+
+def test_blocks_of_several_threads_at_once_leave_no_limit() -> None:
+    def threads() -> tuple[int, list[int]]:
+        return torch.get_num_threads(), [pool["num_threads"] for pool in threadpool_info()]
+
+    count = 1 + max(threads()[1])
+    limited = count, [count] * len(threads()[1])
+    blocks = limit_threads(count), limit_threads(count)
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second, ThreadPoolExecutor(1) as third:
+        before = third.submit(threads).result()
+        both = list(zip((first, second), blocks, strict=True))
+        for thread, block in both:
+            thread.submit(block.__enter__).result()
+            assert thread.submit(threads).result() == limited
+        for thread, block in both:
+            thread.submit(block.__exit__, None, None, None).result()
+        assert [thread.submit(threads).result() for thread in (first, second, third)] == [before] * 3
+    before = threads()
+    with limit_threads(count):
+        with torch_threads(count + 1):
+            assert torch.get_num_threads() == count + 1
+        assert threads() == limited
+    assert threads() == before
 
 
 @pytest.mark.parametrize("device", ["gpu", "", "CUDA", "cuda:", "cuda:-1", "cpu:0", "mps", "cuda:" + "9" * 5000])
