@@ -139,8 +139,12 @@ def check_destination(folder: Path) -> None:
     """Check that saving to `folder` would overwrite nothing but a model.
 
     Raises:
-        InputError: it is a file, a folder without a model, or a folder with other files beside a model.
+        InputError: it is a file, a folder without a model, a folder with other files beside a model, or one that is or
+            holds the working directory, which would be lost.
     """
+    with suppress(FileNotFoundError):  # the working directory was removed
+        used = Path.cwd().is_relative_to(folder.resolve())
+        require(not used, f"{folder}: is or holds the working directory, and would be replaced; cd out of it first")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     try:

@@ -30,7 +30,8 @@ _RENAME_EXCHANGE = 2  # of Linux and of macOS
 def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `folder` when the block succeeds, and is removed otherwise.
 
-    Other processes see the old folder or the new one, whole. What a killed process leaves is removed by `recover`.
+    Other processes see the old folder or the new one, whole, with the mode of the old one. What a killed process leaves
+    is removed by `recover`.
 
     Args:
         sync: flush everything to the disk first, so that a power failure leaves the old or the new folder too.
@@ -40,8 +41,9 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
     sync = sync and os.name == "posix"  # Windows cannot open folders
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft.mkdir()
+        draft.mkdir(0o700 if folder.exists() else 0o777)
         yield draft
+        _copy_mode(folder, draft)
         if sync:
             for path in [*draft.rglob("*"), draft]:
                 _sync(path)
@@ -62,12 +64,15 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; it replaces `path` when the block succeeds, and is removed otherwise."""
+    """Yield a path to write to; it replaces `path`, with its mode, if the block succeeds, and is removed otherwise."""
     path = Path(path)
     draft = _draft(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            draft.touch(0o600)
         yield draft
+        _copy_mode(path, draft)
         os.replace(draft, path)
     except Exception as error:
         name_if_full(error, path)
@@ -104,6 +109,11 @@ def recover(path: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def _copy_mode(path: Path, draft: Path) -> None:
+    with suppress(FileNotFoundError):  # nothing to replace
+        shutil.copymode(path, draft)
 
 
 def _draft(path: Path) -> Path:

@@ -118,6 +118,20 @@ def test_a_write_replaces_all_of_the_earlier_artifact_and_an_interrupted_one_not
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == ["a", "a/new", "b.json"]
 
 
+def test_what_replaces_a_file_or_folder_has_its_mode(tmp_path: Path) -> None:
+    folder, file = tmp_path / "a", tmp_path / "b.json"
+    for mode in (0o700, 0o755, 0o750):
+        for _ in range(2):
+            with atomic_folder(folder) as draft:
+                assert not folder.exists() or draft.stat().st_mode & 0o777 == 0o700
+            write_json(file, {})
+            folder.chmod(mode)
+            file.chmod(mode & 0o666)
+        with atomic_folder(folder), atomic_file(file):
+            pass
+        assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (mode, mode & 0o666)
+
+
 def test_json_refuses_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"nll": float("nan")})

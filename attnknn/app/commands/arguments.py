@@ -44,25 +44,34 @@ def load(folder: Path) -> "Model":
 def changing(folder: Path) -> Iterator["Model"]:
     """Yield a model under its lock, and save it if the block ends without an error."""
     require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
-    from attnknn.classifier.persistence import model_lock
+    from attnknn.classifier.persistence import check_destination, model_lock
 
     with model_lock(folder):
+        check_destination(folder)
         model = load(folder)
         yield model
         model.save(folder)
 
 
-def check_output(output: Path | None, sources: list[str], force: bool) -> None:
-    """Refuse to replace a source, a file in a folder of sources, or without `force` any file."""
-    if output is None or not os.path.lexists(output):
-        return
+def check_output(output: Path | None, model: Path, inputs: list[str], force: bool) -> Path | None:
+    """The file to write, with links resolved.
+
+    Raises:
+        InputError: it is in the model's folder, or would replace an input, a file in a folder of inputs, what is no
+            regular file, or without `force` any file.
+    """
+    if output is None:
+        return None
     require(not output.is_dir(), f"--output: {output} is a folder; name a file")
-    for source in sources:
+    target, exists = Path(os.path.realpath(output)), os.path.lexists(output)
+    require(target.is_file() or not target.exists(), f"--output: {output} is no regular file; name another file")
+    for source in [str(model), *inputs] if exists else [str(model)]:
         path = "/dev/stdin" if source == "-" else source
         if os.path.exists(path):
-            same = any(place.exists() and place.samefile(path) for place in (output, *output.resolve().parents))
-            require(not same, f"--output: {output} would replace {source} or a file in it; name another file")
-    require(force, f"--output: {output} exists; name another file, or add --force")
+            same = any(place.exists() and place.samefile(path) for place in (target, *target.parents))
+            require(not same, f"--output: {output} would replace {source} or be in it; name another file")
+    require(force or not exists, f"--output: {output} exists; name another file, or add --force")
+    return target
 
 
 def check_stdin(inputs: list[str]) -> None:

@@ -40,7 +40,7 @@ def explain(
 ) -> None:
     """Show the neighbours behind each prediction, their weights, and what would change the prediction."""
     require(output is None or output.suffix.lower() == ".png", f"--output: {output}; give a .png file")
-    check_output(output, [str(model), *inputs], force)
+    target = check_output(output, model, inputs, force)
     require(shown > 0 and first > 0, "--shown and --first: give 1 or more")
     if output is not None:
         with needs_extra("pipeline", "--output"):
@@ -51,11 +51,11 @@ def explain(
     answers = loaded.answers(loaded.classifier.explain(vectors), shown)
     with Console(stderr=True).status("searching for counterfactuals …"):
         changes = loaded.counterfactuals(vectors)
-    if output is not None:
+    if target is not None:
         from attnknn.app.model.explain_plot import plot_explanations
 
         png = plot_explanations(loaded, names, queries, answers, changes)
-        with atomic_file(output) as draft:
+        with atomic_file(target) as draft:
             draft.write_bytes(png)
     for i, (name, answer, change) in enumerate(zip(names, answers, changes, strict=True)):
         query, neighbours = queries.columns(i), answer["neighbours"]

@@ -38,7 +38,7 @@ def predict(
     """Predict the label of each row or picture, with its confidence, as CSV or JSON lines."""
     require(alpha is None or 0 < alpha < 1, f"--alpha: {alpha}; give a share of misses above 0 and below 1")
     suffix = _check_format(output, as_json)
-    check_output(output, [str(model), *inputs], force)
+    target = check_output(output, model, inputs, force)
     check_stdin(inputs)
     loaded = load(model)
     from attnknn.classifier.estimator import FAR
@@ -51,7 +51,7 @@ def predict(
         typer.echo(f"left out: {error}", err=True)
 
     failed = skip if keep_going else None
-    with _open_writer(output, suffix) as write:
+    with _open_writer(target, suffix) as write:
         for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
             records: list[Record] = []
             for valid, probs, percentiles in predict_batch(loaded, batch, failed):

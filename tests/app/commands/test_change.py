@@ -45,6 +45,25 @@ def test_add_rows_of_a_table_and_a_picture(copied: Path) -> None:
     np.testing.assert_array_equal(example, np.asarray(Image.open(picture)))
 
 
+def test_a_model_is_not_replaced_from_inside(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, model in (("vectors", "."), ("vectors/bank", "..")):
+        monkeypatch.chdir(copied / folder)
+        for command in (
+            ("forget", model, 3),
+            ("fit", copied / "iris.csv", "--target", "target", "-o", model, "--force"),
+        ):
+            assert f"error: {model}: is or holds the working directory" in refused(*command)
+    monkeypatch.chdir(copied)
+    succeeded("forget", "vectors", 3)
+
+
+def test_a_change_keeps_the_mode_of_the_folder(copied: Path) -> None:
+    for mode in (0o700, 0o750):
+        (copied / "vectors").chmod(mode)
+        succeeded("forget", copied / "vectors", mode % 64)
+        assert (copied / "vectors").stat().st_mode & 0o777 == mode
+
+
 def test_add_vectors_of_a_csv_with_a_label_column(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnknn.app.model.read_files.BATCH", 7)
     way = ["up", "down", "down"] * 6 + ["up", "down"]

@@ -157,8 +157,8 @@ def test_an_output_replaces_no_input_and_other_files_by_force_alone(copied: Path
         (("predict", copied / "table", rows), rows, f"would replace {rows}"),
         (("predict", copied / "table", copied / "link.csv"), rows, "would replace"),
         (("predict", copied / "table", rows), copied / "link.csv", "would replace"),
-        (("predict", copied / "table", rows), memory, f"would replace {copied / 'table'} or a file in it"),
-        (("predict", copied / "pictures", images), images / "old.csv", f"would replace {images} or a file in it"),
+        (("predict", copied / "table", rows), memory, f"would replace {copied / 'table'} or be in it"),
+        (("predict", copied / "pictures", images), images / "old.csv", f"would replace {images} or be in it"),
         (("explain", copied / "pictures", copied / "linked"), image, "would replace"),
         (("explain", copied / "pictures", image), image, f"would replace {image}"),
     ):
@@ -170,6 +170,23 @@ def test_an_output_replaces_no_input_and_other_files_by_force_alone(copied: Path
     succeeded(*command, "--force")
     assert len((copied / "answers.csv").read_text().splitlines()) == 151
     succeeded("predict", copied / "pictures", images, "-o", images / "new.csv")
+
+
+def test_an_output_is_not_in_the_model_follows_links_and_is_a_regular_file(copied: Path) -> None:
+    command = ("predict", copied / "table", copied / "iris.csv", "-o")
+    for place in ("table/answers.csv", "table/input/answers.csv", "table/new/answers.csv"):
+        assert f"would replace {copied / 'table'} or be in it" in refused(*command, copied / place)
+    target, link = copied / "answers.csv", copied / "link.csv"
+    target.write_text("")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    assert "link.csv exists" in refused(*command, link)
+    succeeded(*command, link, "--force")
+    assert link.is_symlink()
+    assert len(target.read_text().splitlines()) == 151
+    assert target.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(copied / "fifo.csv")
+    assert "fifo.csv is no regular file" in refused(*command, copied / "fifo.csv", "--force")
 
 
 def test_standard_input_is_utf8_in_any_locale(tmp_path: Path) -> None:
