@@ -174,7 +174,7 @@ def test_psnr_against_the_mean_image_of_the_bank_pictures_and_t_sne_are_written(
     columns = json.loads((folder / "pictures.json").read_text())["columns"]
     assert Image.open(folder / "reconstructions.png").size == (len(columns) * (7 + 2), 2 * (6 + 2))
     assert columns[:2] == ["full:image", "full:mean image"]
-    planes = table(done, "field_tsne")
+    planes = pd.read_csv(folder / "tsne.csv")
     assert planes.groupby("representation").size().to_dict() == dict.fromkeys(["pixels", *VARIANTS, "encoder"], 20)
 
 

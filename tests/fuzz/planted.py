@@ -52,7 +52,7 @@ def run(rng: Random, judge: Judge) -> None:
     judge.call("fine", lambda: _fail(ValueError("one line")))
     judge.call("fine", lambda: [file.write_text("1")], writes=[file])
     judge.call("traceback", lambda: {}["a"])
-    judge.call("two lines", lambda: _fail(InputError("a\nb")))
+    judge.call("two lines", lambda: _fail(ValueError("a\nb")))
     judge.call("no message", lambda: _fail(InputError("")))
     judge.call("warning", lambda: np.float64(1e308) * 10)
     judge.call("from C", lambda: os.write(2, b"text"))
