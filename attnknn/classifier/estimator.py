@@ -100,7 +100,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     device : str, default='auto'
         Device of training and neighbour search: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if available.
     n_jobs : int or None, default=None
-        Threads; None keeps the settings of torch and BLAS, -1 uses all. Heads are trained by one.
+        Threads, at most those of the machine; None keeps the settings of torch and BLAS, -1 uses all. Heads are trained
+        by one.
     random_state : int, RandomState instance or None, default=None
         For the folds, the order of batches and the head's initial weights.
 
@@ -311,10 +312,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         return self.memory_.lock.reading()
 
     def _threads(self) -> AbstractContextManager[None]:
-        from joblib import effective_n_jobs
+        from joblib import cpu_count, effective_n_jobs
 
-        count = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        return limit_threads(count)
+        return limit_threads(None if self.n_jobs is None else min(effective_n_jobs(self.n_jobs), cpu_count()))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""

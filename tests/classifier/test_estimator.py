@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from joblib import cpu_count
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -496,10 +497,11 @@ def test_random_state() -> None:
     assert torch.equal(torch.get_rng_state(), state)  # the global state is left alone
 
 
-def test_number_of_threads_is_restored_after_an_error() -> None:
+@pytest.mark.parametrize(("n_jobs", "expected"), [(1, 1), (-1, cpu_count()), (2**40, cpu_count())])
+def test_number_of_threads_is_restored_after_an_error(n_jobs: int, expected: int) -> None:
     before = torch.get_num_threads()
-    with pytest.raises(RuntimeError, match="failed"), AttnKNNClassifier(n_jobs=before + 1)._threads():
-        assert torch.get_num_threads() == before + 1
+    with pytest.raises(RuntimeError, match="failed"), AttnKNNClassifier(n_jobs=n_jobs)._threads():
+        assert torch.get_num_threads() == expected
         raise RuntimeError("failed")
     assert torch.get_num_threads() == before
 
