@@ -275,7 +275,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     def _validated(self, *arrays: Any, **options: Any) -> Any:
         """Call scikit-learn's `validate_data`, without NumPy's warnings of values that it then refuses."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return validate_data(self, *arrays, dtype=np.float64, **options)
+            try:
+                return validate_data(self, *arrays, dtype=np.float64, **options)
+            except OverflowError as error:  # of Python's whole numbers
+                raise ValueError(f"X: {error}; give numbers below {LARGEST:g}") from None
 
     def _encode_labels(self, name: str, y: np.ndarray) -> np.ndarray:
         """Class numbers of labels."""

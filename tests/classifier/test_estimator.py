@@ -670,6 +670,8 @@ def test_invalid_parameters_and_values() -> None:
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="beyond ±1e"):
             model.predict(1e300 * X)
+    with pytest.raises(ValueError, match="int too large to convert to float; give numbers below"):
+        model.predict([[10**400] * X.shape[1]])
     with pytest.raises(ValueError, match="ids: of type"):
         model.forget(["a"])
 
