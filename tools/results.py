@@ -1,122 +1,125 @@
-"""Write RESULTS.md and the results in README.md from metrics/, plots/ and params.yaml: `python tools/results.py`."""
+"""Write the published results from metrics/, plots/ and data/results/: `python tools/results.py`.
 
+README.md, RESULTS.md and docs/assets/results.png hold every dataset in metrics/; docs/results/<dataset>.md is written
+for datasets whose full tables are on this machine, the others keep theirs. metrics/<dataset>/provenance.json says what made
+the numbers; it is renewed when they change.
+"""
+
+import hashlib
+import subprocess
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import typer
-import yaml
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import atomic_file
-from attnknn.evaluation.opponents import OURS, ROLES
-from attnknn.report.build import environment, read_all, sections
-from attnknn.report.claims import Claim, claims
-from attnknn.report.results import CLEAN, SPLITS, Run, all_conditions, joined
-from attnknn.report.section import Cell, Section, Table, as_markdown
-from attnknn.report.sections.evaluate import claim_rows, opponent, summary
-from attnknn.report.tables import comparison, digits_of, fixed, method_cell, p_value
+from attnknn.core.files import atomic_file, read_json, write_json
+from attnknn.report.page import environment, flatten, sections
+from attnknn.report.results import Run, all_conditions, read_runs
+from attnknn.report.sections.methods import family_sizes, summary, summary_figure
+from attnknn.report.tables import Section, as_markdown
+from attnknn.report.verdicts import claims
+from pipeline.revision import CODE, revision
+from pipeline.settings import report_settings
 
-SCORES = ("accuracy", "nll", "ece")
-SHOWN = ("conditions", "ablation", "calibrated_nll", "calibrated_ece")  # folded on the page, in full in RESULTS.md
+START, END = "<!-- results -->", "<!-- /results -->"
+PICTURE = Path("docs/assets/results.png")
+# Tables of a dataset's page, besides the verdicts of every section.
+SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
 HEAD = """# Results
 
-All experiments on all datasets, with 95 % intervals; written by `make results`. Pictures are in `report/index.html`.
-p values of claims are combined over runs and Holm-adjusted in two families, clean bank and modified banks; elsewhere
-the table or note names the correction.
+Accuracy / NLL on test rows, with the opponents that are best on validation rows. Verdicts are of the NLL: p < .01 by
+Holm's method within the {} claims on clean banks and the {} on modified banks that have 20 errors; intervals are 95 %
+bootstrap. [How to read them](docs/guide/report.md). Written by `make results`.
 """
-SPLIT_DIGITS = 3
-LEFT_OUT = ("distance_vector", "linear", "cnn", "cnn_temperature")  # of the table over splits
-OVER_SPLITS = """Small tables: mean accuracy ± standard deviation over {} random splits, NLL in brackets. The highest
-accuracy is bold; RESULTS.md has the tests."""
-START, END = "<!-- results -->", "<!-- /results -->"
 
 
-def read_results() -> tuple[list[Run], list[Run]]:
-    """Runs that were evaluated, and runs in which only representations were compared."""
-    evaluated, probed = [], []
-    for folder in sorted(Path("metrics").glob("*/*/")):
-        complete = (folder / "evaluate.json").is_file()
-        if complete or (folder / "probe.json").is_file():
-            _, dataset, seed = folder.parts
-            runs = read_all(Path("metrics"), Path("plots"), [dataset], [int(seed)], complete)
-            (evaluated if complete else probed).extend(runs)
-    if not evaluated:
-        raise InputError("metrics: nothing evaluated yet; run `dvc repro`")
-    return evaluated, probed
+def published() -> dict[str, list[int]]:
+    """Datasets with results in metrics/, and their seeds."""
+    found: dict[str, list[int]] = {}
+    for path in sorted(Path("metrics").glob("*/*/prepare.json")):
+        found.setdefault(path.parts[1], []).append(int(path.parts[2]))
+    return found
 
 
-def main_table(runs: list[Run], tested: list[Claim]) -> Table:
-    """Attention and its opponents in NLL on each dataset, with all their scores."""
-    rows: list[list[str | Cell]] = []
-    for name in dict.fromkeys(run.dataset for run in runs):
-        mine = [run for run in runs if run.dataset == name]
-        scores = joined(mine, "intervals")
-        scores = scores[scores["role"] != ""].assign(method=lambda table: table["role"])
-        cells = comparison(scores, digits_of(mine))
-        nll = {c.role: c for c in tested if c.setting == (name, CLEAN) and c.metric == "nll"}
-        seeds = ", ".join(str(run.seed) for run in mine)
-        rows.append([f"{name} ({mine[0].json['prepare']['test']:,}; {seeds})"])
-        for role in (OURS, *ROLES):
-            values = [Cell(cells[role][s].value, cells[role][s].around) for s in SCORES]
-            p = p_value(nll[role].p) if role in nll else ""
-            rows.append([opponent(nll[role]) if role in nll else method_cell(OURS), *values, p])
-    return Table("short", "", ["method", "Accuracy", "NLL", "ECE", "p, NLL"], rows)
+def provenance(dataset: str) -> dict[str, Any]:
+    """What made the numbers of a dataset: read where they are the same, else of this machine and moment."""
+    own = Path("metrics") / dataset
+    files = [p for p in own.rglob("*.json") if p.name != "provenance.json"] + [
+        *Path("plots").glob(f"*/{dataset}-*.csv")
+    ]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
+    path = own / "provenance.json"
+    if path.is_file() and (stored := read_json(path))["digest"] == digest:
+        return stored
+    settings = report_settings()
+    changed = flatten(settings["overrides"].get(dataset, {}))
+    common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
+    made = {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}", **environment()}
+    write_json(path, {"digest": digest, **made, "settings": common | changed})
+    return read_json(path)
 
 
-def splits_table(tables: dict[str, pd.DataFrame]) -> Table:
-    """Accuracy ± standard deviation over repeated splits, and NLL, of every method: a column per dataset."""
-    cells: dict[str, dict[str, Cell]] = {}
-    for name, table in tables.items():
-        nll = table[table["metric"] == "nll"].set_index("method")["value"]
-        accuracy = table[(table["metric"] == "accuracy") & ~table["method"].isin(LEFT_OUT)]
-        highest = fixed(accuracy["value"].max(), SPLIT_DIGITS)
-        for row in accuracy.to_dict("records"):
-            value = fixed(row["value"], SPLIT_DIGITS)
-            text = f"{value} ± {fixed(row['sd'], SPLIT_DIGITS)}"
-            cell = Cell(text, fixed(nll[row["method"]], SPLIT_DIGITS), value == highest)
-            cells.setdefault(row["method"], {})[name] = cell
-    rows = [[method_cell(method), *(row.get(name, "") for name in tables)] for method, row in cells.items()]
-    return Table("over_splits", "", ["method", *tables], rows)
+def changed_since(commit: str) -> bool:
+    """Whether code or settings differ from those of a commit, or the commit is not here."""
+    command = ["git", "diff", "--quiet", commit.split(" ")[0], "--", *CODE]
+    return subprocess.run(command, capture_output=True).returncode != 0
 
 
-def section_text(section: Section) -> str:
-    """A section as Markdown."""
-    lines = [f"## {section.title}", "", section.question, ""]
-    for part in section.parts:
-        lines += [f"**{part.dataset}**" + (f": {part.verdict}" if part.verdict else ""), ""]
-        for table in part.tables:
-            if not table.folded or table.name in SHOWN:
-                lines += [f"{table.caption}, {part.dataset}:", "", as_markdown(table)]
-    return "\n".join([*lines, section.note, ""])
+def page(run: Run, parts: Sequence[Section], made: dict[str, Any]) -> str:
+    """The results of a dataset as Markdown."""
+    versions = ", ".join(f"{k} {v}" for k, v in made.items() if k not in ("digest", "settings", "revision", "date"))
+    lines = [f"# {run.dataset}", "", f"Revision {made['revision']}, run {made['date']}; {versions}.", ""]
+    for part in parts:
+        tables = [table for table in part.tables if table.name in SHOWN and table.rows]
+        if part.verdicts and not any(table.name == "by_rate" for table in tables):
+            tables.insert(0, part.verdicts)
+        if tables:
+            lines += [f"## {part.title}", ""]
+        for table in tables:
+            lines += [*([table.caption, ""] if len(tables) > 1 else []), as_markdown(table)]
+    return "\n".join(lines)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as draft:
+        draft.write_text(text, "utf-8")
 
 
 def main() -> None:
-    """Write RESULTS.md, and the text between the results marks of README.md."""
+    """Write README.md's results, RESULTS.md, docs/results/ and the picture."""
     if not Path("params.yaml").is_file():
         raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
-    params = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
-    runs, probed = read_results()
-    tested = claims(all_conditions(runs))
-    resamples = params["evaluate"]["resamples"]
-    versions = f"Made with {', '.join(f'{name} {version}' for name, version in environment().items())}."
+    by_name = {name: read_runs(Path(), [name], seeds, ()) for name, seeds in published().items()}
+    runs = [run for own in by_name.values() for run in own]
+    evaluated = [run for run in runs if "intervals" in run.tables]
+    if not evaluated:
+        raise InputError("metrics: nothing evaluated yet; run `dvc repro`")
     before, _, rest = Path("README.md").read_text("utf-8").partition(START)
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
-    table = summary(runs, tested)
-    first = f"{as_markdown(table)}\n{table.note}\n"
-    results = [first, as_markdown(main_table(runs, tested))]
-    if over_splits := {run.dataset: run.tables[SPLITS] for run in runs if SPLITS in run.tables}:
-        splits = max(int(table["splits"].max()) for table in over_splits.values())
-        results += [OVER_SPLITS.format(splits), "", as_markdown(splits_table(over_splits))]
-    with atomic_file(Path("README.md")) as draft:
-        draft.write_text("\n".join([f"{before}{START}", *results, versions, f"{END}{after}"]), "utf-8")
-    digits = {name: digits_of([r for r in runs if r.dataset == name]) for name in {r.dataset for r in runs}}
-    parts = map(section_text, sections(runs, tested, None, params["preset"], resamples, only_probed=probed))
-    with atomic_file(Path("RESULTS.md")) as draft:
-        lines = [HEAD, "## Claims", "", first, as_markdown(claim_rows(tested, digits)), *parts, versions, ""]
-        draft.write_text("\n".join(lines), "utf-8")
+    claimed = claims(all_conditions(evaluated))
+    table = as_markdown(summary(evaluated, claimed))
+    made = {name: provenance(name) for name in by_name}
+    lines = [HEAD.format(*family_sizes(claimed)), table, "| dataset | revision | run |", "| --- | --- | --- |"]
+    for name, own in by_name.items():
+        if any(Path("data/results").glob(f"*/{name}")):
+            shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
+            write(Path(f"docs/results/{name}.md"), page(own[0], sections(own, shown), made[name]))
+        if changed_since(made[name]["revision"]):
+            print(f"{name}: code or settings have changed since its results ({made[name]['revision']})")
+        lines.append(f"| [{name}](docs/results/{name}.md) | {made[name]['revision']} | {made[name]['date']} |")
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(PICTURE) as draft:
+        draft.write_bytes(summary_figure(claimed))
+    write(Path("RESULTS.md"), "\n".join([*lines, ""]))
+    write(Path("README.md"), f"{before}{START}\n{table}{END}{after}")
 
 
 if __name__ == "__main__":

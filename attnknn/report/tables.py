@@ -1,32 +1,93 @@
-"""Format scores and tests as table cells, and build the tables that several sections share."""
+"""Tables of texts, built from scores and tests, and written as HTML (by the page), Markdown, CSV and LaTeX."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from attnknn.report.plots import HIGHER_IS_BETTER, METHODS, METRICS, SHOTS, method_name
-from attnknn.report.results import Run, mean_over_runs
-from attnknn.report.section import Cell, Part, Table
+from attnknn.report.names import HIGHER_IS_BETTER, METHODS, arrow, method_name, metric_name
 
 
-def by_dataset(runs: Sequence[Run], part: Callable[[Sequence[Run]], Part], *tables: str) -> list[Part]:
-    """One part per dataset, in the order of the runs; runs that lack one of the tables are left out."""
-    runs = [run for run in runs if all(name in run.tables for name in tables)]
-    return [part([r for r in runs if r.dataset == name]) for name in dict.fromkeys(r.dataset for r in runs)]
+@dataclass(frozen=True)
+class Cell:
+    """A number or name as text.
+
+    Attributes:
+        around: an interval or a standard deviation, or empty.
+        best: whether no other value in the comparison is better.
+        method: the method that the cell names, or empty; the page adds its colour.
+    """
+
+    value: str
+    around: str = ""
+    best: bool = False
+    method: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.around})" if self.around else self.value
+
+
+Row = Sequence[str | Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        name: file name, unique in its section.
+        head, rows: all rows are as long as the head; a row of one cell is the heading of a group of rows.
+        folded: whether the page shows the caption only until the reader opens it.
+    """
+
+    name: str
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Row]
+    folded: bool = True
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment on all datasets.
+
+    Attributes:
+        text: at most two sentences.
+        figures: (caption, PNG).
+        verdicts: of the main comparisons, beside the figures.
+        html: of examples, already escaped.
+        command: repeats the experiment.
+    """
+
+    name: str
+    title: str
+    text: str
+    figures: Sequence[tuple[str, bytes]]
+    tables: Sequence[Table]
+    command: str = ""
+    html: str = ""
+    verdicts: Table | None = None
 
 
 def fixed(value: float, digits: int, sign: bool = False) -> str:
-    """A number with fixed digits and a minus sign (−); what rounds to zero has no sign."""
+    """A number with fixed digits and a minus sign (−); what rounds to zero has no sign, and NaN is empty."""
+    if value != value:
+        return ""
     text = f"{value:{'+' if sign else ''}.{digits}f}"
     if float(text) == 0:
         text = text.lstrip("+-")
     return text.replace("-", "−")
 
 
+def short(value: float) -> str:
+    """A number in three significant digits, without an exponent; NaN is empty."""
+    return "" if value != value else f"{float(f'{value:.3g}'):,.10g}".replace("-", "−")
+
+
 def p_value(p: float) -> str:
-    """A p value as text."""
-    return "< .001" if p < 0.001 else "1" if p >= 0.9995 else f"{p:.3f}".removeprefix("0")
+    """A p value as text; NaN is empty."""
+    return "" if p != p else "< .001" if p < 0.001 else "1" if p >= 0.9995 else f"{p:.3f}".removeprefix("0")
 
 
 def interval(row: Mapping[Any, Any], digits: int, sign: bool = False) -> str:
@@ -35,71 +96,140 @@ def interval(row: Mapping[Any, Any], digits: int, sign: bool = False) -> str:
     return f"{fixed(low, digits, sign)} … {fixed(high, digits, sign)}" if low == low else ""
 
 
-def score_cell(row: Mapping[Any, Any], digits: int, seeds: int = 1) -> Cell:
-    """A row's value with its standard deviation over several seeds, or the interval of one."""
-    around = f"± {fixed(row['sd'], digits)}" if seeds > 1 else interval(row, digits)
-    return Cell(fixed(row["value"], digits), around)
-
-
-def difference_cell(row: Mapping[Any, Any], digits: int) -> Cell:
-    """A row's difference with its interval."""
-    return Cell(fixed(row["difference"], digits, True), interval(row, digits, True))
-
-
-def finding_cells(row: Mapping[Any, Any], digits: int) -> list[str | Cell]:
-    """A row's difference with its interval, p value and finding."""
-    return [difference_cell(row, digits), p_value(row["p"]), row["finding"]]
-
-
-def distinct(values: Iterable[Any]) -> str:
-    """Every value once, sorted."""
-    return "/".join(map(str, sorted(set(values))))
-
-
-def digits_of(runs: Sequence[Run]) -> int:
-    """Digits of scores: the standard error of an accuracy is above .0035 below 5,000 test rows."""
-    return 4 if min(r.json["prepare"]["test"] for r in runs) >= 5000 else 3
-
-
-def comparison(intervals: pd.DataFrame, digits: int, ends: bool = False) -> dict[str, dict[str, Cell]]:
-    """Cells by method and metric of one dataset.
-
-    Args:
-        intervals: rows of seed, method, metric, value, low, high.
-        ends: show the outer ends of several runs' intervals instead of their standard deviation, which is 0 for
-            baselines where only the head is refitted.
-    """
-    runs = 1 if ends else intervals["seed"].nunique()
-    scores = mean_over_runs(intervals, ["method", "metric"])
-    table: dict[str, dict[str, Cell]] = {m: {} for m in in_order(set(intervals["method"]))}
-    for metric in [m for m in (*METRICS, *SHOTS) if m in set(intervals["metric"])]:
-        rows = scores.xs(metric, level="metric")
-        best = rows["value"].max() if metric in HIGHER_IS_BETTER else rows["value"].min()
-        for method, row in rows.iterrows():
-            cell = score_cell(row.to_dict(), digits, runs)
-            table[str(method)][metric] = Cell(cell.value, cell.around, bool(row["value"] == best))
-    return table
-
-
-def in_order(methods: Iterable[str]) -> list[str]:
-    """Methods in the order of `plots.METHODS`, calibrated ones after them."""
-    methods = set(methods)
-    return [m for m in METHODS if m in methods] + sorted(methods - set(METHODS))
-
-
-def arrow(metric: str) -> str:
-    """A metric's name with its better direction."""
-    return f"{METRICS.get(metric, metric)} {'↑' if metric in HIGHER_IS_BETTER else '↓'}"
-
-
 def method_cell(method: str) -> Cell:
-    """A method's name; the page adds its colour."""
     return Cell(method_name(method), method=method)
 
 
-def comparison_table(intervals: pd.DataFrame, digits: int, note: str = "") -> Table:
-    """All methods and metrics of one dataset; see `comparison`."""
-    cells = comparison(intervals, digits)
-    metrics = list(next(iter(cells.values())))
-    rows = [[method_cell(method), *(row[m] for m in metrics)] for method, row in cells.items()]
-    return Table("methods", "All methods on the test rows", ["method", *map(arrow, metrics)], rows, note, folded=False)
+def difference_cell(row: Mapping[Any, Any]) -> Cell:
+    digits = row["digits"] + 1
+    return Cell(fixed(row["difference"], digits, True), interval(row, digits, True))
+
+
+def in_order(rows: pd.DataFrame, column: str = "method") -> pd.DataFrame:
+    """Rows in the order of `METHODS`, others as they come after them."""
+    order = {name: i for i, name in enumerate(METHODS)}
+    return rows.sort_values(column, key=lambda names: names.map(lambda n: order.get(n, len(order))), kind="stable")
+
+
+def grouped(rows: pd.DataFrame, keys: Sequence[str], cells: Any) -> list[Row]:
+    """A heading for each value of the keys, followed by `cells` of each of its records."""
+    lines: list[Row] = []
+    for key, group in rows.groupby(list(keys), sort=False):
+        lines.append([", ".join(str(k) for k in key if str(k))])  # type: ignore[union-attr]
+        lines += [cells(row) for row in group.to_dict("records")]
+    return lines
+
+
+def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequence[str], folded: bool = True) -> Table:
+    """Judged comparisons: the columns `compared`, metric, difference with interval, p, errors, verdict."""
+    shown = [c for c in compared if c != "metric"]
+    rows = [
+        [
+            *(method_cell(row[c]) if c in ("method", "baseline") else str(row[c]) for c in shown),
+            *([metric_name(row["metric"])] if "metric" in compared else []),
+            difference_cell(row),
+            p_value(row["p"]),
+            *([f"{row['errors']:g}"] if "errors" in compared else []),
+            row["verdict"],
+        ]
+        for row in tests.to_dict("records")
+    ]
+    head = [*("against" if c == "baseline" else c for c in shown), *(["metric"] if "metric" in compared else [])]
+    head += ["difference", "p", *(["errors"] if "errors" in compared else []), "verdict"]
+    return Table(name, caption, head, rows, folded)
+
+
+def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> Table | None:
+    """Judged comparisons in two columns, what is compared and the verdict with its difference; None without any."""
+    rows: list[Row] = []
+    for row in tests.to_dict("records"):
+        names = [method_name(row[c]) if c in ("method", "baseline") else metric_name(str(row[c])) for c in compared]
+        rows.append([", ".join(names), Cell(row["verdict"], str(difference_cell(row)))])
+    return Table("verdicts", caption, [caption, "verdict"], rows) if rows else None
+
+
+def scores_table(
+    name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], folded: bool = True
+) -> Table:
+    """Mean of each metric over runs, with its standard deviation over several runs or the interval of one.
+
+    Args:
+        rows: dataset, digits, the keys, metric, value, low, high.
+        keys: the last names the line, the others its group; the best value within a group is marked.
+    """
+    rows = rows[rows["metric"].isin(metrics)]
+    groups = rows.groupby(["dataset", *keys, "metric"], sort=False)
+    means = groups.agg(
+        value=("value", "mean"),
+        sd=("value", "std"),
+        low=("low", "min"),
+        high=("high", "max"),
+        digits=("digits", "first"),
+    )
+    if "sd" in rows:
+        means["sd"] = groups["sd"].mean()
+    by_key = means.to_dict("index")
+    lines: list[Row] = []
+    for key, group in in_order(rows, keys[-1]).groupby(["dataset", *keys[:-1]], sort=False):
+        lines.append([", ".join(str(k) for k in key if str(k))])  # type: ignore[union-attr]
+        best = {
+            m: group.loc[group["metric"] == m]
+            .groupby(keys[-1])["value"]
+            .mean()
+            .agg("max" if m in HIGHER_IS_BETTER else "min")
+            for m in metrics
+        }
+        for last in dict.fromkeys(group[keys[-1]]):
+            line: list[str | Cell] = [method_cell(last) if keys[-1] == "method" else str(last)]
+            for m in metrics:
+                row = by_key.get((*key, last, m))  # type: ignore[misc]
+                if row is None:
+                    line.append("")
+                    continue
+                digits = row["digits"]
+                around = f"± {fixed(row['sd'], digits)}" if row["sd"] == row["sd"] else interval(row, digits)
+                line.append(Cell(fixed(row["value"], digits), around, bool(row["value"] == best[m])))
+            lines.append(line)
+    return Table(name, caption, [keys[-1], *map(arrow, metrics)], lines, folded)
+
+
+def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Head and rows, with group headings moved into a first column."""
+    if all(len(row) == len(table.head) for row in table.rows):
+        return list(table.head), [[str(cell) for cell in row] for row in table.rows]
+    rows, group = [], ""
+    for row in table.rows:
+        if len(row) == 1:
+            group = str(row[0])
+        else:
+            rows.append([group, *map(str, row)])
+    return ["group", *table.head], rows
+
+
+def as_frame(table: Table) -> pd.DataFrame:
+    """The table's texts, group headings as a first column `group`."""
+    head, rows = _flat(table)
+    return pd.DataFrame(rows, columns=pd.Index(head))
+
+
+def as_markdown(table: Table) -> str:
+    """The table in Markdown: best values are bold; a group's heading stands in its first row."""
+    head, lines = _flat(table)
+    rows, previous = [], None
+    cells = iter([row for row in table.rows if len(row) > 1 or len(table.head) == 1])
+    for line in lines:
+        shown = [
+            f"**{c.value}**{f' ({c.around})' if c.around else ''}" if isinstance(c, Cell) and c.best else str(c)
+            for c in next(cells)
+        ]
+        if len(line) > len(shown):
+            shown = [line[0] if line[0] != previous else "", *shown]
+            previous = line[0]
+        rows.append(shown)
+    safe = [[text.replace("|", "\\|") for text in row] for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in safe) + "\n"
+
+
+def as_tex(table: Table) -> str:
+    """The table in LaTeX, with its caption. Needs \\usepackage{booktabs}."""
+    return as_frame(table).to_latex(index=False, escape=True, caption=table.caption, label=f"tab:{table.name}")

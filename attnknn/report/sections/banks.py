@@ -1,0 +1,181 @@
+"""Modified banks: wrong labels, rare classes, more rows; and encoders trained on modified data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from attnknn.evaluation.opponents import KNN, OURS, ROLES
+from attnknn.report import plots
+from attnknn.report.names import METRICS, method_colour, method_name
+from attnknn.report.results import CLEAN, Run, all_conditions, joined
+from attnknn.report.tables import Cell, Section, Table, difference_cell, judged_table, scores_table, verdicts_table
+from attnknn.report.verdicts import judged
+
+METRICS_SHOWN = ("accuracy", "nll", "ece")
+
+
+def _section(
+    runs: Sequence[Run], claims: pd.DataFrame, kinds: dict[str, float], middle: float, **texts: Any
+) -> Section:
+    """Scores over the rate of each kind of modification.
+
+    Args:
+        kinds: first words of conditions → the rate of the unmodified bank.
+        middle: rate of the verdicts beside the figures.
+    """
+    figures, lines, shown, first = [], [], [], [f"{kind} {middle:g}" for kind in kinds]
+    rates: dict[float, None] = {}
+    rows = all_conditions(runs)
+    rows = rows[rows["role"] != ""]
+    words = rows["condition"].str.rpartition(" ")
+    rows = rows.assign(kind=words[0], rate=pd.to_numeric(words[2], errors="coerce"), method=rows["role"])
+    for (dataset, kind), own in rows[rows["kind"].isin(list(kinds))].groupby(["dataset", "kind"], sort=False):
+        unmodified = rows[(rows["dataset"] == dataset) & (rows["condition"] == CLEAN)].assign(rate=kinds[str(kind)])
+        curve = pd.concat([unmodified, own])
+        ticks = sorted(curve["rate"].unique(), reverse=kinds[str(kind)] > 0)
+        nll = plots.method_lines(curve[curve["metric"] == "nll"], "rate", [OURS, *ROLES])
+        figures.append(
+            (
+                f"{dataset}, {kind}",
+                plots.line_plot(nll, f"{dataset}: NLL", f"{kind}: rate", ticks=ticks, legend=not figures),
+            )
+        )
+        shown.append(own)
+        rates |= dict.fromkeys(ticks[1:])
+    for (dataset, kind, role), own in (
+        claims.assign(kind=claims["condition"].str.rpartition(" ")[0], rate=claims["condition"].str.rpartition(" ")[2])
+        .query("metric == 'nll' and kind in @kinds")
+        .groupby(["dataset", "kind", "role"], sort=False)
+    ):
+        by_rate = {float(row["rate"]): row for row in own.to_dict("records")}
+        cells = [Cell(r["verdict"], str(difference_cell(r))) if (r := by_rate.get(rate)) else "" for rate in rates]
+        lines.append([f"{dataset}, {kind}", f"best {role}", *cells])
+    tables = []
+    if shown:
+        head = ["bank", "attention against", *(f"{rate:g}" for rate in rates)]
+        tables = [
+            Table("by_rate", "Attention's NLL at each rate, verdicts", head, lines),
+            scores_table(
+                "scores", "Scores under each condition", pd.concat(shown), ["condition", "method"], METRICS_SHOWN
+            ),
+        ]
+    main = claims[(claims["metric"] == "nll") & (claims["role"] == KNN) & claims["condition"].isin(first)]
+    verdicts = verdicts_table("NLL of attention less the best kNN's", main, ["dataset", "condition"])
+    return Section(figures=figures, tables=tables, verdicts=verdicts, **texts)
+
+
+def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
+    return _section(
+        runs,
+        claims,
+        {"noise": 0.0, "asymmetric noise": 0.0, "instance noise": 0.0},
+        0.3,
+        name="noise",
+        title="Wrong labels in the bank",
+        text="A share of the bank's labels is wrong: any other class (noise), the next class (asymmetric), or the "
+        "class that the row resembles (instance). Heads are refitted and opponents chosen anew on clean rows.",
+        command="dvc exp run -S 'noise.rates=[0.0,0.5]'",
+    )
+
+
+def imbalance(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
+    return _section(
+        runs,
+        claims,
+        {"long tail": 1.0, "step": 1.0},
+        0.1,
+        name="imbalance",
+        title="Rare classes in the bank",
+        text="The bank's classes are thinned to a long tail, or half of them to a share (step). Heads are refitted and "
+        "opponents chosen anew on unmodified rows.",
+        command="dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
+    )
+
+
+# variant and method of `noise_trained`: name
+_NOISE_LINES = {
+    ("cross_entropy", "cnn"): "Plain network, noisy labels",
+    ("plain", "distance"): "Distance-weighted kNN, noisy labels",
+    ("plain", "attention"): "Attention, noisy labels",
+    ("cross_entropy_cleaned", "cnn"): "Plain network, cleaned labels",
+    ("cleaned", "distance"): "Distance-weighted kNN, cleaned labels",
+    ("cleaned", "attention"): "Attention, cleaned labels",
+}
+_TRAINED = ["dataset", "condition", "method", "baseline", "metric"]
+_LABELS = {"cross_entropy": "plain", "cross_entropy_cleaned": "cleaned"}  # variants with the same labels
+
+
+def _trained_tests(paired: pd.DataFrame) -> pd.DataFrame:
+    """Judged comparisons of trained variants in accuracy and NLL."""
+    paired = paired[paired["metric"].isin(("accuracy", "nll"))]
+    names = {}
+    for column, variant in (("method", "variant"), ("baseline", "baseline_variant")):
+        labels = paired[variant].replace(_LABELS).replace({"plain": "as given"})
+        names[column] = [f"{method_name(m)}, {label}" for m, label in zip(paired[column], labels, strict=True)]
+    return judged(paired.assign(**names), _TRAINED)
+
+
+def noise_trained(runs: Sequence[Run]) -> Section:
+    rows, paired = joined(runs, "noise_trained"), joined(runs, "noise_trained_paired")
+    figures, tables, verdicts = [], [], None
+    if len(rows):
+        for dataset, own in rows[rows["metric"] == "accuracy"].groupby("dataset", sort=False):
+            lines = [
+                plots.Line(
+                    name,
+                    method_colour(method),
+                    own[(own["variant"] == variant) & (own["method"] == method)].assign(x=own["rate"]),
+                    dashed=variant in ("cross_entropy", "plain"),
+                )
+                for (variant, method), name in _NOISE_LINES.items()
+            ]
+            ticks = sorted(own["rate"].unique())
+            png = plots.line_plot(lines, f"{dataset}: accuracy", "share of wrong labels", ticks=ticks)
+            figures.append((str(dataset), png))
+        cleaned = joined(runs, "cleaning").assign(method="", metric=lambda t: t["quantity"], low=None, high=None)
+        cleaned = cleaned.assign(round=cleaned["round"].map("round {:g}".format))
+        wrong = ("wrong_before", "wrong_after", "mended", "spoiled")
+        scores = rows.assign(labels=rows["variant"].replace(_LABELS).replace({"plain": "as given"}))
+        rivals = (paired["method"] == "attention") & (paired["variant"] == "cleaned")
+        main = _trained_tests(paired[rivals & (paired["metric"] == "accuracy")])
+        verdicts = verdicts_table(
+            "Accuracy of attention, cleaned labels, less", main, ["dataset", "condition", "baseline"]
+        )
+        tables = [
+            judged_table("paired", "All comparisons", _trained_tests(paired), [*_TRAINED, "errors"]),
+            scores_table(
+                "cleaning", "Shares of labels in the bank by round of cleaning", cleaned, ["condition", "round"], wrong
+            ),
+            scores_table("scores", "Scores of all methods", scores, ["condition", "labels", "method"], METRICS_SHOWN),
+        ]
+    return Section(
+        "noise_trained",
+        "Trained on wrong labels",
+        "Labels of bank, fit and val are wrong in a share of the rows before anything is trained; neighbours then "
+        "clean the bank. Forward correction fits the temperature to noisy labels through the estimated transitions.",
+        figures,
+        tables,
+        "dvc exp run -S 'train_corrupted.seeds=[42]'",
+        verdicts=verdicts,
+    )
+
+
+def imbalance_trained(runs: Sequence[Run]) -> Section:
+    rows, paired = joined(runs, "imbalance_trained"), joined(runs, "imbalance_trained_paired")
+    tables = []
+    if len(rows):
+        metrics = [m for m in METRICS if m in set(rows["metric"])]
+        tables = [
+            judged_table("paired", "All comparisons", _trained_tests(paired), [*_TRAINED, "errors"]),
+            scores_table("scores", "Scores of all methods", rows, ["condition", "method"], metrics),
+        ]
+    return Section(
+        "imbalance_trained",
+        "Trained on rare classes",
+        "Bank, fit and val are subsampled before anything is trained; methods are shown with and without a correction "
+        "for class shares. Many, medium and few are thirds of the classes by their rows in the bank.",
+        [],
+        tables,
+        "dvc exp run -S 'train_corrupted.seeds=[42]'",
+    )

@@ -1,0 +1,190 @@
+"""All methods on the test rows: the first table, claims, scores, calibration, repeated splits."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from attnknn.evaluation.opponents import OURS, ROLES
+from attnknn.report import plots
+from attnknn.report.names import CALIBRATIONS, METRICS, method_colour, method_name
+from attnknn.report.results import Run, by_dataset, differences, joined
+from attnknn.report.tables import (
+    Cell,
+    Row,
+    Section,
+    Table,
+    difference_cell,
+    fixed,
+    judged_table,
+    p_value,
+    scores_table,
+    verdicts_table,
+)
+from attnknn.report.verdicts import FEWEST_ERRORS, judged
+
+SCORES = ("accuracy", "nll", "ece")
+_RIVALS = ("distance", "logistic", "forest", "boosting", "catboost")  # of the verdicts over splits
+_FEWEST_ROWS = 5  # of a bin in the reliability plot
+
+
+def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
+    """The first table of the page: attention and its opponents on the clean bank, by dataset."""
+    rows: list[Row] = []
+    for name, mine in by_dataset(runs, "intervals").items():
+        scores = joined(mine, "intervals").groupby(["role", "metric"])["value"].mean()
+        digits = mine[0].digits
+        texts = {r: " / ".join(fixed(scores[r, m], digits) for m in ("accuracy", "nll")) for r in (OURS, *ROLES)}
+        nll = claims[(claims["dataset"] == name) & claims["clean"] & (claims["metric"] == "nll")]
+        by_role = {row["role"]: row for row in nll.to_dict("records")}
+        knn, without = (Cell(texts[role], method_name(by_role[role]["method"])) for role in ROLES)
+        tests = [Cell(row["verdict"], str(difference_cell(row))) for row in by_role.values()]
+        rows.append([name, knn, texts[OURS], without, *tests, f"{nll['errors'].min():g}"])
+    head = ["dataset", "best kNN", "attention", "best without neighbours"]
+    head += ["NLL against best kNN", "against best without neighbours", "errors"]
+    return Table("summary", "Accuracy / NLL on test rows", head, rows, folded=False)
+
+
+def summary_figure(claims: pd.DataFrame) -> bytes:
+    """NLL of attention less that of its opponents on the clean bank, a dataset a line."""
+    rows = claims[claims["clean"] & (claims["metric"] == "nll")]
+    rows = rows.assign(
+        label=rows["dataset"],
+        colour=rows["role"].map(method_colour),
+        hollow=rows["errors"] < FEWEST_ERRORS,
+        group=[f"less that of the {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
+    )
+    label = "difference, left of 0: attention is better\n(hollow: too few errors for a verdict)"
+    return plots.forest_plot(rows, "NLL of attention", label)
+
+
+def claims_table(claims: pd.DataFrame) -> Table:
+    """All claims with their numbers and verdicts."""
+    rows: list[Row] = []
+    for (dataset, condition), group in claims.groupby(["dataset", "condition"], sort=False):
+        seeds = int(group["runs"].max())
+        rows.append([f"{dataset}, {condition}" + (f", {seeds} runs" if seeds > 1 else "")])
+        for row in group.to_dict("records"):
+            opponent = Cell(method_name(row["method"]), f"best {row['role']}", method=row["method"])
+            rows.append([METRICS[row["metric"]], opponent, difference_cell(row), p_value(row["p"]), row["verdict"]])
+    sizes = ", ".join(
+        f"{n} {name}" for name, n in zip(("on clean banks", "on modified ones"), family_sizes(claims), strict=True)
+    )
+    caption = f"Every claim; p by Holm's method within two families: {sizes}"
+    return Table("claims", caption, ["attention's", "against", "difference", "p", "verdict"], rows)
+
+
+def family_sizes(claims: pd.DataFrame) -> tuple[int, int]:
+    """Number of claims with enough errors, on clean and on modified banks."""
+    decided = claims[claims["errors"] >= FEWEST_ERRORS]
+    return int(decided["clean"].sum()), int((~decided["clean"]).sum())
+
+
+def evaluate(runs: Sequence[Run]) -> Section:
+    scores = joined(runs, "intervals")
+    own = scores[scores["role"] == ""]
+    figures = []
+    for name, rows in differences(own[own["metric"] == "nll"]).groupby("dataset", sort=False):
+        label = plots.better_side("nll", "attention − method")
+        figures.append((f"{name}", plots.forest_plot(plots.by_method(rows), f"{name}: NLL", label)))
+    shown = scores[~scores["role"].isin(list(ROLES))]
+    sizes: list[Row] = []
+    for run in runs:
+        prepared, oracle = run.json["prepare"], run.json["headroom"]
+        counts = [f"{prepared[key]:,}" for key in ("bank", "fit", "val", "test", "classes")]
+        shares = [fixed(oracle[f"oracle_at_{k}"], run.digits) for k in ("1", "5", "k")]
+        sizes.append([run.dataset, str(run.seed), *counts, *shares])
+    head = ["dataset", "seed", "bank", "fit", "val", "test", "classes", "1 nearest", "5 nearest", "k nearest"]
+    tables = []
+    if len(grown := joined(runs, "grow")):
+        tests = judged(differences(grown[grown["metric"] == "nll"]), ["dataset", "method", "metric"])
+        caption = "NLL of a bank that takes fit and val rows too, less the bank's"
+        tables = [judged_table("grow", caption, tests, ["dataset", "method", "errors"])]
+    return Section(
+        "evaluate",
+        "All methods",
+        "Every method uses the same embeddings and neighbours, is tuned or fitted on validation and fit rows, and "
+        "reads the test rows once.",
+        figures,
+        [
+            scores_table(
+                "methods", "Scores of all methods", shown, ["method"], [m for m in METRICS if m in set(shown["metric"])]
+            ),
+            Table("sizes", "Rows, and the share of test rows whose class is among the nearest neighbours", head, sizes),
+            *tables,
+        ],
+        "dvc repro evaluate",
+    )
+
+
+def calibration(runs: Sequence[Run]) -> Section:
+    """Reliability of attention and its opponents, and NLL and ECE of every method under every calibration."""
+    figures = []
+    for name, mine in by_dataset(runs, "reliability").items():
+        bins = joined(mine, "reliability").dropna(subset=["accuracy"])
+        bins = bins.assign(x=bins["confidence"].round(2), value=bins["accuracy"])
+        bins = bins[bins["count"] >= _FEWEST_ROWS].drop(columns=["low", "high"])
+        diagonal = plots.Line("", "#999999", pd.DataFrame({"x": [0, 1], "value": [0, 1]}), thin=True)
+        methods = list(dict.fromkeys(bins["method"]))
+        if bins["x"].nunique() < 3:
+            continue
+        lines = [diagonal, *plots.method_lines(bins.sort_values("x"), "x", methods)]
+        colours = dict(zip(methods, (OURS, *ROLES), strict=False))
+        lines = [replace(line, colour=method_colour(colours[m])) for line, m in zip(lines[1:], methods, strict=True)]
+        lines = [diagonal, *lines]
+        figures.append((name, plots.line_plot(lines, f"{name}: reliability", "confidence", "accuracy")))
+    tables, rows = [], []
+    for run in runs:
+        for method, values in (run.json["evaluate"] | run.json["calibration"]).items():
+            base, _, kind = method.rpartition("_")
+            base, kind = (base, kind) if kind in CALIBRATIONS else (method, "")
+            shared = {"dataset": run.dataset, "digits": run.digits, "low": None, "high": None}
+            rows += [shared | {"method": base, "kind": kind, "metric": m, "value": values[m]} for m in ("nll", "ece")]
+    table = pd.DataFrame(rows)
+    table = table[table["method"].isin(table.loc[table["kind"] != "", "method"])]
+    for metric in ("nll", "ece") if len(table) else ():
+        of_metric = table[table["metric"] == metric].assign(
+            metric=lambda t: t["kind"].map({"": "none", **CALIBRATIONS})
+        )
+        kinds = [k for k in ("none", *CALIBRATIONS.values()) if k in set(of_metric["metric"])]
+        scored = scores_table(
+            f"calibrated_{metric}", f"{METRICS[metric]} under each calibration", of_metric, ["method"], kinds
+        )
+        head = ["method", *kinds]
+        tables.append(Table(scored.name, scored.caption, head, scored.rows))
+    return Section(
+        "calibration",
+        "Calibration",
+        "Calibrations are fitted on fit rows for every method alike, and kept only where they lower the NLL on "
+        f"validation rows. Bins of at least {_FEWEST_ROWS} rows; below the diagonal is overconfident.",
+        figures,
+        tables,
+        "dvc repro evaluate",
+    )
+
+
+def splits(runs: Sequence[Run]) -> Section:
+    scores, paired = joined(runs, "splits"), joined(runs, "splits_paired")
+    figures, tables, verdicts = [], [], None
+    if len(scores):
+        scores = scores.assign(low=scores["value"] - scores["sd"], high=scores["value"] + scores["sd"])
+        for name, rows in scores[scores["metric"] == "nll"].groupby("dataset", sort=False):
+            text = f"{name}: NLL ± sd, {rows['splits'].max():g} splits"
+            figures.append((str(name), plots.forest_plot(plots.by_method(rows), text, "NLL", None, "value")))
+        tests = judged(paired, ["dataset", "method", "baseline", "metric"])
+        main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll") & tests["baseline"].isin(_RIVALS)]
+        verdicts = verdicts_table("NLL of attention less", main, ["dataset", "baseline"])
+        tables = [
+            judged_table("tests", "All comparisons", tests, ["dataset", "method", "baseline", "metric"]),
+            scores_table("means", "Mean ± standard deviation of every method", scores, ["method"], SCORES),
+        ]
+    return Section(
+        "splits",
+        "Repeated splits",
+        "Every split draws all parts again, retrains everything and is evaluated once; p is that of the corrected "
+        "resampled t-test (Nadeau & Bengio 2003), by Holm's method.",
+        figures,
+        tables,
+        "dvc exp run -S 'splits.datasets=[winequality_red]'",
+        verdicts=verdicts,
+    )
