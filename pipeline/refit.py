@@ -15,4 +15,4 @@ def refit_conditions(run: Run, conditions: Mapping[str, Condition], repeats: int
             conditions, repeats, p.evaluate.model_dump(), run.seed, lambda _: bar.update(), run.workers, **settings
         )
     run.write_metrics(means)
-    run.write_plots(None, **{run.stage: rows})
+    run.write_tables(None, **{run.stage: rows})

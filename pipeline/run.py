@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnknn.core.errors import one_line, require
-from attnknn.core.files import recover, write_csv, write_json
+from attnknn.core.files import atomic_folder, recover, write_csv, write_json
 from pipeline.settings import Params, load
 
 if TYPE_CHECKING:
@@ -98,10 +98,20 @@ class Run:
         """Write a metrics file, named after the stage unless told otherwise."""
         write_json(self.path("metrics", f"/{name or self.stage}.json"), values)
 
-    def write_plots(self, columns: Mapping[str, Sequence[str]] | None = None, **tables: list[dict[str, Any]]) -> None:
-        """Write tables under plots/; `columns` names those of tables that may be empty."""
-        for name, rows in tables.items():
-            write_csv(self.path(f"plots/{name}"), rows, (columns or {}).get(name, ()))
+    def write_tables(self, columns: Mapping[str, Sequence[str]] | None = None, **tables: list[dict[str, Any]]) -> None:
+        """Write each table as CSV: under plots/ where dvc.yaml declares it there, else in the stage's data/results.
+
+        Args:
+            columns: headers of tables that may be empty.
+        """
+        columns = columns or {}
+        in_git = [name for name in tables if any(out.startswith(f"plots/{name}/") for out in self.outs)]
+        for name in in_git:
+            write_csv(self.path(f"plots/{name}"), tables[name], columns.get(name, ()))
+        if len(in_git) < len(tables):
+            with atomic_folder(self.path("data/results")) as draft:
+                for name in tables.keys() - set(in_git):
+                    write_csv(draft / f"{name}.csv", tables[name], columns.get(name, ()))
 
 
 class _Declared:

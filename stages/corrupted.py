@@ -11,7 +11,7 @@ def corrupted(run: Run) -> None:
     scores, tables = compare_trained(folders, p.evaluate.model_dump(), run.seed, **settings, device=run.device)
     for name, values in scores.items():
         run.write_metrics(values, name)
-    run.write_plots(COLUMNS, **tables)
+    run.write_tables(COLUMNS, **tables)
 
 
 if __name__ == "__main__":

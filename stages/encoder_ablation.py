@@ -15,7 +15,7 @@ def encoder_ablation(run: Run) -> None:
         settings = {"k": p.k_train, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
         scoring = p.evaluate.model_dump()
         rows = compare_encoders(load_spaces(run)[0], variants, scoring, run.seed, **settings, device=run.device)
-    run.write_plots({"encoder_ablation": BESIDE}, encoder_ablation=rows)
+    run.write_tables({"encoder_ablation": BESIDE}, encoder_ablation=rows)
 
 
 if __name__ == "__main__":

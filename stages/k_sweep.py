@@ -18,7 +18,7 @@ def k_sweep(run: Run) -> None:
         result = sweep(spaces, ks, *fitting, scoring, run.seed, run.device, lambda _: bar.update(), run.workers)
     result.predictions.save(run.path("data/k_sweep"))
     run.write_metrics(result.best)
-    run.write_plots(k_sweep=result.table, k_sweep_paired=result.paired)
+    run.write_tables(k_sweep=result.table, k_sweep_paired=result.paired)
 
 
 if __name__ == "__main__":

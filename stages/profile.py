@@ -20,7 +20,7 @@ def profile(run: Run) -> None:
     table, by_index = profile_indexes(space.embeddings, k, space.neighbours.metric, **kinds, **timing)
     scoring = p.evaluate.model_dump() | {"resamples": t.resamples, "seed": run.seed}
     settings = {"k": k, "repeats": t.repeats, "singles": t.singles, "threads": p.threads, "device": device}
-    run.write_plots(
+    run.write_tables(
         profile=table,
         profile_heads=profile_heads(space, heads, k, **timing, device=device),
         profile_paired=accuracy_lost(space, by_index, heads, k, **scoring, device=device),

@@ -21,7 +21,7 @@ def splits(run: Run) -> None:
                 predictions[seed] = result
                 bar.update()
         table, paired = over_splits(predictions, splits["rows"], p.evaluate.bins, p.evaluate.confidence)
-    run.write_plots({"splits": COLUMNS, "splits_paired": PAIRED}, splits=table, splits_paired=paired)
+    run.write_tables({"splits": COLUMNS, "splits_paired": PAIRED}, splits=table, splits_paired=paired)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def tta(run: Run) -> None:
     else:
         print(f"{run.label}: no views")
     run.write_metrics({n: {name: scores[name] for name in scores if name in BASE} for n, scores in means.items()})
-    run.write_plots(COLUMNS, **tables)
+    run.write_tables(COLUMNS, **tables)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,6 @@ HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 
 OBJECTIVES = {
     "entropy": ("entropy_weight", 0.0, 0.01),  # weight of the historic study
     "label_smoothing": ("label_smoothing", 0.0, 0.05),
-    "hard_queries": ("hard_weight", 1.0, 3.0),
     "calibration": ("calibration_weight", 0.0, 1.0),
 }
 DROPOUT = 0.2
@@ -122,6 +121,7 @@ def ablate(
     fitting: Mapping[str, Any],
     grids: Mapping[str, Any],
     scoring: Mapping[str, Any],
+    hard_weight: float,
     seed: int,
     device: str,
     progress: Callable[[str], object] | None = None,
@@ -136,6 +136,7 @@ def ablate(
 
     Args:
         k: neighbours that each head is fitted and evaluated with.
+        hard_weight: `fit_head`'s, of the variant with more weight on queries whose neighbours disagree.
 
     Returns:
         Rows of variant, group, metric, validation, value, reference, difference, low, high, p, over repeats as
@@ -151,7 +152,7 @@ def ablate(
     settings: dict[tuple[str, str], Parts] = {
         key: attention | {"parts": parts} for key, parts in variants(full).items()
     }
-    for name, (argument, off, on) in OBJECTIVES.items():
+    for name, (argument, off, on) in {"hard_queries": ("hard_weight", 1.0, hard_weight), **OBJECTIVES}.items():
         group, value = ("with", on) if fitting[argument] == off else ("without", off)
         settings[group, name] = attention | {argument: value}
     settings["reference", "retrieval"] = tabr

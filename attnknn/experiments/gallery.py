@@ -19,41 +19,37 @@ from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.nn.objectives import hardness
 
-KINDS = ("wrong", "uncertain", "hard", "right")
+KINDS = {"wrong": 1, "uncertain": 1, "right": 2}  # examples of each
 TOP = 3  # classes shown with their probabilities
 MAX_FEATURES = 12  # shown of a table row
 
 
-def pick_cases(probs: np.ndarray, y: np.ndarray, disagreement: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Select at most `count` rows of each kind, without replacement; ties in the order of the rows.
+def pick_cases(probs: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    """Select rows of each of `KINDS`, without replacement; ties in the order of the rows.
 
     * wrong: the highest confidence among the wrong predictions.
     * uncertain: the lowest confidence.
-    * hard: the highest share of disagreeing neighbours, above 0; ties by the lowest probability of the true class.
-    * right: the highest confidence among the right predictions, one of each class before the second of any.
+    * right: the highest confidence among the right predictions, of different classes if there are several.
 
     Args:
         probs: (N, C).
         y: (N,) true classes.
-        disagreement: (N,), share of each row's neighbours of another class than y.
 
     Returns:
         Positions of the rows by kind.
     """
-    confidence, right, true_probs = probs.max(1), probs.argmax(1) == y, probs[np.arange(len(y)), y]
+    confidence, right = probs.max(1), probs.argmax(1) == y
     by_confidence = np.argsort(-confidence, kind="stable")
     confident_right = by_confidence[right[by_confidence]]
     rank_in_class = pd.Series(y[confident_right]).groupby(y[confident_right]).cumcount()
-    hardest = np.lexsort((true_probs, -disagreement))
     orders = {
         "wrong": by_confidence[~right[by_confidence]],
         "uncertain": np.argsort(confidence, kind="stable"),
-        "hard": hardest[disagreement[hardest] > 0],
         "right": confident_right[np.argsort(rank_in_class, kind="stable")],
     }
     selected: dict[str, np.ndarray] = {}
     available = np.ones(len(y), dtype=bool)
-    for kind in KINDS:
+    for kind, count in KINDS.items():
         selected[kind] = orders[kind][available[orders[kind]]][:count]
         available[selected[kind]] = False
     return selected
@@ -149,7 +145,6 @@ def gallery(
     other: Head,
     predictions: Predictions,
     k: int,
-    count: int,
     neighbours: int,
     method: str = "attention",
     device: str = "cpu",
@@ -160,7 +155,6 @@ def gallery(
         head: of `method` in `predictions`.
         other: the head whose weights are shown beside, as tuned distance weighting.
         k: neighbours of both heads.
-        count: rows of each kind.
         neighbours: number shown for each row.
 
     Returns:
@@ -175,7 +169,7 @@ def gallery(
     rows, y = np.asarray(predictions.rows), np.asarray(predictions.y)
     disagreement = hardness(space.around(rows, k).labels, torch.from_numpy(np.array(y))).numpy()
     probs = np.asarray(predictions.probs[predictions.methods.index(method)])
-    selected = pick_cases(probs, y, disagreement, count)
+    selected = pick_cases(probs, y)
     idx = np.concatenate(list(selected.values()))
     kinds = [(kind, i) for kind, positions in selected.items() for i in range(len(positions))]
     cases, strips = [], {}

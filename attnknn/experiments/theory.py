@@ -24,7 +24,6 @@ from attnknn.neighbours.space import EmbeddingSpace
 
 COLUMNS = {
     "theory": ("quantity", "item", "value", "low", "high"),
-    "theory_entropy": ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
     "theory_fit": ("method", "k", "error", "fitted", "low", "high"),
 }
 EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below, the curve approaches a logarithm; above, all but k = 1 are equal
@@ -186,16 +185,11 @@ def weight_statistics(
     return weight_entropy(head, [space], part, k, device), np.concatenate(null), np.concatenate(wrong)
 
 
-def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[Table, Table]:
-    """Entropy and null mass of the weights, and their AUC for errors.
+def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confidence: float) -> Table:
+    """Rows of the table `theory`: means of entropy and null_mass, and the `auc` of both for wrong rows.
 
     Args:
         entropy, null, wrong: of `weight_statistics`.
-
-    Returns:
-        Rows of the table `theory`: the means of entropy and null_mass, and the `auc` of both for wrong rows,
-        entropy_auc and null_mass_auc; and rows of the table `theory_entropy`: deciles of the rows by entropy, with
-        Wilson's interval of the error.
     """
     half = norm.ppf((1 + confidence) / 2) / np.sqrt(len(entropy))
     table: Table = []
@@ -204,15 +198,7 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
         table.append(_row(name, "test rows", mean, max(0.0, mean - margin), min(1.0, mean + margin)))
     for name, values in (("entropy_auc", entropy), ("null_mass_auc", null)):
         table.append(_row(name, "test rows", *auc(values, wrong, confidence)))
-    deciles: Table = []
-    for d, rows in enumerate(np.array_split(np.argsort(entropy, kind="stable"), 10)):
-        if not len(rows):
-            continue
-        values = entropy[rows]
-        summary = (values.min(), values.max(), values.mean(), null[rows].mean(), wrong[rows].mean())
-        row = (d + 1, len(rows), *summary, *metrics.wilson(wrong[rows], confidence))
-        deciles.append(dict(zip(COLUMNS["theory_entropy"], row, strict=True)))
-    return table, deciles
+    return table
 
 
 def against_root(
@@ -267,18 +253,16 @@ def theory_tables(
     """
     rows, bank_rows = space.embeddings.rows(TEST), len(space.embeddings.rows(BANK))
     fits, points = error_curves(by_k, **scoring, seed=seed)
-    statistics = weight_statistics(head, space, TEST, k, device)
-    entropy_rows, deciles = entropies(*statistics, scoring["confidence"])
     table = [
         *norms(space.embeddings.z),
         *against_root(swept, by_k, bank_rows, **scoring, seed=seed),
         *fits,
         *equivalence(space, rows, k),
         *temperatures(head),
-        *entropy_rows,
+        *entropies(*weight_statistics(head, space, TEST, k, device), scoring["confidence"]),
     ]
     means: dict[str, dict[str, float]] = {}
     for row in table:
         if not math.isnan(row["value"]):  # AUC without wrong rows
             means.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
-    return means, {"theory": table, "theory_fit": points, "theory_entropy": deciles}
+    return means, {"theory": table, "theory_fit": points}

@@ -10,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, TEST
+from attnknn.core.artifacts import BANK
 from attnknn.core.errors import require
-from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.baselines import choices_of_k
-from attnknn.neighbours.space import EmbeddingSpace, classes_of
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.views import View, held_out
 
 ORIGINAL = "original"
 CALIBRATIONS = ("temperature", "vector")
 COLUMNS = {
     "tta": ("views", "method", "metric", "value", "low", "high"),
-    "tta_alone": ("view", "method", "metric", "value", "without"),
     "tta_paired": (
         *("method", "baseline", "views", "baseline_views", "metric"),
         *("difference", "low", "high", "errors", "p", "test"),
@@ -94,18 +92,6 @@ def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
     return {method: (mean(method, 0), mean(method, 1), mean(method, 2)) for method in views[0]}
 
 
-def _score_alone(probs: Mapping[str, PartProbs], y: np.ndarray, bins: int) -> Table:
-    """Scores of each single view (value), and of the mean of all other views (without)."""
-    table: Table = []
-    for name, view in probs.items():
-        others = mean_over_views([other for key, other in probs.items() if key != name])
-        for method, (_, _, test) in view.items():
-            alone, without = metrics.scores(test, y, bins), metrics.scores(others[method][2], y, bins)
-            row = {"view": name, "method": method}
-            table += [{**row, "metric": m, "value": alone[m], "without": without[m]} for m in TESTED]
-    return table
-
-
 def score_views(
     probs: Mapping[str, PartProbs],
     main: EmbeddingSpace,
@@ -122,9 +108,9 @@ def score_views(
         ridges: the grid of vector scaling.
 
     Returns:
-        Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, `tta_alone`, and
-        `tta_paired`, every method with all views against one view, and attention against distance weighting with the
-        same calibration or none, with one view and with all.
+        Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, and `tta_paired`,
+        every method with all views against one view, and attention against distance weighting with the same
+        calibration or none, with one view and with all.
 
     Raises:
         InputError: there is one view only.
@@ -158,7 +144,6 @@ def score_views(
 
     rows = {
         "tta": [split_names(row, method="views") for row in intervals],
-        "tta_alone": _score_alone(probs, classes_of([main], TEST), bins),
         "tta_paired": [split_names(row, method="views", baseline="baseline_views") for row in paired],
     }
     return means, {name: [{c: row[c] for c in COLUMNS[name]} for row in table] for name, table in rows.items()}
