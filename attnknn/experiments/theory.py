@@ -90,10 +90,8 @@ def error_curves(
         hits = probs.argmax(2) == predictions.y  # (K, N)
         errors = 1 - hits.mean(1)
         a, b, c, r2 = fit_curve(ks, errors[None])[0]
-        resampled = (
-            1 - metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0].T
-        )  # (R, K)
-        curves = fit_curve(ks, resampled)
+        accuracy = metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0]  # (K, R)
+        curves = fit_curve(ks, 1 - accuracy.T)
         for i, (name, value) in enumerate((("fit_a", a), ("fit_b", b), ("fit_c", c))):
             fits.append(_row(name, method, value, *metrics.interval(curves[:, i], confidence)))
         fits.append(_row("fit_r2", method, r2))
@@ -104,13 +102,9 @@ def error_curves(
 
 
 def auc(scores: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[float, float | None, float | None]:
-    """AUC of scores for wrong rows, ties counted half, with its interval (DeLong et al. 1988).
+    """AUC of scores (N,) for wrong rows, bool (N,), ties counted half, with its interval (DeLong et al. 1988).
 
     The interval is normal on the logit scale, so it stays within [0, 1].
-
-    Args:
-        scores: (N,).
-        wrong: (N,) bool.
 
     Returns:
         value, low, high. The value is NaN without wrong or right rows; low and high are None with fewer than two of
@@ -192,13 +186,12 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
         entropy, null, wrong: of `weight_statistics`.
     """
     half = norm.ppf((1 + confidence) / 2) / np.sqrt(len(entropy))
+    by_name = {"entropy": entropy, "null_mass": null}
     table: Table = []
-    for name, values in (("entropy", entropy), ("null_mass", null)):
+    for name, values in by_name.items():
         mean, margin = float(values.mean()), half * float(values.std())
         table.append(_row(name, "test rows", mean, max(0.0, mean - margin), min(1.0, mean + margin)))
-    for name, values in (("entropy_auc", entropy), ("null_mass_auc", null)):
-        table.append(_row(name, "test rows", *auc(values, wrong, confidence)))
-    return table
+    return table + [_row(f"{name}_auc", "test rows", *auc(v, wrong, confidence)) for name, v in by_name.items()]
 
 
 def against_root(
@@ -228,10 +221,9 @@ def against_root(
     for m, (sqrt_n_name, other_name) in zip(other, pairs, strict=True):
         for quantity, name in (("nll_best_other_k", other_name), ("nll_sqrt_n", sqrt_n_name)):
             table.append(_row(quantity, m, *(nll[name][key] for key in ("value", "low", "high"))))
-    for row in paired:
-        if row["metric"] == "nll":
-            item, difference = Method.parse(row["method"]).base, (row[key] for key in ("difference", "low", "high"))
-            table.append(_row("sqrt_n_less_best_other", item, *difference))
+    for row in [row for row in paired if row["metric"] == "nll"]:
+        difference = (row[key] for key in ("difference", "low", "high"))
+        table.append(_row("sqrt_n_less_best_other", Method.parse(row["method"]).base, *difference))
     return table
 
 

@@ -96,9 +96,7 @@ def score_views(
     probs: Mapping[str, PartProbs],
     main: EmbeddingSpace,
     ridges: Sequence[float],
-    bins: int,
-    resamples: int,
-    confidence: float,
+    scoring: Mapping[str, Any],
     seed: int,
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
     """Score the mean over the first n views for every n, with calibrations fitted on the mean's fit rows.
@@ -106,6 +104,7 @@ def score_views(
     Args:
         probs: of `predict_views`, two views or more.
         ridges: the grid of vector scaling.
+        scoring: bins, resamples, confidence.
 
     Returns:
         Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, and `tta_paired`,
@@ -116,34 +115,26 @@ def score_views(
         InputError: there is one view only.
     """
     require(len(probs) > 1, "views: one only, and a mean needs several; give tta.flip or tta.crops")
-    views = list(probs.values())
-    by_n = {
-        n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, len(views) + 1)
-    }
+    views, last = list(probs.values()), len(probs)
+    by_n = {n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, last + 1)}
     means = {
-        f"views {n}": {method: {m: row[m] for m in TESTED} for method, row in scores(predictions, bins).items()}
-        for n, predictions in by_n.items()
+        f"views {n}": {name: {m: row[m] for m in TESTED} for name, row in scores(p, scoring["bins"]).items()}
+        for n, p in by_n.items()
     }
-    methods, last = by_n[1].methods, len(views)
+    methods = by_n[1].methods
     pairs = [(f"{last}:{method}", f"1:{method}") for method in methods]
     for n in (1, last):
         same_kind = [(Method("attention", kind), Method("distance", kind)) for kind in ("", *CALIBRATIONS)]
         pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in same_kind if {str(a), str(b)} <= set(methods)]
     # One bootstrap of methods `<n>:<method>`, with the same resamples for all.
     named = [dataclasses.replace(p, methods=tuple(f"{n}:{method}" for method in methods)) for n, p in by_n.items()]
-    intervals, paired = intervals_and_tests(
-        stack_methods(*named), pairs, bins, resamples, confidence, seed, metric_names=TESTED
-    )
-
-    def split_names(row: dict[str, Any], **columns: str) -> dict[str, Any]:
-        """The row with the number of views in a column of its own, for each column of names."""
-        for column, views in columns.items():
-            method = Method.parse(row[column])
-            row = row | {column: method.name, views: int(method.variant)}
-        return row
-
-    rows = {
-        "tta": [split_names(row, method="views") for row in intervals],
-        "tta_paired": [split_names(row, method="views", baseline="baseline_views") for row in paired],
-    }
-    return means, {name: [{c: row[c] for c in COLUMNS[name]} for row in table] for name, table in rows.items()}
+    intervals, paired = intervals_and_tests(stack_methods(*named), pairs, **scoring, seed=seed, metric_names=TESTED)
+    tables: dict[str, Table] = {}
+    for table, rows in {"tta": intervals, "tta_paired": paired}.items():
+        for row in rows:
+            for column, number in (("method", "views"), ("baseline", "baseline_views")):
+                if column in row:
+                    method = Method.parse(row[column])
+                    row |= {column: method.name, number: int(method.variant)}
+        tables[table] = [{column: row[column] for column in COLUMNS[table]} for row in rows]
+    return means, tables

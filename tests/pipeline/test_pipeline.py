@@ -132,7 +132,11 @@ def test_a_table_of_ones_own_goes_the_whole_way_with_no_code_then_nothing_is_lef
     assert any("town" in name for name in split.features)
     assert not any("parcel" in name for name in split.features)
     assert "mine" in (project.folder / "report/index.html").read_text()
-    for out in ("metrics/mine/42/evaluate.json", "data/results/evaluate/mine/42/selective.csv", "report/tables/claims.tex"):
+    for out in (
+        "metrics/mine/42/evaluate.json",
+        "data/results/evaluate/mine/42/selective.csv",
+        "report/tables/claims.tex",
+    ):
         assert (project.folder / out).stat().st_size > 0
     assert "Data and pipelines are up to date." in project("dvc", "repro")
     assert "up to date" in project("dvc", "status")
