@@ -7,22 +7,10 @@ from pipeline.run import Run, main
 
 def ablation(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
-    k = min(p.ablation.k or p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
-    scoring = p.evaluate.model_dump() | {"resamples": p.ablation.resamples}
-    settings = {"fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "scoring": scoring}
-    with run.progress("head") as bar:
-        table = ablate(
-            spaces,
-            p.ablation.repeats,
-            k,
-            **settings,
-            hard_weight=p.ablation.hard_weight,
-            seed=run.seed,
-            device=run.device,
-            progress=lambda _: bar.update(),
-            workers=run.workers,
-        )
-    run.write_tables(ablation=table)
+    own, scoring = p.ablation, p.evaluate.model_dump() | {"resamples": p.ablation.resamples}
+    k = min(own.k or p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
+    settings = run.fit_settings(k) | {"progress": run.track("head"), "workers": run.workers}
+    run.write_tables(ablation=ablate(spaces, own.repeats, own.hard_weight, scoring, run.seed, **settings))
 
 
 if __name__ == "__main__":
