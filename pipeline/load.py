@@ -1,4 +1,4 @@
-"""Load what earlier stages stored: embedding spaces and heads."""
+"""Load what earlier stages stored: embedding spaces, heads and peers."""
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.files import read_json

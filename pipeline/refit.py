@@ -7,12 +7,8 @@ from pipeline.run import Run
 
 
 def refit_conditions(run: Run, conditions: Mapping[str, Condition], repeats: int, k: int) -> None:
-    """Write metrics and plots named after the stage; `repeats` banks and heads per condition."""
-    p = run.params
-    settings = {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": run.device}
-    with run.progress("head", len(conditions) * repeats) as bar:
-        means, rows = refit_and_score(
-            conditions, repeats, p.evaluate.model_dump(), run.seed, lambda _: bar.update(), run.workers, **settings
-        )
+    """Write metrics and a table named after the stage; `repeats` banks and heads per condition."""
+    scoring, settings = run.params.evaluate.model_dump(), run.fit_settings(k)
+    means, rows = refit_and_score(conditions, repeats, scoring, run.seed, run.track("head"), run.workers, **settings)
     run.write_metrics(means)
-    run.write_plots(None, **{run.stage: rows})
+    run.write_tables(**{run.stage: rows})

@@ -2,17 +2,14 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnknn.core.errors import one_line, require
-from attnknn.core.files import recover, write_csv, write_json
+from attnknn.core.files import atomic_folder, recover, write_csv, write_json
 from pipeline.settings import Params, load
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 STAGES = Path("dvc.yaml")
 
@@ -88,20 +85,37 @@ class Run:
 
         return n_workers(self.device, self.params.threads)
 
-    def progress(self, unit: str, total: int | None = None) -> "tqdm":
-        """A progress bar that shows after two seconds, on a terminal only."""
+    def fit_settings(self, k: int) -> dict[str, Any]:
+        """Arguments of experiments that fit heads and tune baselines for k neighbours."""
+        p = self.params
+        return {"k": k, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump(), "device": self.device}
+
+    def track(self, unit: str) -> Callable[..., Iterable[Any]]:
+        """A function (results, total=) → results, behind a progress bar that shows after two seconds on a terminal."""
         from tqdm import tqdm
 
-        return tqdm(desc=self.label, unit=unit, total=total, delay=2, disable=None)
+        return partial(tqdm, desc=self.label, unit=unit, delay=2, disable=None)
 
     def write_metrics(self, values: Mapping[str, Any], name: str | None = None) -> None:
         """Write a metrics file, named after the stage unless told otherwise."""
         write_json(self.path("metrics", f"/{name or self.stage}.json"), values)
 
-    def write_plots(self, columns: Mapping[str, Sequence[str]] | None = None, **tables: list[dict[str, Any]]) -> None:
-        """Write tables under plots/; `columns` names those of tables that may be empty."""
-        for name, rows in tables.items():
-            write_csv(self.path(f"plots/{name}"), rows, (columns or {}).get(name, ()))
+    def write_tables(
+        self, columns: Mapping[str, Sequence[str]] | None = None, /, **tables: list[dict[str, Any]]
+    ) -> None:
+        """Write each table as CSV: under plots/ where dvc.yaml declares it there, else in the stage's data/results.
+
+        Args:
+            columns: headers of tables that may be empty.
+        """
+        columns = columns or {}
+        in_git = [name for name in tables if any(out.startswith(f"plots/{name}/") for out in self.outs)]
+        for name in in_git:
+            write_csv(self.path(f"plots/{name}"), tables[name], columns.get(name, ()))
+        if len(in_git) < len(tables):
+            with atomic_folder(self.path("data/results")) as draft:
+                for name in tables.keys() - set(in_git):
+                    write_csv(draft / f"{name}.csv", tables[name], columns.get(name, ()))
 
 
 class _Declared:

@@ -19,7 +19,7 @@ from attnknn.core.files import parse_yaml
 PARAMS, DATASETS, PRESETS = Path("params.yaml"), Path("datasets.yaml"), Path("presets")
 EXPERIMENTS = {
     "peers": "Peers", "k_sweep": "KSweep", "noise": "Noise", "imbalance": "Imbalance", "tta": "Tta",
-    "train_corrupted": "TrainCorrupted", "ensemble": "Ensemble", "hard": "Hard", "ablation": "Ablation",
+    "train_corrupted": "TrainCorrupted", "ensemble": "Ensemble", "ablation": "Ablation",
     "encoder_ablation": "EncoderAblation", "profile": "Profile", "splits": "Splits", "theory": "Theory",
     "explain": "Explain",
 }  # fmt: skip

@@ -7,11 +7,10 @@ from pipeline.run import Run, main
 def corrupted(run: Run) -> None:
     p = run.params
     folders = {name: run.path("data/train_corrupted") / name for name in p.train_corrupted.conditions}
-    settings = {"k": p.k_train, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
-    scores, tables = compare_trained(folders, p.evaluate.model_dump(), run.seed, **settings, device=run.device)
+    scores, tables = compare_trained(folders, p.evaluate.model_dump(), run.seed, **run.fit_settings(p.k_train))
     for name, values in scores.items():
         run.write_metrics(values, name)
-    run.write_plots(COLUMNS, **tables)
+    run.write_tables(COLUMNS, **tables)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ def encoder_ablation(run: Run) -> None:
     names = read_json(folder / "variants.json")["variants"]
     if names:
         variants = {name: folder / str(place) for place, name in enumerate(names)}
-        settings = {"k": p.k_train, "fitting": p.train_attention.model_dump(), "grids": p.tune.model_dump()}
-        scoring = p.evaluate.model_dump()
-        rows = compare_encoders(load_spaces(run)[0], variants, scoring, run.seed, **settings, device=run.device)
-    run.write_plots({"encoder_ablation": BESIDE}, encoder_ablation=rows)
+        scoring, settings = p.evaluate.model_dump(), run.fit_settings(p.k_train)
+        rows = compare_encoders(load_spaces(run)[0], variants, scoring, run.seed, **settings)
+    run.write_tables({"encoder_ablation": BESIDE}, encoder_ablation=rows)
 
 
 if __name__ == "__main__":

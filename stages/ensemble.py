@@ -12,7 +12,7 @@ def ensemble(run: Run) -> None:
         load_spaces(run), head, p.ensemble.k or p.k_train, p.ensemble.ks, grids, scoring, run.seed, run.device
     )
     run.write_metrics(means)
-    run.write_plots(ensemble=intervals, ensemble_paired=paired)
+    run.write_tables(ensemble=intervals, ensemble_paired=paired)
 
 
 if __name__ == "__main__":

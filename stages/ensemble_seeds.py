@@ -15,7 +15,7 @@ def ensemble_seeds(run: Run) -> None:
     else:
         means, rows = seeds_ensemble(predictions, p.evaluate.model_dump())
     run.write_metrics(means)
-    run.write_plots({"ensemble_seeds": BESIDE}, ensemble_seeds=rows)
+    run.write_tables({"ensemble_seeds": BESIDE}, ensemble_seeds=rows)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,23 @@
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.files import atomic_folder
 from attnknn.evaluation.conformal import selective_tables
+from attnknn.evaluation.confusion import confusion, shared_errors
 from attnknn.evaluation.evaluate import compare_all, headroom
 from attnknn.evaluation.opponents import score_tables
-from attnknn.experiments.explain import COLUMNS, explain
+from attnknn.experiments.gallery import gallery, save_gallery
+from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.baselines import Distance
 from pipeline.load import load_heads, load_peers, load_spaces
 from pipeline.run import Run, main
 
+CONFUSED = ("attention", "distance_vector", "linear_temperature")
+
 
 def evaluate(run: Run) -> None:
     p, spaces, heads = run.params, load_spaces(run), load_heads(run, "attention", "prototypes")
-    k, device, peers = p.k_eval, run.device, load_peers(run)
-    network = Embeddings.load(run.path("data/cnn"))
-    result, val = compare_all(spaces, heads, network, peers, k, device=device, **p.tune.model_dump())
+    k, device, space = p.k_eval, run.device, spaces[0]
+    network, split = Embeddings.load(run.path("data/cnn")), Split.load(run.path("data/split"))
+    result, val = compare_all(spaces, heads, network, load_peers(run), k, device=device, **p.tune.model_dump())
     with atomic_folder(run.path("data/predictions")) as draft:
         result.test.save(draft / "test")
         result.val.save(draft / "val")
@@ -23,13 +27,15 @@ def evaluate(run: Run) -> None:
     metrics, tables = score_tables(result.test, val, p.evaluate.bins, **scoring)
     abstention, selective = selective_tables(result.test, result.val, **p.selective.model_dump(), **scoring)
     distance = Distance(**result.tuned["distance"])  # type: ignore[arg-type]
-    shown, folder = (heads["attention"], distance), run.path("data/pictures/gallery")
-    split = Split.load(run.path("data/split"))
-    errors, explained = explain(split, spaces[0], shown, result.test, k, p.explain, folder, run.seed, device)
-    metrics |= {"selective": abstention, "explain": errors, "tuned": result.tuned, "headroom": headroom(spaces[0], k)}
+    examples = gallery(split, space, heads["attention"], distance, result.test, k, p.explain.neighbours, device)
+    points = tsne_table(space, result.test, p.explain.tsne_rows, p.explain.perplexity, run.seed)
+    save_gallery(*examples, points, run.path("data/pictures/gallery"))
+    confused = [name for name in CONFUSED if name in result.test.methods]
+    metrics |= {"selective": abstention, "explain": shared_errors(result.test, confused)}
+    metrics |= {"tuned": result.tuned, "headroom": headroom(space, k)}
     for name, values in metrics.items():
         run.write_metrics(values, name)
-    run.write_plots(COLUMNS, **tables, **selective, **explained)
+    run.write_tables(**tables, **selective, confusion=confusion(result.test, confused))
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in result.tuned.items() if settings.get("k") == k < stored]:
         print(f"{name}: best k on val is {k}, the largest that k_eval allows; raise k_eval (stored: {stored})")

@@ -24,7 +24,7 @@ def field_report(run: Run) -> None:
             rows["field_training"] = training_table(summaries)
             write_csv(draft / "tsne.csv", maps(data, variants, p.probe.tsne_rows, p.probe.perplexity, run.workers))
         write_json(draft / "pictures.json", {"columns": columns})
-    run.write_plots(REPORT_TABLES, **rows)
+    run.write_tables(REPORT_TABLES, **rows)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def grow(run: Run) -> None:
         name: compare(spaces, heads, p.k_train, **settings, memory=memory).test
         for name, memory in (("grown", larger), ("bank", None))
     }
-    run.write_plots({"grow": BESIDE}, grow=side_by_side(predictions, METHODS, p.evaluate.model_dump(), run.seed))
+    run.write_tables({"grow": BESIDE}, grow=side_by_side(predictions, METHODS, p.evaluate.model_dump(), run.seed))
 
 
 if __name__ == "__main__":

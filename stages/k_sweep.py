@@ -14,11 +14,10 @@ def k_sweep(run: Run) -> None:
         print(f"{run.label}: without k {', '.join(map(str, left_out))}, above the {stored} stored")
     scoring = p.evaluate.model_dump() | {"resamples": p.k_sweep.resamples}
     fitting = load_heads(run, "prototypes"), p.train_attention.model_dump(), p.tune.model_dump()
-    with run.progress("k", len(ks)) as bar:
-        result = sweep(spaces, ks, *fitting, scoring, run.seed, run.device, lambda _: bar.update(), run.workers)
+    result = sweep(spaces, ks, *fitting, scoring, run.seed, run.device, run.track("k"), run.workers)
     result.predictions.save(run.path("data/k_sweep"))
     run.write_metrics(result.best)
-    run.write_plots(k_sweep=result.table, k_sweep_paired=result.paired)
+    run.write_tables(k_sweep=result.table, k_sweep_paired=result.paired)
 
 
 if __name__ == "__main__":

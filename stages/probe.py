@@ -23,7 +23,7 @@ def probe(run: Run) -> None:
         predictions = read_out_all(representations, fields["variants"], run.workers, **readouts)
         means, rows = tables(predictions, p.evaluate.model_dump() | {"resamples": p.probe.resamples}, run.seed)
     run.write_metrics(means)
-    run.write_plots(PROBE_TABLES, **rows)
+    run.write_tables(PROBE_TABLES, **rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Time and recall of indexes on the dataset's own embeddings, and what heads add per query."""
 
+from attnknn.core.artifacts import BANK, TEST
 from attnknn.evaluation.evaluate import tuned_baselines
-from attnknn.experiments.profile import accuracy_lost, conditions, machine, profile_heads, profile_indexes
+from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes
 from attnknn.heads.baselines import choices_of_k
 from attnknn.index.faiss_index import set_threads
 from pipeline.load import load_heads, load_spaces
@@ -9,7 +10,7 @@ from pipeline.run import Run, main
 
 
 def profile(run: Run) -> None:
-    about = machine()  # with the load before ours
+    about: dict[str, object] = {**machine()}  # with the load before ours
     set_threads(run.params.threads)
     p, t, tune, spaces, device = run.params, run.params.profile, run.params.tune, load_spaces(run), run.device
     space, k = spaces[0], p.profile.k or p.k_train
@@ -19,12 +20,14 @@ def profile(run: Run) -> None:
     kinds = {"hnsw": t.hnsw.model_dump(), "ivf": t.ivf.model_dump()}
     table, by_index = profile_indexes(space.embeddings, k, space.neighbours.metric, **kinds, **timing)
     scoring = p.evaluate.model_dump() | {"resamples": t.resamples, "seed": run.seed}
-    settings = {"k": k, "repeats": t.repeats, "singles": t.singles, "threads": p.threads, "device": device}
-    run.write_plots(
+    about |= {"bank_rows": len(space.embeddings.rows(BANK)), "test_rows": len(space.embeddings.rows(TEST))}
+    about |= {"dimensions": space.embeddings.z.shape[1], "k": k, "repeats": t.repeats, "singles": t.singles}
+    about |= {"threads": p.threads, "device": device}
+    run.write_tables(
         profile=table,
         profile_heads=profile_heads(space, heads, k, **timing, device=device),
         profile_paired=accuracy_lost(space, by_index, heads, k, **scoring, device=device),
-        profile_about=conditions(space.embeddings, settings | about),
+        profile_about=[{"quantity": name, "value": value} for name, value in about.items()],
     )
 
 

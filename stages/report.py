@@ -1,4 +1,4 @@
-"""Write the report from metrics and plot tables."""
+"""Write the report from metrics and tables."""
 
 import gc
 
@@ -12,8 +12,8 @@ def report(run: Run) -> None:
     gc.set_threshold(100_000)  # figures are many small objects; the default collects after every 700
     p = run.params
     settings = report_settings()
-    metrics, plots, pictures, out = map(run.path, ("metrics", "plots", "data/pictures", "report"))
-    write_report(metrics, plots, pictures, out, p.datasets, p.seeds, settings, revision(), workers=p.threads)
+    folders = map(run.path, ("metrics", "plots", "data/results", "data/pictures", "report"))
+    write_report(*folders, p.datasets, p.seeds, settings, revision(), workers=p.threads)
 
 
 if __name__ == "__main__":

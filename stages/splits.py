@@ -13,15 +13,12 @@ def splits(run: Run) -> None:
     if splits["seeds"]:
         from attnknn.core.parallel import run_parallel  # imports torch, which larger tables and images do not need
 
-        settings = (p.splits.k or p.k_train, p.train_attention.model_dump(), p.tune.model_dump(), run.device)
-        calls = [partial(compare_split, folder / str(seed), seed, *settings) for seed in splits["seeds"]]
-        predictions = {}
-        with run.progress("split", len(calls)) as bar:
-            for seed, result in zip(splits["seeds"], run_parallel(calls, run.workers), strict=True):
-                predictions[seed] = result
-                bar.update()
+        settings = run.fit_settings(p.splits.k or p.k_train)
+        calls = [partial(compare_split, folder / str(seed), seed, **settings) for seed in splits["seeds"]]
+        results = run.track("split")(run_parallel(calls, run.workers), total=len(calls))
+        predictions = dict(zip(splits["seeds"], results, strict=True))
         table, paired = over_splits(predictions, splits["rows"], p.evaluate.bins, p.evaluate.confidence)
-    run.write_plots({"splits": COLUMNS, "splits_paired": PAIRED}, splits=table, splits_paired=paired)
+    run.write_tables({"splits": COLUMNS, "splits_paired": PAIRED}, splits=table, splits_paired=paired)
 
 
 if __name__ == "__main__":

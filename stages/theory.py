@@ -18,7 +18,7 @@ def theory(run: Run) -> None:
     if not tables["theory_fit"]:
         print(f"{run.label}: no curve of the error; it takes {FEWEST_KS} values in k_sweep.ks")
     run.write_metrics(means)
-    run.write_plots(COLUMNS, **tables)
+    run.write_tables(COLUMNS, **tables)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def train_attention(run: Run) -> None:
     best_epoch = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}
     run.write_metrics({**best_epoch, "val_nll_start": history[0]["val_nll"], **start})
     kept = [row for row in history if row["restart"] == best["restart"]]
-    run.write_plots(attention=[{key: row[key] for key in ("epoch", "fit_loss", "val_nll")} for row in kept])
+    run.write_tables(attention=[{key: row[key] for key in ("epoch", "fit_loss", "val_nll")} for row in kept])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def train_embedder(run: Run) -> None:
     (best, curve), (cnn_best, cnn_curve) = summary(history), summary(cnn_history)
     run.write_metrics(best)
     run.write_metrics(cnn_best, "train_cnn")
-    run.write_plots(training=curve, cnn_training=cnn_curve)
+    run.write_tables(training=curve, cnn_training=cnn_curve)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,7 @@ def train_splits(run: Run) -> None:
 
             settings = (p.train_embedder, search_settings(run), p.splits.refit, p.peers.methods, p.peers.tries)
             calls = [partial(train_split, split, *settings, seed, draft / str(seed)) for seed, split in splits.items()]
-            with run.progress("split", len(calls)) as bar:
-                for _ in run_parallel(calls, run.workers):
-                    bar.update()
+            list(run.track("split")(run_parallel(calls, run.workers), total=len(calls)))
 
 
 if __name__ == "__main__":

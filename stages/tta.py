@@ -14,11 +14,11 @@ def tta(run: Run) -> None:
         main, tune = load_spaces(run)[0], p.tune
         heads, grids = load_heads(run, "attention", "prototypes"), (tune.ks, tune.temperatures, tune.priors)
         probs = predict_views(main, views, heads, p.k_train, *grids, run.device)
-        means, tables = score_views(probs, main, tune.ridges, **p.evaluate.model_dump(), seed=run.seed)
+        means, tables = score_views(probs, main, tune.ridges, p.evaluate.model_dump(), run.seed)
     else:
         print(f"{run.label}: no views")
     run.write_metrics({n: {name: scores[name] for name in scores if name in BASE} for n, scores in means.items()})
-    run.write_plots(COLUMNS, **tables)
+    run.write_tables(COLUMNS, **tables)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ def views(run: Run) -> None:
 
         set_threads(p.threads)
         encoder, bank = run.path("models/encoder"), run.path("models/bank")
-        views = embedded_views(
-            split, encoder, bank, p.tta.model_dump(), p.k_max, run.seed, run.device, run.progress("view")
-        )
+        views = embedded_views(split, encoder, bank, p.tta.model_dump(), p.k_max, run.seed, run.device)
+        views = iter(run.track("view")(views))
     if not save_views(views, run.path("data/views")):
         print(f"{run.label}: no views, {'tta.flip and tta.crops are off' if split.is_image else 'a table has none'}")
 

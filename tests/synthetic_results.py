@@ -7,6 +7,7 @@ import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.files import write_csv, write_json
+from attnknn.evaluation.method import KINDS
 from attnknn.evaluation.opponents import (
     TUNED,
     UNDER_CONDITIONS,
@@ -15,8 +16,6 @@ from attnknn.evaluation.opponents import (
     score_tables,
 )
 from attnknn.evaluation.paired_tests import Pair, intervals_and_tests, mean_over_repeats
-from attnknn.report.plots import CALIBRATIONS
-from attnknn.report.section import Part
 
 # method: (strength of the evidence for the true class, overconfidence)
 Strengths = dict[str, tuple[float, float]]
@@ -34,7 +33,7 @@ LOSS = TIE | {"attention": (1.2, 4.0)}
 CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("long tail 0.1", "long tail 0.01")}
 
 
-def check_part(part: Part) -> None:
+def check_part(part: Any) -> None:
     """Assert that all pictures are PNG, table names are unique, and rows fit the head or are headings of a group."""
     assert part.pictures
     assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
@@ -48,7 +47,7 @@ def calibrated(strengths: Strengths) -> Strengths:
     """Add the calibrated methods: equally strong, less overconfident."""
     result = dict(strengths)
     for base in ("uniform", "distance", "attention", "prototypes", "linear"):
-        for i, kind in enumerate(CALIBRATIONS if base in strengths else ()):
+        for i, kind in enumerate(KINDS if base in strengths else ()):
             strength, sharp = strengths[base]
             result.setdefault(f"{base}_{kind}", (strength, 1.9 + 0.2 * (sharp - 1.9) + 0.05 * i))
     return result

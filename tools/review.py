@@ -26,7 +26,6 @@ from tools.lock import Key, Locks, Stages, differing, flatten
 PICTURES, MOST_PICTURES = Path("dvc_plots"), 24
 ROWS = 40
 NOT_BY_DATASET = ("preset", "datasets", "seeds")
-MACHINE = ("processor", "cores", "system", "python", "faiss", "numpy", "torch")  # of plots/profile_about
 ROUNDING = 1e-9  # relative; sums in another order differ by less
 
 
@@ -213,21 +212,6 @@ def intervals(runs: set[tuple[str, str]]) -> dict[Key, tuple[float, float]]:
     return result
 
 
-def another_machine(base: str, locks: Locks) -> str:
-    """What shows that the results were made on another machine than the base's; empty if nothing does."""
-    tables = [path for path in locks.producers if path.startswith("plots/profile_about/")]
-    sides = [
-        {row["quantity"]: row["value"] for path in tables for row in csv.DictReader(read(side, path).splitlines())}
-        for side in (base, None)
-    ]
-    signs = [f"{key} `{sides[0].get(key)}` → `{sides[1].get(key)}`" for key in differing(*sides) if key in MACHINE]
-    if n := len(locks.unexplained):
-        signs.append(
-            f"{n} stages gave other bytes from the same code, settings and inputs, e.g. `{locks.unexplained[0]}`"
-        )
-    return "; ".join(signs)
-
-
 def reaches(locks: Locks, metric: Key) -> bool:
     """Whether the change reaches the stage that wrote a metric, or no stage of dvc.lock did.
 
@@ -260,9 +244,10 @@ def metrics(base: str, locks: Locks) -> str:
 
     moved = sorted((key for key in changed if not rounded(key)), key=lambda key: (-abs(change(key)), key))
     parts = []
-    if machine := another_machine(base, locks):
+    if n := len(locks.unexplained):
         parts.append(
-            f"⚠ Made on another machine: {machine}. {len(unreached)} values differ by this alone and are left out; "
+            f"⚠ Made on another machine: {n} stages gave other bytes from the same code, settings and inputs, e.g. "
+            f"`{locks.unexplained[0]}`. {len(unreached)} values differ by this alone and are left out; "
             "others may have moved by it too. To compare with a run of the base on this machine: docs/guide/review.md."
         )
     if summary := [key for key in moved if key[0] == "summary"]:

@@ -1,7 +1,7 @@
 """Ablation of the attention head: each part removed from the full head, each added to it, each alone."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -44,7 +44,6 @@ HISTORIC: Parts = {"similarity": "dot", "heads": 4, "temperature_bounds": [0.1, 
 OBJECTIVES = {
     "entropy": ("entropy_weight", 0.0, 0.01),  # weight of the historic study
     "label_smoothing": ("label_smoothing", 0.0, 0.05),
-    "hard_queries": ("hard_weight", 1.0, 3.0),
     "calibration": ("calibration_weight", 0.0, 1.0),
 }
 DROPOUT = 0.2
@@ -118,13 +117,14 @@ def _fit_and_score(
 def ablate(
     spaces: Sequence[EmbeddingSpace],
     repeats: int,
+    hard_weight: float,
+    scoring: Mapping[str, Any],
+    seed: int,
     k: int,
     fitting: Mapping[str, Any],
     grids: Mapping[str, Any],
-    scoring: Mapping[str, Any],
-    seed: int,
     device: str,
-    progress: Callable[[str], object] | None = None,
+    progress: Callable[..., Iterable[Any]] = lambda results, **_: results,
     workers: int = 1,
 ) -> Table:
     """Fit every variant of attention `repeats` times and compare it with the full head or with distance weighting.
@@ -135,13 +135,13 @@ def ablate(
     fitted likewise (`ONE_SPACE`).
 
     Args:
+        hard_weight: `fit_head`'s, of the variant with more weight on queries whose neighbours disagree.
         k: neighbours that each head is fitted and evaluated with.
 
     Returns:
-        Rows of variant, group, metric, validation, value, reference, difference, low, high, p, over repeats as
-        `paired_tests.mean_over_repeats`. `validation` is
-        the metric on the val rows, by which a part is selected; the rest is of the test rows. `alone` is compared with
-        tuned distance weighting, `retrieval` with the full retrieval head, everything else with the full head.
+        Rows of variant, group, metric, validation (the metric on val rows), value, reference, difference, low, high, p
+        (on test rows), over repeats as `paired_tests.mean_over_repeats`. `alone` is compared with tuned distance
+        weighting, `retrieval` with the full retrieval head, everything else with the full head.
     """
     full = fitting["parts"]
     common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
@@ -151,7 +151,7 @@ def ablate(
     settings: dict[tuple[str, str], Parts] = {
         key: attention | {"parts": parts} for key, parts in variants(full).items()
     }
-    for name, (argument, off, on) in OBJECTIVES.items():
+    for name, (argument, off, on) in {"hard_queries": ("hard_weight", 1.0, hard_weight), **OBJECTIVES}.items():
         group, value = ("with", on) if fitting[argument] == off else ("without", off)
         settings[group, name] = attention | {argument: value}
     settings["reference", "retrieval"] = tabr
@@ -173,11 +173,7 @@ def ablate(
         partial(_fit_and_score, spaces[:1] if key in on_main else spaces, k, bins, settings[key], 100 * seed + repeat)
         for repeat, key in keys
     ]
-    results = {}
-    for (repeat, key), result in zip(keys, run_parallel(calls, workers), strict=True):
-        results[repeat, key] = result
-        if progress is not None:
-            progress(" ".join(key))
+    results = dict(zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True))
 
     table: Table = []
     for repeat in range(repeats):

@@ -89,18 +89,11 @@ class Ensemble(Distinct):
     k: Count | None = None
 
 
-class Hard(Block):
-    """Queries with many neighbours of another class."""
-
-    disagreement: Share = 0.5  # lowest share of neighbours of another class of a hard query
-    weight: Annotated[float, Field(gt=1)] = 3.0  # loss weight of a query whose neighbours all disagree
-    repeats: Count = 2
-
-
 class Ablation(Block):
     """Each part of the head off, added, and alone."""
 
     repeats: Count = 1  # heads, each from another seed
+    hard_weight: Annotated[float, Field(gt=1)] = 3.0  # loss weight of a fit query whose neighbours all disagree
     resamples: Resamples = 1000
     k: Count | None = None
 
@@ -161,7 +154,6 @@ class Theory(Block):
 
 
 class Explain(Block):
-    cases: Count = 4  # queries shown of each kind: right, wrong, uncertain
     neighbours: Count = 8
     tsne_rows: Annotated[int, Field(ge=10)] = 1000
     perplexity: Positive = 30.0

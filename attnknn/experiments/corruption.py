@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -52,16 +53,11 @@ def noisy_labels(
     * symmetric: random rows change to another class, all equally likely.
     * asymmetric: random rows change from class c to c + 1 (mod C). From a rate of 0.5 on, wrong labels of a class are
       at least as frequent as right ones (Patrini et al. 2017).
-    * instance: see `instance_noise`.
-
-    Args:
-        kind: one of `NOISES`.
-        scores: (N, C), for instance noise only.
+    * instance: see `instance_noise`, with its scores (N, C).
     """
     if kind == "instance":
         assert scores is not None, "instance noise depends on the rows"
         return instance_noise(y, rate, scores, rng)
-    assert kind in ("symmetric", "asymmetric"), kind
     noisy = np.array(y)
     rows = rng.permutation(len(y))[: round(rate * len(y))]
     shift = rng.integers(1, n_classes, len(rows)) if kind == "symmetric" else 1
@@ -96,11 +92,9 @@ def noise_conditions(kinds: Sequence[str], rates: Sequence[float]) -> dict[str, 
     Rate 0 is the same for all kinds and included once. Asymmetric noise is included below 0.5 only.
     """
     conditions: dict[str, tuple[str, float]] = {}
-    for kind in kinds:
-        for rate in rates:
-            if kind == "asymmetric" and rate >= 0.5:
-                continue
-            name = f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
+    for kind, rate in product(kinds, rates):
+        name = f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
+        if kind != "asymmetric" or rate < 0.5:
             conditions.setdefault(name, (kind, rate))
     return conditions
 
@@ -120,7 +114,6 @@ def with_noise(
 
     Args:
         spaces: embeddings of the same rows, as of a cross-fit; the first has the largest bank.
-        kind: one of `NOISES`.
     """
     first = spaces[0].embeddings
     bank, y = first.rows(BANK), np.array(first.y)
@@ -148,18 +141,15 @@ def with_imbalance(
 
     Args:
         spaces: as for `with_noise`.
-        kind: long_tail or step.
         most: neighbours to search for, or those that the neighbour statistics need if more; None for as many as before.
     """
     first = spaces[0].embeddings
     bank = first.rows(BANK)
-    removed = np.zeros(len(first.y), dtype=bool)
-    removed[bank] = True
-    removed[bank[imbalanced(np.asarray(first.y[bank]), ratio, kind, rng)]] = False
+    removed = np.delete(bank, imbalanced(np.asarray(first.y[bank]), ratio, kind, rng))
     result = []
     for space in spaces:
         e = space.embeddings
-        rows = np.flatnonzero(~(removed & (e.part == BANK)))
+        rows = np.flatnonzero((e.part != BANK) | ~np.isin(np.arange(len(e.part)), removed))
         logits = None if e.logits is None else e.logits[rows]
         subset = dataclasses.replace(e, z=np.asarray(e.z[rows]), y=e.y[rows], part=e.part[rows], logits=logits)
         stored = space.neighbours.ids.shape[1]
@@ -177,9 +167,6 @@ def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Gener
     """The same rows with round(rate·N) wrong labels in each of bank, fit and val; test labels are unchanged.
 
     Instance noise uses the distances of the raw rows to the class means, before any encoder is trained.
-
-    Args:
-        kind: one of `NOISES`.
     """
     y, c = np.array(split.y), len(split.classes)
     for part in _TRAINING_PARTS:
@@ -190,11 +177,7 @@ def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Gener
 
 
 def with_rare_classes(split: Split, ratio: float, kind: str, rng: np.random.Generator) -> Split:
-    """Subsample bank, fit and val by `imbalanced`; test rows are unchanged, and rows are numbered anew.
-
-    Args:
-        kind: long_tail or step.
-    """
+    """Subsample bank, fit and val by `imbalanced`; test rows are unchanged, and rows are numbered anew."""
     by_part = [split.rows(TEST)]
     for part in _TRAINING_PARTS:
         rows = split.rows(part)

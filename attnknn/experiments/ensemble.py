@@ -82,9 +82,6 @@ def variants(
 
     Returns:
         The probabilities of the fit, val and test rows by name, and the mean k of the test rows by name.
-
-    Raises:
-        InputError: k_eval is above the neighbours stored.
     """
     listed = sorted(k for k in ensemble_ks if k <= k_eval) or [k_eval]
     _, best = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
@@ -102,27 +99,23 @@ def variants(
     }
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
     parts = ((spaces, FIT), (spaces, VAL), (spaces[:1], TEST))
-    probs: PartProbs = {}
-    mean_k: dict[str, float] = {}
-
-    def add(variant: str, method: str, by_part: Sequence[np.ndarray], k: float) -> None:
-        fit, val, test = by_part
-        name = str(Method(method, variant=variant))
-        probs[name], mean_k[name] = (fit, val, test), k
-
+    results: dict[tuple[str, str], tuple[Sequence[np.ndarray], float]] = {}
     for name, head_by_k in heads.items():
         by_k = {k: predict_parts(spaces, {name: head}, k, device)[name] for k, head in head_by_k.items()}
-        add(SINGLE, name, by_k[single[name]], float(single[name]))
-        add("k_ensemble", name, [np.mean([by_k[k][i] for k in listed], 0) for i in range(3)], float(np.mean(listed)))
+        results[SINGLE, name] = by_k[single[name]], float(single[name])
+        means = [np.mean([by_k[k][i] for k in listed], 0) for i in range(3)]
+        results["k_ensemble", name] = means, float(np.mean(listed))
         steps = [historic_step(weight_entropy(head_by_k[k_eval], *part, k_eval, device)) for part in parts]
         adaptive = [np.stack([by_k[k][i] for k in historic_ks])[s, np.arange(len(s))] for i, s in enumerate(steps)]
-        add("adaptive_k", name, adaptive, float(np.take(historic_ks, steps[2]).mean()))
+        results["adaptive_k", name] = adaptive, float(np.take(historic_ks, steps[2]).mean())
         by_part = [np.stack([by_k[k][i] for k in stopping_ks[name]], 1) for i in range(3)]  # (M, S, C)
         stopping = fit_stopping(by_part[0], y_fit, by_part[1], y_val, stopping_ks[name], single[name], ridges)
         halting_probs = [stopping.halting_probs(p) for p in by_part]
-        mean = float((halting_probs[2] @ np.array(stopping.ks)).mean())
-        add("stopping", name, [mixture(pi, p) for pi, p in zip(halting_probs, by_part, strict=True)], mean)
-    return probs, mean_k
+        stopped = [mixture(pi, p) for pi, p in zip(halting_probs, by_part, strict=True)]
+        results["stopping", name] = stopped, float((halting_probs[2] @ np.array(stopping.ks)).mean())
+    names = {key: str(Method(key[1], variant=key[0])) for key in results}
+    probs: PartProbs = {names[key]: (fit, val, test) for key, ((fit, val, test), _) in results.items()}
+    return probs, {names[key]: k for key, (_, k) in results.items()}
 
 
 def compare_variants(
@@ -145,9 +138,6 @@ def compare_variants(
         {variant: {uncalibrated method: {accuracy, nll, ece, mean_k}}}; rows of variant, method, metric, value, low,
         high, with mean_k among the metrics; and rows of variant, method, baseline (a variant), metric, difference, low,
         high, errors, p, test.
-
-    Raises:
-        InputError: as for `variants`.
     """
     probs, mean_k = variants(spaces, attention, k_eval, ensemble_ks, **grids, device=device)
     test, _, _ = calibrated(probs, spaces, grids["ridges"], [CALIBRATION])
@@ -158,15 +148,11 @@ def compare_variants(
         row = {"method": f"{variant}:{method}", "metric": "mean_k", "value": mean_k[f"{variant}:{method.base}"]}
         scores.append({**row, "low": None, "high": None})
     means: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in VARIANTS}
-    intervals: Table = []
-    for row in scores:
-        method = Method.parse(row["method"])
-        if not method.calibration:
-            means[method.variant].setdefault(method.name, {})[row["metric"]] = row["value"]
-        intervals.append({"variant": method.variant, **row, "method": method.name})
-    tests: Table = []
-    for row in paired:
-        method = Method.parse(row["method"])
-        baseline = Method.parse(row["baseline"]).variant
-        tests.append({"variant": method.variant, **row, "method": method.name, "baseline": baseline})
-    return means, intervals, tests
+    for table in (scores, paired):
+        for i, row in enumerate(table):
+            method = Method.parse(row["method"])
+            names = {"method": method.name} | ({"baseline": SINGLE} if "baseline" in row else {})
+            table[i] = {"variant": method.variant, **row} | names
+            if table is scores and not method.calibration:
+                means[method.variant].setdefault(method.name, {})[row["metric"]] = row["value"]
+    return means, scores, paired

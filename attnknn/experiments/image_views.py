@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.index.bank import Bank
 from attnknn.neighbours.views import View, held_out
 from attnknn.nn.augment import random_crop
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 
 def generate_views(
@@ -51,7 +48,7 @@ def embed_view(
 
 
 def embedded_views(
-    split: Split, encoder: Path, bank: Path, views: Mapping[str, Any], k_max: int, seed: int, device: str, bar: "tqdm"
+    split: Split, encoder: Path, bank: Path, views: Mapping[str, Any], k_max: int, seed: int, device: str
 ) -> Iterator[tuple[str, View]]:
     """Embed and search each view of the held-out images; yields names and views.
 
@@ -61,7 +58,5 @@ def embedded_views(
     """
     model, config = Encoder.load(encoder)
     memory, rows = Bank.load(bank, mmap=True), held_out(split.part)
-    with bar:
-        for name, x in generate_views(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
-            yield name, embed_view(model, x.numpy(), rows, memory, k_max, device, config["bf16"])
-            bar.update()
+    for name, x in generate_views(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
+        yield name, embed_view(model, x.numpy(), rows, memory, k_max, device, config["bf16"])

@@ -53,14 +53,6 @@ def swept_ks(ks: Sequence[int], bank_rows: int, stored: int) -> list[int]:
     return sorted({k for k in (*ks, max(1, sqrt_n // 2), sqrt_n, min(2 * sqrt_n, stored)) if k <= stored})
 
 
-def _lowest_nll(names: Iterable[str], groups: Mapping[str, str], nll: Mapping[str, float]) -> dict[str, str]:
-    """The name of lowest NLL in each group; the first on a tie."""
-    members: dict[str, list[str]] = {}
-    for name in names:
-        members.setdefault(groups[name], []).append(name)
-    return {group: min(group_names, key=nll.__getitem__) for group, group_names in members.items()}
-
-
 def _calibrated(
     probs: PartProbs, spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], k: int | None
 ) -> tuple[Predictions, Predictions]:
@@ -95,7 +87,7 @@ def sweep(
     scoring: Mapping[str, Any],
     seed: int,
     device: str = "cpu",
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[..., Iterable[Any]] = lambda results, **_: results,
     workers: int = 1,
 ) -> Sweep:
     """Tune uniform and distance weighting, and fit attention, at each k; compare all methods on the test rows.
@@ -110,21 +102,17 @@ def sweep(
         fitting: keyword arguments of `fit_head` other than those given here.
         grids: temperatures, priors, ridges.
         scoring: bins, resamples, confidence.
-        progress: called with each k when it is done.
         workers: see `run_parallel`.
     """
     by_k = [_calibrated(predict_parts(spaces, others, 1, device), spaces, grids["ridges"], None)]
     calls = [partial(_predict_at_k, spaces, k, fitting, grids, seed, device) for k in ks]
-    for k, predictions in zip(ks, run_parallel(calls, workers), strict=True):
-        by_k.append(predictions)
-        if progress is not None:
-            progress(k)
+    by_k += progress(run_parallel(calls, workers), total=len(calls))
     test, val = (stack_methods(*parts) for parts in zip(*by_k, strict=True))
     methods = {name: Method.parse(name) for name in test.methods}
     without_k = {name: str(dataclasses.replace(method, k=None)) for name, method in methods.items()}
     on_val = scores(val, scoring["bins"])
-    nll = {name: round(row["nll"], 6) for name, row in on_val.items()}
-    best = _lowest_nll(test.methods, without_k, nll)  # lowest k on a tie
+    by_nll = sorted(test.methods, key=lambda name: round(on_val[name]["nll"], 6))  # lowest k first on a tie
+    best = {without_k[name]: name for name in reversed(by_nll)}
     shown = select(test, [name for name in test.methods if without_k[name] in SWEPT])
     rows = intervals_and_tests(shown, (), **scoring, seed=seed, metric_names=TESTED)[0]
     sqrt_n = root(len(spaces[0].embeddings.rows(BANK)))
@@ -133,7 +121,7 @@ def sweep(
         name, k = row["method"], methods[row["method"]].k
         score = {"method": without_k[name], "metric": row["metric"], "validation": on_val[name][row["metric"]]}
         table.append({"k": k, "sqrt_n": k == sqrt_n, **score} | {key: row[key] for key in ("value", "low", "high")})
-    ours = _lowest_nll(test.methods, {name: method.base for name, method in methods.items()}, nll)[OURS]
+    ours = next(name for name in by_nll if methods[name].base == OURS)
     compared = compare_with_opponents(test, [val], **scoring, seed=seed, metric_names=TESTED, ours=ours)
     on_test = scores(select(test, best.values()), scoring["bins"])
     best_scores = {

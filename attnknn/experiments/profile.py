@@ -22,7 +22,7 @@ from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.heads.attention import Head
 from attnknn.heads.classify import classify
-from attnknn.index.bank import Bank, build
+from attnknn.index.bank import build
 from attnknn.index.faiss_index import FAISS, CandidateSearch, Index
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -82,27 +82,6 @@ def recall(sims: np.ndarray, exact: np.ndarray, k: int) -> float:
     return float((sims[:, :k] >= exact[:, k - 1 : k]).mean())
 
 
-def _indexes(
-    embeddings: Embeddings, metric: str, hnsw: Mapping[str, int], ivf: Mapping[str, int]
-) -> tuple[dict[str, Bank], dict[str, float]]:
-    """Build every index over the bank rows, and time each build in seconds."""
-    rows = embeddings.rows(BANK)
-    z = np.asarray(embeddings.z)[rows]
-    banks, seconds = {}, {}
-    for name, settings in {
-        "flat_l2": {"kind": "flat", "metric": "l2"},
-        "flat_ip": {"kind": "flat", "metric": "ip"},
-        "hnsw": {"kind": "hnsw", "metric": metric, **hnsw},
-        "ivf": {"kind": "ivf", "metric": metric, **ivf},
-    }.items():
-        start = time.perf_counter()
-        bank = build(z, rows, **settings)  # type: ignore[arg-type]
-        seconds[name] = time.perf_counter() - start
-        # Results of all indexes are sorted by the similarity that the heads were tuned with.
-        banks[name] = replace(bank, metric=metric)
-    return banks, seconds
-
-
 def _rows(name: dict[str, str], quantities: Mapping[str, Any]) -> Table:
     """Rows of name, quantity, and median (value), minimum (low), maximum (high) of numbers or of lists of numbers."""
     arrays = {quantity: np.atleast_1d(values) for quantity, values in quantities.items()}
@@ -150,17 +129,28 @@ def profile_indexes(
 
     Returns:
         Rows of index (`flat_l2`, `flat_ip`, `hnsw`, `ivf`), quantity, value, low, high; and each index's neighbours of
-        the test rows. Quantities: build_s (one build: low = high), memory_mib (of the index as a file), batched_ms and
-        index_ms (per query, all test rows at once: median, minimum and maximum over the rounds), single_p50_ms and
-        single_p99_ms (rows one by one, likewise), recall_at_10 and recall_at_k (see `recall`), exact (1 or 0),
-        batched_speedup (of index_ms) and single_speedup (of single_p50_ms) relative to the fastest exact index in the
-        same round, and IVF's nlist and nprobe.
+        the test rows. Quantities: build_s (of one build), memory_mib (as a file), batched_ms and index_ms (per query,
+        all test rows at once: median, minimum and maximum over the rounds), single_p50_ms and single_p99_ms (rows one
+        by one), recall_at_10 and recall_at_k (see `recall`), exact (1 or 0), batched_speedup (of index_ms) and
+        single_speedup (of single_p50_ms) relative to the fastest exact index in the same round, and IVF's nlist and
+        nprobe.
     """
-    banks, built = _indexes(embeddings, metric, hnsw, ivf)
-    rows = embeddings.rows(TEST)
-    queries = np.asarray(embeddings.z)[rows]
+    rows, bank_rows = embeddings.rows(TEST), embeddings.rows(BANK)
+    queries, vectors = np.asarray(embeddings.z)[rows], np.asarray(embeddings.z)[bank_rows]
     single_queries = np.asarray(embeddings.z)[_sample(rows, singles, seed)]  # (M, 1, D)
-    k_search = min(max(k, NEAREST), int((embeddings.part == BANK).sum()))
+    k_search = min(max(k, NEAREST), len(bank_rows))
+    banks, built = {}, {}
+    for name, settings in {
+        "flat_l2": {"kind": "flat", "metric": "l2"},
+        "flat_ip": {"kind": "flat", "metric": "ip"},
+        "hnsw": {"kind": "hnsw", "metric": metric, **hnsw},
+        "ivf": {"kind": "ivf", "metric": metric, **ivf},
+    }.items():
+        start = time.perf_counter()
+        bank = build(vectors, bank_rows, **settings)  # type: ignore[arg-type]
+        built[name] = time.perf_counter() - start
+        # Results of all indexes are sorted by the similarity that the heads were tuned with.
+        banks[name] = replace(bank, metric=metric)
     neighbours: dict[str, Neighbours] = {}
 
     def search_batch(name: str) -> tuple[float, float]:
@@ -179,22 +169,18 @@ def profile_indexes(
     true_sims = neighbours[f"flat_{metric}"].sims
     index_ms = {name: [ms for _, ms in times] for name, times in batched.items()}
     timings = {name: _timings([total for total, _ in batched[name]], single[name]) for name in banks}
-    exact: list[str] = []
+    recalls = {
+        name: [recall(neighbours[name].sims, true_sims, min(n, k_search)) for n in (NEAREST, k)] for name in banks
+    }
+    exact = [name for name in ("flat_l2", "flat_ip") if recalls[name][1] >= _EXACT]
+    batched_speedups = _speedups(index_ms, exact)
+    single_speedups = _speedups({name: timings[name]["single_p50_ms"] for name in banks}, exact)
     table: Table = []
     for name, bank in banks.items():
-        at_10, at_k = (recall(neighbours[name].sims, true_sims, min(n, k_search)) for n in (NEAREST, k))
-        if name.startswith("flat") and at_k >= _EXACT:
-            exact.append(name)
-        costs = {"build_s": built[name], "memory_mib": bank.n_bytes / 2**20, **timings[name]}
-        recalls = {"recall_at_10": at_10, "recall_at_k": at_k}
-        table += _rows({"index": name}, costs | {"index_ms": index_ms[name]} | recalls)
-    by_quantity = {
-        "exact": {name: float(name in exact) for name in banks},
-        "batched_speedup": _speedups(index_ms, exact),
-        "single_speedup": _speedups({name: timings[name]["single_p50_ms"] for name in banks}, exact),
-    }
-    for quantity, by_index in by_quantity.items():
-        table += [row for name in banks for row in _rows({"index": name}, {quantity: by_index[name]})]
+        quantities = {"build_s": built[name], "memory_mib": bank.n_bytes / 2**20, **timings[name]}
+        quantities |= {"index_ms": index_ms[name], "recall_at_10": recalls[name][0], "recall_at_k": recalls[name][1]}
+        quantities |= {"exact": float(name in exact), "batched_speedup": batched_speedups[name]}
+        table += _rows({"index": name}, quantities | {"single_speedup": single_speedups[name]})
     lists = banks["ivf"].index.faiss_index
     return table + _rows({"index": "ivf"}, {"nlist": lists.nlist, "nprobe": lists.nprobe}), neighbours
 
@@ -266,10 +252,7 @@ def accuracy_lost(
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, load, system and versions, on which timings depend.
-
-    `load` is the load average of the last minute; NaN if not available.
-    """
+    """Processor, cores, load (average of the last minute), system and versions, on which timings depend."""
     lines = _CPUS.read_text("utf-8").splitlines() if _CPUS.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
@@ -282,10 +265,3 @@ def machine() -> dict[str, str]:
         "numpy": np.__version__,
         "torch": torch.__version__,
     }
-
-
-def conditions(embeddings: Embeddings, settings: Mapping[str, Any]) -> Table:
-    """Sizes of the data, settings and machine of the timings: rows of quantity, value."""
-    rows = {"bank_rows": len(embeddings.rows(BANK)), "test_rows": len(embeddings.rows(TEST))}
-    values = rows | {"dimensions": embeddings.z.shape[1], "warm_up_rounds": 1, **settings}
-    return [{"quantity": name, "value": value} for name, value in values.items()]

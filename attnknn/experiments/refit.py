@@ -1,6 +1,6 @@
 """Refit and score all methods on a modified bank."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -79,7 +79,7 @@ def refit_and_score(
     repeats: int,
     scoring: Settings,
     seed: int,
-    progress: Callable[[str], object] | None = None,
+    progress: Callable[..., Iterable[Any]] = lambda results, **_: results,
     workers: int = 1,
     **settings: Any,
 ) -> tuple[dict[str, Scores], Table]:
@@ -98,10 +98,8 @@ def refit_and_score(
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
     calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, settings) for name, repeat in keys]
     by_condition: dict[str, list[Table]] = {name: [] for name in conditions}
-    for (name, _), rows in zip(keys, run_parallel(calls, workers), strict=True):
+    for (name, _), rows in zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True):
         by_condition[name].append(rows)
-        if progress is not None:
-            progress(name)
     table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:

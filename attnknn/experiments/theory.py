@@ -24,7 +24,6 @@ from attnknn.neighbours.space import EmbeddingSpace
 
 COLUMNS = {
     "theory": ("quantity", "item", "value", "low", "high"),
-    "theory_entropy": ("decile", "rows", "lowest", "highest", "entropy", "null_mass", "error", "low", "high"),
     "theory_fit": ("method", "k", "error", "fitted", "low", "high"),
 }
 EXPONENTS = (0.1, 4.0)  # of `fit_curve`; below, the curve approaches a logarithm; above, all but k = 1 are equal
@@ -91,10 +90,8 @@ def error_curves(
         hits = probs.argmax(2) == predictions.y  # (K, N)
         errors = 1 - hits.mean(1)
         a, b, c, r2 = fit_curve(ks, errors[None])[0]
-        resampled = (
-            1 - metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0].T
-        )  # (R, K)
-        curves = fit_curve(ks, resampled)
+        accuracy = metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0]  # (K, R)
+        curves = fit_curve(ks, 1 - accuracy.T)
         for i, (name, value) in enumerate((("fit_a", a), ("fit_b", b), ("fit_c", c))):
             fits.append(_row(name, method, value, *metrics.interval(curves[:, i], confidence)))
         fits.append(_row("fit_r2", method, r2))
@@ -105,13 +102,9 @@ def error_curves(
 
 
 def auc(scores: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[float, float | None, float | None]:
-    """AUC of scores for wrong rows, ties counted half, with its interval (DeLong et al. 1988).
+    """AUC of scores (N,) for wrong rows, bool (N,), ties counted half, with its interval (DeLong et al. 1988).
 
     The interval is normal on the logit scale, so it stays within [0, 1].
-
-    Args:
-        scores: (N,).
-        wrong: (N,) bool.
 
     Returns:
         value, low, high. The value is NaN without wrong or right rows; low and high are None with fewer than two of
@@ -186,33 +179,19 @@ def weight_statistics(
     return weight_entropy(head, [space], part, k, device), np.concatenate(null), np.concatenate(wrong)
 
 
-def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confidence: float) -> tuple[Table, Table]:
-    """Entropy and null mass of the weights, and their AUC for errors.
+def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confidence: float) -> Table:
+    """Rows of the table `theory`: means of entropy and null_mass, and the `auc` of both for wrong rows.
 
     Args:
         entropy, null, wrong: of `weight_statistics`.
-
-    Returns:
-        Rows of the table `theory`: the means of entropy and null_mass, and the `auc` of both for wrong rows,
-        entropy_auc and null_mass_auc; and rows of the table `theory_entropy`: deciles of the rows by entropy, with
-        Wilson's interval of the error.
     """
     half = norm.ppf((1 + confidence) / 2) / np.sqrt(len(entropy))
+    by_name = {"entropy": entropy, "null_mass": null}
     table: Table = []
-    for name, values in (("entropy", entropy), ("null_mass", null)):
+    for name, values in by_name.items():
         mean, margin = float(values.mean()), half * float(values.std())
         table.append(_row(name, "test rows", mean, max(0.0, mean - margin), min(1.0, mean + margin)))
-    for name, values in (("entropy_auc", entropy), ("null_mass_auc", null)):
-        table.append(_row(name, "test rows", *auc(values, wrong, confidence)))
-    deciles: Table = []
-    for d, rows in enumerate(np.array_split(np.argsort(entropy, kind="stable"), 10)):
-        if not len(rows):
-            continue
-        values = entropy[rows]
-        summary = (values.min(), values.max(), values.mean(), null[rows].mean(), wrong[rows].mean())
-        row = (d + 1, len(rows), *summary, *metrics.wilson(wrong[rows], confidence))
-        deciles.append(dict(zip(COLUMNS["theory_entropy"], row, strict=True)))
-    return table, deciles
+    return table + [_row(f"{name}_auc", "test rows", *auc(v, wrong, confidence)) for name, v in by_name.items()]
 
 
 def against_root(
@@ -242,10 +221,9 @@ def against_root(
     for m, (sqrt_n_name, other_name) in zip(other, pairs, strict=True):
         for quantity, name in (("nll_best_other_k", other_name), ("nll_sqrt_n", sqrt_n_name)):
             table.append(_row(quantity, m, *(nll[name][key] for key in ("value", "low", "high"))))
-    for row in paired:
-        if row["metric"] == "nll":
-            item, difference = Method.parse(row["method"]).base, (row[key] for key in ("difference", "low", "high"))
-            table.append(_row("sqrt_n_less_best_other", item, *difference))
+    for row in [row for row in paired if row["metric"] == "nll"]:
+        difference = (row[key] for key in ("difference", "low", "high"))
+        table.append(_row("sqrt_n_less_best_other", Method.parse(row["method"]).base, *difference))
     return table
 
 
@@ -267,18 +245,16 @@ def theory_tables(
     """
     rows, bank_rows = space.embeddings.rows(TEST), len(space.embeddings.rows(BANK))
     fits, points = error_curves(by_k, **scoring, seed=seed)
-    statistics = weight_statistics(head, space, TEST, k, device)
-    entropy_rows, deciles = entropies(*statistics, scoring["confidence"])
     table = [
         *norms(space.embeddings.z),
         *against_root(swept, by_k, bank_rows, **scoring, seed=seed),
         *fits,
         *equivalence(space, rows, k),
         *temperatures(head),
-        *entropy_rows,
+        *entropies(*weight_statistics(head, space, TEST, k, device), scoring["confidence"]),
     ]
     means: dict[str, dict[str, float]] = {}
     for row in table:
         if not math.isnan(row["value"]):  # AUC without wrong rows
             means.setdefault(row["quantity"], {})[row["item"].replace(" ", "_")] = row["value"]
-    return means, {"theory": table, "theory_fit": points, "theory_entropy": deciles}
+    return means, {"theory": table, "theory_fit": points}

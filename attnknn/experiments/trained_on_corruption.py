@@ -49,7 +49,7 @@ def predict_variants(
     """
     kinds = ("temperature", "vector", *calibrations)
 
-    def of_variant(variant: str, result: Predictions) -> Predictions:
+    def name_variant(variant: str, result: Predictions) -> Predictions:
         methods = [Method.parse(name) for name in result.methods]
         idx = [i for i, method in enumerate(methods) if method.name in BASE or method.calibration in calibrations]
         names = tuple(str(dataclasses.replace(methods[i], variant=variant)) for i in idx)
@@ -60,9 +60,8 @@ def predict_variants(
     results = {variant: classifier(network, first, ridges, kinds) for variant, network in networks.items()}
     for variant, space in spaces.items():
         results[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
-    test = [of_variant(variant, result.test) for variant, result in results.items()]
-    val = [of_variant(variant, result.val) for variant, result in results.items()]
-    return reduce(stack_methods, test), reduce(stack_methods, val)
+    test = reduce(stack_methods, [name_variant(variant, result.test) for variant, result in results.items()])
+    return test, reduce(stack_methods, [name_variant(variant, result.val) for variant, result in results.items()])
 
 
 def with_forward_correction(test: Predictions, val: Predictions, transition: np.ndarray) -> Predictions:
@@ -107,29 +106,20 @@ def tables(
     seed: int,
     bank: Embeddings | None = None,
 ) -> tuple[Table, Table]:
-    """Scores with intervals, and paired tests, of methods named `<variant>:<method>`.
+    """Scores with intervals, and paired tests, of methods named `<variant>:<method>`: columns `_SCORES` and `_PAIRED`.
 
     Args:
         scoring: bins, resamples, confidence.
         bank: adds `refit.shot_accuracies` by its class sizes.
-
-    Returns:
-        Rows of variant, method, metric, value, low, high; and of variant, method, baseline_variant, baseline, metric,
-        difference, low, high, errors, p, test.
     """
     intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
     if bank is not None:
         intervals += shot_accuracies(predictions, bank)
-    scored: Table = []
-    for row in intervals:
-        method = Method.parse(row["method"])
-        scored.append({"variant": method.variant, **row, "method": method.name})
-    tested: Table = []
-    for row in paired:
-        method, baseline = Method.parse(row.pop("method")), Method.parse(row.pop("baseline"))
-        names = {"variant": method.variant, "method": method.name}
-        tested.append(names | {"baseline_variant": baseline.variant, "baseline": baseline.name, **row})
-    return scored, tested
+    for row in [*intervals, *paired]:
+        method, baseline = Method.parse(row["method"]), Method.parse(row.get("baseline", row["method"]))
+        row |= {"variant": method.variant, "method": method.name}
+        row |= {"baseline_variant": baseline.variant, "baseline": baseline.name}
+    return [{c: row[c] for c in _SCORES} for row in intervals], [{c: row[c] for c in _PAIRED} for row in paired]
 
 
 def under_noise(
@@ -140,7 +130,7 @@ def under_noise(
     seed: int,
     **settings: Any,
 ) -> tuple[Table, Table]:
-    """Compare all methods on noisy and on cleaned labels, and plain networks, uncorrected and forward-corrected.
+    """`tables` of all methods on noisy and on cleaned labels, and plain networks, uncorrected and forward-corrected.
 
     The transition matrix is estimated once for all methods, from the labels that cleaning changed.
 
@@ -149,9 +139,6 @@ def under_noise(
         networks: by the names in `NETWORKS`; trained on the labels of `plain` and on those of `cleaned`.
         scoring: bins, resamples, confidence.
         settings: of `fit_and_compare`.
-
-    Returns:
-        As `tables`.
     """
     e, rows = plain.embeddings, plain.embeddings.rows(BANK)
     transition = transition_matrix(np.asarray(e.y[rows]), np.asarray(cleaned.embeddings.y[rows]), len(e.classes))
@@ -163,13 +150,12 @@ def under_noise(
 def under_imbalance(
     plain: EmbeddingSpace, network: Embeddings, scoring: Mapping[str, Any], seed: int, **settings: Any
 ) -> tuple[Table, Table]:
-    """Compare all methods on rare classes, and a plain network, each with and without `calibration.correct_prior`.
+    """`tables`, with `many`, `medium` and `few`, of all methods on rare classes, and a plain network.
+
+    Each is compared with and without `calibration.correct_prior`.
 
     Args:
         scoring, settings: as for `under_noise`.
-
-    Returns:
-        As `tables`, with `many`, `medium` and `few`.
     """
     test, _ = predict_variants({"plain": plain}, {NETWORK: network}, (PRIOR,), seed, **settings)
     return tables(test, imbalance_pairs(test.methods), scoring, seed, plain.embeddings)

@@ -21,9 +21,7 @@ def stratified(y: np.ndarray, count: int) -> np.ndarray:
 
 
 def tsne(z: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
-    """t-SNE of embeddings (N, D), initialised by PCA: (N, 2) (van der Maaten & Hinton 2008).
-
-    If all rows are equal, the result is 0.
+    """t-SNE of embeddings (N, D), initialised by PCA: (N, 2) (van der Maaten & Hinton 2008); 0 if all rows are equal.
 
     Args:
         perplexity: at most (N − 1)/3 is used.
@@ -52,12 +50,6 @@ def tsne_table(space: EmbeddingSpace, predictions: Predictions, count: int, perp
     points = tsne(np.asarray(space.embeddings.z[predictions.rows[idx]]), perplexity, seed)
     y, predicted, names = predictions.y[idx], predicted_classes(predictions, "attention")[idx], predictions.classes
     return [
-        {
-            "x": round(float(point[0]), 3),
-            "y": round(float(point[1]), 3),
-            "actual": names[t],
-            "predicted": names[p],
-            "wrong": bool(t != p),
-        }
-        for point, t, p in zip(points, y, predicted, strict=True)
+        dict(zip(TSNE_COLUMNS, (round(float(a), 3), round(float(b), 3), names[t], names[p], bool(t != p)), strict=True))
+        for (a, b), t, p in zip(points, y, predicted, strict=True)
     ]

@@ -10,22 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, TEST
+from attnknn.core.artifacts import BANK
 from attnknn.core.errors import require
-from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head
 from attnknn.heads.baselines import choices_of_k
-from attnknn.neighbours.space import EmbeddingSpace, classes_of
+from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.views import View, held_out
 
 ORIGINAL = "original"
 CALIBRATIONS = ("temperature", "vector")
 COLUMNS = {
     "tta": ("views", "method", "metric", "value", "low", "high"),
-    "tta_alone": ("view", "method", "metric", "value", "without"),
     "tta_paired": (
         *("method", "baseline", "views", "baseline_views", "metric"),
         *("difference", "low", "high", "errors", "p", "test"),
@@ -94,25 +92,11 @@ def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
     return {method: (mean(method, 0), mean(method, 1), mean(method, 2)) for method in views[0]}
 
 
-def _score_alone(probs: Mapping[str, PartProbs], y: np.ndarray, bins: int) -> Table:
-    """Scores of each single view (value), and of the mean of all other views (without)."""
-    table: Table = []
-    for name, view in probs.items():
-        others = mean_over_views([other for key, other in probs.items() if key != name])
-        for method, (_, _, test) in view.items():
-            alone, without = metrics.scores(test, y, bins), metrics.scores(others[method][2], y, bins)
-            row = {"view": name, "method": method}
-            table += [{**row, "metric": m, "value": alone[m], "without": without[m]} for m in TESTED]
-    return table
-
-
 def score_views(
     probs: Mapping[str, PartProbs],
     main: EmbeddingSpace,
     ridges: Sequence[float],
-    bins: int,
-    resamples: int,
-    confidence: float,
+    scoring: Mapping[str, Any],
     seed: int,
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
     """Score the mean over the first n views for every n, with calibrations fitted on the mean's fit rows.
@@ -120,45 +104,37 @@ def score_views(
     Args:
         probs: of `predict_views`, two views or more.
         ridges: the grid of vector scaling.
+        scoring: bins, resamples, confidence.
 
     Returns:
-        Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, `tta_alone`, and
-        `tta_paired`, every method with all views against one view, and attention against distance weighting with the
-        same calibration or none, with one view and with all.
+        Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, and `tta_paired`,
+        every method with all views against one view, and attention against distance weighting with the same
+        calibration or none, with one view and with all.
 
     Raises:
         InputError: there is one view only.
     """
     require(len(probs) > 1, "views: one only, and a mean needs several; give tta.flip or tta.crops")
-    views = list(probs.values())
-    by_n = {
-        n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, len(views) + 1)
-    }
+    views, last = list(probs.values()), len(probs)
+    by_n = {n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, last + 1)}
     means = {
-        f"views {n}": {method: {m: row[m] for m in TESTED} for method, row in scores(predictions, bins).items()}
-        for n, predictions in by_n.items()
+        f"views {n}": {name: {m: row[m] for m in TESTED} for name, row in scores(p, scoring["bins"]).items()}
+        for n, p in by_n.items()
     }
-    methods, last = by_n[1].methods, len(views)
+    methods = by_n[1].methods
     pairs = [(f"{last}:{method}", f"1:{method}") for method in methods]
     for n in (1, last):
         same_kind = [(Method("attention", kind), Method("distance", kind)) for kind in ("", *CALIBRATIONS)]
         pairs += [(f"{n}:{a}", f"{n}:{b}") for a, b in same_kind if {str(a), str(b)} <= set(methods)]
     # One bootstrap of methods `<n>:<method>`, with the same resamples for all.
     named = [dataclasses.replace(p, methods=tuple(f"{n}:{method}" for method in methods)) for n, p in by_n.items()]
-    intervals, paired = intervals_and_tests(
-        stack_methods(*named), pairs, bins, resamples, confidence, seed, metric_names=TESTED
-    )
-
-    def split_names(row: dict[str, Any], **columns: str) -> dict[str, Any]:
-        """The row with the number of views in a column of its own, for each column of names."""
-        for column, views in columns.items():
-            method = Method.parse(row[column])
-            row = row | {column: method.name, views: int(method.variant)}
-        return row
-
-    rows = {
-        "tta": [split_names(row, method="views") for row in intervals],
-        "tta_alone": _score_alone(probs, classes_of([main], TEST), bins),
-        "tta_paired": [split_names(row, method="views", baseline="baseline_views") for row in paired],
-    }
-    return means, {name: [{c: row[c] for c in COLUMNS[name]} for row in table] for name, table in rows.items()}
+    intervals, paired = intervals_and_tests(stack_methods(*named), pairs, **scoring, seed=seed, metric_names=TESTED)
+    tables: dict[str, Table] = {}
+    for table, rows in {"tta": intervals, "tta_paired": paired}.items():
+        for row in rows:
+            for column, number in (("method", "views"), ("baseline", "baseline_views")):
+                if column in row:
+                    method = Method.parse(row[column])
+                    row |= {column: method.name, number: int(method.variant)}
+        tables[table] = [{column: row[column] for column in COLUMNS[table]} for row in rows]
+    return means, tables

@@ -16,7 +16,11 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 SCRIPTS = {name: Path(f"stages/{name}.py") for name in STAGES}
 MODULES = sorted(p.relative_to(ROOT) for p in (ROOT / "attnknn").rglob("*.py"))
 CODE = ("stages/", "pipeline", "attnknn/")
-RUN = {"device": {"device", "threads"}, "workers": {"device", "threads"}}  # settings that an attribute of Run reads
+RUN = {  # settings that an attribute of Run reads
+    "device": {"device", "threads"},
+    "workers": {"device", "threads"},
+    "fit_settings": {"train_attention", "tune", "device", "threads"},
+}
 HELPERS = {
     "load_heads": {"device", "threads"},
     "search_settings": {"k_max", "statistics", "build_index", *RUN["device"]},

@@ -103,7 +103,7 @@ def spaces() -> list[EmbeddingSpace]:
 
 
 def run(spaces: list[EmbeddingSpace], repeats: int, **changes: Any) -> Table:
-    table = ablate(spaces, repeats, 12, {**FITTING, **changes}, GRIDS, SCORING, 3, "cpu")
+    table = ablate(spaces, repeats, 3.0, SCORING, 3, 12, {**FITTING, **changes}, GRIDS, "cpu")
     assert len({(r["variant"], r["metric"]) for r in table}) == len(table)
     return {(r["variant"], r["metric"]): r for r in table}
 
@@ -134,7 +134,7 @@ def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     groups = variants(FITTING["parts"])
     named = {part if group in ("full", "reference") else f"{group} {part}": group for group, part in groups}
     named |= dict.fromkeys(("retrieval", "distance", "distance_vector", "prototypes"), "reference")
-    named |= {f"with {name}": "with" for name in OBJECTIVES} | {ONE_SPACE: "reference"}
+    named |= {f"with {name}": "with" for name in ("hard_queries", *OBJECTIVES)} | {ONE_SPACE: "reference"}
     named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
     assert set(table) == {(name, metric) for name in named for metric in TESTED}
     columns = "variant group metric validation value reference difference low high p"
@@ -194,7 +194,7 @@ def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(spac
     kinds = [settings["kind"] for _, settings, *_ in recorded(spaces, kind="tabr", epochs=0)[1]]
     retrieval = 1 + len(TABR_PARTS) + 1  # full, without each part, and with dropout
     assert kinds.count("tabr") == retrieval
-    assert len(kinds) == len(variants(FITTING["parts"])) + len(OBJECTIVES) + retrieval + 1, "and without folds"
+    assert len(kinds) == len(variants(FITTING["parts"])) + 1 + len(OBJECTIVES) + retrieval + 1, "and without folds"
 
 
 def test_fault_4_test_labels_change_no_fit(spaces: list[EmbeddingSpace]) -> None:

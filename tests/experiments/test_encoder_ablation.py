@@ -1,9 +1,8 @@
-"""Encoders beside each other: what is compared, and what the report says of it."""
+"""Encoders beside each other: what is compared."""
 
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -11,9 +10,6 @@ from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import BESIDE, side_by_side
-from attnknn.report.differences import Level
-from attnknn.report.results import Run
-from attnknn.report.sections import encoder_ablation as report
 from pipeline.check import check
 from synthetic_results import binary
 
@@ -42,19 +38,6 @@ def test_each_source_has_its_scores_and_the_first_less_it_on_the_same_rows() -> 
     one = predictions(0)
     with pytest.raises(InputError, match="rows or classes differ"):
         side_by_side({"a": one, "b": replace(one, y=1 - one.y)}, METHODS, SCORING, 0)
-
-
-@pytest.mark.parametrize(("right", "word", "sign"), [(0.5, "better", "+"), (0.95, "worse", "−")])
-def test_the_report_says_which_encoder_is_better(right: float, word: str, sign: str) -> None:
-    sources = {"configured": predictions(0, 0.75, 4000), "other": predictions(1, right, 4000)}
-    table = pd.DataFrame(side_by_side(sources, METHODS, SCORING | {"resamples": 2000}, seed=0))
-    run = Run("d", 42, {"prepare": {"test": 4000}}, {report.NAME: table})
-    (part,) = report.section([run, Run("e", 1, {}, {})], Level(0.01, 2000)).parts
-    row = next(row for row in part.tables[0].rows if tuple(row[:2]) == ("other", "Accuracy"))
-    assert row[-1] == word
-    assert str(row[4]).startswith(sign)
-    assert len(part.pictures) == 2
-    assert set(report.TABLES[report.NAME]) == set(table.columns)
 
 
 def test_variants_that_are_no_encoder_stop_before_any_work(tmp_path: Path) -> None:

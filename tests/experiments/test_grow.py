@@ -1,19 +1,12 @@
-"""A larger bank for test rows: search, predictions and the section of the report."""
-
-from dataclasses import replace
+"""A larger bank for test rows: search and predictions."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
 from attnknn.evaluation.evaluate import compare
-from attnknn.evaluation.paired_tests import side_by_side
 from attnknn.neighbours.search import retrieve, with_larger_bank
-from attnknn.report.differences import Level
-from attnknn.report.results import Run
-from attnknn.report.sections import grow as report
 from synthetic import blobs, embedded
 
 K = 12
@@ -56,16 +49,3 @@ def test_it_answers_test_rows_and_tunes_nothing(spaces, results):
     votes = np.eye(3)[e.y[more.neighbours.take(e.rows(TEST), K)[0][:, :k]]].mean(1)
     shares = np.bincount(e.y[e.part != TEST]) / (e.part != TEST).sum()
     np.testing.assert_allclose(result.test.probs[0], (1 - prior) * votes + prior * shares, atol=1e-5)
-
-
-def test_the_report_says_what_it_brings(results):
-    methods = ("attention", *results["bank"].test.methods[1:])  # in place of uniform
-    sources = {name: replace(result.test, methods=methods) for name, result in results.items()}
-    scoring = {"bins": 5, "resamples": 200, "confidence": 0.9}
-    table = pd.DataFrame(side_by_side(sources, ("attention", "distance"), scoring, 0))
-    sizes = {"test": 50, "fit": 50, "val": 50, "bank": 150}
-    run = Run("d", 1, {"prepare": sizes}, {report.NAME: table})
-    (part,) = report.section([run], Level(0.01, 200)).parts
-    assert part.tables[0].caption == "150 bank rows, and 100 fit and val rows added"
-    rows = {tuple(row[:2]) for row in part.tables[0].rows if len(row) > 1}
-    assert rows == {("bank", metric) for metric in ("Accuracy", "NLL", "ECE")}

@@ -1,12 +1,10 @@
-"""Time and recall of indexes and heads on a dataset, and the section of the report."""
+"""Time and recall of indexes and heads on a dataset."""
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 from unittest import mock
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from attnknn.core.artifacts import BANK, TEST, Embeddings
@@ -15,10 +13,7 @@ from attnknn.experiments import profile
 from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes, recall, rounds
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.index.bank import Bank
-from attnknn.report.results import Run
-from attnknn.report.sections import profile as report
 from synthetic import blobs, embedded, retrieved
-from synthetic_results import check_part
 
 HNSW = {"hnsw_m": 8, "ef_construction": 40, "ef_search": 100}
 IVF = {"ivf_nlist": 16, "ivf_nprobe": 16}
@@ -145,89 +140,3 @@ def test_the_machine_is_described() -> None:
     assert set(about) == {"processor", "cores", "load", "system", "python", "faiss", "numpy", "torch"}
     assert all(about.values())
     assert about["numpy"] == np.__version__
-
-
-def run(seed: int = 42, **changes: Any) -> Run:
-    """Synthetic tables: exact search takes 1 ms, HNSW a tenth, IVF a fifth, distance .01 and attention .05 more."""
-    settings = {"hnsw": 10.0, "ivf": 5.0, "hnsw_alone": 10.0, "ivf_alone": 5.0, "spread": 0.05}
-    settings |= {"recall": 0.995, "lost": 0.0, "p": 1.0, "over": 0.05, "load": "0.5"} | changes
-    speed = {"flat_l2": 1.0, "flat_ip": 0.98, "hnsw": settings["hnsw"], "ivf": settings["ivf"]}
-    rows, lost, heads = [], [], []
-    for index, fast in speed.items():
-        exact = index.startswith("flat")
-        recalled, alone = (1.0, fast) if exact else (settings["recall"], settings[f"{index}_alone"])
-        values = {"build_s": 0.01 if exact else 9.01, "memory_mib": 20.0, "batched_ms": 2.0, "index_ms": 1 / fast}
-        values |= {"single_p50_ms": 3 / alone, "single_p99_ms": 5 / alone, "batched_speedup": fast}
-        values |= {"single_speedup": alone, "recall_at_10": recalled, "recall_at_k": recalled, "exact": float(exact)}
-        for quantity, value in (values | ({"nlist": 29, "nprobe": 16} if index == "ivf" else {})).items():
-            wide = settings["spread"] * value if quantity.endswith(("_ms", "_speedup")) else 0
-            rows.append([index, quantity, value, value - wide, value + wide])
-        for method in ("uniform", "distance", "attention") if index != "flat_l2" else ():
-            d = -settings["lost"] if index == "hnsw" and method == "attention" else 0.0
-            p = settings["p"] if d else 1.0
-            lost.append([index, method, "accuracy", 0.9 + d, d, d - 0.002, d + 0.002, 100, p, "McNemar"])
-    for head, over in (("uniform", 0.0), ("distance", 0.0), ("attention", settings["over"])):
-        for quantity, value in {"batched_ms": 0.01 + over, "single_p50_ms": 0.1, "single_p99_ms": 0.2}.items():
-            heads.append([head, quantity, value, value, value])
-        heads.append([head, "over_distance_ms", over, over - 0.01, over + 0.01])
-    about = [["bank_rows", "40000"], ["k", "50"], ["cores", "2"], ["load", settings["load"]]]
-    tables = {"profile": rows, "profile_heads": heads, "profile_paired": lost, "profile_about": about}
-    return Run("mine", seed, {}, {n: pd.DataFrame(t, columns=pd.Index(report.TABLES[n])) for n, t in tables.items()})
-
-
-def pays(*runs: Run) -> dict[tuple[str, str], list[str]]:
-    """Speed-up, recall, whether it pays, why not, and the queries of its build, by use and index."""
-    (part,) = report.section(runs).parts
-    rows, use = {}, ""
-    for row in part.tables[0].rows:
-        if len(row) == 1:
-            use = str(row[0]).partition(",")[0]
-        else:
-            rows[use, str(row[0])] = [str(cell) for cell in row[1:]]
-    return rows
-
-
-BATCH, SINGLE = "In a batch", "Single queries"
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_report_shows_what_pays_in_which_use() -> None:
-    rows = pays(run())
-    # 9 s more of building over .9 ms saved per query, and over 2.7 ms
-    assert rows[BATCH, "HNSW"] == ["10.0 (9.50 … 10.5)", "0.9950", "yes", "", "10,000"]
-    assert rows[SINGLE, "HNSW"][2:] == ["yes", "", "3,334"]
-    assert report.section([run()]).parts[0].tables[0].rows[0] == ["In a batch, against Flat L2"]
-    rows = pays(run(hnsw=1.2, ivf=0.9))  # the time of the whole batch, 2 ms for all, hides none of them
-    assert rows[BATCH, "HNSW"][:4] == ["1.20 (1.14 … 1.26)", "0.9950", "no", "speed-up below 1.5"]
-    assert rows[BATCH, "IVF"][:4] == ["0.900 (0.855 … 0.945)", "0.9950", "no", "not faster in every round"]
-    assert rows[SINGLE, "HNSW"][2] == "yes"
-    rows = pays(run(hnsw_alone=1.2, ivf_alone=0.9))
-    assert [rows[use, index][2] for use in (BATCH, SINGLE) for index in ("HNSW", "IVF")] == ["yes", "yes", "no", "no"]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_report_shows_why_nothing_pays() -> None:
-    assert {tuple(row[1:4]) for row in pays(run(recall=0.98)).values()} == {("0.9800", "no", "recall below 0.99")}
-    wide = pays(run(hnsw=1.9, ivf=0.5, spread=0.5))
-    assert wide[BATCH, "HNSW"][:4] == ["1.90 (0.950 … 2.85)", "0.9950", "no", "not faster in every round"]
-    assert pays(run(hnsw=1.25))[BATCH, "HNSW"][3] == "speed-up below 1.5"
-    lossy = pays(run(lost=0.05, p=1e-6))
-    assert lossy[BATCH, "IVF"][2] == "yes"
-    assert lossy[BATCH, "HNSW"][3] == "loses accuracy: Attention"
-    assert pays(run(lost=0.05, p=0.2))[BATCH, "HNSW"][2] == "yes", "a difference that is not significant is no loss"
-
-
-def test_the_section_has_pictures_tables_and_several_seeds_and_skips_who_has_none() -> None:
-    bare = Run("bare", 42, {}, {})
-    result = report.section([bare, run(), run(43, hnsw=6.0)])
-    (part,) = result.parts
-    assert part.dataset == "mine"
-    assert str(part.tables[0].rows[1][1]) == "8.00 (5.70 … 10.5)"
-    check_part(part)
-    assert len(part.pictures) == 3
-    assert report.section([bare]).parts == []
-
-
-def test_numbers_are_short() -> None:
-    expected = {0.0: "0.00", 0.01234: "0.0123", 9.876: "9.88", 1234.5: "1234", -0.5: "−0.500"}
-    assert {value: report.short(value) for value in expected} == expected

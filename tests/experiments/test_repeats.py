@@ -3,27 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from attnknn.core.errors import InputError
 from attnknn.experiments.repeats import COLUMNS, PAIRED, corrected_t_test, over_splits
-from attnknn.report.results import SPLITS, SPLITS_PAIRED, Run
-from attnknn.report.sections import splits as section
-from synthetic_results import binary, check_part
+from synthetic_results import binary
 
 
 def predictions(seed, lift=0.0, n=30):
     """Attention that is right more often by `lift`, and two others."""
     return binary({"attention": 0.6 + lift, "distance": 0.6, "forest": 0.6}, n, seed)
-
-
-def report_of(table, paired):
-    """The part of a dataset, beside one without repeated splits."""
-    run = Run("d", 42, {}, {SPLITS: pd.DataFrame(table), SPLITS_PAIRED: pd.DataFrame(paired)})
-    (part,) = section.section([Run("e", 1, {}, {}), run]).parts
-    return part
 
 
 def test_the_t_test_is_that_of_scipy_and_shared_rows_make_it_less_certain():
@@ -71,16 +61,3 @@ def test_the_mean_over_folds_is_compared_with_all_as_well():
     assert len(rows) == 6
     assert rows["attention-folds", "forest"] == 0
     assert rows["attention-folds", "attention"] == pytest.approx(-rows["attention", "attention-folds"])
-    names = ["means", "differences-attention", "differences-attention-folds"]
-    assert [t.name for t in report_of(table, paired).tables] == names
-
-
-@pytest.mark.parametrize(("lift", "finding"), [(0.35, "better"), (-0.5, "worse"), (0.0, "")])
-def test_findings_follow_the_numbers(lift, finding):
-    by_seed = {seed: predictions(seed, lift, n=400) for seed in range(10)}
-    part = report_of(*over_splits(by_seed, rows=20_000, bins=5, confidence=0.95))
-    assert part.tables[0].caption == "All methods over 10 splits"
-    differences = part.tables[1]
-    assert differences.rows[0] == ["Accuracy, Attention −"]
-    assert finding in {row[-1] for row in differences.rows[1:3]}
-    check_part(part)

@@ -1,7 +1,6 @@
-"""Predictions of theory against slow oracles, and their verdicts: supported, contradicted or undecided."""
+"""Predictions of theory against slow oracles."""
 
 import dataclasses
-import re
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,13 @@ from scipy.optimize import curve_fit
 from sklearn.metrics import roc_auc_score
 
 from attnknn.core.artifacts import TEST, Predictions
-from attnknn.core.files import write_csv
 from attnknn.experiments import theory
 from attnknn.experiments.theory import COLUMNS, EXPONENTS
 from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
 from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import EmbeddingSpace
-from attnknn.report.results import Run
-from attnknn.report.sections import theory as report
-from attnknn.report.sections.theory import CURVE, ENTROPY, QUANTITIES, TABLES
 from synthetic import blobs, embedded, retrieved, rng
-from synthetic_results import check_part
 
 KS = (1, 3, 5, 10, 20, 50)
 
@@ -86,43 +80,6 @@ def test_errors_against_k_with_intervals_over_the_same_rows_and_no_curve_through
     assert theory.error_curves(few, 10, 100, 0.95, 0) == ([], [])
 
 
-def test_rate_is_supported_contradicted_or_undecided_as_the_errors_are() -> None:
-    def verdict(error: Any, n: int = 4000) -> str:
-        fits, _ = theory.error_curves(predictions({"uniform": error}, n), 10, 200, 0.95, 0)
-        numbers = by_item(fits)
-        b, c = (tuple(numbers[name, "uniform"][end] for end in ("low", "high")) for name in ("fit_b", "fit_c"))
-        return report.rate_verdict(b, c, numbers["fit_r2", "uniform"]["value"], round(n * error(1)))
-
-    assert verdict(lambda k: 0.1 + 0.3 / k) == "supported"
-    assert verdict(lambda k: 0.1 + 0.3 / k**0.5) == "contradicted"
-    assert verdict(lambda k: 0.1 + 0.3 / k**2) == "contradicted"
-    assert verdict(lambda k: 0.4 - 0.3 / k) == "contradicted"  # rises
-    assert verdict(lambda _: 0.1) == "undecided"
-    assert verdict(lambda k: 0.1 + 0.3 / k, n=40) == "undecided"  # 16 wrong rows
-
-
-def test_verdicts_at_their_edges() -> None:
-    assert report.rate_verdict((0.1, 0.2), (0.8, 1.3), 0.99, 100) == "supported"
-    assert report.rate_verdict((0.1, 0.2), (0.8, 1.3), 0.5, 100) == "undecided"  # the curve does not fit
-    assert report.rate_verdict((0.1, 0.2), (0.3, 3.9), 0.99, 100) == "undecided"  # any rate
-    assert report.rate_verdict((-0.1, 0.2), (0.8, 1.3), 0.99, 100) == "undecided"
-    assert report.rate_verdict((0.1, 0.2), (1.1, 1.3), 0.99, 100) == "contradicted"
-    assert report.rate_verdict((0.1, 0.2), (1.1, 1.3), 0.99, 19) == "undecided"
-    assert report.root_verdict({34}, 34, {68}, -0.02, -0.01, 100) == "supported"
-    assert report.root_verdict({34}, 34, {68}, -0.02, 0.01, 100) == "undecided"
-    assert report.root_verdict({34}, 34, {34}, -0.02, -0.01, 100) == "undecided", "the grid ends at √n"
-    assert report.root_verdict({34, 50}, 34, {68}, -0.02, -0.01, 100) == "undecided", "the seeds do not agree"
-    assert report.root_verdict({34}, 34, {68}, 0.01, 0.02, 100) == "contradicted", "chosen on val, and worse on test"
-    assert report.root_verdict({50}, 34, {68}, 0.01, 0.02, 100) == "contradicted"
-    assert report.root_verdict({50}, 34, {68}, -0.01, 0.02, 100) == "undecided"
-    assert report.root_verdict({68}, 34, {68}, 0.01, 0.02, 100) == "undecided", "a better k may lie beyond"
-    assert report.root_verdict({50}, 34, {68}, 0.01, 0.02, 3) == "undecided"
-    assert report.auc_verdict(0.6, 0.7, 100) == "supported"
-    assert report.auc_verdict(0.3, 0.4, 100) == "contradicted"
-    assert report.auc_verdict(0.4, 0.7, 100) == report.auc_verdict(0.6, 0.7, 3) == "undecided"
-    assert report.auc_verdict(float("nan"), float("nan"), 100) == "undecided"
-
-
 def test_auc_is_that_of_scikit_learn_and_its_interval_that_of_the_bootstrap() -> None:
     wrong = rng(1).random(300) < 0.3
     scores = np.round(rng().normal(size=300) + 0.8 * wrong, 1)  # with ties
@@ -142,15 +99,10 @@ def test_norms_and_entropies_by_hand() -> None:
     assert {item: value for (_, item), value in table.items()} == {"min": 0, "mean": 2, "max": 5}
     entropy = np.linspace(0.05, 0.95, 40)
     wrong = entropy > 0.7
-    table, deciles = theory.entropies(entropy, np.full(40, 0.25), wrong, 0.95)
-    numbers = {quantity: value for (quantity, _), value in values(table).items()}
+    about = theory.entropies(entropy, np.full(40, 0.25), wrong, 0.95)
+    numbers = {quantity: value for (quantity, _), value in values(about).items()}
     expected = {"entropy": 0.5, "null_mass": 0.25, "entropy_auc": 1, "null_mass_auc": 0.5}  # all alike
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
-    assert tuple(deciles[0]) == COLUMNS["theory_entropy"]
-    assert [row["rows"] for row in deciles] == [4] * 10
-    assert [row["error"] for row in deciles] == [0] * 7 + [0.75, 1, 1]
-    assert sum(row["rows"] * row["error"] for row in deciles) == wrong.sum()
-    assert len(theory.entropies(entropy[:7], np.zeros(7), wrong[:7], 0.95)[1]) == 7
 
 
 def test_distance_and_inner_product_agree_on_unit_vectors_alone(space: EmbeddingSpace) -> None:
@@ -208,75 +160,3 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     assert numbers["nll_sqrt_n", "attention"]["value"] < numbers["nll_best_other_k", "attention"]["value"]
     not_swept = by_item(theory.against_root(swept, by_k, 10_000, 10, 200, 0.95, 0))  # √n = 100 was not swept
     assert set(not_swept) == set(expected)
-
-
-# The report
-
-
-def tables(space: EmbeddingSpace, seed: int = 0) -> dict[str, pd.DataFrame]:
-    by_k = predictions({m: lambda k: 0.1 + 0.3 / k for m in ("uniform", "distance", "attention")}, seed=seed)
-    fits, points = theory.error_curves(by_k, 10, 100, 0.95, 0)
-    entropy, chance = rng(seed).random((2, 400))
-    about, deciles = theory.entropies(entropy, np.full(400, 0.1), chance < entropy / 2, 0.95)
-    swept = pd.DataFrame({"k": KS, "method": "attention", "metric": "nll", "validation": [6, 5, 4, 3, 1, 2]})
-    head = theory.temperatures(Attention(7, 3, 2, 0.5, 0.05))
-    same = theory.equivalence(space, space.embeddings.rows(TEST), 5)
-    root = theory.against_root(swept, by_k, 100, 10, 100, 0.95, 0)
-    rows = [*theory.norms(space.embeddings.z), *root, *fits, *same, *head, *about]
-    frames = {QUANTITIES: rows, CURVE: points, ENTROPY: deciles}
-    return {name: pd.DataFrame(table) for name, table in frames.items()}
-
-
-ONE_ORDER, ROOT = ("Distance and inner product give one order", ""), ("√n = 10 is the best k", "Attention")
-
-
-def claims_of(table: Any) -> dict[tuple[str, str], str]:
-    return {(str(row[0]), str(row[1])): f"{row[2]}: {row[3]}" for row in table.rows}
-
-
-def test_section(space: EmbeddingSpace, tmp_path: Any) -> None:
-    runs = [Run("bare", 1, {"prepare": {"test": 400}}, {})]
-    for seed in (1, 2):
-        read = {}
-        for name, table in tables(space, seed).items():
-            assert set(TABLES[name]) <= set(table.columns)
-            write_csv(tmp_path / name, table.to_dict("records"))  # type: ignore[arg-type]
-            read[name] = pd.read_csv(tmp_path / name, keep_default_na=False, na_values=[""])
-        assert tuple(read[QUANTITIES].columns) == COLUMNS["theory"]
-        runs.append(Run("blobs", seed, {"prepare": {"test": 4000}}, read))
-    (part,) = report.section(runs).parts
-    claims = claims_of(part.tables[0])
-    assert claims["Unit length", ""].startswith("supported: ")
-    assert claims[ONE_ORDER].startswith("supported: 100.00 %")
-    assert re.match(r"contradicted: best k 20; NLL .* at √n, .* at k = 20, difference \+", claims[ROOT])
-    assert claims["The error falls as 1/k", "Uniform kNN"].startswith("supported: c 1.0")
-    assert claims["Entropy predicts errors", "Attention"].startswith("supported: ")
-    check_part(part)
-    assert len(part.tables) == 4
-    for run in runs[1:]:  # as of a sweep of too few k
-        del run.tables[CURVE]
-        run.tables[QUANTITIES] = run.tables[QUANTITIES].query("not quantity.str.startswith('fit_')")
-    (part,) = report.section(runs).parts
-    assert ["The error falls as 1/k", "", "undecided", "too few k to fit a curve"] in part.tables[0].rows
-    assert len(part.tables) == 3
-
-
-def test_claims_can_be_contradicted(space: EmbeddingSpace) -> None:
-    frames = {name: table.assign(seed=1) for name, table in tables(space).items()}
-    numbers = frames[QUANTITIES].set_index(["quantity", "item"])
-    for key, changed in {
-        ("norm", "max"): {"value": 3.0},
-        ("same_order", "test rows"): {"value": 0.4},
-        ("largest_k", "swept"): {"value": 20},
-        ("sqrt_n_less_best_other", "attention"): {"value": -0.1, "low": -0.2, "high": 0.1},
-        ("fit_c", "attention"): {"value": 0.4, "low": 0.3, "high": 0.6},
-        ("entropy_auc", "test rows"): {"value": 0.3, "low": 0.2, "high": 0.4},
-    }.items():
-        assert key in numbers.index
-        numbers.loc[key, list(changed)] = list(changed.values())
-    claims = claims_of(report.claims_table(numbers.reset_index(), frames[CURVE], frames[ENTROPY], 4000))
-    assert claims["Unit length", ""].startswith("contradicted: ")
-    assert claims[ONE_ORDER].startswith("contradicted: 40.00 %")
-    assert claims[ROOT].startswith("undecided: best k 20, the largest swept; NLL ")
-    assert claims["The error falls as 1/k", "Attention"].startswith("contradicted: c 0.40 (0.30 … 0.60)")
-    assert claims["Entropy predicts errors", "Attention"].startswith("contradicted: AUC 0.300 (0.200 … 0.400)")

@@ -1,4 +1,4 @@
-"""Training on corrupted labels: labels that each step sees, pairs that are compared, and sections of the report."""
+"""Training on corrupted labels: labels that each step sees, and pairs that are compared."""
 
 import dataclasses
 from pathlib import Path
@@ -17,14 +17,9 @@ from attnknn.evaluation.metrics import shot_accuracy
 from attnknn.experiments import train_corrupted
 from attnknn.experiments.ablation import NOTHING
 from attnknn.experiments.corruption import NETWORKS, NOISES, with_noise, with_rare_classes, with_wrong_labels
-from attnknn.experiments.trained_on_corruption import base_scores, noise_pairs, under_imbalance, under_noise
+from attnknn.experiments.trained_on_corruption import base_scores, under_imbalance, under_noise
 from attnknn.neighbours.space import EmbeddingSpace
-from attnknn.report.differences import Level
-from attnknn.report.results import Run
-from attnknn.report.section import as_frame
-from attnknn.report.sections import imbalance_trained, noise_trained
 from synthetic import SCORING, blobs, embedded, pictures, retrieved, rng
-from synthetic_results import check_part
 
 PARTS = NOTHING | {"features": ["agreement"], "hidden": 4, "learned_prior": True}
 FITTING = synthetic.FITTING | {"weight_decay": 0.0, "patience": 5, "parts": PARTS}
@@ -149,138 +144,3 @@ def test_fault_10_training_on_noise_never_sees_a_clean_label(monkeypatch: pytest
         network = Embeddings.load(tmp_path / variant)
         np.testing.assert_array_equal(network.y, trained_on.y)
         assert network.z[0, 0] == epochs_of, "by validation"
-
-
-def run(tables: dict[str, pd.DataFrame], seed: int = 0) -> Run:
-    return Run("digits", seed, {"prepare": {"test": 360}}, tables)
-
-
-METHODS = {"cross_entropy": ["cnn"], "cross_entropy_cleaned": ["cnn"]}
-METHODS |= {variant: ["distance", "attention", "linear", "prototypes"] for variant in ("plain", "cleaned")}
-LEVEL = Level(0.01, 2000)
-
-
-def noise_run(cleaning: float, attention: float, p: float, seed: int = 0, errors: int = 90) -> Run:
-    """Synthetic results: accuracy .7 of plain networks and .73 of kNN, to which `cleaning` and `attention` add."""
-    names = [f"{variant}:{m}{suffix}" for variant in METHODS for m in METHODS[variant] for suffix in ("", "_forward")]
-    value = {n: 0.7 if n.startswith("cross") else 0.73 for n in names}
-    value = {n: v + cleaning * ("cleaned:" in n) + attention * ("attention" in n) for n, v in value.items()}
-    sides, scores, paired, rounds = ("variant", "method", "baseline_variant", "baseline"), [], [], []
-    for rate in (0.2, 0.4):
-        condition = {"condition": f"noise {rate}", "rate": rate}
-        for n in names:
-            for metric, v in (("accuracy", value[n]), ("nll", 1.5 - value[n]), ("ece", 0.1)):
-                row = dict(zip(sides, n.split(":"), strict=False))
-                scores.append({**condition, **row, "metric": metric, "value": v, "low": v - 0.02, "high": v + 0.02})
-        for pair in noise_pairs(names):
-            row, move = dict(zip(sides, ":".join(pair).split(":"), strict=True)), value[pair[0]] - value[pair[1]]
-            for metric, d in (("accuracy", move), ("nll", -move)):
-                ends = {"low": d - 0.002, "high": d + 0.002, "errors": errors, "p": p if abs(d) > 1e-9 else 1.0}
-                paired.append({**condition, **row, "metric": metric, "difference": d, **ends})
-        for i, left in enumerate((0.3, 0.15), 1):
-            shares = {"wrong_before": rate, "wrong_after": left * rate, "mended": 1 - left, "spoiled": 0.02}
-            rounds += [{**condition, "round": i, "quantity": name, "value": v} for name, v in shares.items()]
-    tables = {"noise_trained": scores, "noise_trained_paired": paired, "cleaning": rounds}
-    return run({name: pd.DataFrame(rows) for name, rows in tables.items()}, seed)
-
-
-def findings(*noise: Run) -> dict[tuple[str, str], tuple[str, str]]:
-    """Findings in accuracy and NLL at the second rate, by method and baseline."""
-    rows = as_frame(noise_trained.section(noise, LEVEL).parts[0].tables[3]).to_numpy()
-    return {(row[1], row[2]): (row[5], row[8]) for row in rows if row[0] == "noise 0.4"}
-
-
-KNN, NETWORK = "Distance-weighted kNN", "Plain network"
-NAMES = (NETWORK, "Attention", KNN, "Linear head", "Prototypes alone")
-CLEANED = [(f"{name}, cleaned labels", f"{name}, noisy labels") for name in NAMES]
-
-
-def test_the_section_on_wrong_labels_shows_that_cleaning_pays_and_knn_against_plain_networks() -> None:
-    (part,) = noise_trained.section([noise_run(0.1, 0.0, 1e-5)], LEVEL).parts
-    assert part.tables[1].rows[-1] == ["noise 0.4", "2", "0.400", "0.060", "0.850", "0.020"]
-    assert len(part.pictures) == 3
-    check_part(part)
-    assert [table.name for table in part.tables] == ["verdicts", "cleaning", "scores", "paired"]
-    assert len(part.tables[3].rows) == 2 * (1 + 17), "every pair once a rate, not uncorrected and corrected apart"
-    rows = {tuple(row[:2]): [str(cell) for cell in row[2:]] for row in part.tables[3].rows if len(row) > 1}
-    assert {rows[pair][2] for pair in CLEANED} == {"better"}
-    for labels, other, move in (("noisy", "noisy", 0.03), ("cleaned", "noisy", 0.13), ("cleaned", "cleaned", 0.03)):
-        accuracy, p, finding, nll, *_ = rows[f"{KNN}, {labels} labels", f"{NETWORK}, {other} labels"]
-        assert accuracy.startswith(f"+{move:.3f} (")
-        assert nll.startswith(f"−{move:.3f} (")
-        assert (p, finding) == ("< .001", "better")
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("cleaning", "p", "errors", "finding"),
-    [
-        (-0.1, 1e-5, 90, "worse"),
-        (0.0, 1e-5, 90, "no gain that matters"),
-        (0.1, 0.2, 90, "undecided"),
-        (0.1, 1e-5, 5, "underpowered"),
-    ],
-)
-def test_fault_13_whether_cleaning_pays_can_come_out_no(cleaning: float, p: float, errors: int, finding: str) -> None:
-    tests = findings(noise_run(cleaning, 0.0, p, errors=errors))
-    assert {tests[pair][0] for pair in CLEANED} == {finding}
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_cleaning_that_pays_for_some_is_not_said_to_pay_for_all() -> None:
-    noise = noise_run(0.1, 0.0, 1e-5)
-    paired = noise.tables["noise_trained_paired"]
-    paired.loc[(paired["method"] == "linear") & (paired["baseline"] == "linear"), "p"] = 0.3
-    others = {pair[0]: row[0] for pair, row in findings(noise).items() if pair in CLEANED and row[0] != "better"}
-    assert others == {"Linear head, cleaned labels": "undecided"}
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("attention", "p", "verdict"),
-    [(0.05, 1e-5, "yes"), (-0.05, 1e-5, "no"), (0.0, 1e-5, "no"), (0.05, 0.2, "undecided")],
-)
-def test_fault_13_what_attention_adds_to_cleaning_has_its_own_verdict(attention: float, p: float, verdict: str) -> None:
-    (part,) = noise_trained.section([noise_run(0.1, attention, p)], LEVEL).parts
-    assert part.tables[0].rows[1] == ["noise 0.4", verdict, verdict]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_several_seeds_are_averaged_with_their_deviation_and_no_tables_make_no_part() -> None:
-    part = noise_trained.section([noise_run(0.11, 0.0, 0.001), noise_run(0.09, 0.0, 0.001, 1)], LEVEL).parts[0]
-    scores = [row for row in part.tables[2].rows if str(row[0]) == "Plain network"]
-    assert {str(row[2]) for row in scores} == {"0.700 (± 0.000)", "0.800 (± 0.014)"}
-    assert ".002" in {row[3] for row in part.tables[3].rows if len(row) > 1}
-    assert list(noise_trained.section([run({})], LEVEL).parts) == []
-    assert list(imbalance_trained.section([run({})], LEVEL).parts) == []
-
-
-def imbalance_run(p: float) -> Run:
-    """Synthetic results in which the correction helps rare classes."""
-    scores, paired = [], []
-    methods = (("cross_entropy", "cnn"), ("plain", "distance"), ("plain", "attention"))
-    for ratio in (0.1, 0.01):
-        condition = {"condition": f"long tail {ratio}", "ratio": ratio}
-        for i, (variant, method) in enumerate(methods):
-            for suffix, gain in (("", 0.0), ("_prior", 0.1)):
-                values = {"many": 0.95 - gain / 5, "medium": 0.9, "few": 0.7 + gain + 0.02 * i, "nll": 0.4, "ece": 0.05}
-                values |= dict.fromkeys(("accuracy", "balanced_accuracy", "f1_macro"), 0.85 + gain / 2 + 0.01 * i)
-                row = {**condition, "variant": variant, "method": method + suffix}
-                for metric, v in values.items():
-                    ends = (None, None) if metric in ("many", "medium", "few") else (v - 0.02, v + 0.02)
-                    scores.append({**row, "metric": metric, "value": v, "low": ends[0], "high": ends[1]})
-        who = {"variant": "plain", "method": "attention_prior", "baseline_variant": "cross_entropy"}
-        who |= {"baseline": "cnn_prior", "metric": "accuracy"}
-        paired.append({**condition, **who, "difference": 0.02, "low": 0.01, "high": 0.03, "errors": 90, "p": p})
-    return run({"imbalance_trained": pd.DataFrame(scores), "imbalance_trained_paired": pd.DataFrame(paired)})
-
-
-@pytest.mark.parametrize(("p", "finding"), [(1e-4, "better"), (0.2, "undecided")])
-def test_fault_13_findings_on_rare_classes_follow_the_numbers(p: float, finding: str) -> None:
-    part = imbalance_trained.section([imbalance_run(p)], LEVEL).parts[0]
-    rows = part.tables[1].rows[1:5]
-    scores = {(NETWORK, ""): "0.850", (NETWORK, "prior"): "0.900", (KNN, ""): "0.860", (KNN, "prior"): "0.910"}
-    assert [((str(row[0]), row[1]), row[2].value) for row in rows] == list(scores.items())
-    assert [row[-1] for row in part.tables[0].rows] == [finding] * 2
-    assert len(part.pictures) == 2
-    check_part(part)

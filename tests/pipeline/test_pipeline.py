@@ -34,8 +34,6 @@ QUICK = {
     "k_sweep": {"ks": [1, 5], "resamples": 100},
     "noise": {"kinds": ["symmetric"], "rates": [0.3], "repeats": 1},
     "imbalance": {"kinds": ["step"], "ratios": [0.1], "repeats": 1},
-    "hard": {"repeats": 1},
-    "explain": {"cases": 1},
     "profile": {"repeats": 1, "singles": 10, "resamples": 100},
     "peers": {"tries": 1, "methods": ["raw-uniform", "logistic"]},
     "splits": {"datasets": ["mine"], "count": 2},
@@ -134,7 +132,11 @@ def test_a_table_of_ones_own_goes_the_whole_way_with_no_code_then_nothing_is_lef
     assert any("town" in name for name in split.features)
     assert not any("parcel" in name for name in split.features)
     assert "mine" in (project.folder / "report/index.html").read_text()
-    for out in ("metrics/mine/42/evaluate.json", "plots/selective/mine-42.csv", "report/tables/claims.tex"):
+    for out in (
+        "metrics/mine/42/evaluate.json",
+        "data/results/evaluate/mine/42/selective.csv",
+        "report/tables/claims.tex",
+    ):
         assert (project.folder / out).stat().st_size > 0
     assert "Data and pipelines are up to date." in project("dvc", "repro")
     assert "up to date" in project("dvc", "status")
