@@ -24,7 +24,7 @@ from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.experiments.profile import machine
 from attnknn.index.faiss_index import set_threads
-from attnknn.report.section import Table, as_markdown
+from attnknn.report.tables import Table, as_markdown
 from benchmarks.comparison import Row
 
 DEFAULT = ("search", "votes", "metrics", "attention_cost", "training")

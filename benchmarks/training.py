@@ -29,7 +29,8 @@ from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.fit import NETWORK, fit_encoder
 from attnknn.experiments.profile import rounds
 from attnknn.nn.augment import augment
-from attnknn.report.plots import Line, line_plot, method_colour
+from attnknn.report.names import method_colour
+from attnknn.report.plots import Line, line_plot
 from benchmarks.comparison import Row, compare
 from pipeline.settings import Params
 

@@ -1,8 +1,9 @@
 """Write the report from metrics and tables."""
 
 import gc
+from pathlib import Path
 
-from attnknn.report.build import write_report
+from attnknn.report.page import write_report
 from pipeline.revision import revision
 from pipeline.run import Run, main
 from pipeline.settings import report_settings
@@ -11,9 +12,7 @@ from pipeline.settings import report_settings
 def report(run: Run) -> None:
     gc.set_threshold(100_000)  # figures are many small objects; the default collects after every 700
     p = run.params
-    settings = report_settings()
-    folders = map(run.path, ("metrics", "plots", "data/results", "data/pictures", "report"))
-    write_report(*folders, p.datasets, p.seeds, settings, revision(), workers=p.threads)
+    write_report(Path(), run.path("report"), p.datasets, p.seeds, report_settings(), revision(), workers=p.threads)
 
 
 if __name__ == "__main__":

@@ -33,16 +33,6 @@ LOSS = TIE | {"attention": (1.2, 4.0)}
 CONDITIONS = {"noise": ("noise 0.0", "noise 0.3", "noise 0.6"), "imbalance": ("long tail 0.1", "long tail 0.01")}
 
 
-def check_part(part: Any) -> None:
-    """Assert that all pictures are PNG, table names are unique, and rows fit the head or are headings of a group."""
-    assert part.pictures
-    assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
-    assert len({table.name for table in part.tables}) == len(part.tables) > 0
-    for table in part.tables:
-        assert table.rows
-        assert {len(row) for row in table.rows} <= {1, len(table.head)}
-
-
 def calibrated(strengths: Strengths) -> Strengths:
     """Add the calibrated methods: equally strong, less overconfident."""
     result = dict(strengths)

@@ -1,8 +1,8 @@
 """Write the published results from metrics/, plots/ and data/results/: `python tools/results.py`.
 
 README.md, RESULTS.md and docs/assets/results.png hold every dataset in metrics/; docs/results/<dataset>.md is written
-for datasets whose full tables are on this machine, the others keep theirs. metrics/<dataset>/provenance.json says what made
-the numbers; it is renewed when they change.
+for datasets whose full tables are on this machine, the others keep theirs. metrics/<dataset>/provenance.json says what
+made the numbers; it is renewed when they change.
 """
 
 import hashlib

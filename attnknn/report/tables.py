@@ -108,7 +108,7 @@ def difference_cell(row: Mapping[Any, Any]) -> Cell:
 def in_order(rows: pd.DataFrame, column: str = "method") -> pd.DataFrame:
     """Rows in the order of `METHODS`, others as they come after them."""
     order = {name: i for i, name in enumerate(METHODS)}
-    return rows.sort_values(column, key=lambda names: names.map(lambda n: order.get(n, len(order))), kind="stable")
+    return rows.sort_values(column, key=lambda names: names.map(order).fillna(len(order)), kind="stable")
 
 
 def grouped(rows: pd.DataFrame, keys: Sequence[str], cells: Any) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The historic study: stored numbers, verdicts that depend on ours, and the section."""
+"""The historic study: stored numbers, and verdicts that depend on ours."""
 
 from typing import Any
 
@@ -6,14 +6,12 @@ import pandas as pd
 import pytest
 
 from attnknn.evaluation.opponents import score_tables
-from attnknn.report.differences import Level
 from attnknn.report.results import Run
 from attnknn.report.sections import historic
-from import_closure import ROOT
-from synthetic_results import LOSS, TIE, WIN, Strengths, check_part, predictions
+from attnknn.report.tables import Cell
+from synthetic_results import LOSS, TIE, WIN, Strengths, predictions
 
-LEVEL = Level(0.01, 2000)
-STUDY = historic.study_numbers("cifar10")
+STUDY = historic._read("historic.csv")
 
 
 def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42) -> Run:
@@ -24,71 +22,66 @@ def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42)
 def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
     """`intervals` of synthetic predictions."""
     probs = predictions(strengths, rows)
-    return {"intervals": pd.DataFrame(score_tables(probs, [probs], 15, 500, 0.95, 0)[1]["intervals"])}
+    table = pd.DataFrame(score_tables(probs, [probs], 15, 500, 0.95, 0)[1]["intervals"])
+    return {"intervals": table.fillna({"role": ""})}
 
 
-def verdicts(*runs: Run) -> dict[str, set[str]]:
-    result: dict[str, set[str]] = {}
-    for claim, _, _, word, _ in historic.conclusions_table(runs, LEVEL).rows:
-        result.setdefault(str(claim), set()).add(str(word))
-    return result
+def answers(*runs: Run) -> dict[str, Cell]:
+    """The verdict on each conclusion of runs of one dataset, with its difference."""
+    conclusions = historic.historic(runs).tables[0]
+    return {str(row[0].value): row[1] for row in conclusions.rows}  # type: ignore[union-attr, misc]
 
 
-def test_presets_match_the_experiments() -> None:
-    presets = {path.stem for path in (ROOT / "presets").glob("*.yaml")}
-    assert sorted(name for names in historic.EXPERIMENTS.values() for name in names) == sorted(presets - {"none"})
+def test_conclusions_are_twelve() -> None:
+    assert len(historic._read("conclusions.csv")) == 12
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "iris"])
 def test_numbers_are_unique_and_in_range(dataset: str) -> None:
-    study = historic.study_numbers(dataset)
+    study = STUDY[STUDY["dataset"] == dataset]
     assert not study.duplicated(["experiment", "table", "x", "method", "metric"]).any()
     assert study["source"].ne("").all()
     scores = study[study["experiment"] != ""]
     assert scores["value"].between(0, scores["metric"].eq("nll").map({True: 3, False: 1}), inclusive="neither").all()
-    assert len(historic.study_numbers("adult")) == len(historic.study_numbers("cifar100")) == 0
 
 
 @pytest.mark.parametrize(("experiment", "repeated"), [("1–3", 2), ("4", 3)])
-@pytest.mark.parametrize("method", historic.METHODS)
+@pytest.mark.parametrize("method", ["uniform", "distance", "attention"])
 def test_tables_of_an_experiment_agree(experiment: str, repeated: int, method: str) -> None:
     """k = 10, no noise and no long tail repeat the main comparison."""
-    rows = STUDY.query("experiment == @experiment and method == @method and metric == 'accuracy'")
-    values = rows.set_index(["table", "x"])["value"]
+    rows = STUDY.query("dataset == 'cifar10' and experiment == @experiment and method == @method")
+    values = rows[rows["metric"] == "accuracy"].set_index(["table", "x"])["value"]
     for key in (("k_sweep", 10), ("noise", 0.0), ("imbalance", 1.0))[:repeated]:
         assert values[key] == values["main", 0]
 
 
-def test_numbers_that_differ_between_documents() -> None:
-    row = STUDY[(STUDY["experiment"] == "1–3") & (STUDY["method"] == "uniform") & (STUDY["metric"] == "nll")].iloc[0]
-    assert (row["value"], row["other"]) == (0.8193, "1.021")
-
-
 @pytest.mark.parametrize(
-    ("low", "high", "least", "margin", "expected"),
+    ("low", "high", "p", "least", "margin", "expected"),
     [
-        (0.01, 0.02, 0.0, 0.003, "supported"),
-        (-0.02, -0.01, 0.0, 0.003, "contradicted"),
-        (-0.002, 0.002, 0.0, 0.003, "contradicted"),  # no gain of .003 is left
-        (-0.02, 0.02, 0.0, 0.003, "undecided"),
-        (0.04, 0.06, 0.05, 0.05, "undecided"),
+        (0.01, 0.02, 0.001, 0.0, 0.003, "supported"),
+        (0.01, 0.02, float("nan"), 0.0, 0.003, "supported"),
+        (0.01, 0.02, 0.02, 0.0, 0.003, "undecided"),  # not significant
+        (-0.02, -0.01, 0.001, 0.0, 0.003, "contradicted"),
+        (-0.002, 0.002, 0.5, 0.0, 0.003, "contradicted"),  # no gain of .003 is left
+        (-0.02, 0.02, 0.5, 0.0, 0.003, "undecided"),
+        (0.04, 0.06, 0.001, 0.05, 0.05, "undecided"),
     ],
 )
-def test_verdict_by_interval(low: float, high: float, least: float, margin: float, expected: str) -> None:
-    assert historic.verdict(low, high, least, margin) == expected
+def test_verdict_by_interval(low: float, high: float, p: float, least: float, margin: float, expected: str) -> None:
+    assert historic.verdict(low, high, p, least, margin) == expected
 
 
 def test_conclusions_depend_on_the_numbers() -> None:
-    """One conclusion, three verdicts (fault 13)."""
+    """One conclusion, four verdicts (fault 13)."""
     claim = "Attention outperforms uniform and distance weighting."
-    won = compared(WIN)
-    for tables, expected in (
+    won = compared(WIN)["intervals"]
+    for table, expected in (
         (won, "supported"),
-        (compared(LOSS), "contradicted"),
-        (won | {"intervals": won["intervals"].assign(value=1.0)}, "undecided"),  # no errors
-        ({"intervals": won["intervals"].assign(p=0.02)}, "undecided"),
+        (compared(LOSS)["intervals"], "contradicted"),
+        (won.assign(value=1.0), "no verdict: 0 errors"),
+        (won.assign(p=0.02), "undecided"),
     ):
-        assert verdicts(a_run(tables))[claim] == {expected}
+        assert answers(a_run({"intervals": table}))[claim].value == expected
 
 
 @pytest.mark.parametrize(
@@ -101,66 +94,26 @@ def test_difference_of_differences_adds_the_widths(difference: float, half: floa
         | {"low": d - half, "high": d + half}
         for name, d in (("distance", 0.08), ("historic", difference))
     ]
-    run = a_run({**compared(TIE), "ablation": rows})
-    assert verdicts(run)["Attention alone gives nothing over distance weighting."] == {expected}
-    (row,) = (r for r in historic.conclusions_table([run], LEVEL).rows if str(r[1]).startswith("NLL: the study's"))
+    cell = answers(a_run({**compared(TIE), "ablation": rows}))["Attention alone gives nothing over distance weighting."]
+    assert cell.value == expected
     low, high = difference - 0.08 - 2 * half, difference - 0.08 + 2 * half
-    assert row[2].around == f"{low:+.4f} … {high:+.4f}".replace("-", "−")  # type: ignore[union-attr]
+    assert cell.around.endswith(f": {low:+.4f} … {high:+.4f}".replace("-", "−"))
 
 
 @pytest.mark.parametrize(("ms", "expected"), [(0.2, "supported"), (3.0, "contradicted")])
 def test_overhead_needs_no_errors(ms: float, expected: str) -> None:
     row = {"head": "attention", "quantity": "over_distance_ms", "value": ms, "low": ms - 0.1, "high": ms + 0.1}
-    assert verdicts(a_run({"profile_heads": [row]})) == {"Attention adds less than 1 ms a query.": {expected}}
+    perfect = compared(TIE)["intervals"].assign(value=1.0)
+    cell = answers(a_run({"intervals": perfect, "profile_heads": [row]}))["Attention adds less than 1 ms a query."]
+    assert cell.value == expected
 
 
-def test_our_scores_are_means_over_runs() -> None:
-    def run(seed: int, value: float) -> Run:
-        row = {"method": "attention", "metric": "accuracy", "low": 0.0, "high": 1.0}
-        tables = {
-            "intervals": [row | {"value": value}],
-            "noise": [
-                row | {"value": v, "condition": f"{kind}noise 0.3"}
-                for kind, v in (("", value - 0.1), ("asymmetric ", 0.1))
-            ],
-            "tta": [row | {"value": value + 0.01 * views, "views": views} for views in (1, 5)],
-            "ensemble": [row | {"value": v, "variant": n} for n, v in (("k_ensemble", value - 0.01), ("single", 0))],
-        }
-        return a_run(tables, seed=seed)
-
-    runs = [run(1, 0.8), run(2, 0.9)]
-    main = historic.our_scores(runs, "main").set_index("method")["value"].to_dict()
-    assert main == pytest.approx({"attention": 0.85, "attention_tta": 0.90, "attention_ensemble": 0.84})
-    assert historic.our_scores(runs, "noise").set_index("x")["value"].to_dict() == pytest.approx({0.0: 0.85, 0.3: 0.75})
-    assert historic.our_scores(runs, "k_sweep").empty
-
-
-def test_section_compares_with_the_study() -> None:
-    grid = {"k": (1, 10, 50), "method": historic.METHODS, "metric": ("accuracy", "ece", "nll")}
-    swept = pd.MultiIndex.from_product(grid.values(), names=grid).to_frame(index=False)
-    run = a_run(compared(WIN) | {"k_sweep": swept.assign(value=0.9, low=0.8, high=1.0)})
-    (part,) = historic.section([run], LEVEL).parts
-    tables = {table.name: table for table in part.tables}
-    assert set(tables) == {"conclusions", "main", "k_sweep", "theory"}  # no noise, no index: left out
-    check_part(part)
-    assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
-    (row,) = (row for row in tables["main"].rows if [row[0], str(row[1])] == ["NLL", "Attention"])
-    own = run.tables["intervals"].set_index(["method", "metric"]).loc[("attention", "nll"), "value"]
-    assert row[2:4] == [f"{own:.4f}", "0.8193 / 1.0250"]
-    assert len(part.pictures) == 2  # accuracy and ECE over k
-
-
-def test_experiment_of_the_preset_comes_first() -> None:
-    run = a_run(compared(TIE))
-    for preset, order in (("none", ("1–3", "4", "5", "6")), ("experiment5", ("5", "1–3", "4", "6"))):
-        heads = {table.name: table.head for table in historic.section([run], LEVEL, preset).parts[0].tables}
-        assert heads["main"][3:] == [f"experiment {number}" for number in order]
-
-
-def test_other_datasets_have_conclusions_only() -> None:
-    adult, iris = historic.section([a_run(compared(TIE), "adult"), a_run(compared(TIE), "iris")], LEVEL).parts
-    assert [t.name for t in adult.tables] == ["conclusions"]
-    assert [t.name for t in iris.tables] == ["conclusions", "main"]
-    assert "0.9667" in iris.tables[1].rows[0]
-    assert not adult.pictures
-    assert historic.TABLES == {}
+def test_numbers_of_the_study_stand_beside_ours() -> None:
+    """Of the datasets it used; in the columns of its experiments."""
+    run = a_run(compared(WIN))
+    numbers = historic.historic([run, a_run(compared(TIE), "adult")]).tables[1]
+    rows = {str(row[1]): row for row in numbers.rows if row[0] == "cifar10_jpeg"}
+    own = run.tables["intervals"].drop_duplicates(["method", "metric"]).set_index(["method", "metric"])["value"]
+    ours = " / ".join(f"{own['attention', m]:.4f}" for m in ("accuracy", "nll", "ece"))
+    assert list(rows["Attention"][2:4]) == [ours, "0.8854 / 0.8193 / 0.0329"]
+    assert {row[0] for row in numbers.rows} == {"cifar10_jpeg"}

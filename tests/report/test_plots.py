@@ -1,4 +1,4 @@
-"""Plots: deterministic bytes, colours and layout of the drawn data."""
+"""Plots: colours and layout of the drawn data."""
 
 import io
 
@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 
 from attnknn.report import plots
+from attnknn.report.names import METHODS, method_colour, method_name
 
-BINS = pd.DataFrame({"method": "attention", "low": [0.0, 0.5], "high": [0.5, 1.0], "count": [0, 10]})
-BINS = BINS.assign(confidence=[np.nan, 0.9], accuracy=[np.nan, 0.8])
-CURVE = pd.DataFrame({"epoch": [1, 2, 3], "loss": [3.0, 2.0, 1.0], "val_accuracy": [np.nan, np.nan, 0.9]})
+CURVE = pd.DataFrame({"x": [1, 2, 3], "value": [np.nan, np.nan, 0.9]})
 
 
 def picture(png: bytes) -> np.ndarray:
@@ -24,30 +23,27 @@ def count_pixels(png: bytes, colour: str) -> int:
     return int((picture(png) == rgb).all(2).sum())
 
 
-def test_bins_of_seeds_are_weighted_by_count() -> None:
-    """10 rows at (.9, .8) beside 30 at (.7, .4) are 40 at (.75, .5)."""
-    other = BINS.assign(count=[0, 30], confidence=[np.nan, 0.7], accuracy=[np.nan, 0.4])
-    pooled = BINS.assign(count=[0, 40], confidence=[np.nan, 0.75], accuracy=[np.nan, 0.5])
-    both = plots.reliability(pd.concat([BINS, other]), "attention")
-    assert both == plots.reliability(pooled, "attention")
+def test_methods_have_distinct_colours() -> None:
+    assert len({method_colour(m) for m in METHODS}) == len(METHODS)
+    assert method_colour("attention_isotonic") == method_colour("attention")
 
 
-@pytest.mark.parametrize("method", list(plots.METHODS))
-def test_methods_have_distinct_colours(method: str) -> None:
-    png = plots.reliability(BINS, method)
-    counts = {m: count_pixels(png, plots.method_colour(m)) for m in plots.METHODS}
-    own = counts.pop(method)
-    # The edges of black letters on white hold a few pixels of any grey.
-    assert own > 20 * max(1, *counts.values())
+def test_names_of_methods() -> None:
+    names = {"attention_isotonic": "Attention + isotonic", "distance_vector": "Distance + vector scaling"}
+    names |= {
+        "some_thing": "some thing",
+        "uniform/linear": "Uniform kNN / Linear head",
+        "attention@5": "Attention, k 5",
+    }
+    assert {name: method_name(name) for name in names} == names
 
 
 def test_lines_without_values_are_left_out() -> None:
-    def draw(table: pd.DataFrame) -> bytes:
-        points = table.assign(x=table["epoch"], value=table["val_accuracy"])
+    def draw(points: pd.DataFrame) -> bytes:
         return plots.line_plot([plots.Line("", "#ff0000", points, {3})], "", "epoch")
 
     assert count_pixels(draw(CURVE), "#ff0000") > 20
-    assert count_pixels(draw(CURVE.assign(val_accuracy=np.nan)), "#ff0000") == 0
+    assert count_pixels(draw(CURVE.assign(value=np.nan)), "#ff0000") == 0
 
 
 def test_lines_average_runs_with_outer_band() -> None:
@@ -60,13 +56,6 @@ def test_lines_average_runs_with_outer_band() -> None:
 def test_bar_plot() -> None:
     png = plots.bar_plot(["a", "b"], [1.0, 2.0], ["#ff0000", "#0000ff"], "", "")
     assert count_pixels(png, "#0000ff") > 1.5 * count_pixels(png, "#ff0000") > 100
-
-
-def test_names_and_colours_of_calibrated_methods() -> None:
-    names = {"attention_isotonic": "Attention + isotonic", "distance_vector": "Distance + vector scaling"}
-    names["some_thing"] = "some thing"
-    assert {name: plots.method_name(name) for name in names} == names
-    assert plots.method_colour("attention_isotonic") == plots.method_colour("attention")
 
 
 def test_forest_plot_has_a_line_per_label_and_heading() -> None:

@@ -1,4 +1,4 @@
-"""The tables of README.md and RESULTS.md are written from metrics and plot data."""
+"""The published tables are written from metrics and plot data."""
 
 import re
 import shutil
@@ -6,80 +6,58 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from attnknn.core.errors import InputError
-from attnknn.core.files import write_csv
-from attnknn.report.tables import fixed
+from attnknn.core.files import read_json
 from import_closure import ROOT
-from synthetic_results import WIN, write_ablation, write_conditions, write_results
+from synthetic_results import WIN, write_conditions, write_results
 from tools.results import main
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the tool runs."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("params.yaml", "datasets.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "presets").mkdir()
+    shutil.copy(ROOT / "presets/none.yaml", tmp_path / "presets")
     (tmp_path / "README.md").write_text("before\n<!-- results -->\nold\n<!-- /results -->\nafter\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_tables_are_written_between_the_marks(folder: Path) -> None:
-    write_results(folder, "birds", 3, WIN)
-    write_conditions(folder, "birds", 3, WIN)
-    write_ablation(folder, "birds", 3)
-    main()
-    first = Path("README.md").read_text(), Path("RESULTS.md").read_text()
-    assert first[0].startswith("before\n<!-- results -->\n| dataset | best kNN | attention |")
-    assert re.search(r"\| birds \| [\d.]+ / [\d.]+ \(", first[0])
-    assert "| birds (300; 3) | Attention |" in first[0]
-    assert "old" not in first[0]
-    assert first[0].endswith("<!-- /results -->\nafter\n")
-    assert first[1].index("| birds, clean | NLL |") < first[1].index("**birds**")
-    for shown in (
-        "## All methods",
-        "| noise 0.3 | Attention |",
-        "| One part alone | temperature |",
-        "| 3 | 300 | 900 | 5 | 0.861 | 0.942 | 0.987 | 50 |",  # rows and upper bounds
-    ):
-        assert shown in first[1], shown
-    table = pd.read_csv("plots/ablation/birds-3.csv")
-    mine = table[(table["variant"] == "all evidence") & (table["metric"] == "nll")].mean(numeric_only=True)
-    val, test, move = fixed(mine["validation"], 3), fixed(mine["value"], 3), fixed(mine["difference"], 4, True)
-    assert f"all evidence | full | {val} | {test} | {move} (" in first[1]
-    assert re.search(r"\| full \|  \| [\d.]+ \| [\d.]+ \|  \|  \|", first[1]), "itself has no difference"
-    main()
-    assert (Path("README.md").read_text(), Path("RESULTS.md").read_text()) == first
-
-
-def test_repeated_splits_have_their_own_table(folder: Path) -> None:
-    """A column per dataset; without the uncalibrated linear head; the highest accuracy shown is bold."""
-    accuracies = {
-        "birds": {"distance": 0.8, "attention": 0.8125, "linear": 0.99},
-        "fish": {"distance": 0.75, "attention": 0.5, "forest": 0.7},
-    }
-    for seed, (name, values) in enumerate(accuracies.items()):
+def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page for each dataset whose full tables are here; provenance is that of the numbers, renewed with them."""
+    for name, seed in (("birds", 3), ("fish", 4)):
         write_results(folder, name, seed, WIN)
-        row = {"splits": 10, "sd": 0.03125, "low": 0, "high": 1}
-        scores = [
-            {"method": method, "metric": metric, "value": score, **row}
-            for method, value in values.items()
-            for metric, score in {"accuracy": value, "nll": 1 - value, "ece": 0}.items()
-        ]
-        pair = {"method": "attention", "baseline": "distance", "difference": 0, "p": 1, **row}
-        paired = [{**pair, "metric": metric} for metric in ("accuracy", "nll", "ece")]
-        for table, rows in {"splits": scores, "splits_paired": paired}.items():
-            write_csv(folder / f"plots/{table}/{name}.csv", rows)
+    write_conditions(folder, "birds", 3, WIN)
+    (folder / "data/results/tta/birds").mkdir(parents=True)
     main()
-    lines = Path("README.md").read_text().splitlines()
-    start = lines.index("| method | birds | fish |")
-    assert lines[start + 2 : start + 5] == [
-        "| Distance-weighted kNN | 0.800 ± 0.031 (0.200) | **0.750 ± 0.031** (0.250) |",
-        "| Attention | **0.812 ± 0.031** (0.188) | 0.500 ± 0.031 (0.500) |",
-        "| Random forest |  | 0.700 ± 0.031 (0.300) |",
-    ]
+    readme, results = Path("README.md").read_text(), Path("RESULTS.md").read_text()
+    assert readme.startswith("before\n<!-- results -->\n| dataset | best kNN | attention |")
+    assert readme.endswith("<!-- /results -->\nafter\n")
+    assert "old" not in readme
+    assert all(
+        re.search(rf"\| {name} \| [\d.]+ / [\d.]+ \(", text) for name in ("birds", "fish") for text in (readme, results)
+    )
+    assert Path("docs/assets/results.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in Path("docs/results").iterdir()] == ["birds.md"]
+    page = Path("docs/results/birds.md").read_text()
+    assert "## All methods" in page
+    assert "| birds, noise | best kNN |" in page
+    assert "code or settings have changed since its results" in capsys.readouterr().out, "no git here"
+
+    path = Path("metrics/birds/provenance.json")
+    made = read_json(path)
+    assert {"revision", "date", "Python", "torch", "CPUs", "settings"} <= set(made)
+    assert made["settings"]["k_eval"] > 0
+    path.write_text(path.read_text().replace(made["date"], "2020-01-02"))
+    main()
+    assert "2020-01-02" in Path("RESULTS.md").read_text(), "the same numbers keep their date"
+    write_results(folder, "birds", 3, {**WIN, "distance": (1.0, 2.0)})
+    main()
+    assert read_json(path)["date"] == made["date"]
 
 
 def test_errors(folder: Path) -> None:

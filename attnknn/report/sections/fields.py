@@ -54,7 +54,8 @@ def probe(runs: Sequence[Run]) -> Section:
     if len(scores):
         order = list(NAMES).index
         named = scores.sort_values("representation", key=lambda c: c.map(order), kind="stable").assign(
-            mode=scores["mode"].map(MODES), readout=scores["readout"].map(lambda r: READOUTS[r][0])
+            mode=scores["mode"].map(MODES),
+            readout=scores["readout"].map({name: label for name, (label, _) in READOUTS.items()}),,
         )
         for (dataset, mode), own in scores[scores["metric"] == "accuracy"].groupby(["dataset", "mode"], sort=False):
             means = (

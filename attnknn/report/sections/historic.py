@@ -53,7 +53,7 @@ def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] |
     }
 
 
-def _tested(runs: Sequence[Run], claim: dict[str, Any]) -> Cell | None:
+def _tested(runs: Sequence[Run], claim: dict[Any, Any]) -> Cell | None:
     """Our difference and the verdict on a conclusion; None where the runs cannot test it."""
     row, less = _measured(runs, claim["table"], claim["rows"]), None
     if claim["less"]:

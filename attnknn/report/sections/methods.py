@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from attnknn.evaluation.method import Method
 from attnknn.evaluation.opponents import OURS, ROLES
 from attnknn.report import plots
 from attnknn.report.names import CALIBRATIONS, METRICS, method_colour, method_name
@@ -129,9 +130,8 @@ def calibration(runs: Sequence[Run]) -> Section:
         if bins["x"].nunique() < 3:
             continue
         lines = [diagonal, *plots.method_lines(bins.sort_values("x"), "x", methods)]
-        colours = dict(zip(methods, (OURS, *ROLES), strict=False))
-        lines = [replace(line, colour=method_colour(colours[m])) for line, m in zip(lines[1:], methods, strict=True)]
-        lines = [diagonal, *lines]
+        roles = [next((r for r, bases in ROLES.items() if Method.parse(m).base in bases), OURS) for m in methods]
+        lines[1:] = [replace(line, colour=method_colour(r)) for line, r in zip(lines[1:], roles, strict=True)]
         figures.append((name, plots.line_plot(lines, f"{name}: reliability", "confidence", "accuracy")))
     tables, rows = [], []
     for run in runs:

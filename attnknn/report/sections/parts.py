@@ -7,10 +7,10 @@ from attnknn.report import plots
 from attnknn.report.names import METHODS, method_colour, method_name
 from attnknn.report.results import Run, by_dataset, differences, joined
 from attnknn.report.tables import (
-    Cell,
     Row,
     Section,
     Table,
+    difference_cell,
     fixed,
     interval,
     judged_table,
@@ -46,15 +46,14 @@ def ablation(runs: Sequence[Run]) -> Section:
             )
             label = plots.better_side("nll", "less its reference")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
-        validation = rows.groupby(["dataset", "variant", "metric"], sort=False)[["validation", "value"]].mean()
+        validation = rows.groupby(["dataset", "variant", "metric"])[["validation", "value"]].mean().to_dict("index")
         lines: list[Row] = []
         for (dataset, group), own in means.groupby(["dataset", "group"], sort=False):
             lines.append([f"{dataset}, {GROUPS[str(group)][0].lower()}"])
             for row in own[own["metric"] == "nll"].to_dict("records"):
-                val, test = (fixed(v, row["digits"]) for v in validation.loc[(dataset, row["variant"], "nll")])
-                digits = row["digits"] + 1
-                difference = Cell(fixed(row["difference"], digits, True), interval(row, digits, True))
-                lines.append([row["variant"], row["reference"], val, test, difference])
+                scores = validation[dataset, row["variant"], "nll"].values()
+                numbers = (fixed(score, row["digits"]) for score in scores)
+                lines.append([row["variant"], row["reference"], *numbers, difference_cell(row)])
         head = ["variant", "against", "NLL on val ↓", "NLL ↓", "difference"]
         tables = [Table("ablation", "All variants; intervals without the variation between fits", head, lines)]
     return Section(
