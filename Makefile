@@ -30,8 +30,8 @@ check: .venv/ready          ## formatter, linter, type checker, tests
 review: .venv/ready         ## what a reviewer needs, as Markdown; BASE=revision to compare with
 	@python -m tools.review $(if $(BASE),--base $(BASE))
 
-results: .venv/ready        ## the results tables of README.md and RESULTS.md, from metrics/ and plots/
-	@python tools/results.py
+results: .venv/ready        ## README.md, RESULTS.md and docs/results/ from metrics/, plots/ and data/results/
+	@python -m tools.results
 
 bench: .venv/bench          ## ours beside real peers; BENCH='--only search' for a part, BENCH=--help for the rest
 	@python -m benchmarks $(BENCH)

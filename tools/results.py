@@ -1,4 +1,4 @@
-"""Write the published results from metrics/, plots/ and data/results/: `python tools/results.py`.
+"""Write the published results from metrics/, plots/ and data/results/: `python -m tools.results`.
 
 README.md, RESULTS.md and docs/assets/results.png hold every dataset in metrics/; docs/results/<dataset>.md is written
 for datasets whose full tables are on this machine, the others keep theirs. metrics/<dataset>/provenance.json says what

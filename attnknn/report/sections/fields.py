@@ -55,7 +55,7 @@ def probe(runs: Sequence[Run]) -> Section:
         order = list(NAMES).index
         named = scores.sort_values("representation", key=lambda c: c.map(order), kind="stable").assign(
             mode=scores["mode"].map(MODES),
-            readout=scores["readout"].map({name: label for name, (label, _) in READOUTS.items()}),,
+            readout=scores["readout"].map({name: label for name, (label, _) in READOUTS.items()}),
         )
         for (dataset, mode), own in scores[scores["metric"] == "accuracy"].groupby(["dataset", "mode"], sort=False):
             means = (
