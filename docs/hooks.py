@@ -22,7 +22,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Thousands of rows of numbers would crowd everything else out of a search."""
-    if page.file.src_uri == "more/results.md":
+    """Adapt the links of RESULTS.md; keep rows of numbers, which would crowd out everything else, out of searches."""
+    if page.file.src_uri == "more/results.md" or page.file.src_uri.startswith("results/"):
         page.meta["search"] = {"exclude": True}
-    return markdown
+    return markdown.replace("(docs/", "(../") if page.file.src_uri == "more/results.md" else markdown

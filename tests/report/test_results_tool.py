@@ -1,5 +1,6 @@
 """The published tables are written from metrics and plot data."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -62,7 +63,8 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
 
 def test_errors(folder: Path) -> None:
     Path("README.md").write_text("no marks")
-    done = subprocess.run([sys.executable, ROOT / "tools/results.py"], capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "tools.results"], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (2, "error: metrics: nothing evaluated yet; run `dvc repro`\n")
     write_results(folder, "birds", 3, WIN)
     with pytest.raises(InputError, match="put the marks back"):
