@@ -120,6 +120,6 @@ def examples(runs: Sequence[Run]) -> Section:
         "tuned distance weighting.",
         [],
         [Table("confusions", "Most frequent confusions of attention", list(map(str, head)), lines)] if lines else [],
-        "dvc exp run -S +explain.cases=8",
+        "dvc repro evaluate",
         html,
     )
