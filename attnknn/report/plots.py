@@ -75,7 +75,7 @@ def line_plot(
     """
     lines = [line for line in lines if len(line.points.dropna(subset=["value"]))]
     names = [line.name for line in lines if line.name and legend]
-    figure = new_figure(WIDTH, 2.05 + 0.17 * len(names) * (len(names) > 1), layout=None)
+    figure = new_figure(WIDTH, 1.9 + 0.17 * len(names) * (len(names) > 1), layout=None)
     axes = figure.subplots()
     for i, line in enumerate(lines):
         columns = {"value": "mean", "low": "min", "high": "max"}
@@ -121,7 +121,7 @@ def forest_plot(
         lines |= {(str(group), ""): []} if group else {}
         for row in members.to_dict("records"):
             lines.setdefault((str(group), str(row["label"])), []).append(row)
-    figure = new_figure(WIDTH, 0.8 + sum(0.16 + 0.05 * max(0, len(own) - 1) for own in lines.values()), layout=None)
+    figure = new_figure(WIDTH, 0.8 + sum(0.155 + 0.045 * max(0, len(own) - 1) for own in lines.values()), layout=None)
     axes = figure.subplots()
     points: dict[tuple[str, bool], list[tuple[float, float]]] = {}  # by style: fewer artists are drawn faster
     for y, ((group, _), own) in enumerate(lines.items()):
@@ -142,7 +142,7 @@ def forest_plot(
 
 def bar_plot(names: Sequence[str], values: Sequence[float], colours: Any, text: str, xlabel: str) -> bytes:
     """Horizontal bars with their values, from the top down."""
-    figure = new_figure(WIDTH, 0.75 + 0.2 * len(names), layout=None)
+    figure = new_figure(WIDTH, 0.75 + 0.17 * len(names), layout=None)
     axes = figure.subplots()
     axes.bar_label(axes.barh(range(len(names)), values, 0.65, color=colours), fmt="%.3g", padding=3, size=7.5)
     axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
