@@ -139,7 +139,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("iris.source.kind", "web", "iris.source: {'kind': 'web', 'loader': 'iris'} given … csv"),
         ("winequality_red.source.rule", {}, "winequality_red.source.rule: give either threshold or map"),
         ("train_embedder", "fast", "train_embedder: 'fast' given"),
-        ("train_corrupted.seeds", [7], "train_corrupted.seeds: 7 is not among seeds: [42]"),
+        ("train_corrupted.seeds", [7], "train_corrupted.seeds: 7 is not among seeds: 42"),
         ("splits.datasets", ["wine"], "splits.datasets: wine is not among datasets: digits, iris"),
         ("train_corrupted.conditions", ["asymmetric-0.6"], "asymmetric-0.6; give a rate below 0.5"),
         ("train_corrupted.conditions", ["colour-0.4"], "train_corrupted.conditions.0: 'colour-0.4' given"),
