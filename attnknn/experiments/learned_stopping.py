@@ -27,13 +27,11 @@ class Stopping:
         ks: the S numbers of neighbours, ascending.
         weights: (F,), or None for a fixed step.
         step: index of the fixed step; unused with weights.
-        ridge: of the fit of the weights; 0 without.
     """
 
     ks: tuple[int, ...]
     weights: np.ndarray | None
     step: int = -1
-    ridge: float = 0.0
 
     def halting_probs(self, probs: np.ndarray) -> np.ndarray:
         """π float64 (N, S), rows sum to 1, from the probabilities (N, S, C) of each step."""
@@ -120,7 +118,7 @@ def fit_stopping(
         data = features(fit, ks), log_probs(fit, y_fit)
         for ridge in ridges:
             result = minimize(loss, start, (*data, ridge, start), jac=True, method="L-BFGS-B")
-            candidates.append(Stopping(tuple(ks), result.x, ridge=ridge))
+            candidates.append(Stopping(tuple(ks), result.x))
     on_val = log_probs(val, y_val)
 
     def nll(stopping: Stopping) -> float:

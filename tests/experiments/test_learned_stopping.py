@@ -87,7 +87,6 @@ def test_it_stops_where_the_votes_suffice() -> None:
     (fit, y_fit), (val, y_val), (test, y) = noisy_or_late(), noisy_or_late(seed=1), noisy_or_late(seed=2)
     stop = stopping.fit_stopping(fit, y_fit, val, y_val, (3, 20), 20, [1e-5])
     assert stop.weights is not None
-    assert stop.ridge == 1e-5
     early = test[:, 0].max(1) > 0.9
     assert stop.halting_probs(test)[early, 0].min() > 0.8
     assert stop.halting_probs(test)[~early, 0].max() < 0.2
