@@ -109,9 +109,9 @@ def variants(
         results["adaptive_k", name] = adaptive, float(np.take(historic_ks, steps[2]).mean())
         by_part = [np.stack([by_k[k][i] for k in stopping_ks[name]], 1) for i in range(3)]  # (M, S, C)
         stopping = fit_stopping(by_part[0], y_fit, by_part[1], y_val, stopping_ks[name], single[name], grids["ridges"])
-        halting_probs = [stopping.halting_probs(p) for p in by_part]
+        halting_probs = [stopping(p) for p in by_part]
         stopped = [mixture(pi, p) for pi, p in zip(halting_probs, by_part, strict=True)]
-        results["stopping", name] = stopped, float((halting_probs[2] @ np.array(stopping.ks)).mean())
+        results["stopping", name] = stopped, float((halting_probs[2] @ np.array(stopping_ks[name])).mean())
     names = {key: str(Method(key[1], variant=key[0])) for key in results}
     probs: PartProbs = {names[key]: (fit, val, test) for key, ((fit, val, test), _) in results.items()}
     return probs, {names[key]: k for key, (_, k) in results.items()}
