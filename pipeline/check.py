@@ -22,6 +22,7 @@ from pipeline.settings import (
     load,
     load_preset,
     merge,
+    require_keys,
     with_preset,
 )
 
@@ -37,33 +38,28 @@ def check(root: Path = Path()) -> dict[str, Params]:
     """
     raw = load(root / PARAMS)
     checked(Common, raw, PARAMS)
-    unknown = sorted(set(raw) - set(Common.model_fields) - set(BLOCKS))
-    require(not unknown, f"{PARAMS}: {', '.join(unknown)}: unknown key; check its spelling")
-    missing = sorted(set(BLOCKS) - set(raw))
-    require(not missing, f"{PARAMS}: {', '.join(missing)}: missing; add `{(missing or [''])[0]}: {{}}`")
+    require_keys(f"{PARAMS}: ", raw, [*Common.model_fields, *BLOCKS], "add it, {} if nothing in it differs")
     datasets = load(root / DATASETS)
+    blocks = ", ".join(f"{block}: {{}}" for block in OVERRIDES)
     for name, own in datasets.items():
         require(isinstance(own, dict), f"{DATASETS}: {name}: {own!r} given; an entry with a source is needed")
-        blocks = ", ".join(f"{block}: {{}}" for block in OVERRIDES)
-        for block in ("source", *OVERRIDES):
-            require(block in own, f"{DATASETS}: {name}.{block}: missing; an entry has source: {{...}}, {blocks}")
-        unknown = sorted(set(own) - {"source", *OVERRIDES})
-        require(not unknown, f"{DATASETS}: {name}: {', '.join(unknown)}: unknown key; one of source, {blocks}")
+        require_keys(f"{DATASETS}: {name}.", own, ["source", *OVERRIDES], f"an entry has source: {{...}}, {blocks}")
     for block in BLOCKS:
         filled(block, raw[block], f"{PARAMS}: {block}")
     for path in sorted((root / PRESETS).glob("*.yaml")):
         _check_preset(path.stem, load_preset(root, path.stem), raw)
     for name in raw["datasets"]:
-        require(
-            name in datasets, f"{PARAMS}: datasets: {name} has no entry in {DATASETS}; known: {', '.join(datasets)}"
-        )
+        known = f"known: {', '.join(datasets)}"
+        require(name in datasets, f"{PARAMS}: datasets: {name} has no entry in {DATASETS}; {known}")
     settings = {name: Params(root, name) for name in raw["datasets"]}
     for params in (Params(root), *settings.values()):
         for key in (*Common.model_fields, *BLOCKS, *(["source"] if params.dataset else [])):
             getattr(params, key)
         _check_agreement(params)
-        if params.dataset and params.encoder_ablation.seeds:
-            _check_variants(params)
+        whole, variants = params.train_embedder.model_dump(), params.encoder_ablation.variants
+        for name, change in variants.items() if params.dataset and params.encoder_ablation.seeds else ():
+            where = f"{PARAMS}: encoder_ablation.variants.{name} (for {params.dataset})"
+            checked(type(params.train_embedder), merge(whole, change), where)
     for name in set(datasets) - set(settings):  # not laid over params.yaml, which need not suit those that do not run
         _ = Params(root, name).source
         for block in OVERRIDES:
@@ -85,18 +81,16 @@ def _check_preset(name: str, preset: Mapping[str, Any], raw: Mapping[str, Any]) 
 
 def _check_agreement(params: Params) -> None:
     """Check constraints between blocks."""
-    largest = max(params.statistics.sizes)
-    require(largest <= params.k_max, f"{PARAMS}: statistics.sizes: {largest} is above k_max: {params.k_max}; lower it")
-    for block in ("train_corrupted", "encoder_ablation"):
-        other = [seed for seed in getattr(params, block).seeds if seed not in params.seeds]
-        known = f"is not among seeds: {params.seeds}; add it there or leave it out"
-        require(not other, f"{PARAMS}: {block}.seeds: {(other or [0])[0]} {known}")
-    other = [name for name in params.splits.datasets if name not in params.datasets]
-    known = f"is not among datasets: {', '.join(params.datasets)}; add it there or leave it out"
-    require(not other, f"{PARAMS}: splits.datasets: {(other or [''])[0]} {known}")
+    largest = {"statistics.sizes": max(params.statistics.sizes)}
     for block in ("noise", "imbalance", "ablation", "splits", "probe", "ensemble", "theory", "profile"):
-        k = getattr(params, block).k or 1
-        require(k <= params.k_max, f"{PARAMS}: {block}.k: {k} is above k_max: {params.k_max}; lower it or raise k_max")
+        largest[f"{block}.k"] = getattr(params, block).k or 1
+    for key, k in largest.items():
+        require(k <= params.k_max, f"{PARAMS}: {key}: {k} is above k_max: {params.k_max}; lower it or raise k_max")
+    for block, key in (("train_corrupted", "seeds"), ("encoder_ablation", "seeds"), ("splits", "datasets")):
+        all_values = getattr(params, key)
+        for value in getattr(getattr(params, block), key):
+            known = f"is not among {key}: {', '.join(map(str, all_values))}; add it there or leave it out"
+            require(value in all_values, f"{PARAMS}: {block}.{key}: {value} {known}")
     size = params.train_field.size
     fine = size == "none" or size in params.probe.transformers
     require(fine, f"{PARAMS}: probe.transformers: none for train_field.size {size}; add one of that name")
@@ -111,14 +105,6 @@ def _check_agreement(params: Params) -> None:
     )
 
 
-def _check_variants(params: Params) -> None:
-    """Check that every variant of the encoder ablation is a valid `train_embedder`."""
-    whole = params.train_embedder.model_dump()
-    for name, change in params.encoder_ablation.variants.items():
-        where = f"{PARAMS}: encoder_ablation.variants.{name} (for {params.dataset})"
-        checked(type(params.train_embedder), merge(whole, change), where)
-
-
 def shadowed(changed: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Name the changed values of params.yaml that datasets.yaml or the preset hides, by dataset.
 
@@ -126,16 +112,9 @@ def shadowed(changed: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any
         changed: values of params.yaml by dotted key.
         settings: as they hold for each dataset that runs.
     """
-    lines = []
+    flat, lines = {name: flatten(own) for name, own in settings.items()}, []
     for key, value in changed.items():
-        hidden = []
-        for name, own in settings.items():
-            node: Any = own
-            for part in key.split("."):
-                node = node.get(part) if isinstance(node, dict) else None
-            if node != value:
-                hidden.append(name)
-        if hidden:
+        if hidden := [name for name, own in flat.items() if own.get(key) != value]:
             lines.append(f"{key}: {value} has no effect on {', '.join(hidden)}: {DATASETS} or the preset overrides it")
     return lines
 

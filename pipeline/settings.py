@@ -5,7 +5,7 @@ datasets.yaml over that, the chosen preset over all.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,14 +140,11 @@ class Params:
         if name == "source":
             where = f"{DATASETS}: {self.dataset}.source"
             require("source" in self._own, f"{where}: missing")
+            source = TypeAdapter(import_module("attnknn.data.config").Source)
             # Without defaults: the reader of each kind of source has its own.
-            return checked(TypeAdapter(_class("attnknn.data.config:Source")), self._own["source"], where).model_dump(
-                exclude_unset=True
-            )
+            return checked(source, self._own["source"], where).model_dump(exclude_unset=True)
         if name not in BLOCKS:
-            return getattr(
-                checked(Common, {k: v for k, v in self.raw.items() if k in Common.model_fields}, PARAMS), name
-            )
+            return getattr(checked(Common, self.raw, PARAMS), name)
         return filled(name, self.raw.get(name), self.origin(name))
 
     def origin(self, block: str) -> str:
@@ -157,13 +154,9 @@ class Params:
         return f"preset {preset} over {where}" if preset != "none" and block in PRESET else where
 
 
-def block_class(name: str) -> type[Block]:
+def block_class(name: str) -> Any:
     """The class that holds a block's defaults and checks."""
-    return _class(BLOCKS[name])
-
-
-def _class(path: str) -> Any:
-    module, _, attribute = path.partition(":")
+    module, _, attribute = BLOCKS[name].partition(":")
     return getattr(import_module(module), attribute)
 
 
@@ -192,6 +185,18 @@ def checked(model: Any, value: Any, where: str | Path) -> Any:
         raise InputError(f"{where}{separator}{key}{': ' if key or not separator else ''}{message}{more}") from None
 
 
+def require_keys(where: str, settings: Mapping[str, Any], keys: Sequence[str], hint: str) -> None:
+    """Require all these keys and no others.
+
+    Raises:
+        InputError: a key is missing or unknown.
+    """
+    for key in keys:
+        require(key in settings, f"{where}{key}: missing; {hint}")
+    unknown = sorted(set(settings) - set(keys))
+    require(not unknown, f"{where}{', '.join(unknown)}: unknown key; check its spelling")
+
+
 def filled(block: str, value: Any, where: str) -> Block:
     """Lay values over a block's defaults, and check them."""
     require(value is None or isinstance(value, dict), f"{where}: {value!r:.200} given; a block of settings is needed")
@@ -206,26 +211,19 @@ def report_settings(root: Path = Path()) -> dict[str, Any]:
     blocks = {name: getattr(params, name).model_dump() for name in BLOCKS}
     datasets = {name: dict(own) for name, own in load(root / DATASETS).items()}
     sources = {name: own.pop("source", {}) for name, own in datasets.items()}
-    common = {name: raw[name] for name in Common.model_fields}
-    return (
-        common
-        | {"k_eval": params.k_eval, "k_train": params.k_train}
-        | blocks
-        | {"sources": sources, "overrides": datasets}
-    )
+    common = {name: raw[name] for name in Common.model_fields} | {"k_eval": params.k_eval, "k_train": params.k_train}
+    return common | blocks | {"sources": sources, "overrides": datasets}
 
 
 def load_preset(root: Path, name: str) -> dict[str, Any]:
     """Read a preset and check its keys."""
     known = sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
     require(name in known, f"{PARAMS}: preset: {name} has no file in {PRESETS}; there are {', '.join(known)}")
-    preset = load(root / PRESETS / f"{name}.yaml")
     path = PRESETS / f"{name}.yaml"
-    for key in PRESET:
-        require(key in preset, f"{path}: {key}: missing; every key must be there, {{}} or null where nothing differs")
-        fine = key.startswith("k_") or isinstance(preset[key], dict)
-        message = f"{preset[key]!r:.200} given; a block of settings is needed, {{}} where nothing differs"
+    preset = load(root / path)
+    require_keys(f"{path}: ", preset, PRESET, "every key must be there, {} or null where nothing differs")
+    for key, value in preset.items():
+        fine = key.startswith("k_") or isinstance(value, dict)
+        message = f"{value!r:.200} given; a block of settings is needed, {{}} where nothing differs"
         require(fine, f"{path}: {key}: {message}")
-    unknown = sorted(set(preset) - set(PRESET))
-    require(not unknown, f"{path}: {', '.join(unknown)}: unknown key; check its spelling")
     return preset

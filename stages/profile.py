@@ -19,14 +19,14 @@ def profile(run: Run) -> None:
     timing = {"repeats": t.repeats, "singles": t.singles, "seed": run.seed}
     kinds = {"hnsw": t.hnsw.model_dump(), "ivf": t.ivf.model_dump()}
     table, by_index = profile_indexes(space.embeddings, k, space.neighbours.metric, **kinds, **timing)
-    scoring = p.evaluate.model_dump() | {"resamples": t.resamples, "seed": run.seed}
+    scoring = p.evaluate.model_dump() | {"resamples": t.resamples}
     about |= {"bank_rows": len(space.embeddings.rows(BANK)), "test_rows": len(space.embeddings.rows(TEST))}
     about |= {"dimensions": space.embeddings.z.shape[1], "k": k, "repeats": t.repeats, "singles": t.singles}
     about |= {"threads": p.threads, "device": device}
     run.write_tables(
         profile=table,
         profile_heads=profile_heads(space, heads, k, **timing, device=device),
-        profile_paired=accuracy_lost(space, by_index, heads, k, **scoring, device=device),
+        profile_paired=accuracy_lost(space, by_index, heads, k, scoring, run.seed, device),
         profile_about=[{"quantity": name, "value": value} for name, value in about.items()],
     )
 

@@ -11,10 +11,9 @@ def tta(run: Run) -> None:
     p, views = run.params, load_views(run.path("data/views"))
     means, tables = {}, {name: [] for name in COLUMNS}
     if views:
-        main, tune = load_spaces(run)[0], p.tune
-        heads, grids = load_heads(run, "attention", "prototypes"), (tune.ks, tune.temperatures, tune.priors)
-        probs = predict_views(main, views, heads, p.k_train, *grids, run.device)
-        means, tables = score_views(probs, main, tune.ridges, p.evaluate.model_dump(), run.seed)
+        main, heads = load_spaces(run)[0], load_heads(run, "attention", "prototypes")
+        probs = predict_views(main, views, heads, p.k_train, p.tune.model_dump(), run.device)
+        means, tables = score_views(probs, main, p.tune.ridges, p.evaluate.model_dump(), run.seed)
     else:
         print(f"{run.label}: no views")
     run.write_metrics({n: {name: scores[name] for name in scores if name in BASE} for n, scores in means.items()})

@@ -35,11 +35,10 @@ class Locks:
 
     Attributes:
         causes: of every stage that is in both, the inputs that differ: its command, deps, and settings in effect.
-        producers: the stage that writes each output.
         without_effect: settings that differ and are overridden for the stage's dataset.
+        producers: the stage that writes each output.
         unexplained: stages that gave other bytes from the same code, settings and inputs; timings do not count.
-        reached: stages that the change reaches: new ones, those whose code or settings differ, and those that read
-            outputs of such a stage that differ.
+        reached: new stages, those whose code or settings differ, and those that read changed outputs of these.
     """
 
     def __init__(self, old: Stages, new: Stages, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

@@ -61,10 +61,7 @@ def variants(
     attention: Head,
     k_eval: int,
     ensemble_ks: Sequence[int],
-    ks: Sequence[int],
-    temperatures: Sequence[float],
-    priors: Sequence[float],
-    ridges: Sequence[float],
+    grids: Mapping[str, Sequence[Any]],
     device: str = "cpu",
 ) -> tuple[PartProbs, dict[str, float]]:
     """Predict with every kNN method in every variant, named `<variant>:<method>`.
@@ -78,23 +75,25 @@ def variants(
 
     Args:
         ensemble_ks: the list; those above k_eval are left out, and k_eval is used where none is left.
-        ks, temperatures, priors, ridges: grids of `evaluate.compare`; ridges are those of the stopping too.
+        grids: ks, temperatures, priors, ridges of `evaluate.compare`; ridges are those of the stopping too.
 
     Returns:
         The probabilities of the fit, val and test rows by name, and the mean k of the test rows by name.
     """
     listed = sorted(k for k in ensemble_ks if k <= k_eval) or [k_eval]
-    _, best = tuned_baselines(spaces, choices_of_k(ks, k_eval), temperatures, priors)
+    temperatures, priors = grids["temperatures"], grids["priors"]
+    _, best = tuned_baselines(spaces, choices_of_k(grids["ks"], k_eval), temperatures, priors)
     single = {"uniform": int(best["uniform"]["k"]), "distance": int(best["distance"]["k"]), "attention": k_eval}
     stopping_ks = {name: sorted({*listed, k_eval, k}) for name, k in single.items()}
     historic_ks = historic_choices(k_eval)
     all_ks = {name: sorted({*own_ks, *historic_ks}) for name, own_ks in stopping_ks.items()}
     on_val = *part_neighbours(spaces, VAL, k_eval), classes_of(spaces, VAL), spaces[0].shares
-    uniform = {k: tune_uniform(*on_val, [k], priors) for k in all_ks["uniform"]}
-    distance = {k: tune_distance(*on_val, [k], temperatures, priors) for k in all_ks["distance"]}
-    heads: dict[str, dict[int, Head]] = {
-        "uniform": {k: Uniform(**tuned) for k, tuned in uniform.items()},  # type: ignore[arg-type]
-        "distance": {k: Distance(**tuned) for k, tuned in distance.items()},  # type: ignore[arg-type]
+    heads: dict[str, dict[int, Any]] = {
+        "uniform": {k: Uniform(**tune_uniform(*on_val, [k], priors)) for k in all_ks["uniform"]},  # type: ignore[arg-type]
+        "distance": {
+            k: Distance(**tune_distance(*on_val, [k], temperatures, priors))  # type: ignore[arg-type]
+            for k in all_ks["distance"]
+        },
         "attention": dict.fromkeys(all_ks["attention"], attention),
     }
     y_fit, y_val = classes_of(spaces, FIT), classes_of(spaces, VAL)
@@ -109,10 +108,10 @@ def variants(
         adaptive = [np.stack([by_k[k][i] for k in historic_ks])[s, np.arange(len(s))] for i, s in enumerate(steps)]
         results["adaptive_k", name] = adaptive, float(np.take(historic_ks, steps[2]).mean())
         by_part = [np.stack([by_k[k][i] for k in stopping_ks[name]], 1) for i in range(3)]  # (M, S, C)
-        stopping = fit_stopping(by_part[0], y_fit, by_part[1], y_val, stopping_ks[name], single[name], ridges)
-        halting_probs = [stopping.halting_probs(p) for p in by_part]
+        stopping = fit_stopping(by_part[0], y_fit, by_part[1], y_val, stopping_ks[name], single[name], grids["ridges"])
+        halting_probs = [stopping(p) for p in by_part]
         stopped = [mixture(pi, p) for pi, p in zip(halting_probs, by_part, strict=True)]
-        results["stopping", name] = stopped, float((halting_probs[2] @ np.array(stopping.ks)).mean())
+        results["stopping", name] = stopped, float((halting_probs[2] @ np.array(stopping_ks[name])).mean())
     names = {key: str(Method(key[1], variant=key[0])) for key in results}
     probs: PartProbs = {names[key]: (fit, val, test) for key, ((fit, val, test), _) in results.items()}
     return probs, {names[key]: k for key, (_, k) in results.items()}
@@ -139,7 +138,7 @@ def compare_variants(
         high, with mean_k among the metrics; and rows of variant, method, baseline (a variant), metric, difference, low,
         high, errors, p, test.
     """
-    probs, mean_k = variants(spaces, attention, k_eval, ensemble_ks, **grids, device=device)
+    probs, mean_k = variants(spaces, attention, k_eval, ensemble_ks, grids, device)
     test, _, _ = calibrated(probs, spaces, grids["ridges"], [CALIBRATION])
     methods = [Method(base, kind) for base in METHODS for kind in ("", CALIBRATION)]
     pairs = [(f"{v}:{method}", f"{SINGLE}:{method}") for v in VARIANTS if v != SINGLE for method in methods]

@@ -15,7 +15,6 @@ from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.tsne import TSNE_COLUMNS
 from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
-from attnknn.nn.objectives import hardness
 
 KINDS = {"wrong": 1, "uncertain": 1, "right": 2}  # examples of each
 TOP = 3  # classes shown with their probabilities
@@ -111,35 +110,31 @@ def gallery(
         neighbours: number shown for each row.
 
     Returns:
-        A JSON object: `images` (bool), `k`, and `cases`, each with kind, row, actual, predicted, disagreement (share of
-        the k neighbours of another class), top (class and probability of the likeliest), null and rest (weights of the
-        null neighbours and of the neighbours not shown), neighbours (row, class, weight, distance_weight); for an image
-        `picture`, the key of its strip in the second result (the query first, then its neighbours in order); for a
-        table row `features`, names, and `values`, texts of the query first, then of each neighbour.
+        A JSON object: `images` (bool), `k`, and `cases`, each with kind, row, actual, predicted, top (class and
+        probability of the likeliest), null (weight of the null neighbours), neighbours (row, class, weight,
+        distance_weight); for an image `picture`, the key of its strip in the second result (the query first, then its
+        neighbours in order); for a table row `features`, names, and `values`, texts of the query first, then of each
+        neighbour.
     """
     classes = split.classes
     probs_of_all = np.asarray(predictions.probs[predictions.methods.index("attention")])
     picked = pick_cases(probs_of_all, np.asarray(predictions.y))
     rows = np.asarray(predictions.rows)[[i for _, i in picked]]
     batch = space.around(rows, k, {*head.needs, *other.needs}).to(device)
-    tensors = (*head(batch), other(batch)[1], hardness(batch.labels, torch.from_numpy(split.y[rows]).to(device)))
-    probs, weights, other_weights, disagreement = (t.cpu().double().numpy() for t in tensors)
+    probs, weights, other_weights = (t.cpu().double().numpy() for t in (*head(batch), other(batch)[1]))
     ids = space.neighbours.take(rows, k)[0]
     cases, strips = [], {}
     for i, (row, (kind, _)) in enumerate(zip(rows, picked, strict=True)):
         top = np.argsort(-probs[i], kind="stable")[:TOP]
         shown = np.argsort(-weights[i], kind="stable")[:neighbours]
         shown = shown[ids[i, shown] >= 0]
-        total, of_shown = float(weights[i].sum()), float(weights[i, shown].sum())
         case: dict[str, Any] = {
             "kind": kind,
             "row": int(row),
             "actual": classes[split.y[row]],
             "predicted": classes[top[0]],
-            "disagreement": float(disagreement[i]),
             "top": [{"class": classes[c], "probability": float(probs[i, c])} for c in top],
-            "null": max(0.0, 1 - total),
-            "rest": max(0.0, total - of_shown),
+            "null": max(0.0, 1 - float(weights[i].sum())),
             "neighbours": [
                 {
                     "row": int(ids[i, n]),

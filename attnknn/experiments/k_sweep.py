@@ -3,9 +3,8 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnknn.core.artifacts import BANK, Predictions
 from attnknn.core.parallel import run_parallel
@@ -22,21 +21,13 @@ SWEPT = (*KNN, "distance_vector")
 COLUMNS = ("k", "sqrt_n", "method", "metric", "validation", "value", "low", "high")
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Results of a sweep over k.
+class Sweep(NamedTuple):
+    """Results of a sweep over k."""
 
-    Attributes:
-        table: rows of `COLUMNS`, of the methods `SWEPT`; sqrt_n marks the rounded √n.
-        paired: rows of `opponents.COLUMNS`: attention against the best opponents, each with its own k and calibration.
-        best: by method, best_k (lowest NLL on val) and accuracy, nll, ece on test at that k.
-        predictions: of the test rows by the uncalibrated methods with neighbours, as `<method>@<k>`.
-    """
-
-    table: Table
-    paired: Table
-    best: dict[str, dict[str, Any]]
-    predictions: Predictions
+    table: Table  # rows of `COLUMNS`, of the methods `SWEPT`; sqrt_n marks the rounded √n
+    paired: Table  # rows of `opponents.COLUMNS`: attention and the best opponents, each with its own k and calibration
+    best: dict[str, dict[str, Any]]  # by method: best_k (lowest NLL on val) and accuracy, nll, ece on test at that k
+    predictions: Predictions  # of the test rows by the uncalibrated methods with neighbours, as `<method>@<k>`
 
 
 def root(bank_rows: int) -> int:

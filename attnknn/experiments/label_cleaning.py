@@ -4,15 +4,14 @@ k-NN editing (Wilson 1972) in a learned space, as in deep k-NN (Bahri et al. 202
 `quality`, which selects nothing, reads the true labels.
 """
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
-from attnknn.core.artifacts import BANK, VAL, Split
+from attnknn.core.artifacts import BANK, VAL
 from attnknn.neighbours.space import EmbeddingSpace
 
 _TINY = float(np.finfo(np.float32).tiny)
@@ -57,29 +56,6 @@ def clean_labels(space: EmbeddingSpace, y: np.ndarray, k: int) -> np.ndarray:
     cleaned[rows] = np.where(own >= votes.max(1), y[rows], votes.argmax(1))
     missing = np.setdiff1d(y[rows], cleaned[rows])
     return np.where(np.isin(y, missing), y, cleaned)
-
-
-def clean_in_rounds(
-    data: Split, plain: EmbeddingSpace, embed: Callable[[Split, int], EmbeddingSpace], ks: Sequence[int], rounds: int
-) -> tuple[EmbeddingSpace, list[np.ndarray]]:
-    """Alternate between cleaning the labels and training an encoder on the cleaned ones.
-
-    Every round votes with the original labels, so that errors of a round do not carry over to the next.
-
-    Args:
-        data: rows with noisy labels.
-        plain: their embedding space by an encoder trained on these labels.
-        embed: trains an encoder on a Split and searches; called with the number of the round, from 1.
-        ks: candidates of `choose_k`.
-
-    Returns:
-        The embedding space of the last round, and the labels (N,) after each round.
-    """
-    space, labels = plain, []
-    for number in range(1, rounds + 1):
-        labels.append(clean_labels(space, data.y, choose_k(space, data.y, ks)))
-        space = embed(dataclasses.replace(data, y=labels[-1]), number)
-    return space, labels
 
 
 def transition_matrix(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:

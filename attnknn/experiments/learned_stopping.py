@@ -8,8 +8,8 @@ f_s are a constant, the entropy of p_s, its highest probability and margin over 
 that of PonderNet (Banino et al. 2021), without its prior over steps.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -19,27 +19,7 @@ FEATURES = ("constant", "entropy", "max_prob", "margin", "log_k")
 _DIGITS = 6  # of NLLs that are compared; the probabilities are float32
 
 
-@dataclass(frozen=True)
-class Stopping:
-    """A stopping rule: with weights (F,) of `features`, or at a fixed step.
-
-    Attributes:
-        ks: the S numbers of neighbours, ascending.
-        weights: (F,), or None for a fixed step.
-        step: index of the fixed step; unused with weights.
-        ridge: of the fit of the weights; 0 without.
-    """
-
-    ks: tuple[int, ...]
-    weights: np.ndarray | None
-    step: int = -1
-    ridge: float = 0.0
-
-    def halting_probs(self, probs: np.ndarray) -> np.ndarray:
-        """π float64 (N, S), rows sum to 1, from the probabilities (N, S, C) of each step."""
-        if self.weights is None:
-            return np.broadcast_to(np.eye(len(self.ks))[self.step], probs.shape[:2])
-        return np.exp(log_halting_probs(features(probs, self.ks) @ self.weights))
+HaltingProbs = Callable[[np.ndarray], np.ndarray]  # of the probabilities (N, S, C) of each step: π float64 (N, S)
 
 
 def features(probs: np.ndarray, ks: Sequence[int]) -> np.ndarray:
@@ -59,6 +39,16 @@ def log_halting_probs(logits: np.ndarray) -> np.ndarray:
     zero = np.zeros((len(logits), 1))
     log_reached = np.concatenate([zero, np.cumsum(log_expit(-logits), 1)], 1)  # log Π_{j<s}(1 − λ_j), (N, S)
     return log_reached + np.concatenate([log_expit(logits), zero], 1)
+
+
+def learned(ks: Sequence[int], weights: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """π (N, S), rows sum to 1, by weights (F,) of `features`, from the probabilities (N, S, C) of each step."""
+    return np.exp(log_halting_probs(features(probs, ks) @ weights))
+
+
+def fixed(step: int, probs: np.ndarray) -> np.ndarray:
+    """π (N, S) that halts at one step."""
+    return np.broadcast_to(np.eye(probs.shape[1])[step], probs.shape[:2])
 
 
 def mixture(halting_probs: np.ndarray, probs: np.ndarray) -> np.ndarray:
@@ -95,7 +85,7 @@ def fit_stopping(
     ks: Sequence[int],
     default_k: int,
     ridges: Sequence[float],
-) -> Stopping:
+) -> HaltingProbs:
     """Fit the weights on fit rows by NLL (L-BFGS) under each ridge; select by NLL on val rows.
 
     Halting always at the default k or at the largest k are candidates too, so the NLL on val is never above theirs.
@@ -113,19 +103,19 @@ def fit_stopping(
         tiny = float(np.finfo(np.float32).tiny)  # float32 may have underflowed
         return np.log(np.maximum(probs[np.arange(len(y)), :, y].astype(np.float64), tiny))
 
-    candidates = [Stopping(tuple(ks), None, step) for step in (list(ks).index(default_k), len(ks) - 1)]
+    candidates: list[HaltingProbs] = [partial(fixed, step) for step in (list(ks).index(default_k), len(ks) - 1)]
     if len(ks) > 1:
         start = np.zeros(len(FEATURES))
         start[0] = -2.0
         data = features(fit, ks), log_probs(fit, y_fit)
         for ridge in ridges:
             result = minimize(loss, start, (*data, ridge, start), jac=True, method="L-BFGS-B")
-            candidates.append(Stopping(tuple(ks), result.x, ridge=ridge))
+            candidates.append(partial(learned, ks, result.x))
     on_val = log_probs(val, y_val)
 
-    def nll(stopping: Stopping) -> float:
+    def nll(halting_probs: HaltingProbs) -> float:
         with np.errstate(divide="ignore"):  # log 0, at a fixed step
-            total = np.asarray(logsumexp(np.log(stopping.halting_probs(val)) + on_val, axis=1))
+            total = np.asarray(logsumexp(np.log(halting_probs(val)) + on_val, axis=1))
         return round(-float(total.mean()), _DIGITS)
 
     return min(candidates, key=nll)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError
 
 Settings = dict[str, Any]
 _KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
@@ -87,17 +87,6 @@ PEERS: dict[str, Peer] = {
 }
 
 
-def distinct(grid: Sequence[Settings], columns: int) -> list[Settings]:
-    """The grid without settings equal to an earlier one: `max_features` sqrt and 0.5 are the same for four columns."""
-    result: dict[str, Settings] = {}
-    for settings in grid:
-        resolved, share = dict(settings), settings.get("max_features")
-        if share is not None:  # as in scikit-learn
-            resolved["max_features"] = max(1, int(columns**0.5 if share == "sqrt" else share * columns))
-        result.setdefault(repr(resolved), settings)
-    return list(result.values())
-
-
 def fit_and_predict(
     split: Split, names: Sequence[str], tries: int, seed: int, threads: int, refit: bool = False
 ) -> tuple[Predictions, Predictions, dict[str, Settings]]:
@@ -116,11 +105,8 @@ def fit_and_predict(
         Predictions of the test and of the val rows, and the selected settings by name.
 
     Raises:
-        InputError: an unknown name, or a package that is not installed.
+        InputError: a package is not installed.
     """
-    require(not split.is_image, "peers: these are classifiers of tables, and the rows are images")
-    unknown = [name for name in names if name not in PEERS]
-    require(not unknown, f"peers.methods: {', '.join(unknown)} unknown; there are {', '.join(PEERS)}")
     train = np.flatnonzero((split.part == BANK) | (split.part == FIT))
     x, y = np.asarray(split.x), np.asarray(split.y)
     shares = np.bincount(y[train]) / len(train)
@@ -129,7 +115,7 @@ def fit_and_predict(
     selected: dict[str, Settings] = {}
     for name in names:
         candidates = []
-        for settings in distinct(PEERS[name].grid[:tries], x.shape[1]):
+        for settings in PEERS[name].grid[:tries]:
             if settings.get("n_neighbors", 1) > len(train):
                 continue
             try:

@@ -221,9 +221,7 @@ def accuracy_lost(
     neighbours: Mapping[str, Neighbours],
     heads: Mapping[str, Head],
     k: int,
-    bins: int,
-    resamples: int,
-    confidence: float,
+    scoring: Mapping[str, Any],
     seed: int,
     device: str = "cpu",
 ) -> Table:
@@ -241,7 +239,7 @@ def accuracy_lost(
     }
     pairs = [(f"{index}:{name}", f"{exact}:{name}") for index in neighbours if index != exact for name in heads]
     predictions = as_predictions([space], TEST, probs)
-    intervals, paired = intervals_and_tests(predictions, pairs, bins, resamples, confidence, seed, TESTED)
+    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=TESTED)
     values = {(row["method"], row["metric"]): row["value"] for row in intervals}
     table: Table = []
     for row in paired:

@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attnknn.core.artifacts import Predictions
-from attnknn.core.errors import require
 from attnknn.evaluation.paired_tests import BASE, FOLDS, TESTED, Table, scores
 
 COLUMNS = ("method", "metric", "splits", "value", "sd", "low", "high")
@@ -18,17 +17,9 @@ OURS = ("attention", "attention-folds")
 _METHODS = (*BASE[:4], *FOLDS, *BASE[4:])  # in the order of the table
 
 
-class TTest(NamedTuple):
-    """A mean over splits, its standard deviation and confidence interval, and the p-value against 0."""
-
-    mean: float
-    sd: float
-    low: float
-    high: float
-    p: float
-
-
-def corrected_t_test(values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float) -> TTest:
+def corrected_t_test(
+    values: Sequence[float] | np.ndarray, test_to_train: float, confidence: float
+) -> tuple[float, float, float, float, float]:
     """Corrected resampled t-test (Nadeau & Bengio 2003): t = x̄ / √((1/J + n_test/n_train)·s²), J − 1 degrees.
 
     The term n_test/n_train allows for the rows that the splits share.
@@ -36,6 +27,9 @@ def corrected_t_test(values: Sequence[float] | np.ndarray, test_to_train: float,
     Args:
         values: J ≥ 2, one a split.
         test_to_train: test rows over training rows of one split.
+
+    Returns:
+        The mean, its standard deviation, the ends of its confidence interval, and the p-value against 0.
     """
     from scipy import stats  # takes a second
 
@@ -43,26 +37,22 @@ def corrected_t_test(values: Sequence[float] | np.ndarray, test_to_train: float,
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     error = sd * math.sqrt(1 / len(x) + test_to_train)
     if error < 1e-12:
-        return TTest(mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+        return mean, sd, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0
     half = float(stats.t.ppf((1 + confidence) / 2, len(x) - 1)) * error
-    return TTest(mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1)))
+    return mean, sd, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, len(x) - 1))
 
 
 def over_splits(predictions: Mapping[int, Predictions], rows: int, bins: int, confidence: float) -> tuple[Table, Table]:
     """Mean scores of every method over the splits, and paired differences of the methods in `OURS` to all others.
 
     Args:
-        predictions: predictions of the test rows, by split.
+        predictions: of the test rows, by split; two or more.
         rows: of the dataset, test rows included.
         bins: of the ECE.
 
     Returns:
         Rows of `COLUMNS` and of `PAIRED`, for the methods of `BASE` and `FOLDS` that every split has.
-
-    Raises:
-        InputError: fewer than two splits.
     """
-    require(len(predictions) > 1, f"splits: {len(predictions)}; give two or more")
     by_split = [scores(split, bins) for split in predictions.values()]
     test_rows = float(np.mean([len(split.y) for split in predictions.values()]))
     settings = test_rows / (rows - test_rows), confidence

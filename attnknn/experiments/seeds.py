@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.artifacts import Predictions
-from attnknn.core.errors import require
 from attnknn.evaluation.paired_tests import BASE, BESIDE, TESTED, Table, side_by_side
 
 
@@ -30,18 +29,13 @@ def seeds_ensemble(
     """Compare the mean of the probabilities over seeds with the predictions of each seed.
 
     Args:
-        predictions: predictions by seed, on the same test rows.
+        predictions: by seed, without a reason in `why_no_seeds_ensemble`.
         scoring: bins, resamples, confidence; the bootstrap uses the first seed.
 
     Returns:
         {source: {method: {metric: value}}} and rows of `paired_tests.BESIDE`. Sources are `ensemble`, `seed <s>` and
         `mean of seeds`, which has no interval; differences are ensemble − source, None for the ensemble.
-
-    Raises:
-        InputError: the seeds differ in test rows, classes or methods.
     """
-    reason = why_no_seeds_ensemble(predictions)
-    require(not reason, f"ensemble_seeds: {reason}")
     first = next(iter(predictions.values()))
     names = [name for name in first.methods if name in BASE]
     mean = dataclasses.replace(first, probs=np.mean([one.probs for one in predictions.values()], axis=0))

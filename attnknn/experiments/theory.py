@@ -64,15 +64,14 @@ def fit_curve(ks: Sequence[int], errors: np.ndarray) -> np.ndarray:
     return np.stack([y_mean - b * x_mean[best], b, grid[best], r2], 1)
 
 
-def error_curves(
-    predictions: Predictions, bins: int, resamples: int, confidence: float, seed: int
-) -> tuple[Table, Table]:
+def error_curves(predictions: Predictions, scoring: Mapping[str, Any], seed: int) -> tuple[Table, Table]:
     """Error of each method against k, and a + b·k^(−c) fitted to it.
 
     The intervals of a, b, c are from curves fitted to bootstrap resamples of the test rows, the same at every k.
 
     Args:
         predictions: of the test rows, by methods named `<method>@<k>`, at least `FEWEST_KS` of each.
+        scoring: bins, resamples, confidence.
 
     Returns:
         Rows of the table `theory` (quantities fit_a, fit_b, fit_c, fit_r2; items are methods), and of the table
@@ -90,6 +89,7 @@ def error_curves(
         hits = probs.argmax(2) == predictions.y  # (K, N)
         errors = 1 - hits.mean(1)
         a, b, c, r2 = fit_curve(ks, errors[None])[0]
+        bins, resamples, confidence = (scoring[name] for name in ("bins", "resamples", "confidence"))
         accuracy = metrics.bootstrap(probs, predictions.y, bins, resamples, seed, ("accuracy",))[:, :, 0]  # (K, R)
         curves = fit_curve(ks, 1 - accuracy.T)
         for i, (name, value) in enumerate((("fit_a", a), ("fit_b", b), ("fit_c", c))):
@@ -194,15 +194,14 @@ def entropies(entropy: np.ndarray, null: np.ndarray, wrong: np.ndarray, confiden
     return table + [_row(f"{name}_auc", "test rows", *auc(v, wrong, confidence)) for name, v in by_name.items()]
 
 
-def against_root(
-    swept: pd.DataFrame, predictions: Predictions, n: int, bins: int, resamples: int, confidence: float, seed: int
-) -> Table:
+def against_root(swept: pd.DataFrame, predictions: Predictions, n: int, scoring: Mapping[str, Any], seed: int) -> Table:
     """Compare k = √n with the other k of lowest NLL on val, for each method.
 
     Args:
         swept: rows of k, method, metric, validation.
         predictions: of the test rows, by methods named `<method>@<k>`.
         n: bank rows.
+        scoring: bins, resamples, confidence.
 
     Returns:
         Rows of the table `theory`: sqrt_n (item bank), largest_k (item swept), and best_k (items are methods); if √n
@@ -216,7 +215,7 @@ def against_root(
     other = {m: next(k for k in by_nll if k != sqrt_n) for m, by_nll in ks.items() if {sqrt_n} < set(by_nll)}
     table += [_row("best_other_k", m, k) for m, k in other.items()]
     pairs = [(str(Method(m, k=sqrt_n)), str(Method(m, k=k))) for m, k in other.items()]
-    intervals, paired = intervals_and_tests(predictions, pairs, bins, resamples, confidence, seed, TESTED)
+    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=TESTED)
     nll = {row["method"]: row for row in intervals if row["metric"] == "nll"}
     for m, (sqrt_n_name, other_name) in zip(other, pairs, strict=True):
         for quantity, name in (("nll_best_other_k", other_name), ("nll_sqrt_n", sqrt_n_name)):
@@ -243,13 +242,13 @@ def theory_tables(
         by_k, swept: predictions and table of the k sweep.
         scoring: bins, resamples, confidence.
     """
-    rows, bank_rows = space.embeddings.rows(TEST), len(space.embeddings.rows(BANK))
-    fits, points = error_curves(by_k, **scoring, seed=seed)
+    e = space.embeddings
+    fits, points = error_curves(by_k, scoring, seed)
     table = [
-        *norms(space.embeddings.z),
-        *against_root(swept, by_k, bank_rows, **scoring, seed=seed),
+        *norms(e.z),
+        *against_root(swept, by_k, len(e.rows(BANK)), scoring, seed),
         *fits,
-        *equivalence(space, rows, k),
+        *equivalence(space, e.rows(TEST), k),
         *temperatures(head),
         *entropies(*weight_statistics(head, space, TEST, k, device), scoring["confidence"]),
     ]

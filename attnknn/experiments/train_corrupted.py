@@ -12,7 +12,7 @@ from attnknn.core.files import write_json
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.fit import best_classifier, fit_and_embed
 from attnknn.experiments.corruption import NETWORK, NETWORKS, with_rare_classes, with_wrong_labels
-from attnknn.experiments.label_cleaning import clean_in_rounds, quality
+from attnknn.experiments.label_cleaning import choose_k, clean_labels, quality
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -46,10 +46,13 @@ def train_on_noise(
     def embedded(split: Split, number: int = 0) -> EmbeddingSpace:
         return retrieve(fit_and_embed(split, short, seed, device, f"{label}, round {number}")[0], **search)
 
-    plain = embedded(noisy)
-    plain.save(out / "plain")
-    cleaned, labels = clean_in_rounds(noisy, plain, embedded, search["sizes"], rounds)
-    cleaned.save(out / "cleaned")
+    space, labels = embedded(noisy), []
+    space.save(out / "plain")
+    for number in range(1, rounds + 1):
+        # Every round votes with the original labels, so that errors of a round do not carry over to the next.
+        labels.append(clean_labels(space, noisy.y, choose_k(space, noisy.y, search["sizes"])))
+        space = embedded(dataclasses.replace(noisy, y=labels[-1]), number)
+    space.save(out / "cleaned")
     for network, y in zip(NETWORKS, (noisy.y, labels[-1]), strict=True):
         split = dataclasses.replace(noisy, y=y)
         best_classifier(split, [short, settings], seed, device, f"{label}, {network}").save(out / network)

@@ -22,7 +22,7 @@ def train_split(
     seed: int,
     out: Path,
 ) -> None:
-    """Write spaces `space` and `folds`, those for predicting test rows (`asked`, `members`), and predictions `peers`.
+    """Write the spaces `space` and `folds`, those for test rows (`larger_bank`, `members`), and predictions `peers`.
 
     Args:
         search: k_max, sizes, metric, device of `retrieve`.

@@ -99,81 +99,13 @@ def imbalance_pairs(methods: Sequence[str]) -> list[Pair]:
     return _existing(pairs + corrected + [(f"{name}_{PRIOR}", name) for name in uncorrected], methods)
 
 
-def tables(
-    predictions: Predictions,
-    pairs: Sequence[Pair],
-    scoring: Mapping[str, Any],
-    seed: int,
-    bank: Embeddings | None = None,
-) -> tuple[Table, Table]:
-    """Scores with intervals, and paired tests, of methods named `<variant>:<method>`: columns `_SCORES` and `_PAIRED`.
-
-    Args:
-        scoring: bins, resamples, confidence.
-        bank: adds `refit.shot_accuracies` by its class sizes.
-    """
-    intervals, paired = intervals_and_tests(predictions, pairs, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
-    if bank is not None:
-        intervals += shot_accuracies(predictions, bank)
-    for row in [*intervals, *paired]:
-        method, baseline = Method.parse(row["method"]), Method.parse(row.get("baseline", row["method"]))
-        row |= {"variant": method.variant, "method": method.name}
-        row |= {"baseline_variant": baseline.variant, "baseline": baseline.name}
-    return [{c: row[c] for c in _SCORES} for row in intervals], [{c: row[c] for c in _PAIRED} for row in paired]
-
-
-def under_noise(
-    plain: EmbeddingSpace,
-    cleaned: EmbeddingSpace,
-    networks: Mapping[str, Embeddings],
-    scoring: Mapping[str, Any],
-    seed: int,
-    **settings: Any,
-) -> tuple[Table, Table]:
-    """`tables` of all methods on noisy and on cleaned labels, and plain networks, uncorrected and forward-corrected.
-
-    The transition matrix is estimated once for all methods, from the labels that cleaning changed.
-
-    Args:
-        plain, cleaned: with the same noisy labels of fit and val rows; see `label_cleaning.clean_labels`.
-        networks: by the names in `NETWORKS`; trained on the labels of `plain` and on those of `cleaned`.
-        scoring: bins, resamples, confidence.
-        settings: of `fit_and_compare`.
-    """
-    e, rows = plain.embeddings, plain.embeddings.rows(BANK)
-    transition = transition_matrix(np.asarray(e.y[rows]), np.asarray(cleaned.embeddings.y[rows]), len(e.classes))
-    test, val = predict_variants({"plain": plain, "cleaned": cleaned}, networks, (), seed, **settings)
-    predictions = with_forward_correction(test, val, transition)
-    return tables(predictions, noise_pairs(predictions.methods), scoring, seed)
-
-
-def under_imbalance(
-    plain: EmbeddingSpace, network: Embeddings, scoring: Mapping[str, Any], seed: int, **settings: Any
-) -> tuple[Table, Table]:
-    """`tables`, with `many`, `medium` and `few`, of all methods on rare classes, and a plain network.
-
-    Each is compared with and without `calibration.correct_prior`.
-
-    Args:
-        scoring, settings: as for `under_noise`.
-    """
-    test, _ = predict_variants({"plain": plain}, {NETWORK: network}, (PRIOR,), seed, **settings)
-    return tables(test, imbalance_pairs(test.methods), scoring, seed, plain.embeddings)
-
-
-def base_scores(table: Table) -> dict[str, Scores]:
-    """{variant: {method: {metric: value}}} of the methods of `paired_tests.BASE`, from the scores of `tables`."""
-    scores: dict[str, Scores] = {}
-    for row in table:
-        if row["method"] in BASE:
-            scores.setdefault(row["variant"], {}).setdefault(row["method"], {})[row["metric"]] = row["value"]
-    return scores
-
-
 def compare_trained(
     folders: Mapping[str, Path], scoring: Mapping[str, Any], seed: int, **settings: Any
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Table]]:
-    """Compare all methods trained on each condition.
+    """Compare all methods trained on each condition, on clean test rows.
+
+    Under noise each is uncorrected and forward-corrected, under imbalance with and without
+    `calibration.correct_prior`, and with the accuracies of `refit.shot_accuracies`.
 
     Args:
         folders: outputs of `train_on_noise` or `train_on_imbalance` by condition, as `symmetric-0.4`, `long_tail-0.1`.
@@ -181,28 +113,47 @@ def compare_trained(
         settings: of `fit_and_compare`.
 
     Returns:
-        Scores under `noise_trained` and `imbalance_trained`, and the tables of `COLUMNS`.
+        Scores of the methods of `paired_tests.BASE` under `noise_trained` and `imbalance_trained`, by condition,
+        variant, method and metric; and the tables of `COLUMNS`.
     """
     scores: dict[str, dict[str, Any]] = {"noise_trained": {}, "imbalance_trained": {}}
-    results: dict[str, Table] = {name: [] for name in COLUMNS}
+    tables: dict[str, Table] = {name: [] for name in COLUMNS}
     for condition, folder in folders.items():
         kind, rate = condition.split("-")
-        plain = EmbeddingSpace.load_whole(folder / "plain")
+        spaces = {"plain": EmbeddingSpace.load_whole(folder / "plain")}
+        bank = spaces["plain"].embeddings
         columns: dict[str, Any]
         if kind in NOISES:
             stage, (name,) = "noise_trained", noise_conditions([kind], [float(rate)])
             columns = {"condition": name, "rate": float(rate)}
-            networks = {name: Embeddings.load(folder / name) for name in NETWORKS}
-            cleaned = EmbeddingSpace.load_whole(folder / "cleaned")
-            scored, paired = under_noise(plain, cleaned, networks, scoring, seed, **settings)
+            spaces["cleaned"] = EmbeddingSpace.load_whole(folder / "cleaned")
+            networks = {network: Embeddings.load(folder / network) for network in NETWORKS}
+            test, val = predict_variants(spaces, networks, (), seed, **settings)
+            # Estimated once for all methods, from the labels that cleaning changed.
+            noisy, cleaned = (np.asarray(space.embeddings.y[bank.rows(BANK)]) for space in spaces.values())
+            test = with_forward_correction(test, val, transition_matrix(noisy, cleaned, len(bank.classes)))
+            pairs = noise_pairs(test.methods)
             for i, quantities in enumerate(read_json(folder / "cleaning.json")["rounds"], 1):
                 rows = [{"round": i, "quantity": name, "value": value} for name, value in quantities.items()]
-                results["cleaning"] += [columns | row for row in rows]
+                tables["cleaning"] += [columns | row for row in rows]
         else:
             stage, (name,) = "imbalance_trained", imbalance_conditions([kind], [float(rate)])
             columns = {"condition": name, "ratio": float(rate)}
-            scored, paired = under_imbalance(plain, Embeddings.load(folder / NETWORK), scoring, seed, **settings)
-        scores[stage][columns["condition"]] = base_scores(scored)
-        results[stage] += [columns | row for row in scored]
-        results[f"{stage}_paired"] += [columns | row for row in paired]
-    return scores, results
+            networks = {NETWORK: Embeddings.load(folder / NETWORK)}
+            test, _ = predict_variants(spaces, networks, (PRIOR,), seed, **settings)
+            pairs = imbalance_pairs(test.methods)
+        intervals, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
+        if stage == "imbalance_trained":
+            intervals += shot_accuracies(test, bank)
+        own_scores: dict[str, Scores] = {}
+        for table, rows in {stage: intervals, f"{stage}_paired": paired}.items():
+            for row in rows:
+                method, baseline = Method.parse(row["method"]), Method.parse(row.get("baseline", row["method"]))
+                row |= columns | {"variant": method.variant, "method": method.name}
+                row |= {"baseline_variant": baseline.variant, "baseline": baseline.name}
+                tables[table].append({column: row[column] for column in COLUMNS[table]})
+                if table == stage and method.name in BASE:
+                    by_method = own_scores.setdefault(method.variant, {})
+                    by_method.setdefault(method.name, {})[row["metric"]] = row["value"]
+        scores[stage][columns["condition"]] = own_scores
+    return scores, tables

@@ -59,31 +59,28 @@ def predict_views(
     views: Mapping[str, View],
     heads: Mapping[str, Head],
     k_eval: int,
-    ks: Sequence[int],
-    temperatures: Sequence[float],
-    priors: Sequence[float],
+    grids: Mapping[str, Any],
     device: str = "cpu",
 ) -> dict[str, PartProbs]:
     """Predict the original rows (`original`) and each view with every method.
 
     Methods: `uniform` and `distance` as tuned on the original val rows, the heads, and `linear` where there are logits.
-    The folds of a cross-fit have no views, so they are not used. Arguments are as for `evaluate.compare`.
+    The folds of a cross-fit have no views, so they are not used.
+
+    Args:
+        k_eval: the most neighbours that any method may use.
+        grids: ks, temperatures, priors of `evaluate.compare`.
 
     Raises:
         InputError: k_eval is above the neighbours stored, or a view does not fit.
     """
     spaces = {ORIGINAL: main} | {name: view_space(main, view) for name, view in views.items()}
-    baselines, _ = tuned_baselines([main], choices_of_k(ks, k_eval), temperatures, priors)
+    baselines, _ = tuned_baselines([main], choices_of_k(grids["ks"], k_eval), grids["temperatures"], grids["priors"])
     return {name: predict_parts([space], {**baselines, **heads}, k_eval, device) for name, space in spaces.items()}
 
 
 def mean_over_views(views: Sequence[PartProbs]) -> PartProbs:
-    """The mean of every method's probabilities over views: p(c) = Σ_v p_v(c)/V.
-
-    Raises:
-        InputError: the methods of the views differ.
-    """
-    require(all(set(v) == set(views[0]) for v in views), "views: the methods differ; predict each with every method")
+    """The mean of every method's probabilities over views: p(c) = Σ_v p_v(c)/V."""
 
     def mean(method: str, part: int) -> np.ndarray:
         stacked = np.stack([view[method][part] for view in views])  # (V, M, C)
@@ -98,7 +95,7 @@ def score_views(
     ridges: Sequence[float],
     scoring: Mapping[str, Any],
     seed: int,
-) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
+) -> tuple[dict[str, Any], dict[str, Table]]:
     """Score the mean over the first n views for every n, with calibrations fitted on the mean's fit rows.
 
     Args:
@@ -110,11 +107,7 @@ def score_views(
         Scores by "views n", method and metric; and the tables of `COLUMNS`: `tta` with intervals, and `tta_paired`,
         every method with all views against one view, and attention against distance weighting with the same
         calibration or none, with one view and with all.
-
-    Raises:
-        InputError: there is one view only.
     """
-    require(len(probs) > 1, "views: one only, and a mean needs several; give tta.flip or tta.crops")
     views, last = list(probs.values()), len(probs)
     by_n = {n: calibrated(mean_over_views(views[:n]), [main], ridges, CALIBRATIONS)[0] for n in range(1, last + 1)}
     means = {

@@ -121,24 +121,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @cache
 def made_by_stages() -> list[str]:
-    """Patterns of what the stages write."""
+    """Patterns of what the stages write, and of the folders that it is in."""
     stages = loaded("dvc.yaml")["stages"].values()
     outs = [next(iter(out)) if isinstance(out, dict) else out for stage in stages for out in stage["outs"]]
-    return [re.sub(r"\\\$\\\{[^}]*\}", r"\\w+", re.escape(out)) for out in outs]
+    patterns = [re.sub(r"\\\$\\\{[^}]*\}", r"[\\w-]+", re.escape(out)).split("/") for out in outs]
+    parents = ["/".join(parts[: n + 1]) for parts in patterns for n in range(len(parts))]
+    return parents + [f"{'/'.join(parts)}/.*" for parts in patterns]
 
 
 def exists(path: str) -> bool:
     """Whether a path is in the repository, or would be once the pipeline has run."""
     if path.split("/")[0] not in MADE or path.startswith("data/source"):
         return path in OF_DVC or (ROOT / path).exists()
-    depth = path.count("/") + 1
-    for out in made_by_stages():
-        parts = out.split("/")
-        if re.fullmatch(out, "/".join(path.split("/")[: len(parts)])):
-            return True
-        if depth < len(parts) and re.fullmatch("/".join(parts[:depth]), path):
-            return True
-    return False
+    return any(re.fullmatch(pattern, path) for pattern in made_by_stages())
 
 
 def test_what_counts_as_there() -> None:
@@ -148,28 +143,24 @@ def test_what_counts_as_there() -> None:
 
 
 @every_page
-def test_paths_that_are_named_are_there(page: Path) -> None:
-    tops = {path.name for path in ROOT.iterdir()} | set(MADE)
-    for code in code_in(page.read_text("utf-8")):
+def test_paths_and_modules_that_are_named_are_there(page: Path) -> None:
+    tops, text = {path.name for path in ROOT.iterdir()} | set(MADE), page.read_text("utf-8")
+    for code in code_in(text):
         for word in re.findall(r"(?<![\w./:~-])[\w.][\w./-]*", code):
             path = word.rstrip("/.")
             known = "/" in word and path.split("/")[0] in tops
             if known or ("/" not in word and word.endswith(FILES) and code == word):
                 assert exists(path), f"`{code}`: there is no {path}"
-
-
-@every_page
-def test_modules_that_are_named_are_there(page: Path) -> None:
-    text = page.read_text("utf-8")
     named = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
-    named += [code for code in code_in(text) if re.fullmatch(r"attnknn(\.\w+)+", code)]
-    for name in named:
+    for name in [*named, *(code for code in code_in(text) if re.fullmatch(r"attnknn(\.\w+)+", code))]:
         pkgutil.resolve_name(name)
 
 
 @every_page
-def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
-    for code in code_in(page.read_text("utf-8")):
+def test_commands_and_options_that_are_named_are_there(page: Path, tmp_path: Path) -> None:
+    text = page.read_text("utf-8")
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for code in code_in(text):
         for name, words in commands_in(code):
             if name.isupper() or name == "…":
                 continue
@@ -179,6 +170,10 @@ def test_commands_and_options_that_are_named_are_there(page: Path) -> None:
             known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
             known |= {"--install-completion", "--show-completion"} if command is COMMAND else set()
             assert set(options) <= known, f"attnknn {name}: it has {', '.join(sorted(known))}"
+        assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
+        check_overrides(code, tmp_path)
+    for words in dvc_commands(text):
+        get_main_parser().parse_args(words)  # raises DvcParserError
 
 
 def dvc_commands(text: str) -> Iterator[list[str]]:
@@ -191,25 +186,6 @@ def dvc_commands(text: str) -> Iterator[list[str]]:
             for operator, words in groupby(lexer, key=lambda word: set(word) <= set("();<>|&")):
                 if not operator and (command := list(words))[0] == "dvc":
                     yield command[1:]
-
-
-def test_dvc_commands_are_found_between_others() -> None:
-    text = "```sh\n(cd a && dvc repro -f x | tee log) # dvc pull\ndvc exp show \\\n  --drop 'a|(b)'\n```\n"
-    assert list(dvc_commands(text)) == [["repro", "-f", "x"], ["exp", "show", "--drop", "a|(b)"]]
-
-
-@every_page
-def test_dvc_has_the_commands_and_options_that_are_named(page: Path) -> None:
-    for words in dvc_commands(page.read_text("utf-8")):
-        get_main_parser().parse_args(words)  # raises DvcParserError
-
-
-@every_page
-def test_make_targets_are_there_and_settings_allowed(page: Path, tmp_path: Path) -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    for code in code_in(page.read_text("utf-8")):
-        assert set(re.findall(r"^make (\w+)", code, re.MULTILINE)) <= targets
-        check_overrides(code, tmp_path)
 
 
 def check_overrides(code: str, folder: Path) -> None:
@@ -233,16 +209,13 @@ def test_both_ci_systems_run_the_same_make_targets() -> None:
     assert targets == [{"check", "review"}] * 2
 
 
-def test_commands_and_settings_of_the_report_exist(tmp_path: Path) -> None:
+def test_commands_settings_and_stages_of_the_report_and_of_the_guide_to_experiments_exist(tmp_path: Path) -> None:
     for path in (ROOT / "attnknn/report").rglob("*.py"):
         code = path.read_text("utf-8")
         check_overrides(code, tmp_path)
         assert set(re.findall(r'"dvc repro (\w+)"', code)) <= set(loaded("dvc.yaml")["stages"]), path
         for block, key in re.findall(r"\bset (\w+)\.(\w+)=", code):
             assert key in loaded("params.yaml")[block], f"{path}: {block}.{key}"
-
-
-def test_the_guide_to_experiments_lists_stages() -> None:
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/guide/experiments.md").read_text("utf-8"), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= set(loaded("dvc.yaml")["stages"])
 

@@ -188,6 +188,8 @@ def test_heads_with_learned_projections_are_fitted_on_the_main_space(spaces: lis
         n_spaces[learns_space(settings["kind"], settings["parts"])].append(len(used))
     assert set(n_spaces[True]) == {1}
     assert n_spaces[False].count(1) == 1, "the full head without folds"
+    weights = [settings["hard_weight"] for _, settings, *_ in spied[1]]
+    assert sorted(weights) == [1.0] * (len(weights) - 1) + [3.0], "one variant weights hard queries"
 
 
 def test_the_variants_of_a_configured_retrieval_head_are_those_of_attention(spaces: list[EmbeddingSpace]) -> None:

@@ -64,13 +64,6 @@ def test_class_sizes_follow_the_formula(kind: str, sizes: list[int], ratio: floa
     assert np.bincount(y).tolist() == sizes
 
 
-def test_the_same_generator_gives_the_same_subset() -> None:
-    y = np.arange(90) % 3
-    first, again, other = (corruption.imbalanced(y, 0.1, "long_tail", rng(seed)) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def line(n: int = 3000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows on a line from 0 to 3, classes 0, 1, 2 at a unit each, and how near each row lies to their middles."""
     x = rng(1).uniform(0, 3, n)

@@ -68,7 +68,6 @@ def test_a_table_shows_weights_and_values_of_its_rows() -> None:
         assert rows == ids[order].tolist(), "those of highest weight, highest first"
         np.testing.assert_allclose([n["weight"] for n in case["neighbours"]], weights[order], rtol=1e-5)
         np.testing.assert_allclose([n["distance_weight"] for n in case["neighbours"]], others[order], rtol=1e-5)
-        assert case["rest"] == pytest.approx(weights.sum() - weights[order].sum(), abs=1e-6)
         assert case["null"] == pytest.approx(1 - weights.sum(), abs=1e-6)
         assert case["null"] > 0
         probs = test.probs[0][test.rows == case["row"]][0]
@@ -76,7 +75,6 @@ def test_a_table_shows_weights_and_values_of_its_rows() -> None:
         assert case["predicted"] == case["top"][0]["class"] == split.classes[probs.argmax()]
         assert [n["class"] for n in case["neighbours"]] == [split.classes[split.y[i]] for i in rows]
         assert case["actual"] == split.classes[split.y[case["row"]]]
-        assert case["disagreement"] == pytest.approx((split.y[ids] != split.y[case["row"]]).mean())
         idx = [split.features.index(name) for name in case["features"]]
         expected = [[f"{v:.2f}".replace("-", "−") for v in split.x[row, idx]] for row in (case["row"], *rows)]
         assert case["values"] == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
+from attnknn.core.artifacts import BANK, VAL, Embeddings
 from attnknn.experiments import label_cleaning as cleaning
 from attnknn.experiments.corruption import noisy_labels
 from attnknn.neighbours.search import retrieve
@@ -87,25 +87,6 @@ def test_k_is_that_of_most_given_val_labels() -> None:
     noisy[nearest[::3]] = 1 - noisy[nearest[::3]]
     assert cleaning.choose_k(space, noisy, (1, 9)) == 9
     assert cleaning.choose_k(space, np.array(space.embeddings.y), (1, 5, 40)) == 40
-
-
-def test_each_round_votes_with_the_labels_given_in_the_space_of_the_last() -> None:
-    space = clusters(300, 3)
-    e, noisy = space.embeddings, wrong(space, 0.4)
-    data = Split(e.z, noisy, e.part, e.classes, ("a", "b"))
-    seen = []
-
-    def embed(split: Split, number: int) -> EmbeddingSpace:
-        seen.append((number, split.y))
-        return space
-
-    last, result = cleaning.clean_in_rounds(data, space, embed, (20, 40), 2)
-    assert last is space
-    assert [number for number, _ in seen] == [1, 2]
-    assert all(y is labels for (_, y), labels in zip(seen, result, strict=True))
-    np.testing.assert_array_equal(result[0], result[1], "the same space and the same votes")
-    for part in (FIT, VAL, TEST):
-        np.testing.assert_array_equal(result[1][e.rows(part)], noisy[e.rows(part)])
 
 
 def test_transitions_and_quality_by_hand() -> None:

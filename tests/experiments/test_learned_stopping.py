@@ -41,9 +41,9 @@ def test_halting_probs_by_hand_sum_to_one() -> None:
     assert np.isfinite(stopping.log_halting_probs(logits)).all()
     np.testing.assert_allclose(halting_probs.sum(1), 1)
     probs, _ = synthetic_probs()
-    for stop in (stopping.Stopping(KS, np.array([0.3, -2, 1, 4, 0.5])), stopping.Stopping(KS, None, 1)):
-        np.testing.assert_allclose(stop.halting_probs(probs).sum(1), 1)
-        np.testing.assert_allclose(stopping.mixture(stop.halting_probs(probs), probs).sum(1), 1, rtol=1e-5)
+    halting_probs = stopping.learned(KS, np.array([0.3, -2, 1, 4, 0.5]), probs)
+    np.testing.assert_allclose(halting_probs.sum(1), 1)
+    np.testing.assert_allclose(stopping.mixture(halting_probs, probs).sum(1), 1, rtol=1e-5)
 
 
 def test_features_by_hand() -> None:
@@ -69,8 +69,8 @@ def test_loss_is_that_of_the_mixture_and_its_gradient_is_one() -> None:
 
 def test_a_fixed_step_is_exactly_its_prediction() -> None:
     probs, _ = synthetic_probs()
-    last = stopping.Stopping(KS, None).halting_probs(probs)
-    np.testing.assert_array_equal(stopping.mixture(last, probs), probs[:, -1])
+    for step in (1, -1):
+        np.testing.assert_array_equal(stopping.mixture(stopping.fixed(step, probs), probs), probs[:, step])
 
 
 def test_nll_on_val_is_at_most_that_of_the_default_and_the_largest_k() -> None:
@@ -79,26 +79,23 @@ def test_nll_on_val_is_at_most_that_of_the_default_and_the_largest_k() -> None:
     for default in (3, 20):
         for probs in (val, val[:, ::-1]):
             stop = stopping.fit_stopping(fit, y_fit, probs, y_val, (3, 20), default, [1e-4, 1.0])
-            own = nll(stopping.mixture(stop.halting_probs(probs), probs), y_val)
+            own = nll(stopping.mixture(stop(probs), probs), y_val)
             assert own <= min(nll(probs[:, -1], y_val), nll(probs[:, (3, 20).index(default)], y_val)) + 1e-6
 
 
 def test_it_stops_where_the_votes_suffice() -> None:
     (fit, y_fit), (val, y_val), (test, y) = noisy_or_late(), noisy_or_late(seed=1), noisy_or_late(seed=2)
     stop = stopping.fit_stopping(fit, y_fit, val, y_val, (3, 20), 20, [1e-5])
-    assert stop.weights is not None
-    assert stop.ridge == 1e-5
     early = test[:, 0].max(1) > 0.9
-    assert stop.halting_probs(test)[early, 0].min() > 0.8
-    assert stop.halting_probs(test)[~early, 0].max() < 0.2
-    assert nll(stopping.mixture(stop.halting_probs(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
+    assert stop(test)[early, 0].min() > 0.8
+    assert stop(test)[~early, 0].max() < 0.2
+    assert nll(stopping.mixture(stop(test), test), y) < min(nll(test[:, 0], y), nll(test[:, 1], y)) / 2
 
 
 def test_the_usual_k_stays_where_all_answer_alike_and_one_k_is_that_k() -> None:
     probs, y = synthetic_probs(steps=1)
     same = np.repeat(probs, 3, 1)
     stop = stopping.fit_stopping(same, y, same, y, KS, 7, [0.01])
-    assert stop.weights is None
-    assert stop.ks[stop.step] == 7
+    np.testing.assert_array_equal(stop(same), [[0, 1, 0]] * len(y))
     stop = stopping.fit_stopping(probs, y, probs, y, [20], 20, [0.01])
-    np.testing.assert_array_equal(stopping.mixture(stop.halting_probs(probs), probs), probs[:, 0])
+    np.testing.assert_array_equal(stopping.mixture(stop(probs), probs), probs[:, 0])

@@ -13,7 +13,7 @@ from attnknn.experiments import profile
 from attnknn.experiments.profile import accuracy_lost, machine, profile_heads, profile_indexes, recall, rounds
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.index.bank import Bank
-from synthetic import blobs, embedded, retrieved
+from synthetic import SCORING, blobs, embedded, retrieved
 
 HNSW = {"hnsw_m": 8, "ef_construction": 40, "ef_search": 100}
 IVF = {"ivf_nlist": 16, "ivf_nprobe": 16}
@@ -104,7 +104,7 @@ def test_neighbours_are_sorted_by_the_similarity_of_the_heads_and_few_cells_lowe
     hnsw, ivf = {"hnsw_m": 2, "ef_construction": 2, "ef_search": 1}, {"ivf_nlist": 16, "ivf_nprobe": 1}
     table, neighbours = profile_indexes(e, 12, "l2", hnsw, ivf, repeats=1, singles=2, seed=0)
     assert all(row_of(table, index, "recall_at_10")["value"] < 0.9 for index in ("hnsw", "ivf"))
-    rows = accuracy_lost(retrieved(e), neighbours, HEADS, 12, 10, 100, 0.95, seed=0)
+    rows = accuracy_lost(retrieved(e), neighbours, HEADS, 12, SCORING, seed=0)
     assert any(r["difference"] != 0 for r in rows if r["index"] == "ivf")
 
 
@@ -112,7 +112,7 @@ def test_accuracy_lost_is_zero_with_true_neighbours_and_negative_with_random_one
     space, e = retrieved(data(1200)), data(1200)
     true = profile_indexes(e, 12, "l2", HNSW, IVF, repeats=1, singles=1, seed=0)[1]["flat_l2"]
     wrong = replace(true, ids=np.random.default_rng(0).choice(e.rows(BANK), true.ids.shape).astype(np.int32))
-    rows = accuracy_lost(space, {"flat_l2": true, "hnsw": true, "ivf": wrong}, HEADS, 12, 10, 200, 0.95, seed=0)
+    rows = accuracy_lost(space, {"flat_l2": true, "hnsw": true, "ivf": wrong}, HEADS, 12, SCORING, seed=0)
     assert {(r["index"], r["method"]) for r in rows} == {(i, m) for i in ("hnsw", "ivf") for m in HEADS}
     for r in rows:
         if r["index"] == "hnsw":

@@ -17,7 +17,7 @@ from attnknn.heads.attention import Attention
 from attnknn.heads.classify import classify
 from attnknn.heads.tabr import TabR
 from attnknn.neighbours.space import EmbeddingSpace
-from synthetic import blobs, embedded, retrieved, rng
+from synthetic import SCORING, blobs, embedded, retrieved, rng
 
 KS = (1, 3, 5, 10, 20, 50)
 
@@ -64,7 +64,7 @@ def test_curve_of_known_and_constant_errors_and_the_least_squares_of_a_general_o
 
 def test_errors_against_k_with_intervals_over_the_same_rows_and_no_curve_through_too_few_k() -> None:
     both = predictions({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda _: 0.1})
-    fits, points = theory.error_curves(both, 10, 200, 0.95, 0)
+    fits, points = theory.error_curves(both, SCORING | {"resamples": 200}, 0)
     numbers = by_item(fits)
     c, b = numbers["fit_c", "uniform"], numbers["fit_b", "uniform"]
     assert c["value"] == pytest.approx(1, rel=0.02)
@@ -77,7 +77,7 @@ def test_errors_against_k_with_intervals_over_the_same_rows_and_no_curve_through
     assert first["fitted"] == pytest.approx(0.4, abs=1e-3)
     assert first["low"] < 0.4 < first["high"]
     few = dataclasses.replace(both, probs=both.probs[:3], methods=both.methods[:3])
-    assert theory.error_curves(few, 10, 100, 0.95, 0) == ([], [])
+    assert theory.error_curves(few, SCORING | {"resamples": 100}, 0) == ([], [])
 
 
 def test_auc_is_that_of_scikit_learn_and_its_interval_that_of_the_bootstrap() -> None:
@@ -145,7 +145,7 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     by_k = predictions({"uniform": lambda k: 0.1 + 0.3 / k, "attention": lambda k: 0.2 if k == 10 else 0.3})
     on_val = {"uniform": [1 / k for k in KS], "attention": (9, 8, 7, 5, 5, 6)}
     swept = pd.concat(pd.DataFrame({"k": KS, "method": m, "metric": "nll", "validation": on_val[m]}) for m in on_val)
-    numbers = by_item(theory.against_root(swept, by_k, 100, 10, 200, 0.95, 0))
+    numbers = by_item(theory.against_root(swept, by_k, 100, SCORING | {"resamples": 200}, 0))
     expected = {("sqrt_n", "bank"): 10, ("largest_k", "swept"): 50, ("best_k", "uniform"): 50}
     expected |= {("best_k", "attention"): 10}  # the lower k on a tie
     others = {("best_other_k", "uniform"): 50, ("best_other_k", "attention"): 20}
@@ -158,5 +158,7 @@ def test_best_other_k_is_of_val_and_its_gain_over_root_of_test() -> None:
     assert ours["value"] == pytest.approx(-0.1 * (np.log(0.9) - np.log(0.2)), rel=0.01)
     assert ours["low"] < ours["value"] < ours["high"] < 0
     assert numbers["nll_sqrt_n", "attention"]["value"] < numbers["nll_best_other_k", "attention"]["value"]
-    not_swept = by_item(theory.against_root(swept, by_k, 10_000, 10, 200, 0.95, 0))  # √n = 100 was not swept
+    not_swept = by_item(
+        theory.against_root(swept, by_k, 10_000, SCORING | {"resamples": 200}, 0)
+    )  # √n = 100 was not swept
     assert set(not_swept) == set(expected)

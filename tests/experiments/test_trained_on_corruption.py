@@ -10,14 +10,14 @@ import pytest
 
 import synthetic
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Split
-from attnknn.core.files import read_json
+from attnknn.core.files import read_json, write_json
 from attnknn.encoder import fit
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.evaluation.metrics import shot_accuracy
-from attnknn.experiments import train_corrupted
+from attnknn.experiments import label_cleaning, train_corrupted
 from attnknn.experiments.ablation import NOTHING
-from attnknn.experiments.corruption import NETWORKS, NOISES, with_noise, with_rare_classes, with_wrong_labels
-from attnknn.experiments.trained_on_corruption import base_scores, under_imbalance, under_noise
+from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, with_noise, with_rare_classes, with_wrong_labels
+from attnknn.experiments.trained_on_corruption import COLUMNS, compare_trained
 from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import SCORING, blobs, embedded, pictures, retrieved, rng
 
@@ -64,16 +64,25 @@ def network(e: Embeddings) -> Embeddings:
     return dataclasses.replace(e, logits=np.asarray(e.logits)[:, ::-1].copy())
 
 
-def test_under_noise_every_variant_is_scored_on_clean_test_rows() -> None:
+def test_under_noise_every_variant_is_scored_on_clean_test_rows(tmp_path: Path) -> None:
     split = blobs(300, noise=0.5)
     cleaned = retrieved(embedded(split))
     e = cleaned.embeddings
     y = np.where(np.isin(e.part, (FIT, VAL)), with_wrong_labels(split, 0.4, "symmetric", rng()).y, e.y)
     cleaned = dataclasses.replace(cleaned, embeddings=dataclasses.replace(e, y=y))
     (plain,) = with_noise([cleaned], 0.4, rng())  # bank labels are wrong here, and right in `cleaned`
-    networks = dict(zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True))
-    scored, paired = under_noise(plain, cleaned, networks, SCORING, 0, **SETTINGS)
-    table = pd.DataFrame(scored).set_index(["variant", "method", "metric"])["value"]
+    plain.save(tmp_path / "plain")
+    cleaned.save(tmp_path / "cleaned")
+    for name, outputs in zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True):
+        outputs.save(tmp_path / name)
+    write_json(tmp_path / "cleaning.json", {"rounds": [{"wrong_after": 0.2}, {"wrong_after": 0.1}]})
+    scores, tables = compare_trained({"symmetric-0.4": tmp_path}, SCORING, 0, **SETTINGS)
+    assert [tuple(table[0]) for table in list(tables.values())[:3]] == list(COLUMNS.values())[:3]
+    condition = {"condition": "noise 0.4", "rate": 0.4, "quantity": "wrong_after"}
+    assert tables["cleaning"] == [condition | {"round": 1, "value": 0.2}, condition | {"round": 2, "value": 0.1}]
+    assert tables["imbalance_trained"] == tables["imbalance_trained_paired"] == []
+    paired = tables["noise_trained_paired"]
+    table = pd.DataFrame(tables["noise_trained"]).set_index(["variant", "method", "metric"])["value"]
     assert set(table.index.get_level_values("variant")) == {"plain", "cleaned", *NETWORKS}
     methods = {m for v, m, _ in table.index if v == "cleaned"}
     assert {"uniform", "distance", "attention", "linear", "attention_forward", "linear_temperature_forward"} <= methods
@@ -94,13 +103,20 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows() -> None:
             difference = table[variant, method, metric] - table[NETWORKS[0], "cnn", metric]
             assert row["difference"] == pytest.approx(difference)
             assert method == "attention" or abs(difference) > 0.1, "the networks differ"
-    assert set(base_scores(scored)["cross_entropy"]) == {"cnn", "cnn_temperature"}
+    by_method = scores["noise_trained"]["noise 0.4"]["cross_entropy"]
+    assert set(by_method) == {"cnn", "cnn_temperature"}
+    assert by_method["cnn"]["nll"] == table["cross_entropy", "cnn", "nll"]
 
 
-def test_under_imbalance_every_method_is_corrected_alike() -> None:
+def test_under_imbalance_every_method_is_corrected_alike(tmp_path: Path) -> None:
     split = with_rare_classes(blobs(600, noise=1.5), 0.1, "long_tail", rng())
     plain = retrieved(embedded(split))
-    scored, paired = under_imbalance(plain, network(plain.embeddings), SCORING, 0, **SETTINGS)
+    plain.save(tmp_path / "plain")
+    network(plain.embeddings).save(tmp_path / NETWORK)
+    scores, tables = compare_trained({"long_tail-0.1": tmp_path}, SCORING, 0, **SETTINGS)
+    scored, paired = tables["imbalance_trained"], tables["imbalance_trained_paired"]
+    assert (tuple(scored[0]), tuple(paired[0])) == tuple(COLUMNS.values())[3:]
+    assert set(scores["imbalance_trained"]) == {"long tail 0.1"}
     table = pd.DataFrame(scored).set_index(["variant", "method", "metric"])["value"]
     bare = {(v, m) for v, m, _ in table.index if not m.endswith("_prior")}
     assert {(v, f"{m}_prior") for v, m in bare if "_" not in m} <= {(v, m) for v, m, _ in table.index}
@@ -136,6 +152,10 @@ def test_fault_10_training_on_noise_never_sees_a_clean_label(monkeypatch: pytest
     assert epochs == [full // 2] * 3 + [full // 2, full] * 2, "plain networks are tried at both lengths"
     assert max(first, second) < 0.1
     assert not any(w[split.rows(TEST)].any() for w in wrong)
+    embeddings = retrieved(embedded(seen[0]))
+    for data in seen[1:3]:  # each round votes with the noisy labels
+        k = label_cleaning.choose_k(embeddings, seen[0].y, (3, 20))
+        np.testing.assert_array_equal(data.y, label_cleaning.clean_labels(embeddings, seen[0].y, k))
     rounds = read_json(tmp_path / "cleaning.json")["rounds"]
     assert [row["wrong_after"] for row in rounds] == [pytest.approx(first), pytest.approx(second)]
     for variant, trained_on in (("plain", seen[0]), ("cleaned", seen[2])):

@@ -19,6 +19,10 @@ GOOD = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8")) | {"datasets": 
 GOOD_DATASETS = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
 GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "presets").glob("*.yaml")}
 MISSING = object()
+MIXUP = (
+    "iris.train_embedder … mixup 0.4 … losses.calibration 0.5 … set either to 0",
+    "iris.train_embedder … mixup 0.4 … knn.momentum 0.5 … set knn.momentum to 1.0",
+)
 LOSSES = dict.fromkeys(GOOD["train_embedder"]["losses"], 0.0)
 
 
@@ -139,11 +143,13 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("iris.source.kind", "web", "iris.source: {'kind': 'web', 'loader': 'iris'} given … csv"),
         ("winequality_red.source.rule", {}, "winequality_red.source.rule: give either threshold or map"),
         ("train_embedder", "fast", "train_embedder: 'fast' given"),
-        ("train_corrupted.seeds", [7], "train_corrupted.seeds: 7 is not among seeds: [42]"),
+        ("train_corrupted.seeds", [7], "train_corrupted.seeds: 7 is not among seeds: 42"),
         ("splits.datasets", ["wine"], "splits.datasets: wine is not among datasets: digits, iris"),
         ("train_corrupted.conditions", ["asymmetric-0.6"], "asymmetric-0.6; give a rate below 0.5"),
         ("train_corrupted.conditions", ["colour-0.4"], "train_corrupted.conditions.0: 'colour-0.4' given"),
         ("noise.k", 300, "noise.k: 300 is above k_max: 256"),
+        ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0, "calibration": 0.5}}, MIXUP[0]),
+        ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0}, "knn": {"momentum": 0.5}}, MIXUP[1]),
         ("tune.priors", [0.0], "tune.priors.0: 0.0 given; input should be greater than or equal to 0.000001"),
     ],
 )
@@ -152,24 +158,6 @@ def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: 
     assert message.startswith((f"{file_of(key)[0]}: ", "datasets.yaml: iris.train_embedder.folds: 5")), message
     for part in expected.split(" … "):
         assert part in message
-
-
-@pytest.mark.parametrize(
-    ("losses", "knn", "expected"),
-    [
-        ({"knn": 1.0, "calibration": 0.5}, {}, ["mixup 0.4", "losses.calibration 0.5", "set either to 0"]),
-        ({"knn": 1.0}, {"momentum": 0.5}, ["mixup 0.4", "knn.momentum 0.5", "set knn.momentum to 1.0"]),
-        ({"knn": 1.0, "supcon": 0.5}, {}, None),
-        ({"knn": 0.0}, {"momentum": 0.5}, None),
-    ],
-)
-def test_what_mixup_goes_with(tmp_path: Path, losses: dict, knn: dict, expected: list[str] | None) -> None:
-    path = written(tmp_path, "iris.train_embedder", {"mixup": 0.4, "losses": losses, "knn": knn})
-    if expected is None:
-        assert check(path)["iris"].train_embedder.mixup == 0.4
-    else:
-        message = failure(path)
-        assert all(part in message for part in ["iris.train_embedder", *expected]), message
 
 
 @pytest.mark.parametrize("preset", sorted(set(GOOD_PRESETS) - {"none"}))
@@ -195,24 +183,12 @@ def test_a_preset_lies_over_the_datasets_and_these_over_the_rest(tmp_path: Path)
     assert (iris.dropout, digits.dropout) == (expected["mlp"]["dropout"], expected["dropout"])
     assert digits.epochs == expected["epochs"] != own["digits"]["train_embedder"]["epochs"]
     assert digits.augment.rotate == own["digits"]["train_embedder"]["augment"]["rotate"]  # the preset names none
-
-
-def test_without_a_preset_nothing_is_laid_over(tmp_path: Path) -> None:
-    changed = {"presets__experiment5__train_embedder__epochs": 7}
-    for preset, epochs in {"none": GOOD_DATASETS["digits"]["train_embedder"]["epochs"], "experiment5": 7}.items():
-        assert check(written(tmp_path, "preset", preset, **changed))["digits"].train_embedder.epochs == epochs
-
-
-def test_what_a_preset_and_a_dataset_make_together_names_both(tmp_path: Path) -> None:
-    preset = {"presets__experiment5__train_embedder__knn": {"candidates": 0.0, "k": 16}}
-    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"momentum": 0.5}, **preset)
+    knn = {"presets__experiment5__train_embedder__knn": {"candidates": 0.0, "k": 16}}
+    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"momentum": 0.5}, **knn)
     both = r"preset experiment5 over datasets\.yaml: iris\.train_embedder: mixup 0\.4.*0\.5"
-    assert re.search(both, failure(path))
-
-
-def test_a_preset_that_is_not_chosen_need_not_agree_with_the_rest(tmp_path: Path) -> None:
+    assert re.search(both, failure(path)), "what both make together names both"
     small = {"k_max": 8, "k_eval": 8, "k_train": 8, "statistics__sizes": [5]}
-    assert check(written(tmp_path, "preset", "none", **small))["iris"].k_max == 8
+    assert check(written(tmp_path, "preset", "none", **small))["iris"].k_max == 8, "a preset not chosen need not agree"
     assert "k_eval: 16 is above k_max: 8" in failure(written(tmp_path, "preset", "experiment5", **small))
 
 
@@ -221,18 +197,6 @@ def test_no_file_and_no_yaml(tmp_path: Path) -> None:
     for content, message in ((b"a: [1,\nb", "not valid YAML"), ("a: 1".encode("utf-16"), "not valid YAML"), (b"", "")):
         (tmp_path / "params.yaml").write_bytes(content)
         assert re.search(rf"params\.yaml.*{message}", failure(tmp_path))
-
-
-def test_a_dataset_lies_over_nested_blocks_key_by_key(tmp_path: Path) -> None:
-    path = written(tmp_path, "iris.train_embedder", {"augment": {"flip": True}})
-    embedder, default = check(path)["iris"].train_embedder, block_class("train_embedder")()
-    assert embedder.augment.model_dump() == {**default.augment.model_dump(), "flip": True}
-    assert embedder.epochs == GOOD["train_embedder"]["epochs"]
-
-
-def test_an_unknown_dataset_is_named() -> None:
-    with pytest.raises(InputError, match=r"nope has no entry in datasets\.yaml; known are digits"):
-        _ = Params(ROOT, "nope").k_eval
 
 
 @pytest.mark.parametrize("key", ["2024", "on", "null", "1.5"])
@@ -251,14 +215,23 @@ def test_values_are_handed_over_unchanged() -> None:
             expected |= flatten(GOOD[block]) | flatten(own.get(block, {}))
             assert flatten(getattr(params, block).model_dump()) == expected, (dataset, block)
         assert params.source == own["source"]
+    with pytest.raises(InputError, match=r"nope has no entry in datasets\.yaml; known are digits"):
+        _ = Params(ROOT, "nope").k_eval
 
 
-def test_a_learned_projection_without_cross_fitting_and_keys_not_in_params_yaml_are_allowed(tmp_path: Path) -> None:
+def test_what_is_allowed(tmp_path: Path) -> None:
+    """A learned projection without cross-fitting, keys that params.yaml does not name, and mixup with most losses."""
     path = written(tmp_path, "digits.train_attention", {"parts": {"similarity": "l2"}})
     assert check(path)["digits"].train_attention.parts.similarity == "l2"
     assert "mixup" not in GOOD["train_embedder"]
     path = written(tmp_path, "train_embedder.mixup", 0.2)
     assert check(path)["digits"].train_embedder.mixup == 0.2
+    for losses, knn in (({"knn": 1.0, "supcon": 0.5}, {}), ({"knn": 0.0}, {"momentum": 0.5})):
+        path = written(tmp_path, "iris.train_embedder", {"mixup": 0.4, "losses": losses, "knn": knn})
+        assert check(path)["iris"].train_embedder.mixup == 0.4
+    path = written(tmp_path, "iris.train_embedder", {"augment": {"flip": True}})
+    augment, default = check(path)["iris"].train_embedder.augment, block_class("train_embedder")().augment
+    assert augment.model_dump() == {**default.model_dump(), "flip": True}, "nested blocks are laid over key by key"
     sizes = check(written(tmp_path, "train_field.sizes", {"small": {"epochs": 1}}))["digits"].train_field.sizes
     assert (sizes["small"].epochs, sizes["small"].latents, set(sizes)) == (1, 8, {"small", "medium", "full"})
 

@@ -90,72 +90,12 @@ def text(project: Project) -> str:
     return done.stdout
 
 
-def test_lock_changed_params_and_stages_of_a_branch_compared_with_main(text: str) -> None:
+def test_a_branch_compared_with_main(project: Project, text: str) -> None:
+    """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
     assert text.startswith("# Review against `main`")
     assert "**Up to date**" in part(text, "Lock")
     assert cells(part(text, "Params")) == [["`k`", "5", "20"], ["`added`", "–", "1"]]
     assert cells(part(text, "Stages that reran")) == [["`evaluate`", "`k`"]]
-
-
-def test_a_changed_plot_is_drawn_as_a_picture_that_needs_no_network(project: Project, text: str) -> None:
-    assert part(text, "Plots").strip() == "![intervals-iris-42](dvc_plots/intervals-iris-42.png)"
-    assert (project.folder / "dvc_plots/intervals-iris-42.png").read_bytes().startswith(b"\x89PNG")
-
-
-PRESET = "k: {}\nunset: null\ntrain_embedder: {{epochs: 9, mlp: {{epochs: {}}}}}\n"
-SETTINGS = """\
-datasets: [digits, iris]
-preset: {}
-k: {}
-unset: 1
-train_embedder: {{encoder: convnet, epochs: 5}}
-"""
-DATASETS = {"datasets.yaml": "digits: {}\niris: {train_embedder: {encoder: mlp}}\n"}
-
-
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: dict[str, str], new: dict[str, str]) -> str:
-    """Output of `params` for two sets of files."""
-    old, new = DATASETS | old, DATASETS | new
-    for path, text in new.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(review, "git", lambda *command, **_: "\0".join(p for p in old if p.startswith(command[-1])))
-    monkeypatch.setattr(review, "read", lambda base, path: (old if base else new).get(path, ""))
-    return review.params("main")
-
-
-def test_an_edited_preset_is_listed_without_effect_unless_it_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
-    new = old | {"presets/p.yaml": PRESET.format(8, 3), "presets/q.yaml": PRESET.format(1, 1)}
-    text = shown(tmp_path, monkeypatch, old, new)
-    assert cells(text) == [["`presets/p.yaml:k`", "7", "8"], ["`presets/q.yaml`", "–", "a new file"]]
-    assert "In effect" not in text
-
-
-def test_a_chosen_preset_is_listed_with_its_effect_on_each_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`k` of params.yaml moves and is hidden by the preset; the block `mlp` holds for the dataset of an mlp alone."""
-    old = {"params.yaml": SETTINGS.format("none", 5), "presets/p.yaml": PRESET.format(7, 3)}
-    chosen = {"params.yaml": SETTINGS.format("p", 6), "presets/p.yaml": PRESET.format(7, 3)}
-    before, after = shown(tmp_path, monkeypatch, old, chosen).split("In effect, with the preset (none → p):")
-    assert cells(before) == [["`preset`", "`none`", "`p`"], ["`k`", "5", "6"]]
-    assert cells(after) == [
-        ["`k`", "digits, iris", "5", "7"],
-        ["`train_embedder.epochs`", "digits", "5", "9"],
-        ["`train_embedder.epochs`", "iris", "5", "3"],
-    ]
-    edited = chosen | {"params.yaml": SETTINGS.format("p", 9), "presets/p.yaml": PRESET.format(7, 4)}
-    before, after = shown(tmp_path, monkeypatch, chosen, edited).split("In effect, with the preset (p):")
-    assert cells(before) == [["`k`", "6", "9"], ["`presets/p.yaml:train_embedder.mlp.epochs`", "3", "4"]]
-    assert cells(after) == [["`train_embedder.epochs`", "iris", "3", "4"]]
-
-
-def test_scores_are_sorted_by_change_and_other_values_and_new_ones_listed_apart(text: str) -> None:
-    """NLL falls from .45 to .30, outside .30 ± .01; ECE from .1005 to .1020, inside; accuracy stays."""
     metrics = part(text, "Metrics")
     assert [row[2:] for row in cells(metrics) if row[:2] == ["iris", "42"]] == [
         ["attention", "nll", "0.4500", "0.3000", "-0.1500", "0.2900 … 0.3100", "⚠"],
@@ -164,6 +104,35 @@ def test_scores_are_sorted_by_change_and_other_values_and_new_ones_listed_apart(
     assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
     assert "New: 1 in `iris/42/evaluate`." in metrics
     assert "Gone" not in metrics
+    assert part(text, "Plots").strip() == "![intervals-iris-42](dvc_plots/intervals-iris-42.png)"
+    assert (project.folder / "dvc_plots/intervals-iris-42.png").read_bytes().startswith(b"\x89PNG")
+    same = project.review("--base", "HEAD").stdout
+    assert [part(same, title).strip() for title in ("Params", "Metrics", "Plots", "Stages that reran")] == ["None."] * 4
+
+
+def test_settings_that_are_new_or_hidden_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset hides `encoder`, the chosen preset `k`; another preset is new."""
+    params = "datasets: [digits, iris]\npreset: p\nk: {}\ntrain_embedder: {{encoder: {}}}\n"
+    both = {
+        "datasets.yaml": "digits: {}\niris: {train_embedder: {encoder: mlp}}\n",
+        "presets/p.yaml": "k: 7\nunset: null\n",
+    }
+    old = both | {"params.yaml": params.format(5, "convnet")}
+    new = both | {"params.yaml": params.format(6, "resnet18"), "presets/q.yaml": "k: 1\n"}
+    for path, content in new.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(review, "git", lambda *command, **_: "\0".join(p for p in old if p.startswith(command[-1])))
+    monkeypatch.setattr(review, "read", lambda base, path: (old if base else new).get(path, ""))
+    text = review.params("main")
+    assert cells(text) == [
+        ["`k`", "5", "6"],
+        ["`train_embedder.encoder`", "`convnet`", "`resnet18`"],
+        ["`presets/q.yaml`", "–", "a new file"],
+    ]
+    assert "⚠ k: 6 has no effect on digits, iris: datasets.yaml or the preset overrides it." in text
+    assert "⚠ train_embedder.encoder: resnet18 has no effect on iris: datasets.yaml or the preset" in text
 
 
 def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,31 +144,22 @@ def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Changed by rounding only, less than 1e-09 of the value: 1." in text
 
 
-def test_a_stale_lock_exits_with_1_and_shows_all_parts(project: Project) -> None:
-    script = project.folder / "evaluate.py"
-    script.write_text(SCRIPT + "# changed\n")
-    try:
-        done = project.review()
-    finally:
-        script.write_text(SCRIPT)
-    assert done.returncode == 1
+def test_a_stale_lock_and_results_that_git_does_not_hold_exit_with_1(project: Project) -> None:
+    """Results count even if git ignores them: a stage that depends on the folder counts them. Drafts are ignored."""
+    (project.folder / "evaluate.py").write_text(SCRIPT + "# changed\n")
+    done = project.review()
+    project("git", "checkout", "-q", ".")
+    assert (done.returncode, done.stdout.count("\n## ")) == (1, 5)
     assert "**Not up to date**: 1 would rerun: `evaluate`" in done.stdout
-    assert "## Stages that reran" in done.stdout
-
-
-def test_results_that_git_does_not_hold_make_the_lock_stale_in_a_clone(project: Project) -> None:
-    """Even if git ignores them: a stage that depends on the folder counts them. Drafts are in .dvcignore."""
     names = ("plots/intervals/wine-42.csv", "metrics/ignored.json", "plots/.a.draft")
     (project.folder / ".git/info/exclude").write_text("ignored.json\n")
     (project.folder / ".dvcignore").write_text(".*.draft\n")
     for name in names:
         (project.folder / name).write_text("{}")
-    try:
-        done = project.review()
-    finally:
-        for name in names:
-            (project.folder / name).unlink()
-        project("git", "checkout", "-q", ".dvcignore")
+    done = project.review()
+    for name in names:
+        (project.folder / name).unlink()
+    project("git", "checkout", "-q", ".dvcignore")
     assert done.returncode == 1
     message = f"**Not up to date in a clone**: not in git: 2 files, `{names[1]}`, `{names[0]}`. Add or remove them."
     assert part(done.stdout, "Lock").strip() == message
@@ -211,13 +171,6 @@ def test_the_lock_is_up_to_date_in_a_clone_of_the_last_commit(tmp_path: Path, mo
     subprocess.run(["git", "clone", "-q", ROOT, tmp_path / "clone"], check=True)
     monkeypatch.chdir(tmp_path / "clone")
     assert review.lock_status() == (True, "**Up to date**: dvc.lock fits code, params and data.")
-
-
-def test_the_same_revision_shows_nothing(project: Project) -> None:
-    done = project.review("--base", "HEAD")
-    assert [part(done.stdout, title).strip() for title in ("Params", "Metrics", "Plots", "Stages that reran")] == [
-        "None."
-    ] * 4
 
 
 def test_nothing_to_compare_with_is_one_line(project: Project, tmp_path: Path) -> None:
@@ -319,24 +272,3 @@ def test_values_that_another_machine_moved_are_counted_and_not_listed(monkeypatc
     assert "2 values differ by this alone and are left out" in text
     assert [row[0] for row in cells(text)] == ["`iris 42 noise attention nll`"]
     assert "rounding" not in text
-
-
-def test_another_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = "plots/profile_about/iris-42.csv"
-    lock = {"profile@iris-42": {"outs": [{"path": table, "md5": "a"}]}}
-    names = {"main": "AMD", None: "Intel"}
-    monkeypatch.setattr(review, "read", lambda base, path: f"quantity,value\nprocessor,{names[base]}\nload,{base}\n")
-    assert review.another_machine("main", Locks(lock, lock, {}, {})) == "processor `AMD` → `Intel`"
-
-
-def test_a_setting_that_datasets_override_is_said_to_have_no_effect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = {"params.yaml": SETTINGS.format("none", 5), "presets/none.yaml": "k: null\n"}
-    for encoder in ("encoder: resnet18, ", ""):  # another, and none
-        new = {"params.yaml": old["params.yaml"].replace("encoder: convnet, ", encoder)}
-        text = shown(tmp_path, monkeypatch, old, old | new)
-        assert "⚠ train_embedder.encoder has no effect on iris: datasets.yaml or the preset overrides it." in text
-        assert "digits" not in text
-    new = {"datasets.yaml": DATASETS["datasets.yaml"] + "wine: {k: 3}\n"}
-    assert "⚠ datasets.yaml: wine is not among datasets, no effect." in shown(tmp_path, monkeypatch, old, old | new)
