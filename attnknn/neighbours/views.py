@@ -13,21 +13,14 @@ from attnknn.core.files import atomic_folder, read_json, write_json
 
 @dataclass(frozen=True)
 class View(Artifact):
-    """Embeddings and neighbours of one view of held-out rows.
+    """Embeddings and neighbours of one view of held-out rows."""
 
-    Attributes:
-        rows: int32 (M,), row ids, ascending.
-        z: float32 (M, D), embeddings of the view.
-        ids, sims, metric: its K nearest bank rows, as in `Neighbours`.
-        logits: float32 (M, C) of the encoder's linear head, or None without one.
-    """
-
-    rows: np.ndarray
-    z: np.ndarray
-    ids: np.ndarray
+    rows: np.ndarray  # int32 (M,), row ids, ascending
+    z: np.ndarray  # float32 (M, D), embeddings of the view
+    ids: np.ndarray  # its K nearest bank rows, as in `Neighbours`
     sims: np.ndarray
     metric: str
-    logits: np.ndarray | None = None
+    logits: np.ndarray | None = None  # float32 (M, C) of the encoder's linear head, or None without one
 
     def __post_init__(self) -> None:
         _ = self.neighbours  # validates them
@@ -60,5 +53,4 @@ def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:
 
 def load_views(folder: Path) -> Mapping[str, View]:
     """Load saved views by name; raise InputError if a file is missing or damaged."""
-    names = read_json(Path(folder) / "views.json")["views"]
-    return {name: View.load(Path(folder) / name) for name in names}
+    return {name: View.load(folder / name) for name in read_json(folder / "views.json")["views"]}

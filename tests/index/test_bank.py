@@ -195,7 +195,7 @@ UNFIT = [[3], np.zeros(B + 1, int), np.zeros((B, 2, 2), int), np.full(B, 1.5)]
     [
         *(({"k": k}, f"k: {k} .*1 … {N}") for k in (0, N + 1)),
         ({"queries": Z, "k": N, "exclude": ROWS}, f"1 … {N - 1}"),
-        ({"queries": Q[:, :3]}, "3 dimensions; the bank has 7"),
+        ({"queries": Q[:, :3]}, r"shape \(23, 3\); expected \(rows, dimensions\), with 7 dimensions"),
         *(({"exclude": exclude}, f"one or several for each of {B} queries") for exclude in UNFIT),
     ],
 )
