@@ -28,11 +28,7 @@ class ExplainMixin:
     _threads: Callable[[], AbstractContextManager[None]]
 
     def kneighbors(
-        self,
-        X: Any = None,
-        n_neighbors: int | None = None,
-        return_distance: bool = True,
-        return_weights: bool = False,
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True, return_weights: bool = False
     ) -> Any:
         """Distances and ids (B, K) of the nearest rows of the memory, nearest first.
 
