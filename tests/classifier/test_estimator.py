@@ -1,9 +1,7 @@
 """`AttnKNNClassifier`: scikit-learn's conventions, explanations, changes of the memory, persistence, invalid input."""
 
 import copy
-import json
 import pickle
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -609,44 +607,6 @@ def test_saved_and_pickled_models_predict_the_same(settings: dict, tmp_path: Pat
     assert not any(path.suffix in (".pkl", ".pt") for path in tmp_path.rglob("*"))
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("saved") / "m"
-    AttnKNNClassifier(weights="distance", **FAST).fit(*blobs(60)).save(folder)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda data: data[:-9], "arrays.safetensors: damaged"),
-        (lambda data: data[:200] + b"x" + data[201:], "arrays.safetensors: damaged"),
-        (None, "missing; copy the whole folder"),
-        ({"about": {"classes": ["barplo"]}}, "damaged"),
-        *(({"sha256": digests}, "damaged") for digests in ([], {}, {"../secret": "0"})),
-        ({"format": 0}, "not a model of Attn-KNN"),
-        ({"format": True}, "not a model of Attn-KNN"),
-        ({"format": 9}, "format 9, written by attnknn"),
-        ({"own_sha256": None}, "damaged"),
-        ("{}", "not a model of Attn-KNN"),
-        ("{", "damaged"),
-        ("[" * 100_000, "damaged"),
-    ],
-)
-def test_damaged_models(saved: Path, tmp_path: Path, damage: Any, message: str) -> None:
-    """Changed bytes of the arrays or none, changed keys of model.json or another text."""
-    shutil.copytree(saved, tmp_path / "m")
-    arrays, meta = tmp_path / "m/arrays.safetensors", tmp_path / "m/model.json"
-    if damage is None:
-        arrays.unlink()
-    elif isinstance(damage, dict | str):
-        meta.write_text(damage if isinstance(damage, str) else json.dumps({**json.loads(meta.read_text()), **damage}))
-    else:
-        arrays.write_bytes(damage(arrays.read_bytes()))
-    with pytest.raises(ValueError, match=message):
-        AttnKNNClassifier.load(tmp_path / "m")
-
-
 def test_invalid_parameters_and_values() -> None:
     X, y = blobs()
     for settings, rows, labels, message in (
@@ -674,35 +634,6 @@ def test_invalid_parameters_and_values() -> None:
         model.predict([[10**400] * X.shape[1]])
     with pytest.raises(ValueError, match="ids: of type"):
         model.forget(["a"])
-
-
-def test_save_overwrites_nothing_but_a_model(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no saved model"):
-        AttnKNNClassifier.load(tmp_path / "nowhere")
-    with pytest.raises(NotFittedError):
-        AttnKNNClassifier().save(tmp_path / "x")
-    model = AttnKNNClassifier.load(saved)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years")
-    (tmp_path / "file").write_text("a file")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/model.json").write_text("{}")  # somebody else's
-    for name in ("mine", "file", "other"):
-        with pytest.raises(ValueError, match="exists and is not a model"):
-            model.save(tmp_path / name)
-    assert (tmp_path / "mine/thesis.txt").read_text() == "years"
-    assert (tmp_path / "file").read_text() == "a file"
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "empty")
-    for _ in range(2):  # an empty folder, then a model, both by a link that stays one
-        model.save(tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    (tmp_path / "empty/notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds notes\.txt beside a model"):
-        model.save(tmp_path / "empty")
-    assert (tmp_path / "empty/notes.txt").read_text() == "mine"
-    X, _ = blobs(60)
-    np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "empty").predict_proba(X), model.predict_proba(X))
 
 
 def test_numpy_scalars_of_a_grid_search_are_saved_and_a_generator_is_not(tmp_path: Path) -> None:
