@@ -317,7 +317,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row (B,)."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        top = self.predict_proba(X).argmax(1)
+        return self.classes_[top]
 
     def abstains(self, X: Any) -> np.ndarray:
         """Whether the confidence of each prediction (B,) is below `abstain`."""
