@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from sklearn.exceptions import NotFittedError
-from synthetic_models import FAST, sign
+from synthetic_models import sign
 
 from attnknn import AttnKNNClassifier
 
@@ -105,17 +105,6 @@ def test_numbers_of_model_json_are_finite(folder: Path) -> None:
     sign(folder, next_id=float("nan"))
     with pytest.raises(ValueError, match=r"model\.json: no valid JSON \(NaN is no finite number\)"):
         AttnKNNClassifier.load(folder)
-
-
-@pytest.mark.parametrize("index", ["hnsw", "ivf", "ivfpq"])
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_models_with_added_and_forgotten_rows_load(index: Any, metric: Any, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(300, 5)) * 1e-8, np.arange(300) % 2
-    model = AttnKNNClassifier(index=index, metric=metric, **FAST).fit(X[:200], y[:200], np.linspace(1, 9, 200))
-    model.partial_fit(X[200:], y[200:]).forget(range(0, 300, 3))
-    model.save(tmp_path / "m")
-    np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
 
 
 @pytest.mark.parametrize(
