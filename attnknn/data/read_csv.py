@@ -33,11 +33,17 @@ def read_csv(
         InputError: the file, a column or a label is missing or malformed.
     """
     frame = read_rows(path, **layout, strip={target: target_strip})
-    _check_columns(path.name, list(frame.columns), target, drop)
+    columns = list(frame.columns)
+    names = f"(columns are {', '.join(columns)})"
+    require(target in columns, f"{path.name}: no target column {target!r}; correct `target` or `separator` {names}")
     labels = frame.pop(target)
+    for name in drop:
+        require(name in frame, f"{path.name}: {name!r} in `drop` is no feature column; correct it {names}")
+    frame = frame.drop(columns=list(drop))
+    require(frame.shape[1] > 0, f"{path.name}: no column beside the target {target!r}; give at least one feature")
     for where in labels.index[labels.isna()]:
         raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
-    return frame.drop(columns=list(drop)), labels
+    return frame, labels
 
 
 def read_rows(path: Path, **layout: Any) -> Any:
@@ -121,16 +127,6 @@ def _without_bom(lines: Iterable[str]) -> Iterator[str]:
 def _check_unique(file: str, columns: Sequence[str]) -> None:
     for name in columns:
         require(list(columns).count(name) == 1, f"{file}: column {name!r} appears twice; rename one")
-
-
-def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
-    names = f"(columns are {', '.join(columns)})"
-    require(target in columns, f"{file}: no target column {target!r}; correct `target` or `separator` {names}")
-    for name in drop:
-        feature = name in columns and name != target
-        require(feature, f"{file}: {name!r} in `drop` is no feature column; correct it {names}")
-    features = set(columns) - {target, *drop}
-    require(bool(features), f"{file}: no column beside the target {target!r}; give at least one feature")
 
 
 def refuse_continuous(labels: Any) -> None:

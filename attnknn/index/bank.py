@@ -208,11 +208,9 @@ class Bank:
 def build(z: np.ndarray, ids: np.ndarray, kind: str = "flat", metric: str = "l2", **options: int) -> Bank:
     """Build a bank over vectors z (N, D) with unique row ids (N,); float32 vectors are not copied.
 
-    - `flat` is exhaustive; candidates are ordered by ‖q‖² + ‖k‖² − 2q·k in float32, so centre vectors far from the
-      origin.
+    - `flat` is exhaustive; its float32 ‖q‖² + ‖k‖² − 2q·k needs vectors centred near the origin.
     - `hnsw` is a graph (Malkov & Yashunin 2018), approximate.
-    - `ivf` is an inverted file (Jégou et al. 2011), approximate: k-means with a fixed seed assigns rows to lists, and a
-      query reads the nearest lists.
+    - `ivf` is an inverted file (Jégou et al. 2011), approximate: a query reads the nearest k-means lists (fixed seed).
     - `ivfpq` stores each row of a list as a product-quantisation code (same paper).
     - `auto` chooses by the number of rows; see `faiss_index.auto_kind`.
 
@@ -220,8 +218,7 @@ def build(z: np.ndarray, ids: np.ndarray, kind: str = "flat", metric: str = "l2"
         options: fields of `faiss_index.IndexOptions`; with one build thread the same vectors give the same index.
 
     Raises:
-        InputError: no rows, values that are not finite, repeated ids, an unknown kind or metric, or an option out of
-            range.
+        InputError: no rows, values that are not finite, repeated ids, or an unknown kind, metric or option.
     """
     z = check_vectors("bank", np.asarray(z))
     require(len(z) > 0, "bank: no rows")
