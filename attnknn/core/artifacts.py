@@ -54,6 +54,7 @@ class Artifact:
         Raises:
             InputError: the folder is missing, damaged, or holds another kind of artifact.
         """
+        folder = Path(folder)
         meta = read_json(folder / "meta.json")
         kind = meta.pop("artifact", None)
         require(kind == cls.__name__, f"{folder}: holds {kind}, not {cls.__name__}; run `dvc repro`")

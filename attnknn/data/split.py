@@ -38,7 +38,7 @@ def prepare(
         InputError: a file is missing or malformed, or a class has too few rows.
     """
     readers = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
-    data = readers[source["kind"]](source, raw)
+    data = readers[source["kind"]](source, Path(raw))
     rows = subset_rows(data.y, data.test, subset)
     y, official = data.y[rows], None if data.test is None else data.test[rows]
     if data.images is not None:

@@ -186,6 +186,7 @@ class Bank:
     @classmethod
     def load(cls, folder: Path, mmap: bool = False) -> "Bank":
         """Load a saved bank, or raise InputError; with `mmap`, vectors and index are memory-mapped and rows fixed."""
+        folder = Path(folder)
         meta = read_json(folder / "bank.json")
         try:
             z, ids = (load_array(folder / f"{name}.npy", mmap) for name in ("z", "ids"))

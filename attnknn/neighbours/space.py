@@ -83,7 +83,7 @@ class EmbeddingSpace:
     @classmethod
     def load_whole(cls, folder: Path) -> "EmbeddingSpace":
         """Load a space written by `save`; errors as in `load`."""
-        return cls.load(*(folder / name for name in _FOLDERS))
+        return cls.load(*(Path(folder) / name for name in _FOLDERS))
 
     @classmethod
     def load_all(cls, embeddings: Path, neighbours: Path) -> "list[EmbeddingSpace]":
@@ -94,7 +94,7 @@ class EmbeddingSpace:
     @staticmethod
     def save_folds(spaces: "Iterable[EmbeddingSpace]", folder: Path) -> None:
         """Write the spaces to folders 0, 1, … inside `folder`, one by one, and their number to `folds.json`."""
-        folds = 0
+        folds, folder = 0, Path(folder)
         folder.mkdir(exist_ok=True)
         for folds, space in enumerate(spaces, 1):
             space.save(folder / str(folds - 1))
@@ -103,7 +103,8 @@ class EmbeddingSpace:
     @classmethod
     def load_folds(cls, folder: Path) -> "list[EmbeddingSpace]":
         """Load the spaces written by `save_folds`; errors as in `load`."""
-        return [cls.load_whole(folder / str(fold)) for fold in range(read_json(folder / "folds.json")["folds"])]
+        folds = read_json(Path(folder) / "folds.json")["folds"]
+        return [cls.load_whole(Path(folder) / str(fold)) for fold in range(folds)]
 
     # Kept for training, whatever asks first: autograd takes no tensors that were made in inference mode.
     @cached_property

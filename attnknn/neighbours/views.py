@@ -44,4 +44,5 @@ def save_views(views: Iterator[tuple[str, View]], folder: Path) -> list[str]:
 
 def load_views(folder: Path) -> Mapping[str, View]:
     """Load saved views by name; raise InputError if a file is missing or damaged."""
-    return {name: View.load(folder / name) for name in read_json(folder / "views.json")["views"]}
+    names = read_json(Path(folder) / "views.json")["views"]
+    return {name: View.load(Path(folder) / name) for name in names}
