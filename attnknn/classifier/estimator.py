@@ -15,20 +15,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from attnknn.classifier import persistence
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import fit_and_calibrate
 from attnknn.classifier.held_out import fold_parts, held_out_space, nearest_sims, query_space
 from attnknn.classifier.memory import Memory
-from attnknn.classifier.persistence import (
-    Parts,
-    check_classifier,
-    head_from_arrays,
-    head_to_arrays,
-    incomplete,
-    load_parts,
-    read_consistently,
-    save_parts,
-)
+from attnknn.classifier.persistence import head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
 from attnknn.core.device import limit_threads, resolve_device
@@ -67,10 +59,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     It passes scikit-learn's `check_estimator` except `check_sample_weight_equivalence_on_dense_data`: a row of weight 2
     has the votes of two identical rows of weight 1, but is one of the `n_neighbors`, and one row of a fold. Weights
     apply to the memory only: held-out rows count equally in fitting, calibration and prediction sets, so give rows with
-    untrusted labels a weight of 0. (`check_array_api_input` is skipped by scikit-learn itself.) Identical
-    rows are held out together, so that no held-out row has itself as a neighbour; near-identical ones are not. If fewer
-    than half of the rows are distinct, as in tables of a few categories, new rows will be copies too, and rows are held
-    out as if all differed.
+    untrusted labels a weight of 0. Identical rows are held out together, so that no held-out row has itself as a
+    neighbour; near-identical ones are not. If fewer than half of the rows are distinct, as in tables of a few
+    categories, new rows will be copies too, and rows are held out as if all differed.
 
     Parameters
     ----------
@@ -212,12 +203,12 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None) -> Self:
         self._validate_params()
-        self._device()  # before the work
+        device = resolve_device(self.device)
         X, y = self._validated(X, y, ensure_min_samples=2)
         with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
             check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        X, y, weight = (array[weight > 0] for array in (X, y, weight))
         self.classes_, labels = np.unique(y, return_inverse=True)
         require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
         too_few = f"n_samples = {len(X)}: at least three are needed to hold some out; add rows or give held_out"
@@ -246,29 +237,17 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                 is_copy = first_identical(np.concatenate([z, queries]))[len(z) :] < len(z)
                 n, total = int(is_copy.sum()), len(is_copy)
                 if n:
-                    warnings.warn(
-                        f"held_out: {n} of {total} rows are identical to rows of X; give others", stacklevel=3
-                    )
+                    message = f"held_out: {n} of {total} rows are identical to rows of X; give others"
+                    warnings.warn(message, stacklevel=3)
                     sims = sims if n == total else sims[~is_copy]
             self.usual_distances_ = np.sort(self._distances(sims))
             with torch.random.fork_rng():  # keeps the caller's random state
-                fitted = fit_and_calibrate(
-                    spaces,
-                    weights=self.weights,
-                    n_neighbors=k,
-                    prior=self.prior,
-                    prototypes=bool(self.prototypes),
-                    max_iter=self.max_iter,
-                    learning_rate=self.learning_rate,
-                    calibration=self.calibration,
-                    seed=seed,
-                    device=self._device(),
-                )
-            self.head_, self.n_iter_, self.calibration_ = fitted.head, fitted.n_iter, fitted.calibration
+                fitted = fit_and_calibrate(spaces, self.get_params(), seed, device)
+            self.head_, self.n_iter_, self.calibration_, votes, y_val = fitted
             # Laplace's rule of succession bounds the confidence that n rows support.
-            self._smoothing = 1 / (len(fitted.y) + 1)
-            calibrated, y_val = self._predictor().calibrated, fitted.y
-            scores = [true_class_scores(calibrated(fitted.votes[b]), y_val[b]) for b in blocks(*fitted.votes.shape)]
+            self._smoothing = 1 / (len(y_val) + 1)
+            calibrated = self._predictor().calibrated
+            scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
             self._held_out = np.concatenate(scores)
         return self
 
@@ -288,9 +267,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         return np.searchsorted(self.classes_, y)
 
     def _predictor(self, device: str = "") -> Predictor:
-        check_is_fitted(self)
-        k = int(self.n_neighbors)
-        return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, device or self._device())
+        device, k = device or resolve_device(self.device), int(self.n_neighbors)
+        return Predictor(self.memory_, self.head_, *self.calibration_, self._smoothing, k, device)
 
     def _relative(self, weight: np.ndarray) -> np.ndarray:
         """Weights divided by their mean in `fit`, above 0 in float32."""
@@ -305,9 +283,6 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     def _queries(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return self._vectors(cast(np.ndarray, self._validated(X, reset=False)))
-
-    def _device(self) -> str:
-        return resolve_device(self.device)
 
     def _reading(self) -> AbstractContextManager[None]:
         """Hold the memory's lock, so that no other thread changes it meanwhile."""
@@ -386,7 +361,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             return self.fit(X, y, sample_weight)
         X, y = self._validated(X, y, reset=False)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        X, y, weight = (array[weight > 0] for array in (X, y, weight))
         labels = self._encode_labels("y", y)
         if len(X):
             with self.memory_.lock.writing(), self._threads():
@@ -423,7 +398,6 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         labels = self.classes_.tolist()
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
-        scale, bias = self.calibration_
         # A grid search passes NumPy scalars, which JSON cannot represent.
         params = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.get_params().items()}
         state = params["random_state"] if isinstance(params["random_state"], int) else None
@@ -434,10 +408,11 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             "feature_names": list(getattr(self, "feature_names_in_", [])),
             "fitted": {name: getattr(self, attribute) for name, attribute in _FITTED.items()},
         }
-        arrays = {"origin": self._origin, "scale": scale, "bias": bias, "held_out": self._held_out}
-        arrays["usual_distances"] = self.usual_distances_
+        arrays = {"origin": self._origin, "held_out": self._held_out, "usual_distances": self.usual_distances_}
+        arrays["scale"], arrays["bias"] = self.calibration_
         with self._reading():
-            save_parts(Parts(self.memory_, self.head_, arrays, values), Path(path), write_more, read_back or self.load)
+            parts = persistence.Parts(self.memory_, self.head_, arrays, values)
+            persistence.save_parts(parts, Path(path), write_more, read_back or self.load)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -446,7 +421,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: not a model, a damaged one, or one of a later format.
         """
-        memory, head, arrays, values = read_consistently(Path(path), lambda: load_parts(Path(path)))
+        path = Path(path)
+        memory, head, arrays, values = persistence.read_consistently(path, lambda: persistence.load_parts(path))
         try:
             model = cls(**values["params"])
             model._validate_params()
@@ -459,12 +435,12 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
-            check_classifier(memory, values, arrays, model._held_out)
+            persistence.check_classifier(memory, values, arrays, model._held_out)
             vars(model).update(fitted)
             probs, _ = model._predictor("cpu").predict(memory.vectors(slice(2)))  # a head of other parts
             require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")
         except Exception as error:  # values of other types and shapes raise anything
-            raise incomplete(Path(path), error) from None
+            raise persistence.incomplete(path, error) from None
         return model
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
+from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
 
 
@@ -16,6 +17,7 @@ class ExplainMixin:
     """Mixin with `kneighbors`, `explain`, `explain_rows` and `counterfactual`."""
 
     n_neighbors: int
+    device: str
     classes_: np.ndarray
     memory_: Memory
     usual_distances_: np.ndarray
@@ -24,14 +26,9 @@ class ExplainMixin:
     _predictor: Callable[[], Predictor]
     _reading: Callable[[], AbstractContextManager[None]]
     _threads: Callable[[], AbstractContextManager[None]]
-    _device: Callable[[], str]
 
     def kneighbors(
-        self,
-        X: Any = None,
-        n_neighbors: int | None = None,
-        return_distance: bool = True,
-        return_weights: bool = False,
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True, return_weights: bool = False
     ) -> Any:
         """Distances and ids (B, K) of the nearest rows of the memory, nearest first.
 
@@ -49,7 +46,7 @@ class ExplainMixin:
             require(not return_weights or X is not None, "return_weights: give X")
             z = self.memory_.vectors() if X is None else self._queries(X)
             exclude = self.memory_.ids if X is None else None
-            ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=self._device())
+            ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=resolve_device(self.device))
             result: list[np.ndarray] = [self._distances(sims)] if return_distance else []
             result.append(ids)
             if return_weights:
@@ -127,11 +124,7 @@ class ExplainMixin:
 
 
 def check_row_ids(ids: Any) -> np.ndarray:
-    """Row ids as int64 (M,).
-
-    Raises:
-        InputError: they are not integers.
-    """
+    """Row ids as int64 (M,); InputError if they are not integers."""
     ids = np.atleast_1d(ids)
     require(ids.dtype.kind in "iu" or not ids.size, f"ids: of type {ids.dtype}; give integers")
     return ids.astype(np.int64).ravel()

@@ -1,6 +1,6 @@
 """Fit a head and its calibration on held-out rows."""
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,49 +22,35 @@ FEATURES = ("distance", "gap", "label_share", "agreement", "density", "class_pri
 
 
 class FittedHead(NamedTuple):
-    """A fitted head and its calibration.
+    """A fitted head and its calibration."""
 
-    Attributes:
-        head: float64, on the CPU.
-        n_iter: epochs; 1 for the baselines.
-        calibration: scale and bias (C,).
-        votes: (M, C) of the VAL rows.
-        y: (M,) their classes.
+    head: AnyHead  # float64, on the CPU
+    n_iter: int  # epochs; 1 for the baselines
+    calibration: tuple[np.ndarray, np.ndarray]  # scale and bias (C,)
+    votes: np.ndarray  # (M, C) of the VAL rows
+    y: np.ndarray  # (M,) their classes
+
+
+def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed: int, device: str) -> FittedHead:
+    """Fit a head on FIT rows, with early stopping and calibration on VAL rows.
+
+    Args:
+        params: of `AttnKNNClassifier`.
     """
-
-    head: AnyHead
-    n_iter: int
-    calibration: tuple[np.ndarray, np.ndarray]
-    votes: np.ndarray
-    y: np.ndarray
-
-
-def fit_and_calibrate(
-    spaces: list[EmbeddingSpace],
-    *,
-    weights: str,
-    n_neighbors: int,
-    prior: float | None,
-    prototypes: bool,
-    max_iter: int,
-    learning_rate: float,
-    calibration: str | None,
-    seed: int,
-    device: str,
-) -> FittedHead:
-    """Fit a head on FIT rows, with early stopping and calibration on VAL rows; see `AttnKNNClassifier`."""
-    k = int(min(n_neighbors, *(space.neighbours.ids.shape[1] for space in spaces)))
+    k = int(min(params["n_neighbors"], *(space.neighbours.ids.shape[1] for space in spaces)))
+    prior = params["prior"]
     priors = PRIORS if prior is None else (prior,)
-    if weights == "attention":
+    if params["weights"] == "attention":
         queries = sum(int((space.embeddings.part == FIT).sum()) for space in spaces)
+        prototypes = bool(params["prototypes"])
         head, history = fit_head(
             spaces,
             k_train=k,
             kind="attention",
             parts={"features": FEATURES, "prototypes": prototypes, "learned_prior": prior is None},
-            epochs=max_iter,
+            epochs=params["max_iter"],
             batch_size=min(256, max(16, queries // 40)),
-            lr=learning_rate,
+            lr=params["learning_rate"],
             weight_decay=0.05,
             patience=10,
             restarts=1,
@@ -80,10 +66,10 @@ def fit_and_calibrate(
         n_iter = int(history[-1]["epoch"])
     else:
         n_iter, ks = 1, choices_of_k(KS, k)
-        head = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][weights]
+        head = tuned_baselines(spaces, ks, TEMPERATURES, priors)[0][params["weights"]]
     fit_votes, val_votes = (classify_part(head, spaces, part, k, device) for part in (FIT, VAL))
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
-    scaling = fit_scaling(calibration, fit_votes, y_fit, val_votes, y_val)
+    scaling = fit_scaling(params["calibration"], fit_votes, y_fit, val_votes, y_val)
     if isinstance(head, torch.nn.Module):
         head = head.double().cpu()
     return FittedHead(cast(AnyHead, head), n_iter, scaling, val_votes, y_val)

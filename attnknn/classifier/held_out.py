@@ -17,10 +17,9 @@ def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndar
     """Part of every row (N,) in each stratified fold: held-out rows alternate between FIT and VAL, the rest are BANK.
 
     Identical rows have the same part (see `split_groups`); if not all of them are held out, the others are TEST, which
-    is not read.
+    is not read. With more than `queries` held-out rows, fewer folds are returned.
 
     Args:
-        queries: maximum number of held-out rows; with many rows, fewer folds are returned.
         first: (N,) of `first_identical`; None if all rows differ.
     """
     rng, n = np.random.default_rng(seed), len(y)
@@ -50,11 +49,10 @@ def _stratified_rank(y: np.ndarray, first: np.ndarray, rng: np.random.Generator)
 
 
 def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
-    """Embedding space of one fold; its bank rows have the neighbours that a memory of these rows alone would have.
+    """Embedding space of one fold: k neighbours, as a memory of its bank rows alone would have; fewer if it is smaller.
 
     Args:
         memory: just built.
-        k: number of neighbours; fewer if the fold's bank is smaller.
         part: (N,) of `fold_parts`.
     """
     z, in_bank = memory.bank.z, part == BANK
@@ -74,11 +72,10 @@ def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
 def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed: int) -> EmbeddingSpace:
     """Embedding space of a memory (BANK) and of rows outside it, half FIT and half VAL, stratified by class.
 
-    Identical rows outside it are in the same half; see `split_groups`.
+    Identical rows outside it are in the same half; see `split_groups`. k is clipped to the size of the memory.
 
     Args:
         memory: just built.
-        k: number of neighbours; fewer if the memory is smaller.
         queries: (M, D). y: (M,) their class numbers.
     """
     z = memory.bank.z
@@ -102,7 +99,5 @@ def _space(
     embeddings = Embeddings(z, y, part, tuple(map(str, range(len(memory.sums)))))
     rows = np.arange(len(z), dtype=np.int32)
     neighbours = Neighbours(rows, ids.astype(np.int32), sims.astype(np.float32), memory.bank.metric)
-    log_weight = None
-    if memory.weighted:
-        log_weight = np.pad(np.log(memory.weight), (0, len(z) - len(memory.weight)))
+    log_weight = np.pad(np.log(memory.weight), (0, len(z) - len(memory.weight))) if memory.weighted else None
     return EmbeddingSpace(embeddings, neighbours, neighbour_statistics(embeddings, neighbours, SIZES), log_weight)

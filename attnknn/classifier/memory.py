@@ -25,28 +25,19 @@ _SPARE = 32  # neighbours stored beyond the largest size; so many can be removed
 class Memory:
     """Labelled rows, ordered by id.
 
-    Attributes:
-        bank: vectors and search.
-        ids: int64 (N,), ascending.
-        y: int64 (N,) class numbers.
-        weight: float32 (N,), above 0; a row of weight 2 counts as two identical rows of weight 1.
-        neighbour_ids, neighbour_sims: (N, S) nearest other rows of each row; padded with −1 and −inf.
-        next_id: id of the next row to be added; ids are never reused.
-        sums: float64 (C, D), weighted sum of the vectors of each class.
-        agreement: float32 (N, len(SIZES)). density: float32 (N,). See `artifacts.NeighbourStatistics`.
-        lock: for callers with several threads; held for reading while a prediction lasts, for writing by changes.
+    `lock` is for callers with several threads: held for reading while a prediction lasts, for writing by changes.
     """
 
-    bank: Bank
-    ids: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    neighbour_ids: np.ndarray
-    neighbour_sims: np.ndarray
-    sums: np.ndarray
-    next_id: int
-    agreement: np.ndarray = field(init=False)
-    density: np.ndarray = field(init=False)
+    bank: Bank  # vectors and search
+    ids: np.ndarray  # int64 (N,), ascending
+    y: np.ndarray  # int64 (N,) class numbers
+    weight: np.ndarray  # float32 (N,), above 0; a row of weight 2 counts as two identical rows of weight 1
+    neighbour_ids: np.ndarray  # (N, S) nearest other rows of each row, padded by −1
+    neighbour_sims: np.ndarray  # (N, S), padded by −inf
+    sums: np.ndarray  # float64 (C, D), weighted sum of the vectors of each class
+    next_id: int  # of the next row to be added; ids are never reused
+    agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
+    density: np.ndarray = field(init=False)  # float32 (N,)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
     _position_of: np.ndarray = field(init=False, repr=False)
 
@@ -61,12 +52,7 @@ class Memory:
 
     @classmethod
     def build(cls, z: np.ndarray, y: np.ndarray, weight: np.ndarray, n_classes: int, **index: object) -> "Memory":
-        """Build a memory of rows 0 … N−1.
-
-        Args:
-            z: float32 (N, D), N ≥ 2. y: (N,). weight: (N,).
-            index: arguments of `bank.build`.
-        """
+        """Build a memory of rows 0 … N−1: z float32 (N, D), y (N,), weight (N,); `index` goes to `bank.build`."""
         require(len(z) > 1, f"n_samples = {len(z)}: neighbours need two rows or more")
         ids = np.arange(len(z))
         bank = build(z, ids, **index)  # type: ignore[arg-type]
@@ -80,11 +66,7 @@ class Memory:
         return np.where(valid, self._position_of[np.where(valid, ids, 0)], -1)
 
     def require_positions(self, ids: Int[np.ndarray, " M"]) -> Int[np.ndarray, " M"]:
-        """Positions of row ids.
-
-        Raises:
-            InputError: an id is not in the memory.
-        """
+        """Positions of row ids; InputError if one is not in the memory."""
         positions = self.positions(ids)
         missing = ids[positions < 0]
         require(len(missing) == 0, f"ids: {format_ids(missing)} not in the memory")
@@ -146,26 +128,20 @@ class Memory:
     def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
         """Class shares (see `votes.class_shares`) and prototypes, computed without the rows of these ids."""
         positions = self.positions(np.asarray(without, dtype=np.int64))
-        sums = self.sums
-        if len(positions):
-            sums = sums - class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(sums))
+        sums = self.sums - self._class_sums(positions) if len(positions) else self.sums
         y, weight = np.delete(self.y, positions), np.delete(self.weight, positions)
         return class_shares(y, len(sums), weight.astype(np.float64)), torch.from_numpy(class_prototypes(sums))
 
-    def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
-        """Copy with another class for some rows.
+    def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
+        return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
 
-        Args:
-            label: class number.
-            neighbour_ids: ids of the rows whose statistics are recomputed.
-        """
+    def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
+        """Copy with another class number for some rows; statistics are recomputed for the rows `neighbour_ids`."""
         positions = self.positions(np.asarray(ids, dtype=np.int64))
         result = self._copy()
         result.y, result.agreement, result.density = self.y.copy(), self.agreement.copy(), self.density.copy()
         result.y[positions] = label
-        z, weight, n = self.vectors(positions), self.weight[positions], len(self.sums)
-        result.sums = self.sums - class_sums(z, self.y[positions], weight, n)
-        result.sums = result.sums + class_sums(z, result.y[positions], weight, n)
+        result.sums = self.sums - self._class_sums(positions) + result._class_sums(positions)
         result._update_statistics(self.positions(neighbour_ids[neighbour_ids >= 0]))
         return result
 
@@ -230,8 +206,7 @@ class Memory:
         removed = np.unique(ids)
         positions = self.require_positions(removed)
         require(len(self) - len(removed) > 1, "ids: fewer than two rows would be left; keep at least two")
-        z, y, weight = self.vectors(positions), self.y[positions], self.weight[positions]
-        self.sums = self.sums - class_sums(z, y, weight, len(self.sums))
+        self.sums = self.sums - self._class_sums(positions)
         self.bank = copy.copy(self.bank)
         self.bank.remove(removed)
         for name in ("ids", "y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):

@@ -26,14 +26,8 @@ FORMAT = 2
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 # Arrays of a memory: name on disk → attribute.
-_MEMORY_ARRAYS = {
-    "ids": "ids",
-    "y": "y",
-    "weight": "weight",
-    "near_ids": "neighbour_ids",
-    "near_sims": "neighbour_sims",
-    "sums": "sums",
-}
+_NAMES = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
+_MEMORY_ARRAYS = {name: name.replace("near_", "neighbour_") for name in _NAMES}
 T = TypeVar("T")
 AnyHead = LearnedHead | Distance | Uniform
 _BASELINES = {"distance": Distance, "uniform": Uniform}
@@ -60,19 +54,12 @@ def head_from_arrays(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> A
 
 
 class Parts(NamedTuple):
-    """Contents of a saved model.
+    """Contents of a saved model."""
 
-    Attributes:
-        memory: the training rows.
-        head: float64.
-        arrays: other fitted arrays.
-        values: other fitted values, JSON-serialisable.
-    """
-
-    memory: Memory
-    head: AnyHead
-    arrays: dict[str, np.ndarray]
-    values: dict[str, Any]
+    memory: Memory  # the training rows
+    head: AnyHead  # float64
+    arrays: dict[str, np.ndarray]  # other fitted arrays
+    values: dict[str, Any]  # other fitted values, JSON-serialisable
 
 
 class LockedError(InputError):
@@ -227,19 +214,14 @@ def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> No
     z = check_vectors("vectors", bank.z)
     ids, y, weight, neighbours, sims, sums = (arrays[attribute] for attribute in _MEMORY_ARRAYS.values())
     order = np.argsort(bank.ids, kind="stable")[len(bank.ids) - len(ids) :]
-    rising = (
-        len(ids) > 1 and bool((np.diff(ids) > 0).all()) and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id
-    )
-    require(rising and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
+    rising = len(ids) > 1 and bool((np.diff(ids) > 0).all())
+    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id
+    require(in_range and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
     require(len(y) == len(ids) and 0 <= y.min() <= y.max() < len(sums), "y: not a class number of each row")
     require(len(weight) == len(ids) and weight.min() > 0, "weight: not a number above 0 of each row")
     require(sums.shape[1] == z.shape[1], f"sums: {sums.shape[1]} dimensions; the index has {z.shape[1]}")
-    fits = (
-        len(neighbours) == len(ids)
-        and neighbours.shape == sims.shape
-        and neighbours.shape[1] > 0
-        and sims.dtype == np.float32
-    )
+    fits = len(neighbours) == len(ids) and neighbours.shape[1] > 0
+    fits = fits and neighbours.shape == sims.shape and sims.dtype == np.float32
     fits = fits and bool((np.isin(neighbours, ids) | (neighbours == -1)).all())
     fits = fits and bool(np.where(neighbours >= 0, np.isfinite(sims), sims == -np.inf).all())
     require(fits, "neighbours: not rows of the memory with their similarities")
@@ -251,21 +233,14 @@ def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> No
 def check_classifier(
     memory: Memory, values: dict[str, Any], arrays: dict[str, np.ndarray], held_out: np.ndarray
 ) -> None:
-    """Check the types, shapes and ranges of what else a saved classifier holds.
-
-    Args:
-        values, arrays: of its `Parts`.
-        held_out: (M,) conformity scores.
-    """
+    """Check the types, shapes and ranges of what else a saved classifier holds: conformity scores `held_out` (M,)."""
     n_classes, dim = memory.sums.shape
     for name, size in (("origin", dim), ("scale", n_classes), ("bias", n_classes)):
         check_array(name, arrays[name], "float64", 1)
         require(len(arrays[name]) == size, f"{name}: {len(arrays[name])} values; expected {size}")
     labels, names, fitted = values["classes"], values["feature_names"], values["fitted"]
-    classes = np.array(labels, dtype=np.dtype(values["classes_dtype"]))
-    require(
-        np.unique(classes).tolist() == labels and len(labels) == n_classes, f"classes: not {n_classes} sorted labels"
-    )
+    classes = np.unique(np.array(labels, dtype=np.dtype(values["classes_dtype"])))
+    require(classes.tolist() == labels and len(labels) == n_classes, f"classes: not {n_classes} sorted labels")
     named = isinstance(names, list) and len(names) in (0, dim) and all(type(name) is str for name in names)
     require(named, f"feature_names: not {dim} names")
     require(type(fitted["n_iter_"]) is int and fitted["n_features_in_"] == dim, "n_iter_ or n_features_in_: wrong")
@@ -274,9 +249,8 @@ def check_classifier(
     for name, array in (("held_out", held_out), ("usual_distances", usual)):
         check_array(name, array, "float64", 1)
     require(bool((np.diff(usual, prepend=0) >= 0).all()), "usual_distances: negative, or not ascending")
-    require(
-        round(1 / fitted["_doubt"]) == len(held_out) + 1, f"held_out: {len(held_out)} scores, not as many as fitted"
-    )
+    n = len(held_out)
+    require(round(1 / fitted["_doubt"]) == n + 1, f"held_out: {n} scores, not as many as fitted")
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

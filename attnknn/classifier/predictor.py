@@ -19,73 +19,45 @@ _SEARCH_BATCH, _HEAD_BATCH = 16_384, 1024  # queries
 class Explanation:
     """Neighbours, attention weights and votes behind predictions.
 
-    Attributes:
-        ids: (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`.
-        labels: (B, K) their classes.
-        distances: (B, K).
-        weights: (B, K) attention weights.
-        null: (B, C) weights of the null neighbours, one a class: from its prototype where `prototypes` is set, else
-            from its share of the memory. `weights` and `null` of a query sum to 1.
-        votes: (B, C), null plus the weights of each class's neighbours.
-        probabilities: (B, C) calibrated votes, as in `predict_proba`.
-        predictions: (B,).
-        shares: (B, K) each neighbour's share of the votes for the predicted class; 0 for other labels.
-        distance_percentiles: (B,), as in `distance_percentiles`.
+    The weights of the null neighbours, one a class, come from its prototype where `prototypes` is set, else from its
+    share of the memory. `weights` and `null` of a query sum to 1.
     """
 
-    ids: np.ndarray
-    labels: np.ndarray
-    distances: np.ndarray
-    weights: np.ndarray
-    null: np.ndarray
-    votes: np.ndarray
-    probabilities: np.ndarray
-    predictions: np.ndarray
-    shares: np.ndarray
-    distance_percentiles: np.ndarray
+    ids: np.ndarray  # (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`
+    labels: np.ndarray  # (B, K) their classes
+    distances: np.ndarray  # (B, K)
+    weights: np.ndarray  # (B, K) attention weights
+    null: np.ndarray  # (B, C) weights of the null neighbours
+    votes: np.ndarray  # (B, C), null plus the weights of each class's neighbours
+    probabilities: np.ndarray  # (B, C) calibrated votes, as in `predict_proba`
+    predictions: np.ndarray  # (B,)
+    shares: np.ndarray  # (B, K) of the votes for the predicted class, by neighbour; 0 for other labels
+    distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
 
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """A change of the memory that changes a prediction.
+    """A change of the memory that changes a prediction."""
 
-    Attributes:
-        how: `forget` or `relabel`.
-        ids: (M,) ids of the rows to forget or relabel, largest weight first.
-        label: the second most probable class, assigned by `relabel`.
-        prediction: prediction after the change.
-        probabilities: (C,) after the change.
-        turned: whether the prediction changed; False if the search ran out of rows.
-    """
-
-    how: str
-    ids: np.ndarray
-    label: Any
-    prediction: Any
-    probabilities: np.ndarray
-    turned: bool
+    how: str  # `forget` or `relabel`
+    ids: np.ndarray  # (M,) ids of the rows to forget or relabel, largest weight first
+    label: Any  # the second most probable class, assigned by `relabel`
+    prediction: Any  # after the change
+    probabilities: np.ndarray  # (C,) after the change
+    turned: bool  # whether the prediction changed; False if the search ran out of rows
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predict class probabilities of queries.
-
-    Attributes:
-        memory: the training rows.
-        head: float64, on the CPU.
-        scale, bias: (C,) of the calibration; see `calibration.apply_scaling`.
-        smoothing: weight of the class shares in every prediction.
-        k: number of neighbours; all rows if the memory has fewer.
-        device: of the neighbour search.
-    """
+    """Predict class probabilities of queries."""
 
     memory: Memory
-    head: AnyHead
-    scale: np.ndarray
-    bias: np.ndarray
-    smoothing: float
-    k: int
-    device: str
+    head: AnyHead  # float64, on the CPU
+    scale: np.ndarray  # (C,) of the calibration; see `calibration.apply_scaling`
+    bias: np.ndarray  # (C,)
+    smoothing: float  # weight of the class shares in every prediction
+    k: int  # number of neighbours; all rows if the memory has fewer
+    device: str  # of the neighbour search
 
     def calibrated(self, votes: Float[np.ndarray, "B C"], without: Sequence[int] = ()) -> Float[np.ndarray, "B C"]:
         """Calibrated probabilities of votes."""
@@ -101,11 +73,7 @@ class Predictor:
     def batches(
         self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield ids, similarities, weights (B, K) and votes (B, C) in batches of queries.
-
-        Args:
-            without: ids of rows to leave out.
-        """
+        """Yield ids, similarities, weights (B, K) and votes (B, C) in batches of queries; `without` ids of rows."""
         k = min(self.k, len(self.memory) - len(without))
         for start in range(0, len(z), _SEARCH_BATCH):
             queries = z[start : start + _SEARCH_BATCH]
@@ -124,17 +92,12 @@ class Predictor:
         probabilities = self.calibrated(votes, without)
         top = probabilities.argmax(1)
         shares = np.where(labels == top[:, None], weights, 0) / votes[rows, top][:, None]
-        null = null.clip(0)
-        return Explanation(ids, labels, sims, weights, null, votes, probabilities, top, shares, sims[:, 0])
+        return Explanation(ids, labels, sims, weights, null.clip(0), votes, probabilities, top, shares, sims[:, 0])
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()
     ) -> Counterfactual:
-        """Greedy search, one neighbour a step; see `AttnKNNClassifier.counterfactual`.
-
-        Args:
-            exclude: ids of rows to leave out from the start.
-        """
+        """Greedy search, one neighbour a step, without the rows `exclude`; see `AttnKNNClassifier.counterfactual`."""
         changed: list[int] = []
         first = second = -1
         neighbour_ids = np.empty(0, dtype=np.int64)  # relabelling does not change them

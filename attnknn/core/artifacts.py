@@ -17,11 +17,11 @@ from attnknn.core.files import atomic_folder, load_array, read_json, write_json
 
 PARTS = ("bank", "fit", "val", "test")
 BANK, FIT, VAL, TEST = range(4)
-_BLOCK = 2**22  # values checked at once, so that checking a memory-mapped array takes little memory
 
 
 def _blocks(value: np.ndarray) -> Iterator[slice]:
-    step = max(1, _BLOCK * len(value) // max(1, value.size))
+    """Rows of 2²² values: checking a memory-mapped array takes little memory."""
+    step = max(1, 2**22 * len(value) // max(1, value.size))
     return (slice(s, s + step) for s in range(0, len(value), step))
 
 
@@ -79,23 +79,14 @@ class _Parted(Artifact):
 
 @dataclass(frozen=True)
 class Split(_Parted):
-    """A dataset with the part of each row.
+    """A dataset with the part of each row."""
 
-    Attributes:
-        x: uint8 (N, C, H, W) images, or float32 (N, F) tables.
-        y: int64 (N,), class numbers 0 … C−1.
-        part: int8 (N,), positions in `PARTS`.
-        classes: the C class names.
-        features: the F feature names of a table; empty for images.
-        schema: `schema.Schema.to_dict` of a table; empty for images.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    part: np.ndarray
+    x: np.ndarray  # uint8 (N, C, H, W) images, or float32 (N, F) tables
+    y: np.ndarray  # int64 (N,), class numbers 0 … C−1
+    part: np.ndarray  # int8 (N,), positions in `PARTS`
     classes: tuple[str, ...]
-    features: tuple[str, ...] = ()
-    schema: dict[str, Any] = dataclasses.field(default_factory=dict)
+    features: tuple[str, ...] = ()  # names of a table's F columns; empty for images
+    schema: dict[str, Any] = dataclasses.field(default_factory=dict)  # `Schema.to_dict` of a table; empty for images
 
     def __post_init__(self) -> None:
         check_array("x", self.x, "uint8 or float32", 4 if self.is_image else 2)
@@ -127,21 +118,13 @@ def _check_labels(y: np.ndarray, part: np.ndarray, n: int, n_classes: int) -> No
 
 @dataclass(frozen=True)
 class Embeddings(_Parted):
-    """The encoder's embedding of every row of a `Split`.
+    """The encoder's embedding of every row of a `Split`."""
 
-    Attributes:
-        z: float32 (N, D).
-        y: int64 (N,).
-        part: int8 (N,).
-        classes: the C class names.
-        logits: float32 (N, C) of the encoder's linear head, or None without one.
-    """
-
-    z: np.ndarray
-    y: np.ndarray
-    part: np.ndarray
+    z: np.ndarray  # float32 (N, D)
+    y: np.ndarray  # int64 (N,)
+    part: np.ndarray  # int8 (N,)
     classes: tuple[str, ...]
-    logits: np.ndarray | None = None
+    logits: np.ndarray | None = None  # float32 (N, C) of the encoder's linear head, or None without one
 
     def __post_init__(self) -> None:
         check_array("z", self.z, "float32", 2)
@@ -154,19 +137,12 @@ class Embeddings(_Parted):
 
 @dataclass(frozen=True)
 class Neighbours(Artifact):
-    """The K nearest bank rows of each query row, nearest first; a smaller k is a slice `[:, :k]`.
+    """The K nearest bank rows of each query row, nearest first; a smaller k is a slice `[:, :k]`."""
 
-    Attributes:
-        rows: int32 (M,), the query rows, ascending.
-        ids: int32 (M, K), bank rows; −1 pads where an approximate index returned fewer than K.
-        sims: float32 (M, K), −‖q − k‖² (or q·k under inner product), descending; −inf where ids is −1.
-        metric: `l2` or `ip`.
-    """
-
-    rows: np.ndarray
-    ids: np.ndarray
-    sims: np.ndarray
-    metric: str
+    rows: np.ndarray  # int32 (M,), the query rows, ascending
+    ids: np.ndarray  # int32 (M, K), bank rows; −1 pads where an approximate index returned fewer than K
+    sims: np.ndarray  # float32 (M, K), −‖q − k‖² (or q·k under inner product), descending; −inf where ids is −1
+    metric: str  # `l2` or `ip`
 
     def __post_init__(self) -> None:
         check_array("rows", self.rows, "int32", 1)
@@ -174,8 +150,7 @@ class Neighbours(Artifact):
         require(self.sims.dtype == np.float32, f"sims: dtype {self.sims.dtype}; expected float32")
         require(self.metric in ("l2", "ip"), f"metric: {self.metric}; expected l2 or ip")
         agree = self.ids.shape == self.sims.shape and len(self.ids) == len(self.rows)
-        shapes = f"rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape}"
-        require(agree, f"shapes: {shapes} do not agree")
+        require(agree, f"shapes: rows {self.rows.shape}, ids {self.ids.shape}, sims {self.sims.shape} do not agree")
         for rows in _blocks(self.ids):
             valid = np.isfinite(self.sims[rows]) == (self.ids[rows] >= 0)
             require(bool(valid.all()), "sims: must be finite exactly where ids is not −1")
@@ -198,20 +173,12 @@ class Neighbours(Artifact):
 
 @dataclass(frozen=True)
 class NeighbourStatistics(Artifact):
-    """Label agreement and density of each bank row, and class prototypes; see `neighbours/statistics.py`.
+    """Label agreement and density of each bank row (0 for other rows), and class prototypes."""
 
-    Attributes:
-        agreement: float32 (N, S), share of a bank row's `sizes[s]` nearest other bank rows with its label; 0 for rows
-            outside the bank.
-        density: float32 (N,), mean similarity of a bank row to its `sizes[-1]` nearest other bank rows; likewise 0.
-        prototypes: float32 (C, D), mean embedding of each class's bank rows, at unit length.
-        sizes: the S neighbourhood sizes, ascending.
-    """
-
-    agreement: np.ndarray
-    density: np.ndarray
-    prototypes: np.ndarray
-    sizes: tuple[int, ...]
+    agreement: np.ndarray  # float32 (N, S), share of a row's `sizes[s]` nearest other bank rows with its label
+    density: np.ndarray  # float32 (N,), mean similarity of a row to its `sizes[-1]` nearest other bank rows
+    prototypes: np.ndarray  # float32 (C, D), mean embedding of each class's bank rows, at unit length
+    sizes: tuple[int, ...]  # the S neighbourhood sizes, ascending
 
     def __post_init__(self) -> None:
         check_array("agreement", self.agreement, "float32", 2)
@@ -225,19 +192,11 @@ class NeighbourStatistics(Artifact):
 
 @dataclass(frozen=True)
 class Predictions(Artifact):
-    """Class probabilities of every method on the same rows.
+    """Class probabilities of every method on the same rows."""
 
-    Attributes:
-        rows: int32 (N,).
-        y: int64 (N,), the true classes.
-        probs: float32 (M, N, C), rows sum to 1.
-        methods: the M method names.
-        classes: the C class names.
-    """
-
-    rows: np.ndarray
-    y: np.ndarray
-    probs: np.ndarray
+    rows: np.ndarray  # int32 (N,)
+    y: np.ndarray  # int64 (N,), the true classes
+    probs: np.ndarray  # float32 (M, N, C), rows sum to 1
     methods: tuple[str, ...]
     classes: tuple[str, ...]
 

@@ -25,11 +25,7 @@ _default = 1  # torch's threads outside of them
 
 
 def resolve_device(device: str) -> str:
-    """Resolve a device name to one of torch; `auto` is a GPU if available.
-
-    Raises:
-        InputError: an unknown name, or a GPU that torch does not see.
-    """
+    """Resolve a device name to one of torch, or raise InputError; `auto` is a GPU if available."""
     known = re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device)
     require(known is not None, f"device: {device[:40]!r}; allowed are auto, cpu, cuda, and cuda:0 and so on")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -43,11 +39,7 @@ def resolve_device(device: str) -> str:
 def use_device(device: str, threads: int) -> str:
     """Set the number of threads, and resolve a device name by `resolve_device`.
 
-    On the CPU, malloc is configured by `keep_freed_memory`. Results are reproducible to the byte only with the same
-    number of threads, which determines the order of sums.
-
-    Raises:
-        InputError: a GPU that torch does not see.
+    Results are reproducible to the byte only with the same number of threads, which determines the order of sums.
     """
     torch.set_num_threads(threads)
     threadpool_limits(threads)  # of numpy and scipy

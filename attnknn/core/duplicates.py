@@ -14,10 +14,7 @@ def first_identical(x: np.ndarray) -> np.ndarray:
 def mostly_duplicates(first: np.ndarray) -> bool:
     """Whether fewer than half of the rows (or three) are distinct, as in tables of a few categories.
 
-    Then new rows will be copies too, so that rows are split as if all differed.
-
-    Args:
-        first: (N,) of `first_identical`.
+    Then new rows will be copies too, so that rows are split as if all differed. `first` is that of `first_identical`.
     """
     return int((first == np.arange(len(first))).sum()) < max(3, len(first) / 2)
 
@@ -28,13 +25,7 @@ def split_groups(first: np.ndarray) -> np.ndarray:
 
 
 def duplicate_counts(first: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, int]:
-    """Count rows identical to an earlier one, those with another label than it, and test rows with a training copy.
-
-    Args:
-        first: (N,) of `first_identical`.
-        y: (N,) labels.
-        test: bool (N,).
-    """
+    """Count rows identical to an earlier one, those with another label than it, and test rows with a training copy."""
     return {
         "duplicates": int((first != np.arange(len(first))).sum()),
         "conflicting_duplicates": int((y != y[first]).sum()),

@@ -42,12 +42,11 @@ def is_disk_full(error: Exception) -> bool:
 def one_line(error: Exception) -> str | None:
     """Describe an error that the user can fix: what, where, what to do. None for any other."""
     if isinstance(error, InputError):
-        text = str(error)
-    elif isinstance(error, MemoryError):
-        text = "out of memory; give fewer rows at a time, or a smaller model"
-    elif isinstance(error, OSError) and error.errno != errno.EPIPE:  # EPIPE: the reader has closed the pipe
-        text = f"{error.filename or 'reading or writing a file'}: {error.strerror or error}"
-        text += "; free space there, or write elsewhere" if is_disk_full(error) else ""
-    else:
-        return None
-    return " ".join(text.split())
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory; give fewer rows at a time, or a smaller model"
+    if isinstance(error, OSError) and error.errno != errno.EPIPE:  # EPIPE: the reader has closed the pipe
+        remedy = "; free space there, or write elsewhere" if is_disk_full(error) else ""
+        text = f"{error.filename or 'reading or writing a file'}: {error.strerror or error}{remedy}"
+        return " ".join(text.split())
+    return None

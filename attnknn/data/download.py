@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_folder, write_json
 from attnknn.data.fetch import base_name, fetch
 from attnknn.data.image_folder import ARCHIVES, pack_folder
@@ -14,11 +14,9 @@ from attnknn.data.torchvision_datasets import official_files
 
 
 def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
-    """Fetch the raw files of a source into `folder`, atomically.
+    """Fetch the raw files of a source (see `data/config.py`) into `folder`, atomically.
 
     Args:
-        source: a source; see `data/config.py`.
-        folder: replaced if present.
         mirror: a directory or base URL to search first; empty for none.
 
     Raises:
@@ -43,8 +41,8 @@ def csv_files(source: dict[str, Any]) -> list[dict[str, str]]:
     """The `train` file of a csv source, and its `test` file if any; their names must differ."""
     files = [source["train"], *([source["test"]] if source.get("test") else [])]
     names = {base_name(file["path"]) for file in files}
-    if len(names) < len(files):
-        raise InputError(f"test.path: {files[1]['path']} has the file name of train.path; rename one of the files")
+    message = f"test.path: {files[-1]['path']} has the file name of train.path; rename one of the files"
+    require(len(names) == len(files), message)
     return files
 
 

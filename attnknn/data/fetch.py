@@ -21,11 +21,7 @@ class _Unavailable(Exception):
 
 
 def base_name(location: str) -> str:
-    """File name at the end of a path or an http(s) URL.
-
-    Raises:
-        InputError: the URL has another scheme, or ends in no file name.
-    """
+    """File name at the end of a path or an http(s) URL; InputError for another scheme, or without a file name."""
     scheme, separator, _ = location.partition("://")
     if separator and scheme.lower() not in ("http", "https"):
         raise InputError(f"{location}: {scheme} URLs are not supported; give a path or an http(s) URL")
@@ -40,19 +36,12 @@ def base_name(location: str) -> str:
 
 
 def fetch(
-    location: str,
-    out: Path,
-    mirror: str = "",
-    *,
-    sha256: str = "",
-    md5: str = "",
-    mirror_folder: str = "",
+    location: str, out: Path, mirror: str = "", *, sha256: str = "", md5: str = "", mirror_folder: str = ""
 ) -> None:
     """Copy the file at `location` to `out`, atomically; a mirror takes precedence over a URL, not over a path.
 
     Args:
         location: an http(s) URL or a path.
-        out: destination.
         mirror: a directory or an http(s) base URL; empty for none.
         sha256, md5: expected checksums in hexadecimal; empty for no check.
         mirror_folder: folder of the mirror to search before its root, for file names that several sources share.
@@ -69,17 +58,14 @@ def fetch(
                 _copy(source, draft)
                 for kind, expected in (("sha256", sha256.lower()), ("md5", md5.lower())):
                     if expected and (actual := pooch.file_hash(str(draft), alg=kind)) != expected:
-                        raise InputError(
-                            f"{source}: wrong {kind}: expected {expected}, got {actual}; "
-                            f"replace the file, or correct the {kind} of its source"
-                        )
+                        remedy = f"replace the file, or correct the {kind} of its source"
+                        raise InputError(f"{source}: wrong {kind}: expected {expected}, got {actual}; {remedy}")
             return
         except _Unavailable as reason:
             failures.append(f"{source} ({reason})")
     hint = "" if _is_url(location) else "correct the path, or "
-    raise InputError(
-        f"{name}: not found at {' or '.join(failures)}; {hint}put {name} into a directory and name that in {MIRROR}"
-    )
+    hint += f"put {name} into a directory and name that in {MIRROR}"
+    raise InputError(f"{name}: not found at {' or '.join(failures)}; {hint}")
 
 
 def _mirror_sources(mirror: str, folder: str, name: str) -> list[str]:

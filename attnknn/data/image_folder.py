@@ -65,19 +65,12 @@ def pack_folder(folder: Path, out: Path) -> None:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of an archive: training rows, then test rows, sorted by class and name.
+    """The images of an archive: training rows, then test rows, sorted by class and name."""
 
-    Attributes:
-        names: the N member names.
-        y: int64 (N,), positions in `classes`.
-        classes: the class folders, sorted.
-        test: bool (N,), the rows under test/; None without that folder.
-    """
-
-    names: tuple[str, ...]
-    y: np.ndarray
-    classes: tuple[str, ...]
-    test: np.ndarray | None
+    names: tuple[str, ...]  # the N member names
+    y: np.ndarray  # int64 (N,), positions in `classes`
+    classes: tuple[str, ...]  # the class folders, sorted
+    test: np.ndarray | None  # bool (N,), the rows under test/; None without that folder
 
 
 def list_images(archive: Path) -> Listing:
@@ -107,8 +100,7 @@ def list_images(archive: Path) -> Listing:
     require(len(classes) > 1, f"{archive.name}: one class, {classes[0]}; give at least two class folders")
     for name in [] if test is None else np.setdiff1d(labels[test], labels[~test]):
         raise InputError(f"{archive.name}: test/{name} has images and train/{name} has none; add training images")
-    names = tuple(str(path) for path in ordered)
-    return Listing(names, y.astype(np.int64), tuple(str(name) for name in classes), test)
+    return Listing(tuple(map(str, ordered)), y.astype(np.int64), tuple(map(str, classes)), test)
 
 
 def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndarray:
@@ -138,10 +130,8 @@ def read_images(archive: Path, names: tuple[str, ...], size: int = 0) -> np.ndar
                 images, first = np.zeros((len(names), *pixels.shape), np.uint8), name
             if pixels.shape[1:] != images.shape[2:]:
                 (_, h, w), (_, _, h0, w0) = pixels.shape, images.shape
-                raise InputError(
-                    f"{archive.name}: {name} is {w}×{h} and {first} is {w0}×{h0}; "
-                    f"give the source a size to resize all images to, such as `size: 32`"
-                )
+                sizes = f"{archive.name}: {name} is {w}×{h} and {first} is {w0}×{h0}"
+                raise InputError(f"{sizes}; give the source a size to resize all images to, such as `size: 32`")
             if len(pixels) > images.shape[1]:
                 images = images.repeat(3, axis=1)
             images[rows[name]] = pixels  # a grey image fills all three channels
@@ -165,7 +155,6 @@ def decode(
         where: its name in errors.
         size: height and width to resize to (bilinear, antialiased); None keeps them.
         most, least: maximum and minimum number of pixels, checked before decoding; 0 takes PIL's maximum.
-        grey: convert to grey.
 
     Raises:
         InputError: no readable image, or one too large or too small.
@@ -177,8 +166,7 @@ def decode(
             warnings.simplefilter("ignore")  # of damaged metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS)
-            shape = f"{where}: {image.width}×{image.height} pixels"
-            n = image.width * image.height
+            shape, n = f"{where}: {image.width}×{image.height} pixels", image.width * image.height
             too_large = f"{shape}; at most {most / 1e6:g} million are taken, so make the image smaller"
             require(not most or n <= most, too_large)
             require(n >= least, f"{shape}: too few; give an image of {least} or more")
@@ -192,9 +180,8 @@ def decode(
     except InputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        limit = most or Image.MAX_IMAGE_PIXELS or 0
-        message = f"refused as too large; at most {limit / 1e6:.0f} million pixels are taken, so make it smaller"
-        raise InputError(f"{where}: {message}") from None
+        limit = f"{(most or Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million pixels"
+        raise InputError(f"{where}: refused as too large; at most {limit} are taken, so make it smaller") from None
     except Exception as error:  # a decoder may raise anything on damaged bytes
         reason = "" if isinstance(error, Image.UnidentifiedImageError) else f" ({error})"
         raise InputError(f"{where}: no readable image{reason}; replace or remove it") from None

@@ -33,12 +33,17 @@ def read_csv(
         InputError: the file, a column or a label is missing or malformed.
     """
     frame = read_rows(path, **layout, strip={target: target_strip})
-    _check_columns(path.name, list(frame.columns), target, drop)
+    columns = list(frame.columns)
+    names = f"(columns are {', '.join(columns)})"
+    require(target in columns, f"{path.name}: no target column {target!r}; correct `target` or `separator` {names}")
     labels = frame.pop(target)
-    if labels.isna().any():
-        where = labels.index[labels.isna()][0]
+    for name in drop:
+        require(name in frame, f"{path.name}: {name!r} in `drop` is no feature column; correct it {names}")
+    frame = frame.drop(columns=list(drop))
+    require(frame.shape[1] > 0, f"{path.name}: no column beside the target {target!r}; give at least one feature")
+    for where in labels.index[labels.isna()]:
         raise InputError(f"{where}: no label in column {target!r}; give it one, or remove the line")
-    return frame.drop(columns=list(drop)), labels
+    return frame, labels
 
 
 def read_rows(path: Path, **layout: Any) -> Any:
@@ -62,7 +67,6 @@ def row_chunks(
     Args:
         source: path of a UTF-8 file, or an open file.
         columns: names of all columns if the file has no header line.
-        separator: one character.
         comment: prefix of lines to skip; empty for none.
         missing: markers of missing values, besides `MISSING`.
         strip: characters to strip from both ends of a column's values.
@@ -97,10 +101,8 @@ def row_chunks(
                     _check_unique(name, columns)
                     continue
                 if len(row) != len(columns):
-                    raise InputError(
-                        f"{name} line {reader.line_num}: {len(row)} values for {len(columns)} columns; "
-                        f"correct the line, `columns` or the separator {separator!r}"
-                    )
+                    counts = f"{name} line {reader.line_num}: {len(row)} values for {len(columns)} columns"
+                    raise InputError(f"{counts}; correct the line, `columns` or the separator {separator!r}")
                 rows.append((reader.line_num, row))
                 if len(rows) == size:
                     yield frame(rows)
@@ -109,11 +111,9 @@ def row_chunks(
         raise InputError(f"{source}: no such file; correct the path, or run `dvc repro` to download it") from None
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
         raise InputError(f"{name}: no valid CSV in UTF-8 ({error}); correct the file or the separator") from None
-    if columns is None:
-        raise InputError(f"{name}: empty; give a file with a header line and rows")
-    _check_unique(name, columns)
-    if empty and not rows:
-        raise InputError(f"{name}: no rows; give a file with rows")
+    require(columns is not None, f"{name}: empty; give a file with a header line and rows")
+    _check_unique(name, columns or ())
+    require(bool(rows) or not empty, f"{name}: no rows; give a file with rows")
     if rows:
         yield frame(rows)
 
@@ -127,16 +127,6 @@ def _without_bom(lines: Iterable[str]) -> Iterator[str]:
 def _check_unique(file: str, columns: Sequence[str]) -> None:
     for name in columns:
         require(list(columns).count(name) == 1, f"{file}: column {name!r} appears twice; rename one")
-
-
-def _check_columns(file: str, columns: Sequence[str], target: str, drop: Sequence[str]) -> None:
-    names = f"(columns are {', '.join(columns)})"
-    require(target in columns, f"{file}: no target column {target!r}; correct `target` or `separator` {names}")
-    for name in drop:
-        feature = name in columns and name != target
-        require(feature, f"{file}: {name!r} in `drop` is no feature column; correct it {names}")
-    features = set(columns) - {target, *drop}
-    require(bool(features), f"{file}: no column beside the target {target!r}; give at least one feature")
 
 
 def refuse_continuous(labels: Any) -> None:
@@ -167,16 +157,14 @@ def class_numbers(
     """
     numbers = as_floats(labels)
     if threshold is not None:
-        if numbers.isna().any():
-            where = labels.index[numbers.isna()][0]
+        for where in labels.index[numbers.isna()]:
             raise InputError(f"{where}: label {labels[where]!r} is no number; correct it, or the threshold")
         classes = (f"< {threshold:g}", f"≥ {threshold:g}")
         y = (numbers >= threshold).to_numpy(np.int64)
     else:
         if mapping is not None:
             named = labels.map(mapping)
-            if named.isna().any():
-                where = labels.index[named.isna()][0]
+            for where in labels.index[named.isna()]:
                 raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
             classes, labels = tuple(dict.fromkeys(mapping.values())), named
         else:
@@ -184,6 +172,6 @@ def class_numbers(
             # Numeric order, so that 10 comes after 9.
             classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)
-    message = f"{labels.name}: every row has class {classes[y[0]]!r}; give rows of two classes or more"
-    require(len(np.unique(y)) > 1, message)
+    several = len(np.unique(y)) > 1
+    require(several, f"{labels.name}: every row has class {classes[y[0]]!r}; give rows of two classes or more")
     return y, classes

@@ -39,18 +39,15 @@ _MARKERS = 3  # maximum number of distinct texts that may be missing-value marke
 class Number:
     """A numeric column; missing values are imputed by the median.
 
-    Attributes:
-        quantiles: quantiles of the bank at evenly spaced levels: a value v becomes Φ⁻¹(r), r its mid-rank among them.
-            If empty, it becomes (v − mean) / scale.
-        marked: whether values are missing in the bank, so that an indicator column is added.
+    A value v becomes Φ⁻¹(r), r its mid-rank among the bank's `quantiles`; without them, (v − mean) / scale.
     """
 
     name: str
     median: float
     mean: float
     scale: float
-    quantiles: tuple[float, ...]
-    marked: bool
+    quantiles: tuple[float, ...]  # of the bank, at evenly spaced levels; or none
+    marked: bool  # whether values are missing in the bank, so that an indicator column is added
 
     def columns(self, values: Any) -> np.ndarray:
         """Encode a series: float64 (N,)."""
@@ -67,16 +64,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A categorical column, one-hot encoded; a missing value is a category.
-
-    Attributes:
-        values: categories with a column of their own.
-        rare: whether the others share a column; if not, they are encoded as zeros.
-    """
+    """A categorical column, one-hot encoded; a missing value is a category."""
 
     name: str
-    values: tuple[str, ...]
-    rare: bool
+    values: tuple[str, ...]  # categories with a column of their own
+    rare: bool  # whether the others share a column; if not, they are encoded as zeros
 
     def columns(self, values: Any) -> np.ndarray:
         """Encode a series: float64 (N, V)."""
@@ -240,11 +232,9 @@ def _date_like(values: Any) -> Any:
 
 
 def _refuse_dates(file: str, values: Any, dates: bool) -> None:
-    require(
-        not dates,
-        f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); replace them by numbers (year, "
-        "days since a date), or name it in `drop`, or in `categories` if each date is a category",
-    )
+    remedy = "replace them by numbers (year, days since a date), or name it in `drop`"
+    remedy += ", or in `categories` if each date is a category"
+    require(not dates, f"{file}: column {values.name!r} holds dates (such as {values.iloc[0]!r}); {remedy}")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # checked where the numbers are fitted and encoded
@@ -257,11 +247,9 @@ def _number_or_id(file: str, values: Any) -> str:
     if v.max() - v.min() + 1 <= 2 * unique:
         return "id"
     if (steps >= 0).all() or (steps <= 0).all():
-        way = "rise" if v[-1] > v[0] else "fall"
-        raise InputError(
-            f"{file}: column {values.name!r} holds whole numbers that only {way} from row to row; name it in `drop` if "
-            "it is an id, or in `numeric` if it is a feature"
-        )
+        numbers = f"whole numbers that only {'rise' if v[-1] > v[0] else 'fall'} from row to row"
+        remedy = "name it in `drop` if it is an id, or in `numeric` if it is a feature"
+        raise InputError(f"{file}: column {values.name!r} holds {numbers}; {remedy}")
     return "number"
 
 
@@ -291,8 +279,8 @@ def _fit_number(column: Any, scale: str) -> Number:
     median = float(np.median(present)) if len(present) else 0.0
     v = np.where(np.isnan(v), median, v)
     std, largest = float(v.std()), np.abs(v).max(initial=0)
-    message = f"column {column.name!r}: values as large as {largest:.3g}; give them in a larger unit"
-    require(math.isfinite(std), message)
+    too_large = f"column {column.name!r}: values as large as {largest:.3g}; give them in a larger unit"
+    require(math.isfinite(std), too_large)
     levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))
     quantiles = tuple(map(float, np.quantile(v, levels))) if scale == "quantile" else ()
     std = std if std > 1e-12 * largest else 1.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.duplicates import first_identical, split_groups
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array, read_json
 
 
@@ -28,9 +28,8 @@ def prepare(
     """Read the raw files of a source and assign the parts; identical rows get the same one (see `assign_parts`).
 
     Args:
-        source: a source; see `data/config.py`.
+        source: see `data/config.py`.
         raw: the folder that `download` filled.
-        seed: seed of the parts.
         test, val, fit: shares; see `assign_parts`.
         subset: maximum number of rows, the same ones for every seed; 0 takes all.
         numeric: scaling of a table's numbers; see `schema.fit_schema`.
@@ -109,7 +108,6 @@ def assign_parts(
     Args:
         y: int64 (N,).
         classes: the C class names.
-        seed: seed of the assignment.
         test: share of all rows; unused with `official`.
         val, fit: shares of the training rows; the rest is the bank.
         official: bool (N,), the official test rows, which are the test part.
@@ -118,12 +116,9 @@ def assign_parts(
     Raises:
         InputError: a class has too few rows for one in each part.
     """
-    if official is None:
-        official = np.zeros(len(y), bool)
-    else:
-        test = 0.0
-    part = np.full(len(y), BANK, np.int8)
-    part[official] = TEST
+    test = test if official is None else 0.0
+    official = np.zeros(len(y), bool) if official is None else official
+    part = np.where(official, TEST, BANK).astype(np.int8)
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
     lead = np.arange(len(shuffled)) if first is None else split_groups(first_identical(first[shuffled]))
     distinct = shuffled[lead == np.arange(len(lead))]
@@ -136,14 +131,10 @@ def assign_parts(
         bank, n_fit, n_val, n_test = part_counts(n, test=test, val=val, fit=fit)
         if bank < 1:
             least = next(m for m in count(n + 1) if part_counts(m, test=test, val=val, fit=fit)[0] >= 1)
-            kind = "training rows" if official.any() else "rows"
-            raise InputError(
-                f"class {name!r} has {n} {kind}; its parts need at least {least}; give more rows of it, or leave it out"
-            )
+            has = f"class {name!r} has {n} {'training rows' if official.any() else 'rows'}"
+            raise InputError(f"{has}; its parts need at least {least}; give more rows of it, or leave it out")
         # Test rows first, so that they do not depend on the other shares.
-        part[rows[:n_test]] = TEST
-        part[rows[n_test : n_test + n_val]] = VAL
-        part[rows[n_test + n_val : n_test + n_val + n_fit]] = FIT
+        part[rows] = np.repeat([TEST, VAL, FIT, BANK], [n_test, n_val, n_fit, bank])
     part[shuffled] = part[shuffled[lead]]
     return part
 
@@ -158,8 +149,8 @@ def subset_rows(y: np.ndarray, official: np.ndarray | None, subset: int) -> np.n
     # Rounding the cumulative sum down keeps each stratum within one row of its share, and the total exact.
     ends = np.cumsum(np.bincount(stratum))
     sizes = np.diff(ends * subset // len(y), prepend=0)
-    starts = np.concatenate([[0], ends[:-1]])
-    return np.sort(np.concatenate([order[start : start + n] for start, n in zip(starts, sizes, strict=True)]))
+    strata = np.split(order, ends[:-1])
+    return np.sort(np.concatenate([rows[:n] for rows, n in zip(strata, sizes, strict=True)]))
 
 
 @dataclass(frozen=True)
@@ -199,8 +190,7 @@ def _image_folder(source: dict[str, Any], raw: Path) -> _Labelled:
     from attnknn.data.image_folder import list_images, read_images
 
     archives = sorted(path for path in raw.glob("*") if not path.name.startswith("."))
-    if len(archives) != 1:
-        raise InputError(f"{raw}: {len(archives)} files; expected one archive; download it again")
+    require(len(archives) == 1, f"{raw}: {len(archives)} files; expected one archive; download it again")
     listing = list_images(archives[0])
 
     def images(rows: np.ndarray) -> np.ndarray:
@@ -220,16 +210,13 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     keys = ("columns", "separator", "comment", "missing", "target_strip", "drop")
     layout = {key: source[key] for key in keys if key in source}
     files = [raw / base_name(file["path"]) for file in csv_files(source)]
-    tables = [read_csv(path, source["target"], **layout) for path in files]
-    for path, (frame, _) in zip(files[1:], tables[1:], strict=True):
-        if list(frame.columns) != list(tables[0][0].columns):
-            raise InputError(f"{path.name}: columns differ from {files[0].name}; give both the same header")
-    frame = pd.concat([frame for frame, _ in tables])
+    tables, labels = zip(*(read_csv(path, source["target"], **layout) for path in files), strict=True)
+    for path, table in zip(files, tables, strict=True):
+        same = list(table.columns) == list(tables[0].columns)
+        require(same, f"{path.name}: columns differ from {files[0].name}; give both the same header")
     # Inferred from the first file, because both may number their rows from 1.
-    kinds = column_kinds(tables[0][0], source.get("numeric", ()), source.get("categories", ()))
-    rule = source.get("rule", {})
-    labels = pd.concat([labels for _, labels in tables])
-    where = f"{files[0].name}, column {source['target']}"
-    y, classes = class_numbers(labels.rename(where), rule.get("threshold"), rule.get("map"))
-    test = np.repeat([False, True], [len(tables[0][0]), len(frame) - len(tables[0][0])]) if len(files) > 1 else None
-    return _Labelled(where, y, classes, test, table=frame, kinds=kinds)
+    kinds = column_kinds(tables[0], source.get("numeric", ()), source.get("categories", ()))
+    rule, where = source.get("rule", {}), f"{files[0].name}, column {source['target']}"
+    y, classes = class_numbers(pd.concat(labels).rename(where), rule.get("threshold"), rule.get("map"))
+    test = np.repeat([False, True], list(map(len, tables))) if len(files) > 1 else None
+    return _Labelled(where, y, classes, test, table=pd.concat(tables), kinds=kinds)

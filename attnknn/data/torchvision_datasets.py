@@ -23,13 +23,12 @@ def official_files(name: str, md5: dict[str, str] | None = None) -> list[tuple[s
     Raises:
         InputError: `md5` names a file that the data set does not have.
     """
-    kind = _torchvision_class(name)
+    kind, md5 = _torchvision_class(name), md5 or {}
     files: list[tuple[str, str, str]]
     if hasattr(kind, "resources"):
         files = [(kind.mirrors[0] + file, file, checksum) for file, checksum in kind.resources]
     else:
         files = [(kind.url, kind.filename, kind.tgz_md5)]
-    md5 = md5 or {}
     names = [file for _, file, _ in files]
     for file in md5:
         require(file in names, f"md5: {file} is no file of {name}; its files are {', '.join(names)}")

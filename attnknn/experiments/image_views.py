@@ -44,7 +44,7 @@ def embed_view(
     """
     z, logits = embed(encoder, x, device, bf16)
     ids, sims = bank.search(z, min(k_max, len(bank) - 1), exclude=rows, device=device)
-    return View(rows, z, ids, sims, bank.metric, logits)
+    return View(rows, ids, sims, bank.metric, z, logits)
 
 
 def embedded_views(

@@ -51,7 +51,7 @@ def view_space(main: EmbeddingSpace, view: View) -> EmbeddingSpace:
         require(view.logits is not None, "view: has no logits, but the embeddings do; run `dvc repro`")
         logits = np.array(e.logits)
         logits[view.rows] = view.logits
-    return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view.neighbours, main.statistics)
+    return EmbeddingSpace(dataclasses.replace(e, z=z, logits=logits), view, main.statistics)
 
 
 def predict_views(

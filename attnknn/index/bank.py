@@ -16,6 +16,7 @@ from attnknn.index.validation import LARGEST, check_exclusions, check_ids, check
 _QUERIES = 4096  # queries per block, as many as faiss multiplies at once
 _CANDIDATES = 2**22  # candidates of all queries of a block
 _SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowest ids
+_FIXED = "bank: memory-mapped, so its rows are fixed; load it without mmap to change them"
 
 
 @dataclass(eq=False)
@@ -24,20 +25,13 @@ class Bank:
 
     `add` and `remove` replace `z`, `ids` and `index` by new ones, so that they do not affect a shallow copy of the bank
     or arrays passed to `build`.
-
-    Attributes:
-        z: float32 (N, D) vectors.
-        ids: (N,) unique row ids; int32 where they fit, else int64. −1 marks a row removed from an HNSW graph.
-        metric: `l2` or `ip`.
-        index: index over z, whose candidates are re-ranked.
-        mapped: whether vectors and index are memory-mapped, and rows therefore fixed.
     """
 
-    z: np.ndarray
-    ids: np.ndarray
-    metric: str
-    index: Index
-    mapped: bool = False
+    z: np.ndarray  # float32 (N, D) vectors
+    ids: np.ndarray  # (N,) unique row ids; int32 where they fit, else int64; −1: removed from an HNSW graph
+    metric: str  # `l2` or `ip`
+    index: Index  # over z; its candidates are re-ranked
+    mapped: bool = False  # whether vectors and index are memory-mapped, and rows therefore fixed
     _n_removed: int = field(default=0, init=False, repr=False)
     _visible: np.ndarray | None = field(default=None, init=False, repr=False)
     _gpu_search: tuple[str, CandidateSearch] | None = field(default=None, init=False, repr=False)
@@ -69,9 +63,8 @@ class Bank:
             InputError: wrong shapes, values that are not finite, or k out of range.
         """
         k, queries, dimensions = operator.index(k), np.asarray(queries), self.z.shape[1]
-        require(queries.ndim == 2, f"queries: shape {queries.shape}; expected (rows, dimensions)")
-        message = f"queries: {queries.shape[1]} dimensions; the bank has {dimensions}"
-        require(queries.shape[1] == dimensions, message)
+        fits = queries.ndim == 2 and queries.shape[1] == dimensions
+        require(fits, f"queries: shape {queries.shape}; expected (rows, dimensions), with {dimensions} dimensions")
         exclude = check_exclusions(exclude, len(queries))  # (B, E)
         largest, n_excluded = len(self), exclude.shape[1]
         if n_excluded and k + n_excluded > largest:
@@ -93,11 +86,12 @@ class Bank:
 
     def _searcher(self, device: str) -> CandidateSearch:
         """The index's search function; on a GPU cached with the copied vectors until rows change."""
-        if not device.startswith("cuda"):
-            return self.index.searcher(self.z, self._visible, device)
-        if self._gpu_search is None or self._gpu_search[0] != device:
-            self._gpu_search = device, self.index.searcher(self.z, self._visible, device)
-        return self._gpu_search[1]
+        if self._gpu_search is not None and self._gpu_search[0] == device:
+            return self._gpu_search[1]
+        search = self.index.searcher(self.z, self._visible, device)
+        if device.startswith("cuda"):
+            self._gpu_search = device, search
+        return search
 
     def add(self, z: ArrayLike, ids: ArrayLike, threads: int = 1) -> None:
         """Add vectors z (M, D) with row ids (M,).
@@ -107,15 +101,15 @@ class Bank:
         Raises:
             InputError: wrong shapes, values that are not finite, an id that the bank has, or a memory-mapped bank.
         """
-        self._require_writable()
-        vectors = check_vectors("bank", np.asarray(z))
+        require(not self.mapped, _FIXED)
+        vectors, (rows, dimensions) = check_vectors("bank", np.asarray(z)), self.z.shape
         new_ids = check_ids(ids, len(vectors))
-        message = f"bank: {vectors.shape[1]} dimensions to add; it has {self.z.shape[1]}"
-        require(vectors.shape[1] == self.z.shape[1], message)
+        fits = vectors.shape[1] == dimensions
+        require(fits, f"bank: {vectors.shape[1]} dimensions to add; it has {dimensions}")
         duplicates = self.ids[np.isin(self.ids, new_ids)]
         require(not len(duplicates), f"bank: row ids {format_ids(duplicates)} are in it already; remove them first")
         index = self.index.copy()
-        index.add(vectors, np.arange(len(self.ids), len(self.ids) + len(new_ids)), threads)
+        index.add(vectors, np.arange(rows, rows + len(new_ids)), threads)
         self._replace(np.concatenate([self.z, vectors]), np.concatenate([self.ids, new_ids]), index)
 
     def remove(self, ids: ArrayLike) -> None:
@@ -127,14 +121,14 @@ class Bank:
         Raises:
             InputError: an id that the bank does not have, no row is left, or a memory-mapped bank.
         """
-        self._require_writable()
+        require(not self.mapped, _FIXED)
         ids = np.atleast_1d(np.asarray(ids))
         valid = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
         require(valid, f"bank: row ids to remove are {ids.dtype} of shape {ids.shape}; give integers (M,)")
         ids = np.unique(ids.astype(np.int64))
         positions = np.flatnonzero(np.isin(self.ids, ids) & (self.ids >= 0))
-        if len(positions) < len(ids):
-            raise InputError(f"bank: row ids {format_ids(np.setdiff1d(ids, self.ids[positions]))} are not in it")
+        missing = format_ids(np.setdiff1d(ids, self.ids[positions]))
+        require(not missing, f"bank: row ids {missing} are not in it")
         require(len(positions) < len(self), "bank: no row would be left; keep at least one")
         if self.index.supports_removal:
             self._fill_from_end(positions)
@@ -160,9 +154,6 @@ class Bank:
         index.remove(np.concatenate([removed, last]))
         index.add(self.z[last], holes)
         self._replace(self.z[positions], self.ids[positions], index)
-
-    def _require_writable(self) -> None:
-        require(not self.mapped, "bank: memory-mapped, so its rows are fixed; load it without mmap to change them")
 
     def _replace(self, z: np.ndarray, ids: np.ndarray, index: Index) -> None:
         self.z, self.ids, self.index = z, ids, index
@@ -194,14 +185,7 @@ class Bank:
 
     @classmethod
     def load(cls, folder: Path, mmap: bool = False) -> "Bank":
-        """Load a saved bank.
-
-        Args:
-            mmap: memory-map vectors and index; rows are then fixed.
-
-        Raises:
-            InputError: a file is missing or damaged.
-        """
+        """Load a saved bank, or raise InputError; with `mmap`, vectors and index are memory-mapped and rows fixed."""
         folder = Path(folder)
         meta = read_json(folder / "bank.json")
         try:
@@ -225,11 +209,9 @@ class Bank:
 def build(z: np.ndarray, ids: np.ndarray, kind: str = "flat", metric: str = "l2", **options: int) -> Bank:
     """Build a bank over vectors z (N, D) with unique row ids (N,); float32 vectors are not copied.
 
-    - `flat` is exhaustive; candidates are ordered by ‖q‖² + ‖k‖² − 2q·k in float32, so centre vectors far from the
-      origin.
+    - `flat` is exhaustive; its float32 ‖q‖² + ‖k‖² − 2q·k needs vectors centred near the origin.
     - `hnsw` is a graph (Malkov & Yashunin 2018), approximate.
-    - `ivf` is an inverted file (Jégou et al. 2011), approximate: k-means with a fixed seed assigns rows to lists, and a
-      query reads the nearest lists.
+    - `ivf` is an inverted file (Jégou et al. 2011), approximate: a query reads the nearest k-means lists (fixed seed).
     - `ivfpq` stores each row of a list as a product-quantisation code (same paper).
     - `auto` chooses by the number of rows; see `faiss_index.auto_kind`.
 
@@ -237,8 +219,7 @@ def build(z: np.ndarray, ids: np.ndarray, kind: str = "flat", metric: str = "l2"
         options: fields of `faiss_index.IndexOptions`; with one build thread the same vectors give the same index.
 
     Raises:
-        InputError: no rows, values that are not finite, repeated ids, an unknown kind or metric, or an option out of
-            range.
+        InputError: no rows, values that are not finite, repeated ids, or an unknown kind, metric or option.
     """
     z = check_vectors("bank", np.asarray(z))
     require(len(z) > 0, "bank: no rows")

@@ -70,26 +70,16 @@ def similarities(queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarra
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """Parameters of the approximate indexes.
+    """Parameters of the approximate indexes."""
 
-    Attributes:
-        hnsw_m: links per node of an HNSW graph.
-        ef_construction, ef_search: beam widths of an HNSW graph.
-        ivf_nlist: lists of an IVF index; see `n_lists`.
-        ivf_nprobe: lists that a query reads; see `n_probes`.
-        pq_bytes: bytes per code; see `code_bytes`.
-        pq_refine: candidates by code per neighbour.
-        build_threads: with more than 1, an HNSW graph is not deterministic.
-    """
-
-    hnsw_m: int = 32
-    ef_construction: int = 200
+    hnsw_m: int = 32  # links per node of an HNSW graph
+    ef_construction: int = 200  # beam widths of an HNSW graph
     ef_search: int = 128
-    ivf_nlist: int = 0
-    ivf_nprobe: int = 0
-    pq_bytes: int = 0
-    pq_refine: int = 8
-    build_threads: int = 1
+    ivf_nlist: int = 0  # lists of an IVF index; see `n_lists`
+    ivf_nprobe: int = 0  # lists that a query reads; see `n_probes`
+    pq_bytes: int = 0  # per code; see `code_bytes`
+    pq_refine: int = 8  # candidates by code per neighbour
+    build_threads: int = 1  # with more, an HNSW graph is not deterministic
 
     def __post_init__(self) -> None:
         least = {"hnsw_m": 2, "ivf_nlist": 0, "ivf_nprobe": 0, "pq_bytes": 0}
@@ -141,19 +131,12 @@ def code_bytes(dimensions: int, pq_bytes: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Index:
-    """An index over the vectors of a bank.
+    """An index over the vectors of a bank."""
 
-    Attributes:
-        kind: `flat`, `hnsw`, `ivf` or `ivfpq`.
-        metric: `l2` or `ip`.
-        faiss_index: None for `flat`, which searches the bank's own vectors.
-        refine: candidates per neighbour; above 1 for quantised vectors.
-    """
-
-    kind: str
-    metric: str
-    faiss_index: Any = None
-    refine: int = 1
+    kind: str  # `flat`, `hnsw`, `ivf` or `ivfpq`
+    metric: str  # `l2` or `ip`
+    faiss_index: Any = None  # None for `flat`, which searches the bank's own vectors
+    refine: int = 1  # candidates per neighbour; above 1 for quantised vectors
 
     @property
     def supports_removal(self) -> bool:
@@ -207,16 +190,7 @@ class Index:
     @property
     def n_bytes(self) -> int:
         """Size on disk; 0 for a flat index."""
-        if self.faiss_index is None:
-            return 0
-        size = 0
-
-        def count(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-
-        faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(count))  # type: ignore[call-overload]
-        return size
+        return 0 if self.faiss_index is None else faiss.serialize_index(self.faiss_index).nbytes
 
     def write(self, path: Path) -> None:
         """Write to a file; nothing for a flat index."""
@@ -254,8 +228,11 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
         index.nprobe = n_probes(lists, options.ivf_nprobe)
         _limit_points(index.cp)
         index.cp.seed = 0
+        most, training = max(lists, 256) * _MAX_POINTS_PER_CENTROID, vectors
+        if rows > most:
+            training = vectors[np.sort(np.random.default_rng(0).choice(rows, most, replace=False))]
         with _threads(options.build_threads):
-            index.train(_sample(vectors, max(lists, 256) * _MAX_POINTS_PER_CENTROID))
+            index.train(training)
     result = Index(kind, metric, index, options.pq_refine if kind == "ivfpq" else 1)
     result.add(vectors, np.arange(rows), options.build_threads)
     return result
@@ -265,13 +242,6 @@ def _limit_points(clustering: Any) -> None:
     """Set the range of points per centroid of k-means: it warns on standard error below, and samples above."""
     clustering.min_points_per_centroid = 1
     clustering.max_points_per_centroid = _MAX_POINTS_PER_CENTROID
-
-
-def _sample(vectors: np.ndarray, size: int) -> np.ndarray:
-    """Draw at most `size` vectors with a fixed seed."""
-    if len(vectors) <= size:
-        return vectors
-    return vectors[np.sort(np.random.default_rng(0).choice(len(vectors), size, replace=False))]
 
 
 def _gpu_searcher(vectors: np.ndarray, metric: str, device: str) -> CandidateSearch:

@@ -6,15 +6,10 @@ from numpy.typing import ArrayLike
 from attnknn.core.errors import require
 
 LARGEST = 1e15  # magnitude of a value; sums of squares of larger ones could overflow float32
-_LISTED = 10  # row ids in an error message
 
 
 def check_vectors(name: str, value: np.ndarray) -> np.ndarray:
-    """Convert to a C-contiguous float32 (N, D) copy or view.
-
-    Raises:
-        InputError: wrong shape or type, NaN, infinity, or magnitudes above `LARGEST`.
-    """
+    """Convert to a C-contiguous float32 (N, D) copy or view; InputError if values are not finite or above `LARGEST`."""
     valid = value.ndim == 2 and value.shape[1] > 0
     require(valid, f"{name}: shape {value.shape}; expected (rows, dimensions), with at least one dimension")
     require(value.dtype.kind in "fiub", f"{name}: values of type {value.dtype}; give real numbers")
@@ -26,11 +21,7 @@ def check_vectors(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def check_ids(ids: ArrayLike, rows: int) -> np.ndarray:
-    """Convert row ids to int32 where they fit, else int64.
-
-    Raises:
-        InputError: not integers, not one per row, negative or repeated.
-    """
+    """Convert row ids to int32 where they fit, else int64; InputError unless there is a unique one ≥ 0 per row."""
     ids = np.asarray(ids)
     require(ids.dtype.kind in "iu" or not ids.size, f"bank: row ids of type {ids.dtype}; give integers")
     ids = ids.astype(np.int64)
@@ -41,11 +32,7 @@ def check_ids(ids: ArrayLike, rows: int) -> np.ndarray:
 
 
 def check_exclusions(exclude: ArrayLike | None, rows: int) -> np.ndarray:
-    """Convert row ids hidden from each query to (B, E).
-
-    Raises:
-        InputError: not integers, or not one or several per query.
-    """
+    """Convert row ids hidden from each query to (B, E); InputError unless they are integers, equally many per query."""
     ids = np.empty((rows, 0), dtype=np.int64) if exclude is None else np.asarray(exclude)
     ids = ids[:, None] if ids.ndim == 1 else ids
     valid = ids.ndim == 2 and len(ids) == rows and (ids.dtype.kind in "iu" or not ids.size)
@@ -55,6 +42,5 @@ def check_exclusions(exclude: ArrayLike | None, rows: int) -> np.ndarray:
 
 
 def format_ids(ids: np.ndarray) -> str:
-    """Format row ids for an error message."""
-    rest = len(ids) - _LISTED
-    return ", ".join(map(str, ids[:_LISTED])) + (f" and {rest} more" if rest > 0 else "")
+    """Format row ids for an error message, at most ten of them."""
+    return ", ".join(map(str, ids[:10])) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")

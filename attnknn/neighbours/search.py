@@ -30,8 +30,7 @@ def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") 
     """
     require(len(bank) > 1, "bank: a single row has no neighbours; give two rows or more")
     rows = np.arange(len(embeddings.z))
-    match = int(bank.ids.max()) < len(rows)
-    require(match, "bank: holds rows that the embeddings do not have; run `dvc repro`")
+    require(bank.ids.max() < len(rows), "bank: holds rows that the embeddings do not have; run `dvc repro`")
     ids, sims = bank.search(embeddings.z, min(k_max, len(bank) - 1), exclude=rows, device=device)
     return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
 

@@ -24,31 +24,19 @@ class NeighbourBatch:
     """Queries with their K nearest bank rows, nearest first.
 
     A missing neighbour has label −1 and similarity −inf. Fields of `NEEDS` that were not requested are None.
-
-    Attributes:
-        sims: similarities to the neighbours.
-        labels: classes of the neighbours.
-        query: embeddings of the queries.
-        keys: embeddings of the neighbours.
-        agreement: share of each neighbour's own neighbours that have its label, at S sizes.
-        density: mean similarity of each neighbour to its own neighbours.
-        shares: class shares of the bank, all above 0.
-        prototypes: mean embedding of each class in the bank, at unit length.
-        log_weight: logarithm of each neighbour's sample weight; None for equal weights.
-        log_share, features: precomputed by a head, see `heads.attention.Attention.precompute`; else None.
     """
 
     sims: Float[Tensor, "B K"]
     labels: Int[Tensor, "B K"]
-    shares: Float[Tensor, " C"]
-    prototypes: Float[Tensor, "C D"]
-    query: Float[Tensor, "B D"] | None = None
-    keys: Float[Tensor, "B K D"] | None = None
-    agreement: Float[Tensor, "B K S"] | None = None
-    density: Float[Tensor, "B K"] | None = None
-    log_weight: Float[Tensor, "B K"] | None = None
-    log_share: Float[Tensor, "B K"] | None = None
-    features: Float[Tensor, "B K F"] | None = None
+    shares: Float[Tensor, " C"]  # of the bank's classes, all above 0
+    prototypes: Float[Tensor, "C D"]  # mean embedding of each class in the bank, at unit length
+    query: Float[Tensor, "B D"] | None = None  # embeddings of the queries
+    keys: Float[Tensor, "B K D"] | None = None  # embeddings of the neighbours
+    agreement: Float[Tensor, "B K S"] | None = None  # share of a neighbour's own neighbours that have its label
+    density: Float[Tensor, "B K"] | None = None  # mean similarity of a neighbour to its own neighbours
+    log_weight: Float[Tensor, "B K"] | None = None  # of the neighbours' sample weights; None for equal weights
+    log_share: Float[Tensor, "B K"] | None = None  # precomputed by a head, see `Attention.precompute`
+    features: Float[Tensor, "B K F"] | None = None  # likewise
 
     def require(self, name: str) -> Tensor:
         """The field of that name, which must have been gathered."""
@@ -72,15 +60,12 @@ class NeighbourBatch:
 
 @dataclass(frozen=True)
 class EmbeddingSpace:
-    """Embeddings with the stored neighbours of their rows and the statistics of their bank.
-
-    `log_weight` (N,) is the logarithm of each row's sample weight, None for equal weights; it is not saved.
-    """
+    """Embeddings with the stored neighbours of their rows and the statistics of their bank."""
 
     embeddings: Embeddings
     neighbours: Neighbours
     statistics: NeighbourStatistics
-    log_weight: np.ndarray | None = None
+    log_weight: np.ndarray | None = None  # (N,), of the rows' sample weights; None for equal weights; not saved
 
     def save(self, folder: Path) -> None:
         """Write the three artifacts to folders inside `folder`."""
@@ -89,11 +74,7 @@ class EmbeddingSpace:
 
     @classmethod
     def load(cls, embeddings: Path, neighbours: Path, statistics: Path) -> "EmbeddingSpace":
-        """Load the three artifacts.
-
-        Raises:
-            InputError: one is missing or damaged, or they do not match.
-        """
+        """Load the three artifacts; InputError if one is missing or damaged, or they do not match."""
         e, n, s = Embeddings.load(embeddings), Neighbours.load(neighbours), NeighbourStatistics.load(statistics)
         match = len(e.z) == len(s.density) and int(n.ids.max()) < len(e.z) and int(n.rows[-1]) < len(e.z)
         require(match, f"{statistics}: does not belong to {embeddings} and {neighbours}; run `dvc repro`")
@@ -113,11 +94,11 @@ class EmbeddingSpace:
     @staticmethod
     def save_folds(spaces: "Iterable[EmbeddingSpace]", folder: Path) -> None:
         """Write the spaces to folders 0, 1, … inside `folder`, one by one, and their number to `folds.json`."""
-        folds = 0
-        Path(folder).mkdir(exist_ok=True)
+        folds, folder = 0, Path(folder)
+        folder.mkdir(exist_ok=True)
         for folds, space in enumerate(spaces, 1):
-            space.save(Path(folder) / str(folds - 1))
-        write_json(Path(folder) / "folds.json", {"folds": folds})
+            space.save(folder / str(folds - 1))
+        write_json(folder / "folds.json", {"folds": folds})
 
     @classmethod
     def load_folds(cls, folder: Path) -> "list[EmbeddingSpace]":
@@ -141,32 +122,20 @@ class EmbeddingSpace:
         return torch.from_numpy(np.array(self.statistics.prototypes))
 
     def around(self, rows: np.ndarray, k: int, needs: Collection[str] = ()) -> NeighbourBatch:
-        """Batch of query rows with their k stored neighbours.
-
-        Args:
-            needs: fields of `NEEDS` to gather; gathering keys takes longer than a vote.
+        """Batch of query rows with their k stored neighbours, and the fields of `NEEDS` that are named.
 
         Raises:
             InputError: fewer than k neighbours are stored, or none for a row.
         """
         ids, sims = self.neighbours.take(rows, k)
         e, s = self.embeddings, self.statistics
-        sources = {
-            "query": (e.z, rows),
-            "keys": (e.z, ids),
-            "agreement": (s.agreement, ids),
-            "density": (s.density, ids),
-        }
-        gathered = {}
-        for name in needs:
-            values, idx = sources[name]
-            gathered[name] = torch.from_numpy(np.asarray(values[idx]))
-        labels = np.where(ids >= 0, e.y[ids], -1)
+        sources = {"query": e.z, "keys": e.z, "agreement": s.agreement, "density": s.density}
+        arrays = {name: np.asarray(sources[name][rows if name == "query" else ids]) for name in needs}
         if self.log_weight is not None:
-            gathered["log_weight"] = torch.from_numpy(self.log_weight[ids])
-        return NeighbourBatch(
-            torch.from_numpy(sims), torch.from_numpy(labels), self.shares, self.prototypes, **gathered
-        )
+            arrays["log_weight"] = self.log_weight[ids]
+        gathered = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        sims, labels = torch.from_numpy(sims), torch.from_numpy(np.where(ids >= 0, e.y[ids], -1))
+        return NeighbourBatch(sims, labels, self.shares, self.prototypes, **gathered)
 
 
 def part_rows(spaces: Sequence[EmbeddingSpace], part: int) -> list[tuple[EmbeddingSpace, np.ndarray]]:
@@ -181,10 +150,6 @@ def classes_of(spaces: Sequence[EmbeddingSpace], part: int) -> np.ndarray:
 
 
 def part_neighbours(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities and labels (M, k) of the neighbours of the rows of a part, in the order of `part_rows`.
-
-    Raises:
-        InputError: a space stores fewer than k neighbours.
-    """
+    """Similarities and labels (M, k) of the neighbours of the rows of a part, in the order of `part_rows`."""
     batches = [space.around(rows, k) for space, rows in part_rows(spaces, part)]
     return np.concatenate([b.sims.numpy() for b in batches]), np.concatenate([b.labels.numpy() for b in batches])

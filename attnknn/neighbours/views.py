@@ -6,40 +6,24 @@ from pathlib import Path
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, Artifact, Neighbours, check_array
+from attnknn.core.artifacts import BANK, Neighbours, check_array
 from attnknn.core.errors import require
 from attnknn.core.files import atomic_folder, read_json, write_json
 
 
 @dataclass(frozen=True)
-class View(Artifact):
-    """Embeddings and neighbours of one view of held-out rows.
+class View(Neighbours):
+    """Neighbours and embeddings of one view of held-out rows."""
 
-    Attributes:
-        rows: int32 (M,), row ids, ascending.
-        z: float32 (M, D), embeddings of the view.
-        ids, sims, metric: its K nearest bank rows, as in `Neighbours`.
-        logits: float32 (M, C) of the encoder's linear head, or None without one.
-    """
-
-    rows: np.ndarray
-    z: np.ndarray
-    ids: np.ndarray
-    sims: np.ndarray
-    metric: str
-    logits: np.ndarray | None = None
+    z: np.ndarray  # float32 (M, D), embeddings of the view
+    logits: np.ndarray | None = None  # float32 (M, C) of the encoder's linear head, or None without one
 
     def __post_init__(self) -> None:
-        _ = self.neighbours  # validates them
+        super().__post_init__()
         for name, value in (("z", self.z), ("logits", self.logits)):
             if value is not None:
                 check_array(name, value, "float32", 2)
                 require(len(value) == len(self.rows), f"{name}: {len(value)} rows; expected {len(self.rows)}")
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """The nearest bank rows of the view."""
-        return Neighbours(self.rows, self.ids, self.sims, self.metric)
 
 
 def held_out(part: np.ndarray) -> np.ndarray:

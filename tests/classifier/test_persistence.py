@@ -1,4 +1,4 @@
-"""Saved models whose checksums hold and whose contents do not fit are refused."""
+"""Saved models: refused if damaged, or if their contents do not fit; saving overwrites nothing but a model."""
 
 import json
 import shutil
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from synthetic_models import FAST, sign
+from sklearn.exceptions import NotFittedError
+from synthetic_models import sign
 
 from attnknn import AttnKNNClassifier
 
@@ -21,6 +22,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "m"
     AttnKNNClassifier(max_iter=1, random_state=0).fit(rng.normal(size=(60, 4)) + y[:, None], y).save(folder)
     return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy of the saved model."""
+    return Path(shutil.copytree(saved, tmp_path / "m"))
 
 
 def filled(value: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -39,10 +46,10 @@ ARRAYS: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
     ("memory.near_sims", filled(np.nan), "neighbours: not rows"),
     ("memory.near_sims", lambda sims: sims[:, :3], "neighbours: not rows"),
     ("memory.sums", filled(np.inf), "sums: NaN"),
-    ("memory.sums", lambda sums: sums[:, :3], "sums: 3 dimensions; the index has 4"),
+    ("memory.sums", lambda sums: sums[:, :3], "sums: 3 dimensions"),
     ("memory.sums", lambda sums: sums[:2], "y: not a class number"),
     ("head.fc1.weight", filled(np.nan), "fc1.weight: NaN"),
-    ("own.origin", lambda origin: origin[:3], "origin: 3 values; expected 4"),
+    ("own.origin", lambda origin: origin[:3], "origin: 3 values"),
     ("own.scale", filled(np.nan), "scale: NaN"),
     ("own.bias", lambda bias: bias[None], "bias: shape"),
     ("own.held_out", lambda scores: scores[:-1], "held_out: .* not as many as fitted"),
@@ -55,14 +62,11 @@ ARRAYS: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
 @pytest.mark.parametrize(
     ("name", "change", "message"), ARRAYS, ids=[f"{name} {i}" for i, (name, *_) in enumerate(ARRAYS)]
 )
-def test_arrays(saved: Path, tmp_path: Path, name: str, change: Any, message: str) -> None:
-    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+def test_arrays(folder: Path, name: str, change: Any, message: str) -> None:
     arrays = load_file(folder / "arrays.safetensors")
     save_file(arrays | {name: np.ascontiguousarray(change(arrays[name]))}, folder / "arrays.safetensors")
     sign(folder)
-    with pytest.raises(
-        ValueError, match=rf"^{folder}: incomplete model \({message.partition(';')[0]}[^\n]*\); fit and save again$"
-    ):
+    with pytest.raises(ValueError, match=rf"^{folder}: incomplete model \({message}[^\n]*\); fit and save again$"):
         AttnKNNClassifier.load(folder)
 
 
@@ -87,8 +91,7 @@ def test_arrays(saved: Path, tmp_path: Path, name: str, change: Any, message: st
     ],
     ids=str,
 )
-def test_values(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+def test_values(folder: Path, change: dict[str, Any]) -> None:
     meta = json.loads((folder / "model.json").read_text())
     if not change.keys() & meta.keys():
         (key, value), about = *change.items(), meta["about"]
@@ -98,19 +101,63 @@ def test_values(saved: Path, tmp_path: Path, change: dict[str, Any]) -> None:
         AttnKNNClassifier.load(folder)
 
 
-def test_numbers_of_model_json_are_finite(saved: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(saved, tmp_path / "m"))
+def test_numbers_of_model_json_are_finite(folder: Path) -> None:
     sign(folder, next_id=float("nan"))
     with pytest.raises(ValueError, match=r"model\.json: no valid JSON \(NaN is no finite number\)"):
         AttnKNNClassifier.load(folder)
 
 
-@pytest.mark.parametrize("index", ["hnsw", "ivf", "ivfpq"])
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_models_with_added_and_forgotten_rows_load(index: Any, metric: Any, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(300, 5)) * 1e-8, np.arange(300) % 2
-    model = AttnKNNClassifier(index=index, metric=metric, **FAST).fit(X[:200], y[:200], np.linspace(1, 9, 200))
-    model.partial_fit(X[200:], y[200:]).forget(range(0, 300, 3))
-    model.save(tmp_path / "m")
-    np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-9], "arrays.safetensors: damaged"),
+        (lambda data: data[:200] + b"x" + data[201:], "arrays.safetensors: damaged"),
+        (None, "missing; copy the whole folder"),
+        ({"about": {"classes": ["barplo"]}}, "damaged"),
+        *(({"sha256": digests}, "damaged") for digests in ([], {}, {"../secret": "0"})),
+        ({"format": 0}, "not a model of Attn-KNN"),
+        ({"format": True}, "not a model of Attn-KNN"),
+        ({"format": 9}, "format 9, written by attnknn"),
+        ({"own_sha256": None}, "damaged"),
+        ("{}", "not a model of Attn-KNN"),
+        ("{", "damaged"),
+        ("[" * 100_000, "damaged"),
+    ],
+)
+def test_damaged_models(folder: Path, damage: Any, message: str) -> None:
+    """Changed bytes of the arrays or none, changed keys of model.json or another text."""
+    arrays, meta = folder / "arrays.safetensors", folder / "model.json"
+    if damage is None:
+        arrays.unlink()
+    elif isinstance(damage, dict | str):
+        meta.write_text(damage if isinstance(damage, str) else json.dumps({**json.loads(meta.read_text()), **damage}))
+    else:
+        arrays.write_bytes(damage(arrays.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        AttnKNNClassifier.load(folder)
+
+
+def test_save_overwrites_nothing_but_a_model(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no saved model"):
+        AttnKNNClassifier.load(tmp_path / "nowhere")
+    with pytest.raises(NotFittedError):
+        AttnKNNClassifier().save(tmp_path / "x")
+    model = AttnKNNClassifier.load(saved)
+    for file, name in (("mine/thesis.txt", "mine"), ("other/model.json", "other"), ("file", "file")):
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+        with pytest.raises(ValueError, match="exists and is not a model"):
+            model.save(tmp_path / name)
+        assert path.read_text() == "{}"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for _ in range(2):  # an empty folder, then a model, both by a link that stays one
+        model.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "empty/notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds notes\.txt beside a model"):
+        model.save(tmp_path / "empty")
+    assert (tmp_path / "empty/notes.txt").read_text() == "mine"
+    X = np.eye(4)
+    np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "empty").predict_proba(X), model.predict_proba(X))

@@ -66,9 +66,8 @@ BROKEN = {
 @pytest.mark.parametrize("mmap", [True, False])
 def test_broken_arrays(content: bytes, mmap: bool, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(
-        InputError, match=r"^\S*/a\.npy: not a readable \.npy file \([^\n]+\); write it with numpy\.save$"
-    ):
+    message = r"^\S*/a\.npy: not a readable \.npy file \([^\n]+\); write it with numpy\.save$"
+    with pytest.raises(InputError, match=message):
         load_array(tmp_path / "a.npy", mmap)
 
 

@@ -45,9 +45,17 @@ def refused(source: dict, tmp_path: Path, mirror: str = "") -> str:
     return str(error.value)
 
 
-def refused_images(members: dict[str, bytes], tmp_path: Path, **links: str) -> str:
-    path = tar(tmp_path / "pets.tar.xz", members, links=links)
-    return refused({"kind": "image_folder", "path": str(path)}, tmp_path)
+def pack(path: Path, members: dict[str, bytes]) -> Path:
+    if path.suffix != ".zip":
+        return tar(path, members, mode={".xz": "w:xz", ".gz": "w:gz"}.get(path.suffix, "w"))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in members.items():
+            archive.writestr(member, data)
+    return path
+
+
+def refused_images(path: Path) -> str:
+    return refused({"kind": "image_folder", "path": str(path)}, path.parent)
 
 
 def refused_csv(text: str, tmp_path: Path, **source) -> str:
@@ -83,41 +91,32 @@ OFFICIAL = {f"{part}/{name}": data for part in ("train", "test") for name, data 
 )
 def test_image_archives(members: dict[str, bytes], line: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    assert line in refused_images(members, tmp_path)
+    assert line in refused_images(pack(tmp_path / "pets.tar.xz", members))
 
 
 @pytest.mark.parametrize(
     "data", [b"no image", png()[:40], png(kind="JPEG", size=(64, 64))[:-200], b""], ids=["text", "png", "jpeg", "empty"]
 )
 def test_a_file_that_is_no_image(data, tmp_path):
-    message = refused_images(pets() | {"dog/x.png": data}, tmp_path)
+    message = refused_images(pack(tmp_path / "pets.tar.xz", pets() | {"dog/x.png": data}))
     assert "pets.tar.xz: dog/x.png: no readable image" in message
     assert message.endswith("replace or remove it")
 
 
-def test_tars_with_broken_extended_headers(tmp_path):
-    for number, (key, value) in enumerate((("GNU.sparse.map", "\ufeff,1"), ("size", "x"), ("GNU.sparse.size", "-"))):
-        member = tarfile.TarInfo("cat/0.png")
-        member.pax_headers = {"GNU.sparse.major": "0", key: value}
-        (tmp_path / f"{number}").mkdir()
-        with tarfile.open(tmp_path / f"{number}/pets.tar", "w", format=tarfile.PAX_FORMAT) as archive:
-            archive.addfile(member)
-        with pytest.raises(
-            InputError, match=r"^pets\.tar: damaged archive \(.*\); get the file again|holds no|one class"
-        ):
-            list_images(tmp_path / f"{number}/pets.tar")
+@pytest.mark.parametrize(("key", "value"), [("GNU.sparse.map", "\ufeff,1"), ("size", "x"), ("GNU.sparse.size", "-")])
+def test_tars_with_broken_extended_headers(key, value, tmp_path):
+    member = tarfile.TarInfo("cat/0.png")
+    member.pax_headers = {"GNU.sparse.major": "0", key: value}
+    with tarfile.open(tmp_path / "pets.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member)
+    with pytest.raises(InputError, match=r"^pets\.tar: damaged archive \(.*\); get the file again|holds no|one class"):
+        list_images(tmp_path / "pets.tar")
 
 
 @pytest.mark.parametrize("name", ["pets.zip", "pets.tar.gz"])
 def test_large_members_are_not_read_whole(name, tmp_path):
     data = {"cat/x.png": bytes(2**26), "cat/y.bmp": png((5000, 5000), "RGB", kind="BMP"), "dog/z.png": png()}
-    if name.endswith("zip"):
-        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
-            for member, content in data.items():
-                archive.writestr(member, content)
-    else:
-        tar(tmp_path / name, data, mode="w:gz")
-    names = list_images(tmp_path / name).names
+    names = list_images(pack(tmp_path / name, data)).names
     assert read_images(tmp_path / name, names[1:], 4).tolist()[1] == [[[7] * 4] * 4] * 3
     tracemalloc.start()
     try:
@@ -129,28 +128,22 @@ def test_large_members_are_not_read_whole(name, tmp_path):
 
 
 def test_links_are_refused_in_tar_and_zip(tmp_path):
-    assert "member cat/x.png is a link" in refused_images(pets(), tmp_path, **{"cat/x.png": "/etc/passwd"})
+    tar(tmp_path / "pets.tar.xz", pets(), links={"cat/x.png": "/etc/passwd"})
     with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
         member = zipfile.ZipInfo("cat/x.png")
         member.external_attr = 0o120777 << 16
         archive.writestr(member, "/etc/passwd")
-    message = refused({"kind": "image_folder", "path": str(tmp_path / "pets.zip")}, tmp_path)
-    assert "pets.zip: member cat/x.png is a link" in message
+    for name in ("pets.tar.xz", "pets.zip"):
+        assert f"{name}: member cat/x.png is a link" in refused_images(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["pets.tar.xz", "pets.tar.gz", "pets.tar", "pets.zip"])
 def test_truncated_archives(name, tmp_path):
-    path = tmp_path / name
-    if name == "pets.zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for member, data in pets().items():
-                archive.writestr(member, data)
-    else:
-        tar(path, pets(), mode={"xz": "w:xz", "gz": "w:gz"}.get(name[-2:], "w"))
+    path = pack(tmp_path / name, pets())
     whole = path.read_bytes()
     # A plain tar ends in 10 kB of padding, and needs no more than its last member.
     path.write_bytes(whole[: 512 * 11 + 20] if name == "pets.tar" else whole[: len(whole) * 2 // 3])
-    message = refused({"kind": "image_folder", "path": str(path)}, tmp_path)
+    message = refused_images(path)
     assert f"{name}: damaged archive" in message
     assert "get the file again" in message
 
@@ -166,12 +159,6 @@ def test_a_truncated_official_archive(tmp_path):
     assert "download it again" in message
     message = refused({"kind": "torchvision", "name": "MNIST", "md5": {"x.gz": "0"}}, tmp_path)
     assert "md5: x.gz is no file of MNIST; its files are train-images-idx3-ubyte.gz" in message
-
-
-@pytest.mark.parametrize("path", ["no/such/folder", "images.rar"])
-def test_a_path_that_is_neither_directory_nor_archive(path, tmp_path):
-    message = refused({"kind": "image_folder", "path": path}, tmp_path)
-    assert f"path: '{path}' is neither a directory nor an archive (.tar," in message
 
 
 @pytest.mark.parametrize(
@@ -205,12 +192,16 @@ def test_csv(text, source, parts, tmp_path):
         assert part in message
 
 
-def test_two_csv_files_that_do_not_agree(tmp_path):
+def test_sources_that_cannot_be(tmp_path):
     (tmp_path / "u.csv").write_text(csv(b=range(4), y=Y[:4]))
-    message = refused_csv(csv(a=range(20), y=Y), tmp_path, test={"path": str(tmp_path / "u.csv")})
-    assert "u.csv: columns differ from t.csv" in message
-    message = refused_csv(csv(a=range(20), y=Y), tmp_path, test={"path": "elsewhere/t.csv"})
-    assert "test.path: elsewhere/t.csv has the file name of train.path" in message
+    for path, line in (
+        (str(tmp_path / "u.csv"), "u.csv: columns differ from t.csv"),
+        ("elsewhere/t.csv", "test.path: elsewhere/t.csv has the file name of train.path"),
+    ):
+        assert line in refused_csv(csv(a=range(20), y=Y), tmp_path, test={"path": path})
+    for path in ("no/such/folder", "images.rar"):
+        message = refused({"kind": "image_folder", "path": path}, tmp_path)
+        assert f"path: '{path}' is neither a directory nor an archive (.tar," in message
 
 
 def test_a_class_too_small_for_its_parts_names_the_subset(tmp_path):
@@ -228,38 +219,33 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
     for name in ("params.yaml", "datasets.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
+    (tmp_path / "mirror").mkdir()
+    shutil.copy(ROOT / "data/source/winequality-red.csv", tmp_path / "mirror")
 
-    def stage(name: str, *args: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", f"stages.{name}", *args]
-        env = {"ATTNKNN_MIRROR": str(mirror), "PATH": "", "PYTHONPATH": str(ROOT)}
+    def stage(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", f"stages.{words[0]}", *words[1:]]
+        env = {"ATTNKNN_MIRROR": str(tmp_path / "mirror"), "PATH": "", "PYTHONPATH": str(ROOT)}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     def files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
 
-    for args in (("download", "iris"), ("prepare", "iris", "3")):
-        result = stage(*args)
+    for words in (("download", "iris"), ("prepare", "iris", "3")):
+        result = stage(*words)
         assert result.returncode == 0, result.stderr
     assert {Path(path).name for path in files()} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
-    for folder in ("source", "raw/winequality_red", "raw/cifar10_jpeg", "split/cifar10_jpeg/3"):
-        (tmp_path / "data" / folder).mkdir(parents=True)
-    for earlier in ("raw/winequality_red/winequality-red.csv", "split/cifar10_jpeg/3/x.npy"):
-        (tmp_path / "data" / earlier).write_text("earlier")
-    (tmp_path / "data/source/winequality-red.csv").write_text("other")
-    shutil.copy(ROOT / "data/source/winequality-red.csv", mirror)
+    (tmp_path / "data/raw/cifar10_jpeg").mkdir()
+    for name in ("source/winequality-red.csv", "raw/winequality_red/winequality-red.csv", "split/cifar10_jpeg/3/x.npy"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True)
+        (tmp_path / "data" / name).write_text("earlier")
     before = files()
-
-    for args, parts in (
-        (("download", "winequality_red"), ["data/source/winequality-red.csv: wrong sha256"]),
-        (("download", "cifar10_jpeg"), ["put cifar10-jpeg.tar.xz into a directory"]),
-        (("prepare", "cifar10_jpeg", "3"), ["expected one archive"]),
+    for line, *words in (
+        ("data/source/winequality-red.csv: wrong sha256", "download", "winequality_red"),
+        ("put cifar10-jpeg.tar.xz into a directory", "download", "cifar10_jpeg"),
+        ("expected one archive", "prepare", "cifar10_jpeg", "3"),
     ):
-        result = stage(*args)
-        assert result.returncode == 2
-        assert result.stderr.count("\n") == 1
-        assert all(part in result.stderr for part in parts)
+        result = stage(*words)
+        assert (result.returncode, result.stderr.count("\n"), line in result.stderr) == (2, 1, True)
     assert files() == before
 
 
@@ -268,12 +254,11 @@ def test_a_plain_tar_cut_anywhere_is_refused(tmp_path: Path) -> None:
     for name, image in pets().items():
         (tmp_path / "pets" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pets" / name).write_bytes(image)
-    whole = tmp_path / "whole.tar"
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
     pack_folder(tmp_path / "pets", whole)
     assert len(list_images(whole).names) == 12
     data = whole.read_bytes()
     for cut in range(len(data.rstrip(b"\0")) // 512 * 512, 512, -512):
-        part = tmp_path / "part.tar"
         part.write_bytes(data[:cut])
         with pytest.raises(InputError, match=r"part\.tar: damaged archive"):
             list_images(part)

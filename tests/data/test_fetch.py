@@ -67,12 +67,6 @@ def mirror(tmp_path):
     return folder
 
 
-@pytest.fixture
-def empty(tmp_path):
-    (tmp_path / "empty").mkdir()
-    return tmp_path / "empty"
-
-
 def refused(*args, **kwargs) -> str:
     with pytest.raises(InputError) as error:
         fetch(*args, **kwargs)
@@ -80,28 +74,25 @@ def refused(*args, **kwargs) -> str:
     return str(error.value)
 
 
-def test_directory_mirror_precedes_the_address(mirror, tmp_path, dead_address):
-    out = tmp_path / "raw" / "iris.csv"
-    fetch(f"{dead_address}/a/b/iris.csv", out, str(mirror), sha256=SHA256.upper())
-    assert out.read_bytes() == DATA
-    assert [path.name for path in out.parent.iterdir()] == ["iris.csv"]
-
-
-def test_mirror_folder_separates_files_of_one_name(mirror, tmp_path, dead_address):
+def test_a_directory_or_address_is_a_mirror_that_precedes_and_what_it_lacks_is_downloaded(
+    mirror, tmp_path, serve, dead_address
+):
+    base, md5 = serve(partial(Folder, directory=str(mirror))), hashlib.md5(DATA).hexdigest()
     (mirror / "FashionMNIST").mkdir()
     (mirror / "FashionMNIST" / "iris.csv").write_bytes(b"shoes")
-    fetch(f"{dead_address}/iris.csv", tmp_path / "out", str(mirror), mirror_folder="FashionMNIST")
-    assert (tmp_path / "out").read_bytes() == b"shoes"
-    fetch(f"{dead_address}/iris.csv", tmp_path / "out", str(mirror), mirror_folder="MNIST")
-    assert (tmp_path / "out").read_bytes() == DATA
-
-
-def test_a_mirror_is_an_address_too_and_what_it_lacks_is_downloaded(mirror, tmp_path, serve, dead_address, empty):
-    base = serve(partial(Folder, directory=str(mirror)))
-    fetch(f"{dead_address}/iris.csv", tmp_path / "0", f"{base}/", sha256=SHA256)
-    fetch(f"{base}/iris.csv?raw=1", tmp_path / "1", md5=hashlib.md5(DATA).hexdigest())
-    fetch(f"{base}/iris.csv", tmp_path / "2", str(empty))
-    assert [(tmp_path / name).read_bytes() for name in "012"] == [DATA] * 3
+    for location, place, options, expected in (
+        (f"{dead_address}/a/b/iris.csv", str(mirror), {"sha256": SHA256.upper()}, DATA),
+        (f"{dead_address}/iris.csv", str(mirror), {"mirror_folder": "FashionMNIST"}, b"shoes"),
+        (f"{dead_address}/iris.csv", str(mirror), {"mirror_folder": "MNIST"}, DATA),
+        (f"{dead_address}/iris.csv", f"{base}/", {"sha256": SHA256}, DATA),
+        (f"{base}/iris.csv?raw=1", "", {"md5": md5}, DATA),
+        (f"{base}/iris.csv", str(tmp_path), {}, DATA),
+    ):
+        out = tmp_path / "raw" / "iris.csv"
+        fetch(location, out, place, **options)
+        assert out.read_bytes() == expected
+        assert [path.name for path in out.parent.iterdir()] == ["iris.csv"]
+        out.unlink()
 
 
 def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkeypatch):
@@ -125,10 +116,9 @@ def test_an_existing_path_precedes_the_mirror(mirror, tmp_path):
 
 def test_a_wrong_checksum_in_the_mirror_is_an_error(mirror, tmp_path, serve):
     good = serve(partial(Folder, directory=str(mirror)))
-    bad = tmp_path / "bad"
+    bad, out = tmp_path / "bad", tmp_path / "iris.csv"
     bad.mkdir()
     (bad / "iris.csv").write_bytes(b"other")
-    out = tmp_path / "iris.csv"
     out.write_bytes(b"earlier")
     message = refused(f"{good}/iris.csv", out, str(bad), sha256=SHA256)
     for part in (str(bad / "iris.csv"), SHA256, hashlib.sha256(b"other").hexdigest(), "replace the file"):
@@ -137,33 +127,32 @@ def test_a_wrong_checksum_in_the_mirror_is_an_error(mirror, tmp_path, serve):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "iris.csv", "mirror"]
 
 
-def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_address, empty):
-    message = refused(f"{dead_address}/x/adult.data", tmp_path / "out", str(empty))
-    for part in (f"{empty}/adult.data", f"{dead_address}/x/adult.data", "put adult.data into", "ATTNKNN_MIRROR"):
+def test_offline_without_the_file_names_the_mirror_and_the_file(tmp_path, dead_address):
+    message = refused(f"{dead_address}/x/adult.data", tmp_path / "out", str(tmp_path))
+    for part in (f"{tmp_path}/adult.data", f"{dead_address}/x/adult.data", "put adult.data into", "ATTNKNN_MIRROR"):
         assert part in message
     assert "Max retries" not in message
     assert "Connection refused)" in message
-    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert list(tmp_path.iterdir()) == []
     message = refused("iris.csv", tmp_path / "out", str(tmp_path / "nowhere"))
     assert str(tmp_path / "nowhere") in message
     assert "ATTNKNN_MIRROR" in message
 
 
-def test_a_download_that_ends_early_leaves_nothing(tmp_path, serve):
-    message = refused(f"{serve(Truncated)}/data.bin", tmp_path / "data.bin")
-    assert "10 bytes read, 90 more expected" in message
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_http_errors_and_timeouts(tmp_path, serve, monkeypatch):
+def test_http_errors_timeouts_and_early_ends_leave_nothing(tmp_path, serve, monkeypatch):
     class Silent(Folder):
         def do_GET(self):
             stop.wait(5)
 
     stop = threading.Event()
     monkeypatch.setattr("attnknn.data.fetch._TIMEOUT", 0.1)
-    assert "HTTP 404" in refused(f"{serve(partial(Folder, directory=str(tmp_path)))}/no.csv", tmp_path / "no.csv")
-    assert "timed out" in refused(f"{serve(Silent)}/no.csv", tmp_path / "no.csv")
+    for handler, reason in (
+        (partial(Folder, directory=str(tmp_path)), "HTTP 404"),
+        (Silent, "timed out"),
+        (Truncated, "10 bytes read, 90 more expected"),
+    ):
+        assert reason in refused(f"{serve(handler)}/no.csv", tmp_path / "no.csv")
+        assert list(tmp_path.iterdir()) == []
     stop.set()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from sklearn.datasets import load_digits
 from synthetic_models import tar
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
@@ -63,22 +64,28 @@ def test_parts_are_stratified_and_seeded():
     assert not np.array_equal(part, assign_parts(y, ("a", "b", "c"), 8, **SHARES))
     other = assign_parts(y, ("a", "b", "c"), 7, test=0.2, val=0.4, fit=0.1)
     np.testing.assert_array_equal(part == TEST, other == TEST, "test rows do not depend on the other shares")
+    y, official = np.tile([0, 1], 30), np.arange(60) >= 40
+    parts = [assign_parts(y, ("a", "b"), seed, **SHARES, official=official) for seed in (1, 2)]
+    for part in parts:
+        np.testing.assert_array_equal(part == TEST, official)
+        assert np.bincount(part).tolist() == [32, 4, 4, 20]
+    assert not np.array_equal(*parts)
 
 
 def test_identical_rows_have_one_part():
     y = np.repeat([0, 1], [90, 60])
-    first = np.arange(150) % 75  # two of each, some with another label
-    part = assign_parts(y, ("a", "b"), 7, **SHARES, first=first)
-    np.testing.assert_array_equal(part, part[first])
-    assert np.bincount(part, minlength=4).min() >= 9
-    alone = assign_parts(y, ("a", "b"), 7, **SHARES, first=np.arange(150))
-    np.testing.assert_array_equal(alone, assign_parts(y, ("a", "b"), 7, **SHARES))
-    official = np.arange(150) < 50
-    part = assign_parts(y, ("a", "b"), 7, **SHARES, official=official, first=first)
+    first, official = np.arange(150) % 75, np.arange(150) < 50  # two of each, some with another label
+
+    def parts(**more):
+        return assign_parts(y, ("a", "b"), 7, **SHARES, **more)
+
+    np.testing.assert_array_equal(parts(first=first), parts(first=first)[first])
+    assert np.bincount(parts(first=first), minlength=4).min() >= 9
+    np.testing.assert_array_equal(parts(first=np.arange(150)), parts())
+    part = parts(official=official, first=first)
     np.testing.assert_array_equal(part == TEST, official)
     np.testing.assert_array_equal(part[50:75], part[125:])
-    coarse = assign_parts(y, ("a", "b"), 7, **SHARES, first=np.arange(150) % 74)
-    np.testing.assert_array_equal(coarse, alone, "most rows are duplicates")
+    np.testing.assert_array_equal(parts(first=np.arange(150) % 74), parts(), "most rows are duplicates")
 
 
 def test_duplicates_of_a_source_have_one_part(tmp_path):
@@ -101,21 +108,9 @@ def test_duplicates_of_a_source_have_one_part(tmp_path):
         assert duplicate_counts(first, split.y, split.part == TEST) == expected
 
 
-def test_official_test_rows_never_move():
-    y = np.tile([0, 1], 30)
-    official = np.arange(60) >= 40
-    parts = [assign_parts(y, ("a", "b"), seed, **SHARES, official=official) for seed in (1, 2)]
-    for part in parts:
-        np.testing.assert_array_equal(part == TEST, official)
-        assert np.bincount(part).tolist() == [32, 4, 4, 20]
-    assert not np.array_equal(*parts)
-
-
 def test_subset_keeps_classes_and_the_test_share_in_proportion():
-    y = np.concatenate([np.repeat([0, 1], [60, 20]), np.repeat([0, 1], [15, 5])])
-    official = np.arange(100) >= 80
+    y, official = np.repeat([0, 1, 0, 1], [60, 20, 15, 5]), np.arange(100) >= 80
     rows = subset_rows(y, official, 20)
-    assert len(rows) == 20
     assert (np.diff(rows) > 0).all()
     assert np.bincount(y[rows] + 2 * official[rows]).tolist() == [12, 4, 3, 1]
     np.testing.assert_array_equal(rows, subset_rows(y, official, 20))
@@ -125,53 +120,45 @@ def test_subset_keeps_classes_and_the_test_share_in_proportion():
 
 
 def test_digits_become_images(tmp_path):
-    from sklearn.datasets import load_digits
-
     split = make({"kind": "sklearn", "loader": "digits"}, tmp_path)
-    assert split.x.shape == (1797, 1, 8, 8)
-    assert split.x.dtype == np.uint8
+    assert (split.x.shape, split.x.dtype) == ((1797, 1, 8, 8), np.uint8)
     raw = load_digits().images
     assert {int(v): int(split.x[:, 0][raw == v][0]) for v in (0, 1, 8, 16)} == {0: 0, 1: 16, 8: 128, 16: 255}
     np.testing.assert_array_equal(split.y, load_digits().target)
 
 
-def test_iris_counts_scaling_and_bytes(tmp_path):
-    source = {"kind": "sklearn", "loader": "iris"}
-    split = make(source, tmp_path)
+def test_iris_counts_and_scaling_and_only_small_tables_are_split_anew(tmp_path):
+    """A large table and images are split once: their test rows are not read by ten more splits."""
+    iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
+    split, *others = (make(iris, tmp_path, seed) for seed in range(3))
     assert np.bincount(split.part).tolist() == [97, 12, 12, 29]  # two rows of the last class are identical
     assert split.classes == ("setosa", "versicolor", "virginica")
     assert split.features[0] == "sepal length (cm)"
     bank = split.x[split.rows(BANK)]
     np.testing.assert_allclose(bank.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(bank.std(0), 1, atol=1e-5)
-    again = make(source, tmp_path)
-    assert (again.x.tobytes(), again.part.tobytes()) == (split.x.tobytes(), split.part.tobytes())
-    assert make(source, tmp_path, subset=60).x.shape == (60, 4)
-
-
-def test_only_small_tables_are_split_anew(tmp_path):
-    """A large table and images are split once: their test rows are not read by ten more splits."""
-    iris, digits = ({"kind": "sklearn", "loader": name} for name in ("iris", "digits"))
-    ours = [make(iris, tmp_path, seed) for seed in range(3)]
+    assert make(iris, tmp_path, subset=60).x.shape == (60, 4)
     anew = prepare_repeats(iris, tmp_path / "raw", range(3), 150, **SHARES)
-    assert [split.part.tobytes() for split in anew.values()] == [split.part.tobytes() for split in ours]
-    assert len({split.part.tobytes() for split in anew.values()}) == 3
-    assert prepare_repeats(iris, tmp_path / "raw", range(3), 149, **SHARES) == {}
-    assert prepare_repeats(iris, tmp_path / "raw", (), 150, **SHARES) == {}
+    assert [s.part.tobytes() for s in anew.values()] == [s.part.tobytes() for s in (split, *others)]
+    assert len({s.part.tobytes() for s in anew.values()}) == 3
+    assert anew[0].x.tobytes() == split.x.tobytes()
     download(digits, tmp_path / "digits")
-    assert prepare_repeats(digits, tmp_path / "digits", range(3), 5000, **SHARES) == {}
     official = {"kind": "csv", "train": {"path": "a.csv"}, "test": {"path": "b.csv"}, "target": "y"}
-    for source in (official, {"kind": "image_folder"}):
-        assert prepare_repeats(source, tmp_path / "not there", range(3), 5000, **SHARES) == {}
+    for source, folder, seeds, largest in (
+        (iris, "raw", range(3), 149),
+        (iris, "raw", (), 150),
+        (digits, "digits", range(3), 5000),
+        (official, "not there", range(3), 5000),
+        ({"kind": "image_folder"}, "not there", range(3), 5000),
+    ):
+        assert prepare_repeats(source, tmp_path / folder, seeds, largest, **SHARES) == {}
 
 
 def test_folder_and_archives_give_the_same_split(tmp_path):
-    folder = image_tree(tmp_path / "pets")
+    folder, wrapped, zipped = image_tree(tmp_path / "pets"), tmp_path / "pets.tar.xz", tmp_path / "pets.zip"
     (folder / ".DS_Store").write_bytes(b"junk")
-    wrapped = tmp_path / "pets.tar.xz"
     with tarfile.open(wrapped, "w:xz") as archive:
         archive.add(folder, "wrapper")
-    zipped = tmp_path / "pets.zip"
     with zipfile.ZipFile(zipped, "w") as file:
         file.writestr("__MACOSX/train/cat/0.png", b"junk")
         for path in sorted(folder.rglob("*.png"), reverse=True):  # another order
@@ -186,19 +173,13 @@ def test_folder_and_archives_give_the_same_split(tmp_path):
     assert first.y.tolist() == ([0] * 5 + [1] * 5) * 2
     assert (first.part == TEST).tolist() == [False] * 10 + [True] * 10
     for other in others:
-        assert other.x.tobytes() == first.x.tobytes()
-        assert other.part.tobytes() == first.part.tobytes()
-
-
-def test_a_folder_packs_to_the_same_bytes_whenever_and_stays_one_file(tmp_path):
-    source = {"kind": "image_folder", "path": str(image_tree(tmp_path / "pets"))}
-    packed = []
-    for name in ("one", "two"):
-        download(source, tmp_path / name)
-        assert [path.name for path in (tmp_path / name).iterdir()] == ["pets.tar"]
-        packed.append((tmp_path / name / "pets.tar").read_bytes())
-        (tmp_path / "pets" / "train" / "cat" / "0.png").touch()
-    assert packed[0] == packed[1]
+        assert (other.x.tobytes(), other.part.tobytes()) == (first.x.tobytes(), first.part.tobytes())
+    # A folder packs to one file, of the same bytes whenever.
+    (folder / "train" / "cat" / "0.png").touch()
+    download({"kind": "image_folder", "path": str(folder)}, tmp_path / "again")
+    (packed,) = (tmp_path / "again").iterdir()
+    assert packed.name == "pets.tar"
+    assert packed.read_bytes() == (tmp_path / "out0" / "raw" / "pets.tar").read_bytes()
 
 
 def test_class_folders_alone_and_colour_among_grey(tmp_path):
@@ -264,11 +245,9 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def test_fashion_mnist_from_a_mirror_of_recompressed_files(tmp_path):
-    y = np.tile(np.arange(10), 5)
-    images = np.arange(50)[:, None, None] * np.ones((1, 28, 28))
-    mirror = tmp_path / "mirror" / "FashionMNIST"
+    y, images = np.tile(np.arange(10), 5), np.arange(50)[:, None, None] * np.ones((1, 28, 28))
+    mirror, md5 = tmp_path / "mirror" / "FashionMNIST", {}
     mirror.mkdir(parents=True)
-    md5 = {}
     for part, x_part, y_part in (("train", images, y), ("t10k", images[:20] + 100, y[:20])):
         for name, array in ((f"{part}-images-idx3-ubyte.gz", x_part), (f"{part}-labels-idx1-ubyte.gz", y_part)):
             (mirror / name).write_bytes(idx(array))
@@ -286,8 +265,7 @@ def test_cifar10_archive(tmp_path, monkeypatch):
     from attnknn.core.torchvision_shim import torchvision
 
     kind = torchvision.datasets.CIFAR10
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (60, 3072), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 3072), dtype=np.uint8)
     labels = [i % 3 for i in range(60)]
     members = {"batches.meta": {"label_names": ["plane", "car", "bird"]}}
     for name, rows in (("data_batch_1", slice(40)), ("test_batch", slice(40, None))):

@@ -38,7 +38,7 @@ def moved(main: EmbeddingSpace, amount: float, seed: int) -> View:
     z[rows] /= np.linalg.norm(z[rows], axis=1, keepdims=True)
     ids, sims = retrieved(replace(e, z=z), 20).neighbours.take(rows, 20)
     logits = e.logits[rows] + np.float32(amount) * generator.normal(size=(len(rows), 3)).astype(np.float32)
-    return View(rows, z[rows], ids, sims, "l2", logits)
+    return View(rows, ids, sims, "l2", z[rows], logits)
 
 
 def heads(main: EmbeddingSpace) -> dict[str, Attention]:
@@ -137,7 +137,7 @@ def test_views_and_test_labels_select_nothing_and_bank_and_statistics_stay(main:
 def test_invalid_views_and_k_are_refused(main: EmbeddingSpace) -> None:
     view, rows = moved(main, 0.3, 1), main.embeddings.rows(BANK)[:5].astype(np.int32)
     for wrong, message in (
-        (View(rows, view.z[:5], view.ids[:5], view.sims[:5], "l2", view.logits[:5]), "only held-out rows have views"),
+        (View(rows, view.ids[:5], view.sims[:5], "l2", view.z[:5], view.logits[:5]), "only held-out rows have views"),
         (replace(view, ids=np.full_like(view.ids, view.rows[0])), "not in the bank"),
         (replace(view, logits=None), "no logits"),
     ):

@@ -12,17 +12,8 @@ from tests.fuzz.pictures import picture_bytes, png
 from tests.fuzz.settings import Project
 
 _NAMES = [
-    "../x.png",
-    "/tmp/x.png",
-    "a/../../x.png",
-    "a/b/c/x.png",
-    "a",
-    "a/",
-    ".",
-    "c/",
-    "__MACOSX/a/x.png",
-    "a\\x.png",
-]
+    "../x.png", "/tmp/x.png", "a/../../x.png", "a/b/c/x.png", "a\\x.png", "__MACOSX/a/x.png", "a", "a/", ".", "c/",
+]  # fmt: skip
 _LARGE = bytes(120_000_000)
 _TYPES = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, b"z"]
 
@@ -69,9 +60,8 @@ def _tar(rng: Random, mode: str) -> bytes:
 
 def run(rng: Random, judge: Judge) -> None:
     """Fetch an archive and split its pictures."""
-    suffix, mode = rng.choice(
-        [("zip", ""), ("zip", ""), ("tar", "w"), ("tar", "w"), ("tar.gz", "w:gz"), ("tar.xz", "w:xz")]
-    )
+    modes = {"zip": "", "tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}
+    suffix, mode = rng.choice([*modes.items(), ("zip", ""), ("tar", "w")])
     data, path = _tar(rng, mode) if mode else _zip(rng), judge.folder / f"pets.{suffix}"
     path.write_bytes(damage(rng, data) if rng.random() < 0.3 else data)
     Project(judge, {"kind": "image_folder", "path": str(path)} | rng.choice([{}, {"size": 8}])).prepare()

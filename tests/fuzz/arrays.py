@@ -61,8 +61,6 @@ def run(rng: Random, judge: Judge) -> None:
         model = judge.model(rng.choice(["vectors", "beside"]))
         flags = rng.choice([["--label", "yes"], ["--label", "1"], ["--rows", labels]])
     if action in ("fit", "add"):
-        if judge.command(action, *([model] if action == "add" else []), path, *flags, writes=[model]):
-            judge.saved(model)
-        return
+        return judge.change(model, action, *([model] if action == "add" else []), path, *flags)
     flags = rng.choice([["--probabilities"], ["--probabilities", "--keep-going"]]) if action == "predict" else []
     judge.answers(judge.command(action, model, path, "--json", *flags))

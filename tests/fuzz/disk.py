@@ -27,9 +27,8 @@ def run(rng: Random, judge: Judge) -> None:
             judge.model("beside", judge.out)
         filler = bytes(rng.randrange(60_000))
         (judge.out / "filler").write_bytes(filler)
-        project = action == "stages" and Project(
-            judge, {"kind": "csv", "train": {"path": str(table)}, "target": "kind"}
-        )
+        source = {"kind": "csv", "train": {"path": str(table)}, "target": "kind"}
+        project = action == "stages" and Project(judge, source)
     except OSError:  # too small for what is there before
         return
     if action in ("fit", "add", "forget"):

@@ -43,14 +43,10 @@ KNOWN = {
 
 
 class Judge:
-    """Runs the actions of one case and collects `violations`: pairs of a cause to count by, and what was seen.
-
-    Args:
-        folder: of the case; all files in it are watched.
-        models: folder of a model of each kind.
-    """
+    """Runs the actions of one case and collects `violations`: pairs of a cause to count by, and what was seen."""
 
     def __init__(self, folder: Path, models: Path) -> None:
+        """Watch all files in the folder of a case; `models` holds a model of each kind."""
         self.folder, self.models, self.out = folder, models, folder / "out"
         self.violations: list[tuple[str, str]] = []
         self.out.mkdir(parents=True)
@@ -120,11 +116,15 @@ class Judge:
         fine = p.size and np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(-1), 1, atol=1e-4)
         self.require(bool(fine), "no probabilities", str(p))
 
-    def saved(self, folder: Path) -> None:
-        """Load a model that was written, and check its classifier."""
-        model = self._watch("load", lambda: Model.load(folder), ())
-        if model is not None:
-            self.classifier(model.classifier)
+    def change(self, model: Path, *args: object) -> None:
+        """Run a command that writes a model; load that, and check its classifier."""
+        if self.command(*args, writes=[model]):
+            self.loads(model, ())
+
+    def loads(self, model: Path, allowed: Any = (ValueError, TypeError)) -> None:
+        """Load a model, and check its classifier."""
+        if (loaded := self._watch("load", lambda: Model.load(model), allowed)) is not None:
+            self.classifier(loaded.classifier)
 
     def classifier(self, classifier: AttnKNNClassifier) -> None:
         """Check probabilities of queries near and far, and that a saved copy gives the same."""

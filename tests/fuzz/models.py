@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from attnknn.app.model.model import Model
 from attnknn.classifier.persistence import _digest, _meta_digest
 from tests.fuzz.judge import Judge
 from tests.fuzz.mutate import damage, damage_array, replace_value
@@ -63,12 +62,10 @@ def run(rng: Random, judge: Judge) -> None:
         np.save(source, np.ones((2, DIM)))
     action = rng.choice(["predict", "predict", "explain", "add", "forget", "load"])
     if action == "load":
-        if (loaded := judge.call("load", lambda: Model.load(model))) is not None:
-            judge.classifier(loaded.classifier)
+        judge.loads(model)
     elif action in ("add", "forget"):
         label = {"table": "apple", "pictures": "left", "vectors": "1", "beside": "yes"}[kind]
-        if judge.command(action, model, *((source, "--label", label) if action == "add" else (3, 4)), writes=[model]):
-            judge.saved(model)
+        judge.change(model, action, model, *((source, "--label", label) if action == "add" else (3, 4)))
     else:
         flags = ["--probabilities", "--alpha", 0.1] if action == "predict" else ["--first", 1]
         judge.answers(judge.command(action, model, source, "--json", *flags))

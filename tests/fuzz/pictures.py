@@ -58,17 +58,13 @@ def run(rng: Random, judge: Judge) -> None:
                 (folder / name / f"{i}.png").write_bytes(png(rng) if rng.random() < 0.9 else picture_bytes(rng))
         model, encoder = judge.out / "m", judge.models / "pictures" / "model" / "input" / "encoder"
         words = ("--encoder", encoder, "-o", model, "-k", 5, "--weights", "distance")
-        if judge.command("fit", folder, *words, writes=[model]):
-            judge.saved(model)
-        return
+        return judge.change(model, "fit", folder, *words)
     for i in range(rng.choice([1, 1, 3])):
         suffix = rng.choice([".png", ".png", ".jpg", ".gif", ".tif", ".webp", ".bmp", ".PNG"])
         (folder / f"{rng.choice(['a', 'ü', 'a b', '[a]'])}{i}{suffix}").write_bytes(picture_bytes(rng))
     sources, model = rng.choice([[folder], [*folder.iterdir()], [folder / "none.png", folder]]), judge.model("pictures")
     if action == "add":
-        if judge.command("add", model, *sources, "--label", "left", writes=[model]):
-            judge.saved(model)
-        return
+        return judge.change(model, "add", model, *sources, "--label", "left")
     flags = rng.choice([["--probabilities"], ["--probabilities", "--keep-going"]]) if action == "predict" else []
     piped = rng.random() < 0.2
     stdin, words = "\n".join(map(str, sources)).encode() if piped else b"", ["-"] if piped else sources

@@ -61,11 +61,8 @@ def run(rng: Random, judge: Judge) -> None:
             method = rng.choice(["PUT", "DELETE", "OPTIONS", "HEAD"]) if rng.random() < 0.03 else ["GET", "POST"][post]
             content, writes = _content(rng) if post else {}, [folder] if "/save" in url else []
             reply = judge.request(client, method, url, writes=writes, **content)
-            if (
-                reply is not None
-                and '"probabilities"' in reply.text
-                and method != "HEAD"
-                and "json" in reply.headers["content-type"]
-            ):
+            if reply is None or method == "HEAD" or "json" not in reply.headers["content-type"]:
+                continue
+            if '"probabilities"' in reply.text:
                 answer = reply.json().get("answer") or reply.json()
                 judge.probabilities([entry["p"] for entry in answer["probabilities"]])

@@ -66,16 +66,14 @@ def run(rng: Random, judge: Judge) -> None:
         flags += rng.choice([[]] * 5 + [["--separator", ";"], ["--separator", "tab"], ["--separator", "\\"]])
         weights, target = rng.choice(["distance", "uniform", "attention"]), rng.choice(["kind"] * 5 + ["size", ""])
         words = ("--target", target, "-o", model, "-k", 5, "--weights", weights, *flags)
-        if judge.command("fit", path, *words, writes=[model]):
-            judge.saved(model)
+        judge.change(model, "fit", path, *words)
     elif action == "prepare":
         source = {"kind": "csv", "train": {"path": str(path)}, "target": "kind"}
         source |= rng.choice([{}, {}, {"rule": {"threshold": 1.0}}, {"numeric": ["size"]}, {"categories": ["size"]}])
         Project(judge, source, rng.choice([{}, {"numeric": "quantile"}, {"subset": 20}])).prepare()
     elif action == "add":
         model = judge.model(rng.choice(["table", "table", "vectors"]))
-        if judge.command("add", model, path, *rng.choice([["--target", "kind"], ["--label", "apple"]]), writes=[model]):
-            judge.saved(model)
+        judge.change(model, "add", model, path, *rng.choice([["--target", "kind"], ["--label", "apple"]]))
     else:
         flags = ["--first", 2] if action == "explain" else ["--probabilities", *rng.choice([[], ["--keep-going"]])]
         source, stdin = ("-", path.read_bytes()) if rng.random() < 0.3 else (path, b"")

@@ -46,28 +46,19 @@ def test_rows_added_and_removed_are_as_if_built_so(kind: str) -> None:
         bank.add(Z[gone], IDS[gone])
         bank.remove(IDS[gone[::-1]])
         assert_finds(bank, rows)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_last_rows_and_the_first_can_go(kind: str) -> None:
-    bank = make_bank(kind, np.arange(N))
-    bank.remove(IDS[-50:])
-    assert_finds(bank, np.arange(N - 50))
-    bank.remove(IDS[:50])
-    assert_finds(bank, np.arange(50, N - 50))
-    bank.remove(IDS[50])
-    assert_finds(bank, np.arange(51, N - 50))
+    for gone in (rows[-50:], rows[:50], rows[50]):  # the last rows, the first, one
+        bank.remove(IDS[gone])
+        rows = np.setdiff1d(rows, gone)
+        assert_finds(bank, rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_passed_in_are_not_changed(kind: str) -> None:
     z, names = Z.copy(), IDS.copy()
-    z.flags.writeable = names.flags.writeable = False
+    z.flags.writeable = names.flags.writeable = False  # so that a change would raise
     bank = build(z, names, kind=kind)
     assert np.shares_memory(bank.z, z), "not copied as long as nothing changes"
     bank.remove(names[3])
-    np.testing.assert_array_equal(z, Z)
-    np.testing.assert_array_equal(names, IDS)
 
 
 def test_a_graph_is_built_again_once_more_rows_are_hidden_than_left() -> None:
