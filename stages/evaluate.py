@@ -5,7 +5,7 @@ from attnknn.core.files import atomic_folder
 from attnknn.evaluation.conformal import selective_tables
 from attnknn.evaluation.evaluate import compare_all, headroom
 from attnknn.evaluation.opponents import score_tables
-from attnknn.experiments.explain import COLUMNS, explain
+from attnknn.experiments.explain import explain
 from attnknn.heads.baselines import Distance
 from pipeline.load import load_heads, load_peers, load_spaces
 from pipeline.run import Run, main
@@ -29,7 +29,7 @@ def evaluate(run: Run) -> None:
     metrics |= {"selective": abstention, "explain": errors, "tuned": result.tuned, "headroom": headroom(spaces[0], k)}
     for name, values in metrics.items():
         run.write_metrics(values, name)
-    run.write_plots(COLUMNS, **tables, **selective, **explained)
+    run.write_plots(**tables, **selective, **explained)
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in result.tuned.items() if settings.get("k") == k < stored]:
         print(f"{name}: best k on val is {k}, the largest that k_eval allows; raise k_eval (stored: {stored})")

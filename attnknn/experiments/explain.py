@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attnknn.core.artifacts import Predictions, Split
-from attnknn.evaluation.confusion import PAIRED_COLUMNS, confusion, confusion_tests, shared_errors
+from attnknn.evaluation.confusion import confusion, shared_errors
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.config import Explain
 from attnknn.experiments.gallery import gallery, save_gallery
@@ -12,7 +12,6 @@ from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 
 COMPARED = ("attention", "distance_vector", "linear_temperature")
-COLUMNS = {"confusion_paired": PAIRED_COLUMNS}
 
 
 def explain(
@@ -30,8 +29,4 @@ def explain(
     cases = gallery(split, space, *heads, test, k, settings.cases, settings.neighbours, device=device)
     save_gallery(*cases, tsne_table(space, test, settings.tsne_rows, settings.perplexity, seed), folder)
     methods = [name for name in COMPARED if name in test.methods]
-    tables = {
-        "confusion": confusion(test, methods),
-        "confusion_paired": confusion_tests(test, "attention", "distance_vector"),
-    }
-    return shared_errors(test, methods), tables
+    return shared_errors(test, methods), {"confusion": confusion(test, methods)}

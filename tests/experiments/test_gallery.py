@@ -11,7 +11,7 @@ import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, Predictions, Split
 from attnknn.core.errors import InputError
-from attnknn.evaluation.confusion import confusion, confusion_tests, shared_errors
+from attnknn.evaluation.confusion import confusion, shared_errors
 from attnknn.experiments.gallery import decisions, format_features, gallery, pick_cases, save_gallery
 from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.attention import Attention
@@ -157,13 +157,9 @@ def written_run(root: Path, split: Split, data: EmbeddingSpace, seed: int = 1) -
     cases, strips = gallery(split, data, *heads.values(), both, K, 2, 4)
     folder = root / "gallery" / f"blobs-{seed}"
     save_gallery(cases, strips, tsne_table(data, both, 30, 5.0, 0), folder)
-    tables = {
-        "confusion": confusion(both, both.methods),
-        "confusion_paired": confusion_tests(both, *both.methods),
-    }
-    for name, rows in tables.items():
-        assert not rows or tuple(rows[0]) == report.TABLES[name]
-    frames = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
+    counts = confusion(both, both.methods)
+    assert tuple(counts[0]) == report.TABLES["confusion"]
+    frames = {"confusion": pd.DataFrame(counts)}
     return Run("blobs", seed, {"prepare": {"test": 40}, "explain": shared_errors(both, both.methods)}, frames)
 
 
@@ -179,10 +175,3 @@ def test_the_report_shows_every_case_and_counts_errors(table: tuple[Split, Embed
     assert sum(len(png) for _, png in part.pictures) < 600 * 1024
     (part,) = report.section([run, replace(run, seed=2)], tmp_path).parts
     assert [row[:3] for row in part.tables[0].rows] == [[seed, "40", str(wrong)] for seed in ("1", "2")]
-    paired = run.tables["confusion_paired"].copy()
-    paired.loc[0, ["count", "baseline_count", "p"]] = [40, 2, 1e-6]
-    (part,) = report.section([replace(run, tables={**run.tables, "confusion_paired": paired})], tmp_path).parts
-    first, *others = part.tables[1].rows
-    assert first[1].startswith("40 of ")
-    assert (first[2], first[4]) == ("2", "< .001")
-    assert "< .001" not in {row[4] for row in others}

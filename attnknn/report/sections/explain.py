@@ -8,21 +8,18 @@ import pandas as pd
 
 from attnknn.evaluation.opponents import OURS
 from attnknn.report import plots
-from attnknn.report.claims import holm
 from attnknn.report.gallery import cases_table, read_cases, shortened, small_png
 from attnknn.report.results import Run, joined, read_csv
 from attnknn.report.section import Part, Section, Table
-from attnknn.report.tables import by_dataset, p_value
+from attnknn.report.tables import by_dataset
 
 TABLES: dict[str, tuple[str, ...]] = {
     "confusion": ("method", "actual", "predicted", "count"),
-    "confusion_paired": ("actual", "predicted", "rows", "method", "count", "baseline", "baseline_count", "both", "p"),
 }
 _TSNE = ("x", "y", "actual", "predicted", "wrong")
 # Okabe & Ito's hues and two greys; names are drawn too, so no class is identified by colour alone.
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c564b", "#b2a100", "#7f7f7f", "#6a3d9a", "#444444")
 _MAX_CLASSES = 12  # drawn with names
-_MAX_CONFUSIONS = 20
 
 
 def confusion_picture(counts: pd.DataFrame, method: str) -> bytes:
@@ -97,25 +94,6 @@ def tsne_picture(points: pd.DataFrame) -> bytes:
     return small_png(plots.as_png(figure))
 
 
-def confusions_table(paired: pd.DataFrame) -> Table:
-    """The most frequent confusions of attention and of the baseline, p adjusted by Holm's method."""
-    tests = paired.assign(adjusted=holm(paired["p"].tolist()))
-    rows = [
-        [
-            f"{row['actual']} → {row['predicted']}",
-            f"{row['count']} of {row['rows']:,}",
-            str(row["baseline_count"]),
-            str(row["both"]),
-            p_value(float(row["adjusted"])),
-        ]
-        for row in tests.head(_MAX_CONFUSIONS).to_dict("records")
-    ]
-    baseline = plots.method_name(str(tests["baseline"].iloc[0]))
-    head = ["actual → predicted", "attention", baseline, "both, the same rows", "p, Holm"]
-    note = f"McNemar's exact test, adjusted for all {len(tests)} confusions."
-    return Table("mistakes", "The most frequent confusions", head, rows, note)
-
-
 def errors_table(runs: Sequence[Run]) -> Table:
     """Errors of attention, and how many of them distance weighting with vector scaling makes too."""
     rows = []
@@ -139,10 +117,8 @@ def _part(runs: Sequence[Run], folder: Path | None) -> Part:
     points = read_csv(folder / "gallery" / item / "tsne.csv", _TSNE) if folder else pd.DataFrame()
     if len(points):
         drawn.append(("t-SNE of the embeddings by class", tsne_picture(points)))
-    tables = [errors_table(runs)]
-    if "confusion_paired" in run.tables:
-        tables.append(confusions_table(run.tables["confusion_paired"]))
-    return Part(run.dataset, [*drawn, *pictures], [*tables, *([cases_table(cases)] if cases else [])])
+    tables = [errors_table(runs), *([cases_table(cases)] if cases else [])]
+    return Part(run.dataset, [*drawn, *pictures], tables)
 
 
 def section(runs: Sequence[Run], folder: Path | None) -> Section:
