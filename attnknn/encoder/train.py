@@ -21,7 +21,7 @@ from attnknn.encoder.optimisers import optimisers
 from attnknn.index.bank import build
 from attnknn.nn.augment import augment
 from attnknn.nn.checkpoint import fingerprint, load_state, save_state, source_code
-from attnknn.nn.optim import LookAhead, learning_rate
+from attnknn.nn.optim import learning_rate
 from attnknn.nn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
@@ -129,7 +129,6 @@ def train_encoder(
     data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
     mirrored_first = torch.rand(n, generator=torch.Generator().manual_seed(seed * 100_003 + epochs)).to(device) < 0.5
     augmentation = settings.augment.model_dump(exclude={"flip"})
-    slow = LookAhead(encoder, settings.look_ahead)
     forward = compile_network(encoder, device) if settings.compile else encoder
 
     for epoch in range(len(history), epochs):
@@ -173,9 +172,6 @@ def train_encoder(
             torch.nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
             for optim in optims:
                 optim.step()
-            slow.move(step + 1, steps, last=i + 1 == steps_per_epoch)
-            if neighbours is not None and partners is None:  # a mixture is no embedding of a bank row
-                neighbours.update(rows, z.detach())
             total += float(value.detach())
         message = f"train_embedder: the loss is {total} in epoch {epoch + 1}; lower lr ({settings.lr}) or grad_clip"
         require(math.isfinite(total), message)

@@ -1,4 +1,4 @@
-"""Learning rates, parameter groups, Muon and look-ahead."""
+"""Learning rates, parameter groups and Muon."""
 
 import math
 
@@ -13,7 +13,7 @@ from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.optimisers import optimisers
-from attnknn.nn.optim import FilterMuon, LookAhead, learning_rate
+from attnknn.nn.optim import FilterMuon, learning_rate
 
 
 def cosine(steps: int) -> list[float]:
@@ -74,32 +74,6 @@ def test_a_step_of_muon_is_nearly_orthogonal_and_the_filters_keep_their_norm() -
     assert uneven[-1] < 0.05 * uneven[0]
     assert 0.3 < values.min() <= values.max() < 1.6
     assert functional.cosine_similarity(update.flatten(), gradient.flatten(), 0) > 0.3
-
-
-def test_look_ahead_by_hand() -> None:
-    """After step 2 of 4, β = .95⁵·½³; before it, and with 0, nothing is averaged."""
-    net = nn.BatchNorm1d(3)
-    looked, off = LookAhead(net, 2), LookAhead(net, 0)
-    with torch.no_grad():
-        net.weight.fill_(5.0)
-        net.running_mean.fill_(2.0)
-    looked.move(1, 4, last=False)
-    off.move(2, 4, last=True)
-    assert net.weight.tolist() == [5.0] * 3
-    looked.move(2, 4, last=False)
-    beta = 0.95**5 / 8
-    assert net.weight.tolist() == pytest.approx([1 + (1 - beta) * 4] * 3)
-    assert net.running_mean.tolist() == pytest.approx([(1 - beta) * 2] * 3)
-
-
-def test_the_last_step_of_an_epoch_always_comes_back_to_the_slow_weights() -> None:
-    net = nn.Linear(1, 1, bias=False)
-    looked = LookAhead(net, 100)
-    with torch.no_grad():
-        net.weight += 1
-    looked.move(3, 4, last=True)
-    assert torch.equal(looked.slow[0], net.weight)
-    assert looked.slow[0] is not looked.fast[0]
 
 
 def test_muon_learns_a_small_picture_problem() -> None:

@@ -11,8 +11,7 @@ from torch.optim import Muon
 from attnknn.core.errors import InputError
 from attnknn.experiments.fields.config import FieldSize, TrainField
 from attnknn.experiments.fields.contexts import context_size, fill_nearest, gather_pixels, pixel_values, sample_pixels
-from attnknn.experiments.fields.encoding import encode_images, reconstruction_error
-from attnknn.experiments.fields.objectives import info_nce, psnr, soft_targets
+from attnknn.experiments.fields.latents import encode_images, psnr, reconstruction_error
 from attnknn.experiments.fields.perceiver import (
     Attend,
     Field,
@@ -21,7 +20,7 @@ from attnknn.experiments.fields.perceiver import (
     gaussian_frequencies,
     grid,
 )
-from attnknn.experiments.fields.train import train_field
+from attnknn.experiments.fields.train import info_nce, train_field
 from attnknn.nn.augment import random_crop
 from attnknn.nn.optim import StackedMuon, orthogonalise
 
@@ -152,7 +151,7 @@ def test_info_nce_of_identical_views_has_its_known_minimum(n: int) -> None:
     assert loss.item() >= minimum - 1e-5
 
 
-def test_info_nce_and_soft_targets_match_their_definitions() -> None:
+def test_info_nce_matches_its_definition() -> None:
     generator = torch.Generator().manual_seed(6)
     a, b = (torch.randn(5, 4, generator=generator) for _ in range(2))
     cos = [[float(x @ y / x.norm() / y.norm()) / 0.2 for y in b] for x in a]
@@ -160,20 +159,11 @@ def test_info_nce_and_soft_targets_match_their_definitions() -> None:
     columns = [-cos[i][i] + math.log(sum(math.exp(cos[j][i]) for j in range(5))) for i in range(5)]
     assert info_nce(a, b, 0.2).item() == pytest.approx((sum(rows) + sum(columns)) / 10, abs=1e-5)
     assert info_nce(torch.ones(5, 4), torch.ones(5, 4), 0.2).item() == pytest.approx(math.log(5))
-    values = pixel_values(pictures(6))
-    values[1] = values[0]
-    targets = soft_targets(values, 0.05)
-    torch.testing.assert_close(targets.sum(1), torch.ones(6))
-    torch.testing.assert_close(targets[:2, :2], torch.full((2, 2), 0.5))
-    torch.testing.assert_close(targets[2:, 2:], torch.eye(4))
-    z = torch.randn(6, 3, generator=torch.Generator().manual_seed(7))
-    hard = info_nce(z[2:], z[2:], 0.3)
-    assert info_nce(z[2:], z[2:], 0.3, soft_targets(values[2:], 1e-3)).item() == pytest.approx(hard.item(), abs=1e-6)
 
 
 SETTINGS = {
     "share": 0.3, "least": 4, "batch_size": 8, "lr": 3e-3, "muon": 0.01, "warmup": 0.1, "grad_clip": 1.0, "decoded": 0,
-    "temperature": 0.1, "soft": 0.0, "augment": {"flip": False, "crop": 0, "jitter": 0.0, "rotate": 0.0, "cutout": 0},
+    "temperature": 0.1, "augment": {"flip": False, "crop": 0, "jitter": 0.0, "rotate": 0.0, "cutout": 0},
     "bf16": False, "compile": False, "seed": 0,
 }  # fmt: skip
 
@@ -235,12 +225,8 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
         if s["contrast_weight"]:
             _, other_idx, other = view(images, g)
             a, b = (torch.nn.functional.normalize(z.mean(1)) for z in (latents, net.encode(other, other_idx)))
-            flat = pixel_values(images).flatten(1)
-            distances = (flat[:, None] - flat).square().sum(2)
-            mean = distances.sum() / (len(images) * (len(images) - 1))
-            q = (-distances / (2 * s["soft"] ** 2 * mean)).softmax(1)
             cosines = a @ b.T / s["temperature"]
-            contrast = -(q * (cosines.log_softmax(1) + cosines.T.log_softmax(1))).sum(1).mean() / 2
+            contrast = -(cosines.log_softmax(1) + cosines.T.log_softmax(1)).diagonal().mean() / 2
             loss = loss + s["contrast_weight"] * contrast
         net.zero_grad()
         loss.backward()
@@ -252,9 +238,9 @@ def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_training_matches_the_reference_loop(weight: float) -> None:
-    """Rates, warm-up, clipping, views, contexts, decoded pixels, temperature, soft targets: each matters more."""
+    """Rates, warm-up, clipping, views, contexts, decoded pixels, temperature: each matters more."""
     s = {**SETTINGS, "batch_size": 5, "epochs": 2, "lr": 0.01, "muon": 0.02, "warmup": 0.5, "grad_clip": 0.01}
-    s |= {"decoded": 9, "temperature": 0.5, "soft": 0.7, "contrast_weight": weight, "sampler": "image"}
+    s |= {"decoded": 9, "temperature": 0.5, "contrast_weight": weight, "sampler": "image"}
     s["augment"] = {**s["augment"], "flip": True, "crop": 1}
     x, (ours, expected) = pictures(), (field() for _ in range(2))
     train_field(ours, x.numpy(), x[:3].numpy(), **s)

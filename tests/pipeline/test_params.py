@@ -75,13 +75,13 @@ EMBEDDER = "train_embedder."
         (0, "greater than or equal to 1", EMBEDDER, "restarts.factor knn.k knn.refresh"),
         (0, "greater than or equal to 1", "", "k_eval presets.experiment5.k_eval"),
         (0.5, "greater than or equal to 1", EMBEDDER, "knn.hard_weight"),
-        (1, "greater than or equal to 2", EMBEDDER, "knn.bins"),
-        (0.0, "greater than 0", EMBEDDER, "contrastive_margin knn.prior knn.temperature knn.sharpness"),
+        (1, "greater than or equal to 2", EMBEDDER, "numeric.bins"),
+        (0.0, "greater than 0", EMBEDDER, "contrastive_margin knn.prior knn.temperature"),
         (-1, "greater than or equal to 0", f"{EMBEDDER}losses.", "supcon contrastive knn entropy calibration"),
         (-0.1, "greater than or equal to 0", f"{EMBEDDER}lr_factors.", "backbone projection knn"),
         (-1, "greater than or equal to 0", EMBEDDER, "restarts.period mixup"),
         (1.0, "less than 1", "", "train_embedder.knn.prior prepare.test"),
-        (1.5, "less than or equal to 1", EMBEDDER, "knn.momentum"),
+        (1.5, "less than or equal to 1", EMBEDDER, "knn.candidates"),
         (1.5, "a valid integer", "", "k_eval"),
         ("1e-3", "a valid number", "", "train_embedder.lr presets.experiment4.train_embedder.lr"),
         (MISSING, "missing", "", "k_eval noise iris.train_attention presets.none.tta adult.source.target"),
@@ -158,9 +158,8 @@ def test_one_line_names_the_key(tmp_path: Path, key: str, value: Any, expected: 
     ("losses", "knn", "expected"),
     [
         ({"knn": 1.0, "calibration": 0.5}, {}, ["mixup 0.4", "losses.calibration 0.5", "set either to 0"]),
-        ({"knn": 1.0}, {"momentum": 0.5}, ["mixup 0.4", "knn.momentum 0.5", "set knn.momentum to 1.0"]),
+        ({"knn": 1.0}, {"candidates": 0.5}, ["mixup 0.4", "knn.candidates 0.5", "set either to 0"]),
         ({"knn": 1.0, "supcon": 0.5}, {}, None),
-        ({"knn": 0.0}, {"momentum": 0.5}, None),
     ],
 )
 def test_what_mixup_goes_with(tmp_path: Path, losses: dict, knn: dict, expected: list[str] | None) -> None:
@@ -204,8 +203,8 @@ def test_without_a_preset_nothing_is_laid_over(tmp_path: Path) -> None:
 
 
 def test_what_a_preset_and_a_dataset_make_together_names_both(tmp_path: Path) -> None:
-    preset = {"presets__experiment5__train_embedder__knn": {"candidates": 0.0, "k": 16}}
-    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"momentum": 0.5}, **preset)
+    preset = {"presets__experiment5__train_embedder__knn": {"k": 16}}
+    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"candidates": 0.5}, **preset)
     both = r"preset experiment5 over datasets\.yaml: iris\.train_embedder: mixup 0\.4.*0\.5"
     assert re.search(both, failure(path))
 
