@@ -29,7 +29,7 @@ def evaluate(run: Run) -> None:
     metrics |= {"selective": abstention, "explain": errors, "tuned": result.tuned, "headroom": headroom(spaces[0], k)}
     for name, values in metrics.items():
         run.write_metrics(values, name)
-    run.write_plots(**tables, **selective, **explained)
+    run.write_plots(None, **tables, **selective, **explained)
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in result.tuned.items() if settings.get("k") == k < stored]:
         print(f"{name}: best k on val is {k}, the largest that k_eval allows; raise k_eval (stored: {stored})")
