@@ -74,12 +74,12 @@ def reference(make: Callable[[int], Split]) -> tuple[Encoder, list[Row]]:
     return train(make(96))
 
 
-@pytest.mark.parametrize("make", [pictures, blobs])
-def test_it_overfits_32_rows(make) -> None:
+@pytest.mark.parametrize(("make", "muon"), [(pictures, 0.0), (pictures, 0.1), (blobs, 0.0)])
+def test_it_overfits_32_rows(make, muon: float) -> None:
     split = make(62)
     x, y = split.x[split.part == BANK], split.y[split.part == BANK]
     assert len(x) == 32
-    encoder, history = train(split, **OVERFIT)
+    encoder, history = train(split, **OVERFIT, muon={"lr": muon})
     assert (embed(encoder, x)[1].argmax(1) == y).all()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert encoder.mean.any() == split.is_image, "tables come standardised"

@@ -140,16 +140,6 @@ def test_certain_and_right_is_the_best_of_every_score() -> None:
     assert scores(np.eye(3)[y], y) == {name: best.get(name, 0) for name in METRICS}
 
 
-def test_ece_of_calibrated_rows_is_near_its_floor() -> None:
-    """E|Σ (conf − hit)| of a calibrated bin is √(2/π · Σ conf(1 − conf)); sharper rows lie far above the floor."""
-    probs, y = sample(20_000, 3)
-    confidence = probs.max(1)
-    variance = np.bincount(width_bins(confidence, 15), confidence * (1 - confidence))
-    floor = np.sqrt(2 / np.pi * variance).sum() / 20_000
-    assert 0.5 * floor < scores(probs, y)["ece"] < 2 * floor
-    assert scores(sharpened(probs), y)["ece"] > 10 * floor
-
-
 def test_fault_7_probability_zero_of_a_true_class_is_an_error_and_never_clipped() -> None:
     probs, y = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
     for refused in (scores, reliability, lambda probs, y: bootstrap(probs[None], y, 15, 10, 0)):

@@ -3,7 +3,6 @@
 import math
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from torch.optim import Muon
@@ -97,18 +96,12 @@ def test_latents_do_not_depend_on_the_order_of_pixels_batch_size_or_training_mod
     assert net.training
 
 
-@pytest.mark.parametrize("sampler", ["image", "batch"])
-def test_a_sparse_context_of_all_pixels_equals_the_full_one(sampler: str) -> None:
-    net, values = field(), pixel_values(pictures())
-    all_idx = sample_pixels("full", B, H * W, 1, torch.Generator())
-    points = context_size(H * W, 1.0, 3)
-    idx = sample_pixels(sampler, B, H * W, points, torch.Generator().manual_seed(4))
-    torch.testing.assert_close(net.encode(gather_pixels(values, idx), idx), net.encode(values, all_idx), atol=0, rtol=0)
-
-
 def test_contexts_are_distinct_shared_or_not_and_of_the_size() -> None:
     generator = torch.Generator().manual_seed(5)
     own, shared = (sample_pixels(sampler, B, H * W, 9, generator) for sampler in ("image", "batch"))
+    full = torch.arange(H * W).expand(B, -1)
+    for sampler in ("full", "image", "batch"):
+        assert torch.equal(sample_pixels(sampler, B, H * W, H * W, generator), full)
     for idx in (own, shared):
         assert idx.shape == (B, 9)
         assert (idx.diff(dim=1) > 0).all()
@@ -132,23 +125,6 @@ def test_fill_nearest_and_psnr_by_hand() -> None:
     assert psnr(0.01) == pytest.approx(20)
     assert psnr(1.0) == 0
     assert psnr(0.0) == 120
-
-
-@pytest.mark.parametrize("n", [2, 3, 7])
-def test_info_nce_of_identical_views_has_its_known_minimum(n: int) -> None:
-    """The corners of a simplex minimise it; gradient descent finds nothing lower."""
-    corners = torch.eye(n) - 1 / n
-    minimum = math.log(1 + (n - 1) * math.exp((-1 / (n - 1) - 1) / 0.5))
-    assert info_nce(corners, corners, 0.5).item() == pytest.approx(minimum, abs=1e-6)
-    z = torch.randn(n, n + 2, generator=torch.Generator().manual_seed(n), requires_grad=True)
-    optimiser = torch.optim.Adam([z], lr=0.05)
-    for _ in range(400):
-        optimiser.zero_grad()
-        loss = info_nce(z, z, 0.5)
-        loss.backward()
-        optimiser.step()
-    assert loss.item() == pytest.approx(minimum, abs=1e-3)
-    assert loss.item() >= minimum - 1e-5
 
 
 def test_info_nce_matches_its_definition() -> None:
@@ -175,17 +151,6 @@ def test_a_field_overfits_32_images() -> None:
     train_field(net, x, x[:4], **settings)
     idx = sample_pixels("full", 32, H * W, 1, torch.Generator())
     assert psnr(reconstruction_error(net, x, idx, "cpu")) >= 30
-
-
-def test_the_contrastive_loss_falls_only_if_it_has_weight() -> None:
-    place, (a, b, c) = np.mgrid[:H, :W] / (H + W), np.random.default_rng(4).uniform(-1, 1, (3, 32, 1, 1, 1))
-    slopes = 128 + 140 * (a * place[0] + b * place[1]) + 50 * c  # which a sparse context determines
-    x, losses = np.repeat(slopes.clip(0, 255).astype(np.uint8), C, axis=1), {}
-    for weight in (1e-9, 1.0):
-        settings = {**SETTINGS, "batch_size": 32, "epochs": 30, "contrast_weight": weight, "sampler": "image"}
-        losses[weight] = train_field(field(), x, x[:4], **settings)[-1]["contrast"]
-    assert losses[1.0] < losses[1e-9] - 0.15
-    assert losses[1.0] > 1, "each view has its own context"
 
 
 def reference_training(net: Field, x: torch.Tensor, s: dict) -> None:
@@ -253,11 +218,11 @@ def test_training_matches_the_reference_loop(weight: float) -> None:
 
 def test_two_threads_give_the_same_bytes_each_time() -> None:
     x, sums = pictures(256).numpy(), []
-    settings = SETTINGS | {"batch_size": 128, "epochs": 2, "contrast_weight": 0.1, "sampler": "image"}
+    settings = SETTINGS | {"batch_size": 128, "epochs": 1, "contrast_weight": 0.1, "sampler": "image"}
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for _ in range(3):
+        for _ in range(2):
             net = field(dims=(32, 64))
             train_field(net, x, x[:8], **settings)
             sums.append(sum(p.detach().double().sum().item() for p in net.parameters()))
