@@ -34,7 +34,6 @@ class Knn(Block):
     k: Count = 50
     temperature: Positive = 0.1  # initial τ, of squared distances of unit vectors
     prior: Share = 0.01  # mass ε of the bank's class shares
-    refresh: Count = 1  # epochs after which the memory bank is embedded again
     # loss weight of a row whose neighbours all disagree, relative to one whose all agree
     hard_weight: Annotated[float, Field(ge=1)] = 1.0
 

@@ -30,7 +30,6 @@ class NeighbourLoss(nn.Module):
         candidates: sampled share of the bank; 0 takes the memory bank.
         k: neighbours in the memory bank.
         temperature, prior: initial τ, and ε.
-        refresh: epochs after which all rows are embedded again.
         hard_weight: factor h of the NLL's row weights; see `objectives.hard_weights`.
 
     Raises:
@@ -55,7 +54,6 @@ class NeighbourLoss(nn.Module):
         k: int = 50,
         temperature: float = 0.1,
         prior: float = 0.01,
-        refresh: int = 1,
         hard_weight: float = 1.0,
     ) -> None:
         super().__init__()
@@ -65,7 +63,7 @@ class NeighbourLoss(nn.Module):
         self.candidates = candidates
         self.weights = {"knn": knn, "entropy": entropy, "calibration": calibration}
         self.label_smoothing, self.hard_weight = label_smoothing, hard_weight
-        self.k, self.prior, self.refresh = k, prior, refresh
+        self.k, self.prior = k, prior
         self.log_temperature = nn.Parameter(torch.tensor(float(np.log(temperature))))
         self.register_buffer("memory", torch.zeros(len(y), embed_dim))
         self.register_buffer("labels", torch.from_numpy(np.array(y, np.int64)))

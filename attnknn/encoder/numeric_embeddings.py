@@ -83,11 +83,10 @@ class NumericEmbedding(nn.Module):
                 n, dim, n_frequencies=frequencies, frequency_init_scale=scale, activation=True, lite=False
             )
         else:
+            bins = [torch.tensor(e) for e in edges]
             with warnings.catch_warnings():  # that a column of one bin is the same as linear
                 warnings.simplefilter("ignore")
-                self.embed = rtdl.PiecewiseLinearEmbeddings(
-                    [torch.tensor(e) for e in edges], dim, activation=False, version="B"
-                )
+                self.embed = rtdl.PiecewiseLinearEmbeddings(bins, dim, activation=False, version="B")
         others = sorted(set(range(features)) - set(columns))
         self.columns: Tensor
         self.others: Tensor

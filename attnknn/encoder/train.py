@@ -127,7 +127,7 @@ def train_encoder(
         torch.manual_seed(seed * 100_003 + epoch)  # dropout
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         order = torch.randperm(n, generator=generator).to(device)
-        if neighbours is not None and not neighbours.candidates and epoch % neighbours.refresh == 0:
+        if neighbours is not None and not neighbours.candidates:
             neighbours.fill(torch.from_numpy(embed(encoder, x, device, settings.bf16)[0]))
         encoder.train()
         total = 0.0

@@ -107,8 +107,8 @@ def test_a_resumed_run_ends_with_the_same_bytes(make, after: int, knn: int, muon
     def run(**changes: Any) -> tuple[Encoder, list[dict[str, float]]]:
         if muon:
             changes |= {"muon": {"lr": 0.1, "momentum": 0.6}, "decay": "linear"}
-        if knn:  # refreshed at the first and third epoch: a resumed second or fourth needs the memory of the state
-            kept.append(knn_loss(split, **KNN, refresh=2))
+        if knn:
+            kept.append(knn_loss(split, **KNN))
             changes["neighbours"] = kept[-1]
         return train(split, **changes)
 
@@ -136,7 +136,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(make, after: int, knn: int, muon
         *({"seed": 5}, {"weights": 1}, {"data": 1}),
         *({"loss": {"label_smoothing": 0.4}}, {"loss": {"supcon_temperature": 0.9}}, {"loss": {"proxy_margin": 0.5}}),
         *({"loss": {"proxy_alpha": 8.0}}, {"knn": {"k": 7}}, {"knn": {"temperature": 0.2}}, {"knn": {"prior": 0.02}}),
-        *({"knn": {"refresh": 2}}, {"knn": {"hard_weight": 1.5}}, {"knn": {"knn": 0.5}}),
+        *({"knn": {"hard_weight": 1.5}}, {"knn": {"knn": 0.5}}),
         *({"knn": {"entropy": 0.02}}, {"knn": {"calibration": 0.2}}, {"knn": {"label_smoothing": 0.1}}),
         *({"lr": 0.01}, {"mixup": 0.4}, {"decay": "linear"}),
         *({"restarts": {"period": 1, "factor": 1}}, {"lr_factors": {"backbone": 0.1}}),
@@ -293,17 +293,16 @@ def test_it_overfits_32_rows_with_the_knn_objective_alone(make) -> None:
     assert history[-1]["loss"] < 0.2 * history[0]["loss"]
 
 
-@pytest.mark.parametrize("refresh", [1, 2, 5])
-def test_the_memory_is_embedded_again_every_few_epochs(refresh: int) -> None:
-    """What it holds at the end is what the encoder made of the rows at the start of the last epoch that refreshed."""
+def test_the_memory_is_embedded_again_in_every_epoch() -> None:
+    """What it holds at the end is what the encoder made of the rows at the start of the last epoch."""
     split = blobs(96)
     x = split.x[split.part == BANK]
-    encoder, neighbours = network(split), knn_loss(split, k=5, refresh=refresh)
+    encoder, neighbours = network(split), knn_loss(split, k=5)
     z = [embed(encoder, x)[0]]  # at the start of each epoch
     options = {"neighbours": neighbours, "progress": lambda _: z.append(embed(encoder, x)[0])}
     train(split, encoder, EncoderLoss(3, 8), **options)
-    assert np.array_equal(neighbours.memory.numpy(), z[{1: 3, 2: 2, 5: 0}[refresh]])
-    assert not np.array_equal(z[0], z[2])
+    assert np.array_equal(neighbours.memory.numpy(), z[3])
+    assert not np.array_equal(z[2], z[3])
 
 
 def test_mix_rows_by_hand() -> None:

@@ -27,7 +27,7 @@ from synthetic_results import binary
 
 SIDE = 4
 FITTING = TrainAttention().model_dump()
-FITTING |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5, "restarts": 1}
+FITTING |= {"epochs": 2, "batch_size": 16, "lr": 0.003, "weight_decay": 0.0, "patience": 5}
 GRIDS = {"ks": [3], "temperatures": [1.0], "priors": [1e-4], "ridges": [1.0]}
 KNN = {"k_max": 20, "sizes": [5], "metric": "l2", "k": 3, "fitting": FITTING, "grids": GRIDS}
 NET = {"dim": 16, "heads": 2, "layers": 1, "dropout": 0.0, "batch_size": 16, "lr": 0.01}

@@ -72,7 +72,7 @@ EMBEDDER = "train_embedder."
 @pytest.mark.parametrize(
     ("value", "rule", "block", "keys"),
     [
-        (0, "greater than or equal to 1", EMBEDDER, "restarts.factor knn.k knn.refresh"),
+        (0, "greater than or equal to 1", EMBEDDER, "restarts.factor knn.k"),
         (0, "greater than or equal to 1", "", "k_eval presets.experiment5.k_eval"),
         (0.5, "greater than or equal to 1", EMBEDDER, "knn.hard_weight"),
         (1, "greater than or equal to 2", EMBEDDER, "numeric.bins"),

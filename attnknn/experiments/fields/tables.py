@@ -86,18 +86,9 @@ def agreements(
             values = values[np.isfinite(values)]
             low, high = metrics.interval(values, confidence) if len(values) else (-1.0, 1.0)
             tied = bool(np.isnan(rho))
-            rows.append(
-                {
-                    "mode": mode,
-                    "readout": pair[0],
-                    "against": pair[1],
-                    "representations": len(representations),
-                    "rho": 0.0 if tied else float(rho),
-                    "low": low,
-                    "high": high,
-                    "p": 1.0 if tied else exact_p(accuracy[a], accuracy[b]),
-                }
-            )
+            row = {"mode": mode, "readout": pair[0], "against": pair[1], "representations": len(representations)}
+            row |= {"rho": 0.0 if tied else float(rho), "low": low, "high": high}
+            rows.append(row | {"p": 1.0 if tied else exact_p(accuracy[a], accuracy[b])})
     return rows
 
 
