@@ -1,7 +1,7 @@
 """Reconstructions by fields (PSNR, pictures), training curves, and t-SNE of the representations."""
 
 from attnknn.core.files import atomic_folder, write_csv, write_json
-from attnknn.experiments.fields.variants import REPORT_TABLES, trained_variants, training_table
+from attnknn.experiments.fields.variants import REPORT_TABLES, trained_variants
 from pipeline.run import Run, main
 
 
@@ -21,7 +21,11 @@ def field_report(run: Run) -> None:
             columns, grid = image_grid(pictures)
             grid.save(draft / "reconstructions.png", optimize=True)
             rows["field_psnr"] = psnr_table(errors, p.probe.resamples, p.evaluate.confidence, run.seed)
-            rows["field_training"] = training_table(summaries)
+            rows["field_training"] = [
+                dict.fromkeys(REPORT_TABLES["field_training"]) | {"variant": variant, **row}
+                for variant, summary in summaries.items()
+                for row in summary["history"]
+            ]
             write_csv(draft / "tsne.csv", maps(data, variants, p.probe.tsne_rows, p.probe.perplexity, run.workers))
         write_json(draft / "pictures.json", {"columns": columns})
     run.write_tables(REPORT_TABLES, **rows)

@@ -19,10 +19,9 @@ def train_attention(run: Run) -> None:
         save_head(fit_prototypes(spaces, p.tune.ridges, device), draft / "prototypes")
     best = min(history, key=lambda row: row["val_nll"])
     start = {key: head.config[key] for key in ("temperature", "prior")}
-    best_epoch = {"restart": best["restart"], "best_epoch": best["epoch"], "val_nll": best["val_nll"]}
+    best_epoch = {"best_epoch": best["epoch"], "val_nll": best["val_nll"]}
     run.write_metrics({**best_epoch, "val_nll_start": history[0]["val_nll"], **start})
-    kept = [row for row in history if row["restart"] == best["restart"]]
-    run.write_tables(attention=[{key: row[key] for key in ("epoch", "fit_loss", "val_nll")} for row in kept])
+    run.write_tables(attention=history)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ FITTING: dict[str, Any] = {
     "lr": 0.01,
     "weight_decay": 0.01,
     "patience": 2,
-    "restarts": 1,
     "label_smoothing": 0.0,
     "hard_weight": 1.0,
     "entropy_weight": 0.0,

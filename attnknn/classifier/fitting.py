@@ -53,7 +53,6 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
             lr=params["learning_rate"],
             weight_decay=0.05,
             patience=10,
-            restarts=1,
             label_smoothing=0.0,
             hard_weight=1.0,
             entropy_weight=0.0,

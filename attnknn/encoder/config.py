@@ -34,13 +34,8 @@ class Knn(Block):
     k: Count = 50
     temperature: Positive = 0.1  # initial τ, of squared distances of unit vectors
     prior: Share = 0.01  # mass ε of the bank's class shares
-    refresh: Count = 1  # epochs after which the memory bank is embedded again
-    # between refreshes a batch's rows become m·old + (1 − m)·new; 1 leaves them
-    momentum: Annotated[float, Field(ge=0, le=1)] = 1.0
     # loss weight of a row whose neighbours all disagree, relative to one whose all agree
     hard_weight: Annotated[float, Field(ge=1)] = 1.0
-    bins: Annotated[int, Field(ge=2)] = 15
-    sharpness: Positive = 1000.0  # of the soft bins
 
 
 class Numeric(Block):
@@ -89,7 +84,6 @@ class TrainEmbedder(Block):
     muon: Muon = Muon()
     decay: Literal["cosine", "linear"] = "linear"
     warmup: Rate = 0.05  # share of all steps
-    look_ahead: Whole = 0  # steps after which fast weights return to slow ones; 0 is off
     grad_clip: Positive = 1.0
     validate_every: Count = 1  # epochs
     k_val: Count = 10  # neighbours of the validation kNN that chooses the epoch
@@ -112,17 +106,15 @@ class TrainEmbedder(Block):
     def _check_combination(self) -> "TrainEmbedder":
         if not self.widths and self.encoder == "convnet":
             raise ValueError("widths: the convnet needs a width per group; give at least one")
-        calibration, period = self.losses.calibration, self.restarts.period
+        calibration, candidates, period = self.losses.calibration, self.knn.candidates, self.restarts.period
         if self.decay == "linear" and period:
             raise ValueError(f"decay linear has no restarts; set decay to cosine or restarts.period {period} to 0")
         if self.folds == 1:
             raise ValueError("folds: 1 leaves no rows to train on; give 0 for none, or 2 or more")
         if self.mixup and calibration:
-            reason = f"losses.calibration {calibration} needs one label per row; set either to 0"
-        elif self.mixup and self.knn.candidates:
-            reason = f"knn.candidates {self.knn.candidates} are embedded unmixed; set either to 0"
-        elif self.mixup and (self.losses.knn or self.losses.entropy) and self.knn.momentum < 1:
-            reason = f"knn.momentum {self.knn.momentum} needs unmixed rows; set knn.momentum to 1.0 or mixup to 0"
-        else:
-            return self
-        raise ValueError(f"mixup {self.mixup}: {reason}")
+            raise ValueError(
+                f"mixup {self.mixup}: losses.calibration {calibration} needs one label per row; set either to 0"
+            )
+        if self.mixup and candidates:
+            raise ValueError(f"mixup {self.mixup}: knn.candidates {candidates} are embedded unmixed; set either to 0")
+        return self

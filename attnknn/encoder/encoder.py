@@ -99,11 +99,10 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         image = len(shape) == 3
-        require(
-            kind in (("convnet", "resnet18", "resnet50") if image else ("mlp",)),
-            f"encoder: {kind} does not fit rows of shape {tuple(shape)}; "
-            f"take {'convnet, resnet18 or resnet50 for images' if image else 'mlp for tables'}",
-        )
+        kinds, fitting = ("mlp",), "mlp for tables"
+        if image:
+            kinds, fitting = ("convnet", "resnet18", "resnet50"), "convnet, resnet18 or resnet50 for images"
+        require(kind in kinds, f"encoder: {kind} does not fit rows of shape {tuple(shape)}; take {fitting}")
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
         self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
         self.config["numeric"] = dict(numeric)

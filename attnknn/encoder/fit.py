@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from attnknn.core.artifacts import BANK, Embeddings, Split
+from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
 from attnknn.core.progress import epoch_progress
 from attnknn.encoder.config import Losses, TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed_split
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.numeric_embeddings import fit_numeric
-from attnknn.encoder.train import Row, judged_by_logits, summary, train_encoder
+from attnknn.encoder.train import Row, linear_score, summary, train_encoder
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # terms of `NeighbourLoss`
@@ -92,7 +93,10 @@ def fit_plain_classifier(
         embeddings, best: of the encoder with these settings, and the row of its best epoch.
     """
     if settings.model_copy(update={"folds": 0}) == classifier_settings(settings):
-        return embeddings, [best | judged_by_logits(embeddings)]
+        assert embeddings.logits is not None, "trained by cross-entropy"
+        rows = embeddings.rows(VAL)
+        accuracy, nll = linear_score(np.asarray(embeddings.logits)[rows], np.asarray(embeddings.y)[rows])
+        return embeddings, [best | {"val_accuracy": accuracy, "val_nll": nll}]
     return fit_and_embed(split, settings, seed, device, label, classifier=True, checkpoint=checkpoint)
 
 

@@ -50,11 +50,7 @@ class EncoderLoss(nn.Module):
         contrastive_margin: float = 0.5,
     ) -> None:
         super().__init__()
-        self.weights = {"cross_entropy": cross_entropy, "supcon": supcon, "proxy_anchor": proxy_anchor}
-        self.weights["contrastive"] = contrastive
-        self.config = {"label_smoothing": label_smoothing, "supcon_temperature": supcon_temperature}
-        self.config |= {"proxy_margin": proxy_margin, "proxy_alpha": proxy_alpha}
-        self.config["contrastive_margin"] = contrastive_margin
+        self.config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self.supcon = SupConLoss(temperature=supcon_temperature) if supcon else None
         proxies: Any = (n_classes, embed_dim, proxy_margin, proxy_alpha)  # alpha is annotated as int
         self.proxy_anchor = ProxyAnchorLoss(*proxies) if proxy_anchor else None
@@ -67,13 +63,13 @@ class EncoderLoss(nn.Module):
         """Loss of a batch: unit embeddings z, logits of the linear head or None, labels y."""
         z = z.float()
         total = torch.zeros((), device=z.device)
-        if self.weights["cross_entropy"]:
+        if self.config["cross_entropy"]:
             if logits is None:
                 raise ValueError("cross-entropy has a weight, but the encoder has no linear head")
             ce = F.cross_entropy(logits.float(), y, label_smoothing=self.config["label_smoothing"])
-            total = total + self.weights["cross_entropy"] * ce
+            total = total + self.config["cross_entropy"] * ce
         for name in ("supcon", "proxy_anchor", "contrastive"):
             term = getattr(self, name)
             if term is not None:
-                total = total + self.weights[name] * term(z, y)
+                total = total + self.config[name] * term(z, y)
         return total

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -31,10 +30,7 @@ class NeighbourLoss(nn.Module):
         candidates: sampled share of the bank; 0 takes the memory bank.
         k: neighbours in the memory bank.
         temperature, prior: initial τ, and ε.
-        refresh: epochs after which all rows are embedded again.
-        momentum: m of `update`; 1 leaves the memory bank as it is between refreshes.
         hard_weight: factor h of the NLL's row weights; see `objectives.hard_weights`.
-        bins, sharpness: arguments of `objectives.soft_ece`.
 
     Raises:
         InputError: there are too few bank rows for k neighbours.
@@ -58,11 +54,7 @@ class NeighbourLoss(nn.Module):
         k: int = 50,
         temperature: float = 0.1,
         prior: float = 0.01,
-        refresh: int = 1,
-        momentum: float = 1.0,
         hard_weight: float = 1.0,
-        bins: int = 15,
-        sharpness: float = 1000.0,
     ) -> None:
         super().__init__()
         largest = len(y) - 2  # both rows of a MixUp pair are excluded
@@ -71,8 +63,7 @@ class NeighbourLoss(nn.Module):
         self.candidates = candidates
         self.weights = {"knn": knn, "entropy": entropy, "calibration": calibration}
         self.label_smoothing, self.hard_weight = label_smoothing, hard_weight
-        self.k, self.prior, self.refresh, self.momentum = k, prior, refresh, momentum
-        self.bins, self.sharpness = bins, sharpness
+        self.k, self.prior = k, prior
         self.log_temperature = nn.Parameter(torch.tensor(float(np.log(temperature))))
         self.register_buffer("memory", torch.zeros(len(y), embed_dim))
         self.register_buffer("labels", torch.from_numpy(np.array(y, np.int64)))
@@ -82,12 +73,6 @@ class NeighbourLoss(nn.Module):
     def fill(self, z: Float[Tensor, "N D"]) -> None:
         """Replace the memory bank by new embeddings of all bank rows."""
         self.memory.copy_(z)
-
-    @torch.no_grad()
-    def update(self, rows: Int[Tensor, " B"], z: Float[Tensor, "B D"]) -> None:
-        """Move a batch's rows of the memory bank to m·old + (1 − m)·z, renormalised to unit length."""
-        if self.momentum < 1:
-            self.memory[rows] = F.normalize(self.momentum * self.memory[rows] + (1 - self.momentum) * z, dim=1)
 
     @torch.no_grad()
     def search(self, z: Float[Tensor, "B D"], excluded: Int[Tensor, "B E"]) -> Int[Tensor, "B K"]:
@@ -152,6 +137,5 @@ class NeighbourLoss(nn.Module):
         if self.weights["entropy"]:
             total = total - self.weights["entropy"] * entropy(weights)
         if self.weights["calibration"]:
-            ece = soft_ece(probs, self.labels[rows], self.bins, self.sharpness)
-            total = total + self.weights["calibration"] * ece
+            total = total + self.weights["calibration"] * soft_ece(probs, self.labels[rows])
         return total

@@ -9,9 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnknn.core.errors import needs_extra, require
-
-KINDS = ("none", "linear", "periodic", "piecewise")
+from attnknn.core.errors import needs_extra
 
 
 def numeric_columns(x: np.ndarray) -> list[int]:
@@ -29,7 +27,6 @@ def fit_numeric(x: np.ndarray, kind: str, dim: int, frequencies: int, scale: flo
         frequencies, scale: number and initial standard deviation of the frequencies of `periodic`.
         bins: maximum number of bins per column of `piecewise`.
     """
-    require(kind in KINDS, f"train_embedder.numeric.kind: {kind}; allowed are {', '.join(KINDS)}")
     columns = [] if kind == "none" else numeric_columns(x)
     if not columns:
         return {}
@@ -86,11 +83,10 @@ class NumericEmbedding(nn.Module):
                 n, dim, n_frequencies=frequencies, frequency_init_scale=scale, activation=True, lite=False
             )
         else:
+            bins = [torch.tensor(e) for e in edges]
             with warnings.catch_warnings():  # that a column of one bin is the same as linear
                 warnings.simplefilter("ignore")
-                self.embed = rtdl.PiecewiseLinearEmbeddings(
-                    [torch.tensor(e) for e in edges], dim, activation=False, version="B"
-                )
+                self.embed = rtdl.PiecewiseLinearEmbeddings(bins, dim, activation=False, version="B")
         others = sorted(set(range(features)) - set(columns))
         self.columns: Tensor
         self.others: Tensor

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
+from attnknn.core.artifacts import BANK, VAL, Split
 from attnknn.core.device import compile_network
 from attnknn.core.errors import require
 from attnknn.encoder.config import TrainEmbedder
@@ -21,7 +21,7 @@ from attnknn.encoder.optimisers import optimisers
 from attnknn.index.bank import build
 from attnknn.nn.augment import augment
 from attnknn.nn.checkpoint import fingerprint, load_state, save_state, source_code
-from attnknn.nn.optim import LookAhead, learning_rate
+from attnknn.nn.optim import learning_rate
 from attnknn.nn.votes import class_shares, distance_weights, vote
 
 Row = dict[str, float]
@@ -50,18 +50,10 @@ def knn_score(
     return float((probs.argmax(1) == y).mean()), -float(np.log(probs[np.arange(len(y)), y]).mean())
 
 
-def linear_score(logits: np.ndarray | None, y: np.ndarray) -> tuple[float, float]:
+def linear_score(logits: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Accuracy and NLL of softmax(logits)."""
-    require(logits is not None, "judged_by: logits, but the encoder has no linear head; give n_classes")
     log_probs = torch.from_numpy(logits).double().log_softmax(1).numpy()
     return float((log_probs.argmax(1) == y).mean()), -float(log_probs[np.arange(len(y)), y].mean())
-
-
-def judged_by_logits(embeddings: Embeddings) -> Row:
-    """val_accuracy and val_nll of the linear head on validation rows."""
-    rows = embeddings.rows(VAL)
-    logits = None if embeddings.logits is None else np.asarray(embeddings.logits)[rows]
-    return dict(zip(("val_accuracy", "val_nll"), linear_score(logits, np.asarray(embeddings.y)[rows]), strict=True))
 
 
 def train_encoder(
@@ -109,7 +101,7 @@ def train_encoder(
     objectives = nn.ModuleList([loss] if neighbours is None else [loss, neighbours])
     start = [t.numpy() for module in (encoder, objectives) for t in module.state_dict().values()]  # weights, shapes
     knn = None if neighbours is None else {k: v for k, v in vars(neighbours).items() if not k.startswith("_")}
-    config = (settings.model_dump(), encoder.config, loss.weights, loss.config, knn, seed, judged_by)
+    config = (settings.model_dump(), encoder.config, loss.config, knn, seed, judged_by)
     environment = (device, torch.get_num_threads(), torch.__version__, source_code("core", "nn", "index", "encoder"))
     mark = fingerprint(x, y, x_val, y_val, *start, config, environment)
 
@@ -129,14 +121,13 @@ def train_encoder(
     data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
     mirrored_first = torch.rand(n, generator=torch.Generator().manual_seed(seed * 100_003 + epochs)).to(device) < 0.5
     augmentation = settings.augment.model_dump(exclude={"flip"})
-    slow = LookAhead(encoder, settings.look_ahead)
     forward = compile_network(encoder, device) if settings.compile else encoder
 
     for epoch in range(len(history), epochs):
         torch.manual_seed(seed * 100_003 + epoch)  # dropout
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         order = torch.randperm(n, generator=generator).to(device)
-        if neighbours is not None and not neighbours.candidates and epoch % neighbours.refresh == 0:
+        if neighbours is not None and not neighbours.candidates:
             neighbours.fill(torch.from_numpy(embed(encoder, x, device, settings.bf16)[0]))
         encoder.train()
         total = 0.0
@@ -173,9 +164,6 @@ def train_encoder(
             torch.nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
             for optim in optims:
                 optim.step()
-            slow.move(step + 1, steps, last=i + 1 == steps_per_epoch)
-            if neighbours is not None and partners is None:  # a mixture is no embedding of a bank row
-                neighbours.update(rows, z.detach())
             total += float(value.detach())
         message = f"train_embedder: the loss is {total} in epoch {epoch + 1}; lower lr ({settings.lr}) or grad_clip"
         require(math.isfinite(total), message)
@@ -185,6 +173,7 @@ def train_encoder(
         if (epoch + 1) % settings.validate_every == 0 or epoch + 1 == epochs:
             z_val, logits_val = embed(encoder, x_val, device, settings.bf16)
             if judged_by == "logits":
+                assert logits_val is not None, "plain classifiers have a linear head"
                 score = linear_score(logits_val, y_val)
             else:
                 z_bank = embed(encoder, x, device, settings.bf16)[0]

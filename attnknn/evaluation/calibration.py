@@ -37,13 +37,11 @@ class Calibrated:
     settings: dict[str, float]
 
 
-def _nll(probs: np.ndarray, y: np.ndarray) -> float:
-    return -float(np.log(probs[np.arange(len(y)), y].astype(np.float64)).mean())
-
-
-def _balanced_nll(probs: np.ndarray, y: np.ndarray) -> float:
-    """Mean NLL per class, averaged over the classes in y."""
+def _nll(probs: np.ndarray, y: np.ndarray, balanced: bool) -> float:
+    """Mean NLL; or, balanced, the mean per class, averaged over the classes in y."""
     losses = -np.log(probs[np.arange(len(y)), y].astype(np.float64))
+    if not balanced:
+        return float(losses.mean())
     counts = np.bincount(y)
     return float((np.bincount(y, losses)[counts > 0] / counts[counts > 0]).mean())
 
@@ -222,8 +220,7 @@ def calibrate(
     choices += _fits(kind, fit.astype(np.float64), np.asarray(y_fit), ridges, shares)
     exact = val.astype(np.float64)
     on_val = [_floored(transform(exact)) for _, transform in choices]
-    score = _balanced_nll if kind == PRIOR else _nll
-    best = int(np.argmin([score(probs, np.asarray(y_val)) for probs in on_val]))
+    best = int(np.argmin([_nll(probs, np.asarray(y_val), balanced=kind == PRIOR) for probs in on_val]))
     settings, transform = choices[best]
     return Calibrated(on_val[best], _floored(transform(test.astype(np.float64))), settings)
 

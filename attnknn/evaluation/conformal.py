@@ -1,15 +1,22 @@
 """Conformal prediction sets with a given coverage, calibrated on validation rows."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
-from attnknn.evaluation import metrics, selective
+from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import Table
-from attnknn.evaluation.selective import OURS, best_forms, bootstrap_statistics, log_complement, paired_tests, percent
+from attnknn.evaluation.selective import (
+    OURS,
+    abstention,
+    best_forms,
+    bootstrap_statistics,
+    log_complement,
+    paired_tests,
+    percent,
+)
 
 KINDS = ("split", "class_conditional")
 
@@ -52,28 +59,6 @@ def true_class_scores(probs: np.ndarray, y: np.ndarray) -> np.ndarray:
     return log_complement(probs)[np.arange(len(y)), y]
 
 
-def _conformal_row(p: np.ndarray, y: np.ndarray, alpha: float, always: int, confidence: float) -> dict[str, float]:
-    sets = p > alpha  # (N, C)
-    covered, size = sets[np.arange(len(y)), y], sets.sum(1)
-    low, high = metrics.wilson(covered, confidence)
-    return {
-        "alpha": alpha,
-        "coverage": float(covered.mean()),
-        "low": low,
-        "high": high,
-        "size": float(size.mean()),
-        "empty": float((size == 0).mean()),
-        "single": float((size == 1).mean()),
-        "worst_class": min(float(covered[y == c].mean()) for c in np.unique(y)),
-        "always": always,
-    }
-
-
-def _means(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Means of values (N, W) over resamples (N, R): (R, W)."""
-    return counts.T @ values / len(values)
-
-
 def conformal(
     test: Predictions, val: Predictions, alphas: Sequence[float], resamples: int, confidence: float, seed: int
 ) -> tuple[Table, Table]:
@@ -101,14 +86,18 @@ def conformal(
             p = conformal_p(on_val, y_val, on_test, kind)
             rows = np.full(len(per_class), len(y_val)) if kind == "split" else per_class
             for alpha in alphas:
-                always = int((1 / (rows + 1) > alpha).sum())
-                table.append({"method": method, "kind": kind} | _conformal_row(p, y, alpha, always, confidence))
+                covered, size = (p > alpha)[np.arange(len(y)), y], (p > alpha).sum(1)  # (N,)
+                low, high = metrics.wilson(covered, confidence)
+                row = {"method": method, "kind": kind, "alpha": alpha, "coverage": float(covered.mean())}
+                row |= {"low": low, "high": high, "size": float(size.mean())}
+                row |= {name: float((size == n).mean()) for name, n in (("empty", 0), ("single", 1))}
+                row["worst_class"] = min(float(covered[y == c].mean()) for c in np.unique(y))
+                table.append(row | {"always": int((1 / (rows + 1) > alpha).sum())})
             if kind == "split":
                 sizes[method] = np.stack([(p > alpha).sum(1) for alpha in alphas], 1).astype(np.float64)  # (N, A)
     point = {method: size.mean(0) for method, size in sizes.items()}
-    drawn = bootstrap_statistics(
-        {method: partial(_means, size) for method, size in sizes.items()}, len(y), resamples, seed
-    )
+    means = {method: lambda counts, size=size: counts.T @ size / len(y) for method, size in sizes.items()}  # (R, A)
+    drawn = bootstrap_statistics(means, len(y), resamples, seed)
     names = [f"size_at_{percent(1 - alpha)}" for alpha in alphas]
     not_single = {method: (size != 1).any(1) for method, size in sizes.items()}
     return table, paired_tests(names, forms[OURS], point, drawn, not_single, confidence)
@@ -123,13 +112,18 @@ def selective_tables(
     confidence: float,
     seed: int,
 ) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
-    """Abstention and conformal sets of every method: values by method, and the tables by name."""
-    curves, areas, area_tests = selective.abstention(test, val, risks, resamples, confidence, seed)
+    """Abstention and conformal sets of every method.
+
+    Returns:
+        By method, its scores in `abstention`, and coverage and size of each kind of its sets; and the tables by name.
+    """
+    curves, areas, area_tests = abstention(test, val, risks, resamples, confidence, seed)
     sets, size_tests = conformal(test, val, alphas, resamples, confidence, seed)
-    tables = {
-        "risk_coverage": curves,
-        "selective": areas,
-        "selective_paired": area_tests + size_tests,
-        "conformal": sets,
-    }
-    return selective.summary(areas, sets), tables
+    values: dict[str, dict[str, float]] = {}
+    for row in areas:
+        values.setdefault(row["method"], {})[row["metric"]] = row["value"]
+    for row in sets:
+        level = percent(1 - row["alpha"])
+        values[row["method"]] |= {f"{row['kind']}_{key}_at_{level}": row[key] for key in ("coverage", "size")}
+    tests = area_tests + size_tests
+    return values, {"risk_coverage": curves, "selective": areas, "selective_paired": tests, "conformal": sets}

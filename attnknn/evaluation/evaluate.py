@@ -144,14 +144,13 @@ def compare(
     probs = predict_parts(spaces, {**baselines, **heads}, k_eval, device, memory)
     test, val, fitted = calibrated(probs, spaces, ridges, calibrations)
     if members:
-        fold_heads = {f"{name}-folds": head for name, head in {**baselines, **heads}.items()}
-        fold_heads = {name: head for name, head in fold_heads.items() if name in FOLDS}
         all_spaces = [memory or spaces[0], *members]
-        means = [
-            np.mean([classify_part(head, [space], TEST, k_eval, device) for space in all_spaces], 0)
-            for head in fold_heads.values()
-        ]
-        test = stack_methods(test, dataclasses.replace(test, probs=np.stack(means), methods=tuple(fold_heads)))
+        means = {
+            f"{name}-folds": np.mean([classify_part(head, [space], TEST, k_eval, device) for space in all_spaces], 0)
+            for name, head in {**baselines, **heads}.items()
+            if f"{name}-folds" in FOLDS
+        }
+        test = stack_methods(test, as_predictions(spaces[:1], TEST, means))
     return Comparison(test, val, tuned | fitted)
 
 

@@ -42,9 +42,7 @@ class Method:
             InputError: the name has no base.
         """
         match = _NAME.fullmatch(name)
-        require(
-            match is not None, f"{name!r}: not a method name; expected variant:base_calibration@k with at least a base"
-        )
+        require(match is not None, f"{name!r}: not a method name; expected variant:base_calibration@k, at least a base")
         base, calibration, k, variant = match.group("base", "calibration", "k", "variant")  # type: ignore[union-attr]
         return cls(base, calibration or "", int(k) if k else None, variant or "")
 

@@ -93,9 +93,7 @@ def compare_with_opponents(
     best = best_on_val(val, bins)
     methods = list(dict.fromkeys([ours, *others, *best.values()]))
     against = [(ours, name) for name in methods[1:]]
-    scored, tests = intervals_and_tests(
-        select(test, methods), against, bins, resamples, confidence, seed, metric_names=metric_names
-    )
+    scored, tests = intervals_and_tests(select(test, methods), against, bins, resamples, confidence, seed, metric_names)
     tested = {(row["baseline"], row["metric"]): row for row in tests}
     table: Table = []
     row: dict[str, Any]
@@ -129,9 +127,8 @@ def score_tables(
         the opponents, and `reliability`, of attention and the opponents in NLL.
     """
     scored, base = scores(test, bins), [name for name in test.methods if name in BASE]
-    calibrated = {
-        name: {metric: scored[name][metric] for metric in TESTED} for name in test.methods if name not in BASE
-    }
+    others = [name for name in test.methods if name not in BASE]
+    calibrated = {name: {metric: scored[name][metric] for metric in TESTED} for name in others}
     rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, base)
     shown = [row["method"] for row in rows if row["role"] and row["metric"] == "nll"]
     tables = {"intervals": rows, "reliability": reliability(test, bins, shown)}

@@ -16,18 +16,8 @@ Pair = tuple[str, str]
 # Peer classifiers on tables, see experiments/peers.py.
 PEERS = ("raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost")
 # The compared methods; all others are one of these with a calibration, `<base>_<kind>`.
-BASE = (
-    "uniform",
-    "distance",
-    "distance_vector",
-    "attention",
-    "prototypes",
-    "linear",
-    "linear_temperature",
-    "cnn",
-    "cnn_temperature",
-    *PEERS,
-)
+BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
+BASE += ("cnn", "cnn_temperature", *PEERS)
 # Means over the main encoder and those of the cross-fitting folds, see experiments/repeats.py.
 FOLDS = ("distance-folds", "attention-folds")
 TESTED = ("accuracy", "nll", "ece")
@@ -53,17 +43,8 @@ def bootstrap_test(
     """
     samples = np.where(np.abs(samples) < _ROUNDING, 0, samples)
     low, high = metrics.interval(samples, confidence)
-    return {
-        "method": pair[0],
-        "baseline": pair[1],
-        "metric": metric,
-        "difference": difference,
-        "low": low,
-        "high": high,
-        "errors": errors,
-        "p": metrics.paired_p(samples, errors),
-        "test": "paired bootstrap",
-    }
+    row = {"method": pair[0], "baseline": pair[1], "metric": metric, "difference": difference, "low": low, "high": high}
+    return row | {"errors": errors, "p": metrics.paired_p(samples, errors), "test": "paired bootstrap"}
 
 
 def intervals_and_tests(
@@ -142,13 +123,11 @@ def side_by_side(
     first, *others = sources.values()
     for other in others:
         same = np.array_equal(first.rows, other.rows) and np.array_equal(first.y, other.y)
-        require(
-            same and first.classes == other.classes,
-            "predictions: rows or classes differ between sources; run `dvc repro`",
-        )
-    names = [name for name in methods if all(name in predictions.methods for predictions in sources.values())]
+        message = "predictions: rows or classes differ between sources; run `dvc repro`"
+        require(same and first.classes == other.classes, message)
+    names = [name for name in methods if all(name in source.methods for source in sources.values())]
     probs = np.concatenate(
-        [predictions.probs[[predictions.methods.index(name) for name in names]] for predictions in sources.values()]
+        [source.probs[[source.methods.index(name) for name in names]] for source in sources.values()]
     )
     keys = tuple(f"{source}:{name}" for source in sources for name in names)
     stacked = Predictions(first.rows, first.y, probs, keys, first.classes)

@@ -218,14 +218,3 @@ def abstention(
             scores.append({"method": name, "metric": metric, "value": value, "low": low, "high": high})
     errors = {name: wrong for name, (_, wrong) in on_test.items()}
     return curves, scores, paired_tests(AREAS, forms[OURS], point, drawn, errors, confidence)
-
-
-def summary(scores: Table, sets: Table) -> dict[str, dict[str, float]]:
-    """Values by method: the scores of `abstention`, and coverage and size of each kind of set of `conformal`."""
-    values: dict[str, dict[str, float]] = {}
-    for row in scores:
-        values.setdefault(row["method"], {})[row["metric"]] = row["value"]
-    for row in sets:
-        for key in ("coverage", "size"):
-            values[row["method"]][f"{row['kind']}_{key}_at_{percent(1 - row['alpha'])}"] = row[key]
-    return values

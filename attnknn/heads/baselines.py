@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from attnknn.heads.attention import HeadOutput
 from attnknn.neighbours.space import NeighbourBatch
@@ -57,19 +59,13 @@ def similarity_scale(sims: np.ndarray) -> float:
 
 
 def _nll_by_prior(
-    weights: torch.Tensor,
-    right: torch.Tensor,
-    true_share: torch.Tensor,
+    weights: Float[Tensor, "B K"],  # without prior mass
+    right: Bool[Tensor, "B K"],  # whether a neighbour is of the query's class
+    true_share: Float[Tensor, " B"],  # of the query's class in the bank
     priors: Sequence[float],
-    sample_weight: torch.Tensor | None = None,
-) -> np.ndarray:
-    """Mean NLL of (1 − ε)·Σᵢ wᵢ·1[labelᵢ = y] + ε·share_y for each ε.
-
-    Args:
-        weights: (B, K), without prior mass.
-        right: bool (B, K), whether a neighbour is of the query's class.
-        true_share: (B,) share of the query's class.
-    """
+    sample_weight: Float[Tensor, " B"] | None = None,
+) -> Float[np.ndarray, " E"]:
+    """Mean NLL of (1 − ε)·Σᵢ wᵢ·1[labelᵢ = y] + ε·share_y for each ε."""
     true_vote = (weights * right).sum(1).double()  # not (B, C): there may be thousands of classes
     epsilon = torch.tensor(priors, dtype=torch.float64)[:, None]
     losses = -((1 - epsilon) * true_vote + epsilon * true_share.double()).log()

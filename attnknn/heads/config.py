@@ -48,7 +48,6 @@ class TrainAttention(Block):
     lr: Positive = 0.01
     weight_decay: NonNegative = 0.05  # of projections, moved prototypes and the feature network
     patience: Count = 10  # epochs in which the validation NLL falls by less than 1e-4
-    restarts: Count = 1  # of them the lowest validation NLL is kept
     label_smoothing: Rate = 0.0
     # loss weight of a query whose neighbours all have other classes; 1 for equal weights
     hard_weight: Annotated[float, Field(ge=1)] = 1.0

@@ -36,7 +36,6 @@ def fit_head(
     lr: float,
     weight_decay: float,
     patience: int,
-    restarts: int,
     label_smoothing: float,
     hard_weight: float,
     entropy_weight: float,
@@ -50,7 +49,7 @@ def fit_head(
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
     The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val, and its
-    validation NLL is never above that one's. Of several restarts that of lowest validation NLL is returned.
+    validation NLL is never above that one's.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
 
@@ -66,8 +65,8 @@ def fit_head(
         progress: called with each row of the history.
 
     Returns:
-        The head in evaluation mode, and the history, one row per epoch: restart, epoch (0 is the initialisation),
-        fit_loss, val_nll.
+        The head in evaluation mode, and the history, one row per epoch: epoch (0 is the initialisation), fit_loss,
+        val_nll.
 
     Raises:
         InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
@@ -137,53 +136,50 @@ def fit_head(
     best, best_state, history = math.inf, None, []
     # Without keys every operation is small.
     with torch_threads(None if device != "cpu" or learns_space(kind, parts) else 1):
-        for restart in range(restarts):
-            torch.manual_seed(seed * 1009 + restart)  # initial weights and dropout
-            rng = np.random.default_rng([seed, restart])
-            head = make_head(
-                kind,
-                parts,
-                dim=spaces[0].embeddings.z.shape[1],
-                n_classes=len(spaces[0].embeddings.classes),
-                n_sizes=len(spaces[0].statistics.sizes),
-                temperature=initial["temperature"],
-                prior=initial["prior"],
-                metric=spaces[0].neighbours.metric,
-                sim_scale=similarity_scale(sims),
-            ).to(device)
-            if isinstance(head, Attention) and "keys" not in head.needs:
-                on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
-            trainable = [p for p in head.parameters() if p.requires_grad]
-            matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
-            optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
-            stalled, lowest = 0, math.inf
-            for epoch in range(epochs + 1):
-                training = epoch > 0  # epoch 0 measures the initialisation
-                head.train(training)
-                total = 0.0
-                for i, idx in shuffled_batches(rng):
-                    with torch.set_grad_enabled(training):
-                        loss = objective(head, i, idx)
-                    if training:
-                        optimiser.zero_grad()
-                        loss.backward()
-                        optimiser.step()
-                    total += float(loss.detach()) * len(idx)
-                diverged = (
-                    f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
-                )
-                require(math.isfinite(total), diverged)
-                row = {"restart": restart, "epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
-                history.append(row)
-                if progress is not None:
-                    progress(row)
-                stalled += 1
-                if row["val_nll"] < lowest - TOLERANCE:
-                    stalled, lowest = 0, row["val_nll"]
-                if row["val_nll"] < best:
-                    best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
-                if stalled >= patience:
-                    break
+        torch.manual_seed(seed * 1009)  # initial weights and dropout
+        rng = np.random.default_rng([seed, 0])
+        head = make_head(
+            kind,
+            parts,
+            dim=spaces[0].embeddings.z.shape[1],
+            n_classes=len(spaces[0].embeddings.classes),
+            n_sizes=len(spaces[0].statistics.sizes),
+            temperature=initial["temperature"],
+            prior=initial["prior"],
+            metric=spaces[0].neighbours.metric,
+            sim_scale=similarity_scale(sims),
+        ).to(device)
+        if isinstance(head, Attention) and "keys" not in head.needs:
+            on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
+        trainable = [p for p in head.parameters() if p.requires_grad]
+        matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
+        optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
+        stalled, lowest = 0, math.inf
+        for epoch in range(epochs + 1):
+            training = epoch > 0  # epoch 0 measures the initialisation
+            head.train(training)
+            total = 0.0
+            for i, idx in shuffled_batches(rng):
+                with torch.set_grad_enabled(training):
+                    loss = objective(head, i, idx)
+                if training:
+                    optimiser.zero_grad()
+                    loss.backward()
+                    optimiser.step()
+                total += float(loss.detach()) * len(idx)
+            diverged = f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
+            require(math.isfinite(total), diverged)
+            row = {"epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
+            history.append(row)
+            if progress is not None:
+                progress(row)
+            stalled += 1
+            if row["val_nll"] < lowest - TOLERANCE:
+                stalled, lowest = 0, row["val_nll"]
+            if row["val_nll"] < best:
+                best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
+            if stalled >= patience:
+                break
     assert best_state is not None, "epoch 0 has a finite validation NLL"
     head.load_state_dict(best_state)
     return head.eval(), history

@@ -6,31 +6,30 @@ from typing import Any
 
 from torch import Tensor
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError
 from attnknn.core.files import load_weights, save_weights
 from attnknn.heads.attention import Attention
 from attnknn.heads.tabr import TabR
 
 LearnedHead = Attention | TabR
-KINDS = ("attention", "tabr")
 
 
 def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, sim_scale: float, **start: Any) -> LearnedHead:
     """Construct a head of one kind, initialised to distance weighting.
 
     Args:
+        kind: attention or tabr.
         parts: keyword arguments of `Attention`; `TabR` takes hidden, dropout, key, label_embedding and correction and
             ignores the others.
         n_sizes, sim_scale: see `Attention`.
         start: dim, n_classes, temperature, prior, metric.
 
     Raises:
-        InputError: an unknown kind, or incompatible parts.
+        InputError: incompatible parts.
     """
     if kind == "tabr":
         names = ("hidden", "dropout", "key", "label_embedding", "correction")
         return TabR(**start, **{name: parts[name] for name in names if name in parts})
-    require(kind == "attention", f"kind: {kind} unknown; allowed are {', '.join(KINDS)}")
     return Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **parts)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adamw import adamw
 
 
@@ -182,24 +182,3 @@ class FilterMuon(torch.optim.Muon):
             for matrix in group["params"]:
                 matrix.mul_(len(matrix) ** 0.5 / matrix.norm())
         super().step(closure)
-
-
-class LookAhead:
-    """Lookahead (Zhang et al. 2019) on weights and batch statistics, with the schedule of Jordan (2024).
-
-    Every `every` steps, the fast weights θ return to the slow weights φ: φ ← φ + (1 − β)·(θ − φ), θ ← φ,
-    β = .95⁵·(step/steps)³.
-    """
-
-    def __init__(self, encoder: nn.Module, every: int) -> None:
-        self.fast = [t for t in encoder.state_dict().values() if t.is_floating_point()]
-        self.slow = [t.clone() for t in self.fast]
-        self.every = every
-
-    @torch.no_grad()
-    def move(self, step: int, steps: int, last: bool) -> None:
-        """Average after a step, if it is due or the `last` of an epoch."""
-        if self.every and (last or step % self.every == 0):
-            share = 1 - 0.95**5 * (step / steps) ** 3
-            for slow, fast in zip(self.slow, self.fast, strict=True):
-                fast.copy_(slow.lerp_(fast, share))

@@ -91,12 +91,6 @@ def test_a_query_whose_neighbours_disagree_counts_more() -> None:
     assert expected > slow_nll(probs, ROWS)
 
 
-def test_fault_1_a_row_never_votes_for_itself() -> None:
-    """Random embeddings with random labels hold nothing to learn: a loss below that of chance is a leak."""
-    loss = knn_loss(np.arange(200) % C, unit(200), k=10, temperature=0.02, prior=0.01)
-    assert loss(unit(200), torch.arange(200)).item() > math.log(C)
-
-
 def test_fault_1_exclusion_is_by_id_and_not_by_place_or_distance() -> None:
     """Every row is there twice: the twin stays, as the nearest, and the row itself is not found on either side."""
     once = unit(50)
@@ -105,19 +99,6 @@ def test_fault_1_exclusion_is_by_id_and_not_by_place_or_distance() -> None:
     ids = loss.search(once.repeat(2, 1), rows[:, None])
     assert (ids[:, 0] == (rows + 50) % 100).all()
     assert not (ids == rows[:, None]).any()
-
-
-def test_update_by_hand() -> None:
-    """Half of (1, 0) and half of (0, 1) lie on the diagonal; other rows stay; m = 0 forgets, m = 1 keeps."""
-    z, diagonal = torch.eye(D)[[1]], torch.zeros(D)
-    diagonal[:2] = math.sqrt(0.5)
-    start = torch.eye(D)[[0] * N]
-    for momentum, expected in ((0.5, diagonal), (0.0, torch.eye(D)[1]), (1.0, torch.eye(D)[0])):
-        loss = knn_loss(memory=start, momentum=momentum)
-        loss.update(torch.tensor([4]), z)
-        torch.testing.assert_close(loss.memory[4], expected)
-        others = [i for i in range(N) if i != 4]
-        assert torch.equal(loss.memory[others], start[others])
 
 
 def test_the_memory_gets_no_gradient_and_the_temperature_does() -> None:
@@ -132,7 +113,7 @@ def test_the_memory_gets_no_gradient_and_the_temperature_does() -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_gradient_against_finite_differences(mixed: bool) -> None:
     terms = {"entropy": 0.3, "hard_weight": 2.0, "label_smoothing": 0.1, "calibration": 0.0 if mixed else 0.5}
-    loss = knn_loss(**terms, sharpness=100.0).double()
+    loss = knn_loss(**terms).double()
     partners = PARTNERS if mixed else None
 
     def value(z: Tensor, log_temperature: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.numeric_embeddings import NumericEmbedding, fit_numeric, numeric_columns
 
@@ -77,8 +76,3 @@ def test_a_column_of_many_equal_values_has_bins_for_the_others():
     x[:3, 0] = [1, 2, 3]
     assert fit_numeric(x, "piecewise", **SIZES)["edges"] == [[0, 0.75, 1.5, 2.25, 3]]
     assert torch.isfinite(module("piecewise", x)(torch.from_numpy(x))).all()
-
-
-def test_an_unknown_kind():
-    with pytest.raises(InputError, match=r"numeric\.kind: fourier; allowed are none, linear, periodic, piecewise"):
-        fit_numeric(X, "fourier", **SIZES)

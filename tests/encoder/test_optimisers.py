@@ -1,4 +1,4 @@
-"""Learning rates, parameter groups, Muon and look-ahead."""
+"""Learning rates, parameter groups and Muon."""
 
 import math
 
@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from attnknn.encoder.config import TrainEmbedder
-from attnknn.encoder.convnet import ConvNet, Filters
+from attnknn.encoder.convnet import Filters
 from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.optimisers import optimisers
-from attnknn.nn.optim import FilterMuon, LookAhead, learning_rate
+from attnknn.nn.optim import FilterMuon, learning_rate
 
 
 def cosine(steps: int) -> list[float]:
@@ -74,47 +74,3 @@ def test_a_step_of_muon_is_nearly_orthogonal_and_the_filters_keep_their_norm() -
     assert uneven[-1] < 0.05 * uneven[0]
     assert 0.3 < values.min() <= values.max() < 1.6
     assert functional.cosine_similarity(update.flatten(), gradient.flatten(), 0) > 0.3
-
-
-def test_look_ahead_by_hand() -> None:
-    """After step 2 of 4, β = .95⁵·½³; before it, and with 0, nothing is averaged."""
-    net = nn.BatchNorm1d(3)
-    looked, off = LookAhead(net, 2), LookAhead(net, 0)
-    with torch.no_grad():
-        net.weight.fill_(5.0)
-        net.running_mean.fill_(2.0)
-    looked.move(1, 4, last=False)
-    off.move(2, 4, last=True)
-    assert net.weight.tolist() == [5.0] * 3
-    looked.move(2, 4, last=False)
-    beta = 0.95**5 / 8
-    assert net.weight.tolist() == pytest.approx([1 + (1 - beta) * 4] * 3)
-    assert net.running_mean.tolist() == pytest.approx([(1 - beta) * 2] * 3)
-
-
-def test_the_last_step_of_an_epoch_always_comes_back_to_the_slow_weights() -> None:
-    net = nn.Linear(1, 1, bias=False)
-    looked = LookAhead(net, 100)
-    with torch.no_grad():
-        net.weight += 1
-    looked.move(3, 4, last=True)
-    assert torch.equal(looked.slow[0], net.weight)
-    assert looked.slow[0] is not looked.fast[0]
-
-
-def test_muon_learns_a_small_picture_problem() -> None:
-    """Two classes that differ by the direction of a stripe; the filters alone move."""
-    torch.manual_seed(0)
-    x, y = 0.1 * torch.randn(32, 1, 8, 8), torch.arange(32) // 16
-    x[:16, :, 3] += 1
-    x[16:, :, :, 3] += 1
-    net = ConvNet((1, 8, 8), [8, 8], 2)
-    net.whiten(x)
-    optimiser = FilterMuon([m.weight for m in net.modules() if isinstance(m, Filters)], lr=0.1, momentum=0.6)
-    losses = []
-    for _ in range(40):
-        losses.append(functional.cross_entropy(net(x)[:, :2], y))
-        optimiser.zero_grad()
-        losses[-1].backward()
-        optimiser.step()
-    assert losses[-1] < 0.5 * losses[0]

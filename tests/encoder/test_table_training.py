@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.encoder.config import TrainEmbedder
-from attnknn.encoder.fit import fit_encoder
+from attnknn.encoder.fit import fit_encoder, fit_plain_classifier
 from attnknn.experiments.train_splits import train_split
 from attnknn.neighbours.space import EmbeddingSpace
 from import_closure import ROOT
 from pipeline.settings import Params
-from synthetic import blobs
+from synthetic import blobs, embedded
 
 
 def settings() -> TrainEmbedder:
@@ -42,6 +43,23 @@ def test_an_encoder_learns_nothing_of_rows_outside_the_bank() -> None:
     torch.testing.assert_close(weights(with_other_values(split, FIT, VAL, TEST)), one, rtol=0, atol=0)
     moved = weights(with_other_values(split, BANK))
     assert any(not torch.equal(tensor, moved[name]) for name, tensor in one.items())
+
+
+def test_an_encoder_that_is_a_plain_classifier_is_not_trained_again(tmp_path: Path) -> None:
+    split = blobs(182)
+    plain = TrainEmbedder(encoder="mlp", widths=[5], epochs=2, batch_size=16)
+    own, common = embedded(split), (0, "cpu", "", tmp_path / "state")
+    embeddings, (row,) = fit_plain_classifier(split, plain, *common, own, {"epoch": 2})
+    assert embeddings is own
+    rows = split.part == VAL
+    log_p = log_softmax(own.logits[rows], axis=1)
+    nll = -log_p[np.arange(len(log_p)), split.y[rows]].mean()
+    accuracy = (log_p.argmax(1) == split.y[rows]).mean()
+    assert row == {"epoch": 2, "val_accuracy": accuracy, "val_nll": pytest.approx(nll, rel=1e-5)}
+    projected = plain.model_copy(update={"embed_dim": 4})
+    embeddings, history = fit_plain_classifier(split, projected, *common, own, row)
+    assert embeddings.z.shape[1] == 5, "on the backbone's features"
+    assert len(history) == 2
 
 
 @pytest.mark.parametrize("refit", [False, True])

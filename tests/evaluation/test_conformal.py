@@ -84,6 +84,10 @@ def test_a_class_without_enough_val_rows_is_in_every_set() -> None:
         rows = [r for r in table if (r["method"], r["kind"]) == ("attention", "class_conditional")]
         assert tuple(r["always"] for r in rows) == always
         assert {r["always"] for r in table if r["kind"] == "split"} == {0}
+        p = conformal_p(few.probs[3], few.y, test.probs[3], "class_conditional")
+        for row in rows:
+            size = (p > row["alpha"]).sum(1)
+            assert (row["size"], row["empty"], row["single"]) == (size.mean(), (size == 0).mean(), (size == 1).mean())
         for val_probs, probs in zip(few.probs, test.probs, strict=True):
             p = conformal_p(val_probs, few.y, probs, "class_conditional")
             assert (p[:, 2] > 0.05).all()

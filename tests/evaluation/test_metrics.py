@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss
+from sklearn.metrics import accuracy_score, f1_score, log_loss, recall_score
 
 from attnknn.evaluation import metrics
 from attnknn.evaluation.metrics import METRICS, bootstrap, interval, mcnemar, oracle, paired_p, reliability, scores
@@ -67,22 +67,18 @@ def test_six_rows_by_hand(name: str, expected: float) -> None:
     assert result[name] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_scores_against_scikit_learn(seed: int) -> None:
-    probs, y = sample(211, 7, seed)
+@pytest.mark.parametrize("n", [3, 211])
+def test_scores_against_scikit_learn(n: int) -> None:
+    """Of three rows, some classes are never true and some never predicted."""
+    probs, y = sample(n, 7)
     predicted, result = probs.argmax(1), scores(probs, y)
+    assert (len({*y, *predicted}) < 7) == (n == 3)
     assert result["accuracy"] == pytest.approx(accuracy_score(y, predicted))
     assert result["f1_macro"] == pytest.approx(f1_score(y, predicted, average="macro"))
-    assert result["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
+    assert result["balanced_accuracy"] == pytest.approx(
+        recall_score(y, predicted, labels=np.unique(y), average="macro")
+    )
     assert result["nll"] == pytest.approx(log_loss(y, probs, labels=range(7)))
-
-
-def test_absent_classes_count_as_in_scikit_learn() -> None:
-    """Class 2 is neither true nor predicted; class 1 is predicted but never true: F1 of 0, no recall."""
-    probs = np.array([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]])
-    result = scores(probs, np.zeros(3, dtype=int))
-    assert result["f1_macro"] == pytest.approx(f1_score([0, 0, 0], [0, 1, 0], average="macro")) == pytest.approx(0.4)
-    assert result["balanced_accuracy"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("bins", [2, 11, 15])
@@ -138,16 +134,6 @@ def test_certain_and_right_is_the_best_of_every_score() -> None:
     y = np.arange(11) % 3
     best = {"accuracy": 1, "f1_macro": 1, "balanced_accuracy": 1}
     assert scores(np.eye(3)[y], y) == {name: best.get(name, 0) for name in METRICS}
-
-
-def test_ece_of_calibrated_rows_is_near_its_floor() -> None:
-    """E|Σ (conf − hit)| of a calibrated bin is √(2/π · Σ conf(1 − conf)); sharper rows lie far above the floor."""
-    probs, y = sample(20_000, 3)
-    confidence = probs.max(1)
-    variance = np.bincount(width_bins(confidence, 15), confidence * (1 - confidence))
-    floor = np.sqrt(2 / np.pi * variance).sum() / 20_000
-    assert 0.5 * floor < scores(probs, y)["ece"] < 2 * floor
-    assert scores(sharpened(probs), y)["ece"] > 10 * floor
 
 
 def test_fault_7_probability_zero_of_a_true_class_is_an_error_and_never_clipped() -> None:

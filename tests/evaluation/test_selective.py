@@ -10,8 +10,8 @@ import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
-from attnknn.evaluation.conformal import conformal
-from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, summary, threshold
+from attnknn.evaluation.conformal import conformal, selective_tables
+from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, threshold
 from attnknn.report.results import Run
 from attnknn.report.sections import selective as page
 from synthetic_results import TIE, predictions
@@ -132,7 +132,8 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
         expected = size["attention", "split", alpha] - size[row["baseline"], "split", alpha]
         assert row["difference"] == pytest.approx(expected)
         assert row["low"] <= row["difference"] <= row["high"]
-    result = summary(scores, sets)
+    result, tables = selective_tables(test, val, [0.05, 0.1], [0.05, 0.1], 200, 0.95, 0)
+    assert tables == dict(zip(TABLES, (curves, scores, tests + sizes, sets), strict=True))
     linear = "linear_temperature"
     assert result[linear]["aurc"] == by_score[linear, "aurc"]["value"]
     assert result[linear]["split_size_at_90"] == size[linear, "split", 0.1]

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from attnknn.core.errors import InputError
 from attnknn.heads.attention import FEATURES, Attention, label_shares
@@ -161,38 +159,6 @@ def test_several_heads_by_hand() -> None:
     torch.testing.assert_close(head(n)[1], expected, rtol=0, atol=1e-5)
 
 
-def test_fault_5_query_and_key_projections_learn() -> None:
-    """After one step both projections of the historic form have moved, and each head differently."""
-    head, n = untrained(HISTORIC), neighbourhood()
-    optimiser = torch.optim.SGD(head.parameters(), lr=0.5)
-    before = head.query_projection.detach().clone()
-    for _ in range(2):  # the query's gradient passes through the keys' projection, which is 0 at first
-        optimiser.zero_grad()
-        (-head(n)[0][:, 0].log().mean()).backward()
-        optimiser.step()
-    assert (head.key_projection.flatten(1).norm(dim=1) > 0).all()
-    assert ((head.query_projection - before).flatten(1).norm(dim=1) > 0).all()
-    assert len({round(float(k.norm()), 6) for k in head.key_projection.detach()}) == 7
-
-
-def test_fault_6_a_bias_that_is_the_same_for_all_neighbours_does_nothing() -> None:
-    """The historic label bias added one number to all K scores of a head, which cancels in the softmax."""
-    head, n = trained(PARTS["nothing"]), neighbourhood()
-    before = head(n)[1]
-    shifted = head.similarities(n) / head.temperatures()[:, None] + 4.2
-    null = shifted.logsumexp(2, keepdim=True) + (head.null_bias + n.shares.log())
-    torch.testing.assert_close(torch.cat([shifted, null], 2).softmax(2)[:, 0, :11], before)
-
-
-@pytest.mark.parametrize("name", ["label_bias", "label_share", "agreement"])
-def test_fault_6_the_bias_differs_between_neighbours(name: str) -> None:
-    """At equal distance, weights differ by label, its share or its agreement."""
-    n = replace(neighbourhood(b=1, k=4), labels=torch.tensor([[0, 0, 0, 1]]), sims=torch.full((1, 4), -1.0))
-    before, after = (trained(PARTS[part])(n)[1][0].detach() for part in ("nothing", name))
-    torch.testing.assert_close(before, before[:1].expand(4))
-    assert abs(after[0] - after[3]) > 1e-3
-
-
 @pytest.mark.parametrize("parts", [PARTS["all, bank"], PARTS["all, l2"], PARTS["bounded"]], ids=["bank", "l2", "dot"])
 def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     head, n = trained({**parts, "features": list(ALL)}), neighbourhood()
@@ -200,20 +166,6 @@ def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     (probs, weights), (again, moved) = head(n), head(reordered(n, order))
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
-
-
-@given(st.permutations([0, 1, 2]), st.integers(0, 10))
-@settings(max_examples=20, deadline=None)
-def test_renaming_classes_renames_probabilities(names: list[int], seed: int) -> None:
-    """Only parameters per class depend on the order of the classes."""
-    head = trained({**EVERYTHING, "label_bias": False, "move_prototypes": False, "similarity": "l2"})
-    with torch.no_grad():
-        head.prototype_bias.zero_()
-    n, to = neighbourhood(seed=seed), torch.tensor(names)
-    shares, prototypes = torch.empty(C), torch.empty(C, D)
-    shares[to], prototypes[to] = n.shares, n.prototypes
-    renamed = head(replace(n, labels=to[n.labels], shares=shares, prototypes=prototypes))[0]
-    torch.testing.assert_close(renamed[:, to], head(n)[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -55,16 +55,6 @@ def test_distance_finds_the_best_of_the_grid(val) -> None:
     assert tune_distance(*val, KS, TEMPERATURES, PRIORS) == {"k": k, "temperature": pytest.approx(t * unit), "prior": e}
 
 
-def test_fault_8_the_historic_temperature_is_near_uniform_and_tuning_beats_it() -> None:
-    """τ = 1 on squared distances of unit vectors hardly tells a neighbour from another; the tuned one does."""
-    val = val_rows(blobs(150, dim=3, noise=0.7), 64)
-    untuned = softmax_weights(val[0], 64, 1.0)
-    assert untuned.max() < 5 / 64
-    tuned = tune_distance(*val, [64], TEMPERATURES, PRIORS)
-    best = nll(val, softmax_weights(val[0], 64, tuned["temperature"]), tuned["prior"])
-    assert best < min(nll(val, untuned, e) for e in PRIORS) - 0.05
-
-
 def test_scale_of_the_embedding_does_not_matter(val) -> None:
     sims, *rest = val
     small, large = (tune_distance(f * sims, *rest, KS, TEMPERATURES, PRIORS) for f in (np.float32(1), np.float32(64)))

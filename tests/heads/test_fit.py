@@ -117,22 +117,6 @@ def test_training_stops_when_the_nll_of_separable_classes_falls_by_almost_nothin
     assert len(history) < 20
 
 
-def test_of_restarts_the_best_is_kept(data: EmbeddingSpace) -> None:
-    head, history = fit(data, restarts=3, epochs=5)
-    assert [row["restart"] for row in history if row["epoch"] == 0] == [0, 1, 2]
-    ends = [min(row["val_nll"] for row in history if row["restart"] == r) for r in range(3)]
-    assert len(set(ends)) == 3
-    assert part_nll(head, [data], VAL, 20) == pytest.approx(min(ends), abs=1e-5)
-
-
-def test_restarts_differ_in_their_first_weights(data: EmbeddingSpace) -> None:
-    """With one batch and no dropout there is nothing else that they could differ in."""
-    parts = {**SETTINGS["parts"], "dropout": 0.0}
-    _, history = fit(data, restarts=2, epochs=1, batch_size=500, parts=parts)
-    first, second = (row["val_nll"] for row in history if row["epoch"] == 1)
-    assert abs(first - second) > 1e-4
-
-
 def test_the_unit_of_the_embeddings_does_not_matter(data: EmbeddingSpace) -> None:
     parts = {"features": ["distance", "gap", "density"]}
     doubled = retrieved(dataclasses.replace(data.embeddings, z=2 * data.embeddings.z))

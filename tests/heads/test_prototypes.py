@@ -53,11 +53,6 @@ def test_faults_3_and_4_fit_rows_teach_it_and_test_rows_do_not(data: EmbeddingSp
     assert gain(relabelled(data, TEST)) == gain(data)
 
 
-def test_neighbours_count_for_nothing(data: EmbeddingSpace) -> None:
-    head, rows = fit_prototypes([data], [1e-4]), data.embeddings.rows(TEST)
-    np.testing.assert_allclose(classify(head, data, rows, 1), classify(head, data, rows, 20), atol=1e-6)
-
-
 def test_several_spaces_are_fitted_together(data: EmbeddingSpace) -> None:
     """Each by its own prototypes: the pooled NLL on fit rows is below that of a head fitted on the main one alone."""
     fold = retrieved(embedded(blobs(480, noise=0.7, seed=4)))

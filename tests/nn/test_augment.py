@@ -47,11 +47,6 @@ def test_one_part_alone_is_that_part(part: str, draws) -> None:
     assert not torch.equal(alone.float(), x.float())
 
 
-@pytest.mark.parametrize("transform", [random_jitter, random_rotation])
-def test_strength_zero_leaves_the_image(transform) -> None:
-    torch.testing.assert_close(transform(images(), 0.0, gen()), images().float(), rtol=0, atol=1e-2)
-
-
 @pytest.mark.parametrize(("h", "w", "padding"), [(7, 11, 2), (13, 5, 1), (3, 5, 7), (1, 3, 2)])
 def test_crop_is_a_window_of_the_image_padded_by_its_mirror(h: int, w: int, padding: int) -> None:
     """Among 1000 copies of an image of different numbers every shift turns up, and nothing else."""

@@ -17,14 +17,6 @@ def votes(b: int = 7, c: int = 5, seed: int = 0, spread: float = 2.0) -> tuple[T
     return (spread * torch.randn(b, c, generator=g)).softmax(1), torch.randint(c, (b,), generator=g)
 
 
-def hard_ece(probs: Tensor, y: Tensor, bins: int) -> float:
-    """√(Σ_b n_b/n · (acc_b − conf_b)²) over equal-width bins."""
-    confidence, top = probs.max(1)
-    bin_of = (confidence * bins).long().clamp(max=bins - 1)
-    gap = np.bincount(bin_of, (top == y).float() - confidence, bins)  # n_b · (acc_b − conf_b)
-    return math.sqrt((gap**2 / np.bincount(bin_of, minlength=bins).clip(1)).sum() / len(y))
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_nll_is_the_weighted_mean_cross_entropy_of_smoothed_labels(smoothing: float, weighted: bool) -> None:
@@ -50,24 +42,6 @@ def test_soft_ece_by_its_definition() -> None:
     size, right, sure = membership.sum(0), membership.T @ (top == y).double(), membership.T @ confidence
     expected = (size / 13 * (right / size - sure / size) ** 2).sum().sqrt().item()
     assert soft_ece(probs, y, 5, 40.0).item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_soft_ece_goes_to_the_hard_one_as_edges_sharpen() -> None:
-    probs, y = votes(b=997, spread=3.0)
-    expected = hard_ece(probs, y, 15)
-    off = [abs(soft_ece(probs, y, 15, sharpness).item() - expected) for sharpness in (1e2, 1e4, 1e7)]
-    assert off[0] > off[1] > off[2]
-    assert off[2] < 1e-4
-    assert expected > 0.1
-
-
-def test_soft_ece_of_one_bin_is_the_gap_of_the_means() -> None:
-    """Confidence .9 on four rows, three of them right: |.75 − .9|; the remedy is less confidence."""
-    probs = torch.tensor([[0.9, 0.1]] * 4, requires_grad=True)
-    value = soft_ece(probs, torch.tensor([0, 0, 0, 1]), bins=1)
-    assert value.item() == pytest.approx(0.15)
-    (gradient,) = torch.autograd.grad(value, probs)
-    assert (gradient[:, 0] > 0).all()
 
 
 @pytest.mark.parametrize("rows", [1, 16])

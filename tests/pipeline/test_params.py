@@ -21,7 +21,7 @@ GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (
 MISSING = object()
 MIXUP = (
     "iris.train_embedder … mixup 0.4 … losses.calibration 0.5 … set either to 0",
-    "iris.train_embedder … mixup 0.4 … knn.momentum 0.5 … set knn.momentum to 1.0",
+    "iris.train_embedder … mixup 0.4 … knn.candidates 0.5 … set knn.momentum to 1.0",
 )
 LOSSES = dict.fromkeys(GOOD["train_embedder"]["losses"], 0.0)
 
@@ -76,16 +76,16 @@ EMBEDDER = "train_embedder."
 @pytest.mark.parametrize(
     ("value", "rule", "block", "keys"),
     [
-        (0, "greater than or equal to 1", EMBEDDER, "restarts.factor knn.k knn.refresh"),
+        (0, "greater than or equal to 1", EMBEDDER, "restarts.factor knn.k"),
         (0, "greater than or equal to 1", "", "k_eval presets.experiment5.k_eval"),
         (0.5, "greater than or equal to 1", EMBEDDER, "knn.hard_weight"),
-        (1, "greater than or equal to 2", EMBEDDER, "knn.bins"),
-        (0.0, "greater than 0", EMBEDDER, "contrastive_margin knn.prior knn.temperature knn.sharpness"),
+        (1, "greater than or equal to 2", EMBEDDER, "numeric.bins"),
+        (0.0, "greater than 0", EMBEDDER, "contrastive_margin knn.prior knn.temperature"),
         (-1, "greater than or equal to 0", f"{EMBEDDER}losses.", "supcon contrastive knn entropy calibration"),
         (-0.1, "greater than or equal to 0", f"{EMBEDDER}lr_factors.", "backbone projection knn"),
         (-1, "greater than or equal to 0", EMBEDDER, "restarts.period mixup"),
         (1.0, "less than 1", "", "train_embedder.knn.prior prepare.test"),
-        (1.5, "less than or equal to 1", EMBEDDER, "knn.momentum"),
+        (1.5, "less than or equal to 1", EMBEDDER, "knn.candidates"),
         (1.5, "a valid integer", "", "k_eval"),
         ("1e-3", "a valid number", "", "train_embedder.lr presets.experiment4.train_embedder.lr"),
         (MISSING, "missing", "", "k_eval noise iris.train_attention presets.none.tta adult.source.target"),
@@ -149,7 +149,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("train_corrupted.conditions", ["colour-0.4"], "train_corrupted.conditions.0: 'colour-0.4' given"),
         ("noise.k", 300, "noise.k: 300 is above k_max: 256"),
         ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0, "calibration": 0.5}}, MIXUP[0]),
-        ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0}, "knn": {"momentum": 0.5}}, MIXUP[1]),
+        ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0}, "knn": {"candidates": 0.5}}, MIXUP[1]),
         ("tune.priors", [0.0], "tune.priors.0: 0.0 given; input should be greater than or equal to 0.000001"),
     ],
 )
@@ -183,8 +183,8 @@ def test_a_preset_lies_over_the_datasets_and_these_over_the_rest(tmp_path: Path)
     assert (iris.dropout, digits.dropout) == (expected["mlp"]["dropout"], expected["dropout"])
     assert digits.epochs == expected["epochs"] != own["digits"]["train_embedder"]["epochs"]
     assert digits.augment.rotate == own["digits"]["train_embedder"]["augment"]["rotate"]  # the preset names none
-    knn = {"presets__experiment5__train_embedder__knn": {"candidates": 0.0, "k": 16}}
-    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"momentum": 0.5}, **knn)
+    knn = {"presets__experiment5__train_embedder__knn": {"k": 16}}
+    path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"candidates": 0.5}, **knn)
     both = r"preset experiment5 over datasets\.yaml: iris\.train_embedder: mixup 0\.4.*0\.5"
     assert re.search(both, failure(path)), "what both make together names both"
     small = {"k_max": 8, "k_eval": 8, "k_train": 8, "statistics__sizes": [5]}
@@ -226,7 +226,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     assert "mixup" not in GOOD["train_embedder"]
     path = written(tmp_path, "train_embedder.mixup", 0.2)
     assert check(path)["digits"].train_embedder.mixup == 0.2
-    for losses, knn in (({"knn": 1.0, "supcon": 0.5}, {}), ({"knn": 0.0}, {"momentum": 0.5})):
+    for losses, knn in (({"knn": 1.0, "supcon": 0.5}, {}), ({"knn": 0.0}, {"candidates": 0.5})):
         path = written(tmp_path, "iris.train_embedder", {"mixup": 0.4, "losses": losses, "knn": knn})
         assert check(path)["iris"].train_embedder.mixup == 0.4
     path = written(tmp_path, "iris.train_embedder", {"augment": {"flip": True}})

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from attnknn.core.config import Block, Count, Name, NonNegative, Positive, Rate, Resamples, Whole
+from attnknn.core.config import Block, Count, Name, Positive, Rate, Resamples, Whole
 from attnknn.nn.config import Augment
 
 
@@ -62,7 +62,6 @@ class TrainField(Block):
     grad_clip: Positive = 1.0
     contrast_weight: Positive = 0.01  # of InfoNCE between two views of an image, in the variants with nce
     temperature: Positive = 0.1  # τ of InfoNCE
-    soft: NonNegative = 0.0  # above 0, images closer than that distance are not pushed apart
     augment: Augment = Augment(rotate=10.0)  # that views differ by
     finetune: Finetune = Finetune()
 

@@ -14,8 +14,7 @@ from attnknn.core.artifacts import BANK, TEST
 from attnknn.evaluation import metrics
 from attnknn.evaluation.paired_tests import Table
 from attnknn.experiments.fields.contexts import fill_nearest, hidden_mask, pixel_values
-from attnknn.experiments.fields.latents import Latents
-from attnknn.experiments.fields.objectives import MIN_MSE, psnr
+from attnknn.experiments.fields.latents import MIN_MSE, Latents, psnr
 from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.representations import Representations
 from attnknn.experiments.fields.variants import MODES

@@ -1,5 +1,7 @@
-"""Latents of every image by every field, from the whole image and from a sparse context."""
+"""Encode images with a field and score their reconstruction; latents of every image by every field."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +13,70 @@ from torch import Tensor
 from attnknn.core.artifacts import Artifact, Split
 from attnknn.core.errors import require
 from attnknn.core.files import write_json
-from attnknn.experiments.fields.contexts import context_size, sample_pixels
-from attnknn.experiments.fields.encoding import encode_images
+from attnknn.experiments.fields.contexts import (
+    context_size,
+    gather_pixels,
+    hidden_mask,
+    pixel_values,
+    sample_pixels,
+)
 from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.variants import MODES, VARIANTS, trained_variants
+
+MIN_MSE = 1e-12  # of PSNR: 120 dB
+
+
+def psnr(mse: float) -> float:
+    """10·log₁₀(1/MSE) in dB, of values between 0 and 1; at most 120."""
+    return -10 * math.log10(max(mse, MIN_MSE))
+
+
+def _batches(
+    x: np.ndarray, idx: Int[Tensor, "N P"], device: str, size: int
+) -> Iterator[tuple[slice, Float[Tensor, "B N C"], Int[Tensor, "B P"]]]:
+    """Rows, pixel values and context indices of each batch, on the device."""
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        yield rows, pixel_values(torch.from_numpy(np.array(x[rows])).to(device)), idx[rows].to(device)
+
+
+@torch.inference_mode()
+def encode_images(
+    field: Field,
+    x: np.ndarray,
+    idx: Int[Tensor, "N P"],
+    device: str,
+    bf16: bool = False,
+    batch_size: int = 250,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "N M D"]:
+    """Latents of images x from the contexts with pixel indices `idx`."""
+    training = field.training
+    latents = torch.empty(len(x), field.config.latents, field.config.dims[-1], dtype=dtype)
+    field.eval().to(device)
+    for rows, values, batch_idx in _batches(x, idx, device, batch_size):
+        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+            latents[rows] = field.encode(gather_pixels(values, batch_idx), batch_idx).cpu()
+    field.train(training)
+    return latents
+
+
+@torch.inference_mode()
+def reconstruction_error(
+    field: Field, x: np.ndarray, idx: Int[Tensor, "N P"], device: str, bf16: bool = False, batch_size: int = 250
+) -> float:
+    """Mean squared error of the pixels outside the contexts; of all pixels if the contexts are whole images."""
+    training, total, count = field.training, 0.0, 0.0
+    field.eval().to(device)
+    for _, values, batch_idx in _batches(x, idx, device, batch_size):
+        with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+            latents = field.encode(gather_pixels(values, batch_idx), batch_idx)
+            reconstruction = field.decode(latents).float().clamp(0, 1)
+        mask = hidden_mask(batch_idx, values.shape[1])
+        total += float(((reconstruction - values).square().mean(2) * mask).sum())
+        count += float(mask.sum())
+    field.train(training)
+    return total / count
 
 
 @dataclass(frozen=True)

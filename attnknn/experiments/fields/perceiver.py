@@ -69,14 +69,6 @@ class FieldConfig:
     seed: int
 
 
-def attention(
-    q: Float[Tensor, "B M D"], k: Float[Tensor, "B N D"], v: Float[Tensor, "B N D"], heads: int
-) -> Float[Tensor, "B M D"]:
-    """softmax(q·kᵀ / √(D/H))·v in H heads."""
-    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))  # (B, H, ·, D/H)
-    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
-
-
 class Attend(nn.Module):
     """Pre-norm cross-attention and feed-forward block with residual connections; self-attention without a context."""
 
@@ -98,7 +90,9 @@ class Attend(nn.Module):
         self, x: Float[Tensor, "B M D"], context: Float[Tensor, "B N E"] | None = None
     ) -> Float[Tensor, "B M D"]:
         k, v = self.key_value(self.norm_context(x if context is None else context)).chunk(2, dim=-1)  # (B, N, D)
-        x = x + self.out(attention(self.query(self.norm(x)), k, v, self.heads))
+        parts = (self.query(self.norm(x)), k, v)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)  # (B, H, ·, D/H)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
         return x + self.feed_forward(x)
 
 

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL
-from attnknn.core.errors import require
 from attnknn.experiments.fields.representations import Tokens
 from attnknn.nn.optim import AdamW
 
@@ -106,8 +105,8 @@ def transformer_probe(
             best = nll, epoch + 1, predict(test_rows)
         elif epoch + 1 >= best[1] + patience:
             break
-    require(best is not None, f"epochs: {epochs}; give 1 or more")
-    return best[2], best[1]  # type: ignore[index]
+    assert best is not None, "at least one epoch"
+    return best[2], best[1]
 
 
 def linear_probe(

@@ -90,9 +90,8 @@ def read_out(
 
 
 def _named(representations: Representations, name: str, mode: str, settings: Mapping[str, Any]) -> Predictions:
-    predictions = read_out(
-        *representations.load(name, mode), representations.split, **settings, seed=representations.seed
-    )
+    inputs = representations.load(name, mode)
+    predictions = read_out(*inputs, representations.split, **settings, seed=representations.seed)
     methods = tuple(f"{mode}:{name}:{readout}" for readout in predictions.methods)
     return dataclasses.replace(predictions, methods=methods)
 
@@ -107,6 +106,5 @@ def read_out_all(
         settings: keyword arguments of `read_out`.
     """
     names = [(name, mode) for mode in MODES for name in (PIXELS, *variants, ENCODER)]
-    return stack_methods(
-        *run_parallel([partial(_named, representations, *name, settings) for name in names], n_workers)
-    )
+    calls = [partial(_named, representations, *name, settings) for name in names]
+    return stack_methods(*run_parallel(calls, n_workers))

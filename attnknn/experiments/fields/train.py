@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor, nn
 
@@ -16,15 +17,26 @@ from attnknn.core.device import compile_network, use_device
 from attnknn.core.errors import require
 from attnknn.core.progress import epoch_progress
 from attnknn.experiments.fields.contexts import context_size, gather_pixels, pixel_values, sample_pixels
-from attnknn.experiments.fields.encoding import reconstruction_error
-from attnknn.experiments.fields.objectives import info_nce, psnr, soft_targets
+from attnknn.experiments.fields.latents import psnr, reconstruction_error
 from attnknn.experiments.fields.perceiver import Field, FieldConfig
 from attnknn.nn.augment import augment as augment_images
 from attnknn.nn.checkpoint import fingerprint, load_state, save_state, source_code
 from attnknn.nn.optim import AdamW, StackedMuon, learning_rate
 
 Row = dict[str, float]
-_LOOP = ("share", "warmup", "grad_clip", "temperature", "soft", "augment")
+_LOOP = ("share", "warmup", "grad_clip", "temperature", "augment")
+
+
+def info_nce(a: Float[Tensor, "B D"], b: Float[Tensor, "B D"], temperature: float) -> Float[Tensor, ""]:
+    """Symmetric InfoNCE (van den Oord et al. 2018; CLIP) of two views of each image:
+
+        −½·meanᵢ (log(exp sᵢᵢ / Σⱼ exp sᵢⱼ) + log(exp sᵢᵢ / Σⱼ exp sⱼᵢ))
+
+    with s the cosines of aᵢ and bⱼ over τ.
+    """
+    logits = F.normalize(a.float(), dim=1) @ F.normalize(b.float(), dim=1).T / temperature  # (B, B)
+    target = torch.arange(len(a), device=a.device)
+    return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
 
 
 def train_variant(
@@ -85,7 +97,6 @@ def train_field(
     decoded: int,
     contrast_weight: float,
     temperature: float,
-    soft: float,
     augment: dict[str, Any],
     bf16: bool,
     compile: bool,
@@ -94,7 +105,7 @@ def train_field(
     resume: Path | None = None,
     progress: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Minimise the mean squared error of decoded pixels, plus `contrast_weight` times `objectives.info_nce`.
+    """Minimise the mean squared error of decoded pixels, plus `contrast_weight` times `info_nce`.
 
     Muon optimises the matrices and AdamW the rest, with linear warm-up, cosine decay and gradient clipping. No label is
     used and no epoch is selected. All randomness of an epoch follows from (seed, epoch), so a resumed run ends with the
@@ -109,7 +120,6 @@ def train_field(
         contrast_weight: weight of the loss between the mean latents of two augmented views of each image, each with a
             context of its own; 0 trains without views and augmentation.
         temperature: τ of that loss.
-        soft: scale of its targets (`objectives.soft_targets`); 0 is InfoNCE.
         augment: keyword arguments of `nn.augment.augment`, and `flip`: mirror half of the images. The first view is
             the one that is decoded.
         resume: checkpoint, written after each epoch; the caller deletes it.
@@ -123,7 +133,7 @@ def train_field(
     pixels = x.shape[2] * x.shape[3]
     points = pixels if sampler == "full" else context_size(pixels, share, least)
     settings = (sampler, points, epochs, batch_size, lr, muon, warmup, grad_clip, decoded, contrast_weight)
-    settings += (temperature, soft, augment, bf16, compile, seed, device, torch.get_num_threads(), torch.__version__)
+    settings += (temperature, augment, bf16, compile, seed, device, torch.get_num_threads(), torch.__version__)
     code = source_code("core", "nn", "experiments/fields")
     mark = fingerprint(x, x_val, *(t.numpy() for t in field.state_dict().values()), field.config, settings, code)
     field.to(device).train()
@@ -166,8 +176,7 @@ def train_field(
             mse = (reconstruction.float() - target).square().mean()
             contrast = torch.zeros(())
             if second is not None:
-                targets = soft_targets(pixel_values(images), soft) if soft else None
-                contrast = info_nce(latents.mean(1), second, temperature, targets)
+                contrast = info_nce(latents.mean(1), second, temperature)
             loss = mse + contrast_weight * contrast
             field.zero_grad(set_to_none=True)
             loss.backward()

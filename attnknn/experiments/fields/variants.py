@@ -3,7 +3,6 @@
 Imports neither torch nor scipy, which stages do not need for datasets without images.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,3 @@ def trained_variants(fields: Path) -> dict[str, dict[str, Any]]:
     require(fields.is_dir(), f"{fields}: no such folder; run `dvc repro`")
     summaries = {path.parent.name: read_json(path) for path in sorted(fields.glob("*/trained.json"))}
     return {variant: summary for variant, summary in summaries.items() if summary["size"] != "none"}
-
-
-def training_table(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Training histories of the fields: rows of variant, epoch and the losses."""
-    return [
-        dict.fromkeys(REPORT_TABLES["field_training"]) | {"variant": variant, **row}
-        for variant, summary in summaries.items()
-        for row in summary["history"]
-    ]
