@@ -22,7 +22,7 @@ from attnknn.app.model.fit import fit_model
 from attnknn.app.model.inputs import Batch, Pictures
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.server.app import create_app
-from attnknn.app.server.serve import Server, bind, uvicorn_config
+from attnknn.app.server.serve import bind, create_server
 from attnknn.encoder.encoder import Encoder
 from command_line import COMMAND
 
@@ -130,7 +130,7 @@ def serving(model: Path, *options: str, files: int | None = None) -> Iterator[tu
 def running(app: object) -> Iterator[int]:
     """Serve an application in a thread of this process; yield its port."""
     listening = bind("127.0.0.1", 0)
-    server = Server(uvicorn_config(app))
+    server = create_server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

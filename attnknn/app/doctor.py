@@ -8,6 +8,7 @@ import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
@@ -20,19 +21,12 @@ _EXTRAS = {
 
 
 class Check(NamedTuple):
-    """The result of one check.
-
-    Attributes:
-        name: what was checked.
-        value: version, path or state.
-        fix: what to do; empty if nothing.
-        required: whether the package works only with it.
-    """
+    """The result of one check."""
 
     name: str
-    value: str
-    fix: str = ""
-    required: bool = False
+    value: str  # version, path or state
+    fix: str = ""  # what to do; empty if nothing
+    required: bool = False  # whether the package works only with it
 
     @property
     def state(self) -> str:
@@ -45,57 +39,42 @@ class Check(NamedTuple):
 def check_all() -> list[Check]:
     """Run all checks."""
     python = Check("Python", f"{platform.python_version()} at {sys.executable}")
-    return [python, *_packages(), *_extras(), *_torch(), _faiss(), _processor(), *_pipeline()]
+    return [python, *_packages(), *_torch(), *_machine()]
 
 
-def _requirements() -> list[Requirement]:
-    try:
-        return [Requirement(text) for text in requires("attnknn") or []]
-    except PackageNotFoundError:
-        return []
+def _installed(requirement: Requirement) -> str:
+    with suppress(PackageNotFoundError):
+        return version(requirement.name)
+    return ""
 
 
 def _packages() -> list[Check]:
-    """One check of all required packages, and one for each that is missing or of a wrong version."""
-    required = [requirement for requirement in _requirements() if requirement.marker is None]
-    if not required:
-        return [Check("attnknn", "not installed as a package", "pip install -e . gives it its command")]
-    versions = [f"{r.name} {installed}" for r in required if (installed := _installed_version(r))]
-    return [Check("packages", ", ".join(versions)), *_unmet(required)]
+    """Required packages and those of the extras; also one check for each that is missing or of a wrong version.
 
-
-def _installed_version(requirement: Requirement) -> str | None:
+    A missing package of an extra is a note, a wrong version is `missing`.
+    """
     try:
-        return version(requirement.name)
+        requirements = [Requirement(text) for text in requires("attnknn") or []]
     except PackageNotFoundError:
-        return None
-
-
-def _unmet(required: list[Requirement]) -> list[Check]:
-    """One check for each requirement that is missing or of a wrong version."""
-    checks = []
-    for requirement in required:
-        installed = _installed_version(requirement)
-        if installed is None or installed not in requirement.specifier:
-            fix = f"pip install '{requirement.name}{requirement.specifier}'"
-            checks.append(Check(requirement.name, installed or "not installed", fix, required=True))
-    return checks
-
-
-def _extras() -> list[Check]:
-    """Packages of the optional extras: a missing one is a note, a wrong version is `missing`."""
-    checks = []
+        return [Check("attnknn", "not installed as a package", "pip install -e . gives it its command")]
+    needed = [r for r in requirements if r.marker is None]
+    checks = [Check("packages", ", ".join(f"{r.name} {_installed(r)}" for r in needed if _installed(r)))]
     for extra, use in _EXTRAS.items():
-        required = [r for r in _requirements() if r.marker and r.marker.evaluate({"extra": extra})]
-        missing = [r.name for r in required if _installed_version(r) is None]
-        value = f"missing: {', '.join(missing)}" if missing else ", ".join(r.name for r in required)
+        optional = [r for r in requirements if r.marker and r.marker.evaluate({"extra": extra})]
+        missing = [r.name for r in optional if not _installed(r)]
+        value = f"missing: {', '.join(missing)}" if missing else ", ".join(r.name for r in optional)
         fix = f"only for {use}: pip install 'attnknn[{extra}]'" if missing else ""
         checks.append(Check(f"extra [{extra}]", value, fix))
-        checks += _unmet([r for r in required if r.name not in missing])
+        needed += [r for r in optional if r.name not in missing]
+    for r in needed:
+        if not _installed(r) or _installed(r) not in r.specifier:
+            fix = f"pip install '{r.name}{r.specifier}'"
+            checks.append(Check(r.name, _installed(r) or "not installed", fix, required=True))
     return checks
 
 
 def _torch() -> list[Check]:
+    """Import what is compiled: torch, torchvision if installed, and faiss."""
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError as error:
@@ -110,41 +89,33 @@ def _torch() -> list[Check]:
         cuda = torch.version.cuda
         value = f"none visible to torch, built for CUDA {cuda}" if cuda else "none; this torch is a CPU build"
         checks.append(Check("GPU", value, "optional; to use one, install torch's CUDA build (pytorch.org)"))
-    if importlib.util.find_spec("torchvision") is None:
-        return checks
+    if importlib.util.find_spec("torchvision") is not None:
+        try:
+            importlib.import_module("attnknn.core.torchvision_shim")
+            checks.append(Check("torchvision", version("torchvision")))
+        except (ImportError, RuntimeError) as error:
+            fix = "install the torchvision that matches this torch: pip install -c constraints.txt torch torchvision"
+            checks.append(Check("torchvision", " ".join(str(error).split())[:200], fix, required=True))
     try:
-        importlib.import_module("attnknn.core.torchvision_shim")
-        checks.append(Check("torchvision", version("torchvision")))
-    except (ImportError, RuntimeError) as error:
-        fix = "install the torchvision that matches this torch: pip install -c constraints.txt torch torchvision"
-        checks.append(Check("torchvision", " ".join(str(error).split())[:200], fix, required=True))
+        faiss: Any = importlib.import_module("faiss")
+        checks.append(Check("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}"))
+    except ImportError as error:
+        checks.append(Check("faiss", str(error), "pip install faiss-cpu", required=True))
     return checks
 
 
-def _faiss() -> Check:
-    try:
-        faiss: Any = importlib.import_module("faiss")
-    except ImportError as error:
-        return Check("faiss", str(error), "pip install faiss-cpu", required=True)
-    return Check("faiss", f"{faiss.__version__}, {faiss.get_compile_options().strip()}")
-
-
-def _processor() -> Check:
-    """Check for fast bfloat16 (AVX-512 BF16 or AMX)."""
+def _machine() -> list[Check]:
+    """Fast bfloat16 (AVX-512 BF16 or AMX), the pipeline's tools, disk space and mirror."""
     flags: set[str] = set()
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        flags = set(next((line for line in file if line.startswith("flags")), "").split())
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        flags = set(next((line for line in lines if line.startswith("flags")), "").split())
     bf16 = [name for name in ("avx512_bf16", "amx_bf16") if name in flags]
-    name = platform.processor() or platform.machine()
-    if bf16:
-        return Check("processor", f"{name}, bfloat16 by {', '.join(bf16)}")
-    fix = "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
-    return Check("processor", f"{name}, no fast bfloat16 detected", fix)
-
-
-def _pipeline() -> list[Check]:
-    """Checks of the pipeline's tools, disk space and mirror."""
-    checks = []
+    processor = f"{platform.processor() or platform.machine()}, " + (
+        f"bfloat16 by {', '.join(bf16)}" if bf16 else "no fast bfloat16 detected"
+    )
+    fix = "" if bf16 else "set train_embedder.bf16 to false: without AVX-512 BF16 or AMX it is slower"
+    checks = [Check("processor", processor, fix)]
     for tool, use in (("git", "DVC's experiments and reviews"), ("dvc", "the pipeline")):
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"

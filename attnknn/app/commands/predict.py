@@ -136,44 +136,31 @@ def _check_format(output: Path | None, as_json: bool) -> str:
 
 @contextmanager
 def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[Record]], None]]:
-    """Yield a function that writes records batch by batch; a file is written atomically."""
+    """Yield a function that writes records: text batch by batch, parquet at the end; a file is written atomically."""
+    import pandas as pd
+
     with ExitStack() as stack:
         if output is None:
             require(sys.stdout is not None, "standard output is closed; name a file with --output")
             file: Any = sys.stdout.buffer
         else:
             file = stack.enter_context(stack.enter_context(atomic_file(output)).open("wb"))
-        yield _parquet_writer(file, stack) if suffix == ".parquet" else _text_writer(file, suffix)
+        frames: list[pd.DataFrame] = []
+        header = True
 
+        def write(records: list[Record]) -> None:
+            nonlocal header
+            if suffix == ".parquet":
+                frames.append(pd.DataFrame(records))
+                return
+            if suffix == ".jsonl":
+                text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            else:
+                text = pd.DataFrame(records).to_csv(index=False, header=header, lineterminator="\n")
+                header = False
+            file.write(text.encode(errors="backslashreplace"))
+            file.flush()
 
-def _text_writer(file: Any, suffix: str) -> Callable[[list[Record]], None]:
-    import pandas as pd
-
-    header = True
-
-    def write(records: list[Record]) -> None:
-        nonlocal header
-        if suffix == ".jsonl":
-            text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        else:
-            text = pd.DataFrame(records).to_csv(index=False, header=header, lineterminator="\n")
-            header = False
-        file.write(text.encode(errors="backslashreplace"))
-        file.flush()
-
-    return write
-
-
-def _parquet_writer(file: Any, stack: ExitStack) -> Callable[[list[Record]], None]:
-    import pyarrow as pa  # type: ignore[import-not-found]
-    import pyarrow.parquet as pq  # type: ignore[import-not-found]
-
-    writers: list[Any] = []
-
-    def write(records: list[Record]) -> None:
-        table = pa.Table.from_pylist(records)
-        if not writers:
-            writers.append(stack.enter_context(pq.ParquetWriter(file, table.schema)))
-        writers[0].write_table(table)
-
-    return write
+        yield write
+        if frames:
+            pd.concat(frames).to_parquet(file, index=False)

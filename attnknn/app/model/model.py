@@ -17,7 +17,7 @@ from attnknn.classifier.estimator import FAR, AttnKNNClassifier
 from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.index.validation import LARGEST
 
@@ -27,16 +27,10 @@ _MAX_FORGOTTEN = 10  # rows of a counterfactual by removal; if more are needed, 
 
 @dataclass(frozen=True)
 class Cases:
-    """Labelled test rows, in neither the memory nor the rows that the head was fitted on.
+    """Labelled test rows, in neither the memory nor the rows that the head was fitted on."""
 
-    Attributes:
-        vectors: float (M, D).
-        labels: (M,).
-        examples: readable form of the rows.
-    """
-
-    vectors: np.ndarray
-    labels: np.ndarray
+    vectors: np.ndarray  # float (M, D)
+    labels: np.ndarray  # (M,)
     examples: Examples
 
     def take(self, rows: np.ndarray) -> Self:
@@ -106,11 +100,7 @@ class Model:
         self.classifier.save(folder, write_input, read_back)
 
     def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
-        """Labels in the classifier's dtype from strings.
-
-        Raises:
-            InputError: a string is not a class of the model.
-        """
+        """Labels in the classifier's dtype from strings; raise InputError if one is not a class of the model."""
         classes = {str(label): label for label in self.classifier.classes_}
         unknown = sorted({text for text in texts if text not in classes})
         listed = ", ".join(list(classes)[:20]) + (", …" if len(classes) > 20 else "")
@@ -130,11 +120,7 @@ class Model:
         return ids[len(ids) - len(labels) :].tolist()
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Remove rows from the memory.
-
-        Raises:
-            InputError: an id is not in the memory, or fewer than two rows would be left.
-        """
+        """Remove rows from the memory; raise InputError if an id is not in it, or fewer than two would be left."""
         remaining = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
@@ -144,11 +130,7 @@ class Model:
         return [self.examples.columns(row) for row in self.positions(ids)]
 
     def positions(self, ids: Sequence[int]) -> list[int]:
-        """Positions of rows of the memory by id.
-
-        Raises:
-            InputError: an id is not in the memory.
-        """
+        """Positions of rows of the memory by id; raise InputError if one is not in it."""
         memory = self.classifier.memory_
         in_range = [row_id if 0 <= row_id < memory.next_id else -1 for row_id in ids]  # larger ones overflow int64
         rows = memory.positions(np.array(in_range, dtype=np.int64)).tolist()
@@ -166,10 +148,9 @@ class Model:
 
     def _encode(self, batch: Batch) -> np.ndarray:
         vectors = self.input.vectors(batch)
-        large = np.flatnonzero((np.abs(self.classifier._vectors(vectors)) > LARGEST).any(1))
-        name = batch.names[large[0]] if len(large) else ""
-        beyond = f"{name}: values beyond ±{LARGEST:g} times those of the memory"
-        require(not len(large), f"{beyond}; leave the row out, or scale it as the others are")
+        for row in np.flatnonzero((np.abs(self.classifier._vectors(vectors)) > LARGEST).any(1)):
+            beyond = f"{batch.names[row]}: values beyond ±{LARGEST:g} times those of the memory"
+            raise InputError(f"{beyond}; leave the row out, or scale it as the others are")
         return vectors
 
     def with_names(self, vectors: np.ndarray) -> Any:
@@ -181,13 +162,16 @@ class Model:
 
         return pd.DataFrame(vectors, columns=names)
 
-    def answers(self, explanation: Explanation, shown: int = 8, alpha: float = 0.1) -> list[dict[str, Any]]:
+    def answers(
+        self, explanation: Explanation, shown: int = 8, alpha: float = 0.1, row_id: int | None = None
+    ) -> list[dict[str, Any]]:
         """Convert an explanation to one JSON-serialisable dict a query.
 
         Args:
             explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
             shown: number of neighbours to list, largest weight first.
             alpha: of the prediction sets.
+            row_id: id of a neighbour to list in any case, last.
         """
         c = self.classifier
         percentiles, usual = explanation.distance_percentiles, c.usual_distances_
@@ -196,40 +180,39 @@ class Model:
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         answers = []
         for i, probs in enumerate(explanation.probabilities):
-            order = np.argsort(-explanation.weights[i], kind="stable")
-            heaviest = [int(j) for j in order[:shown] if explanation.ids[i, j] >= 0]
-            rest = [int(j) for j in order[shown:] if explanation.ids[i, j] >= 0]
+            ids, weights, distances = explanation.ids[i], explanation.weights[i], explanation.distances[i]
+            order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
+            listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
+            rest = [j for j in order if j not in listed]
+            labels, shares = explanation.labels[i].tolist(), explanation.shares[i]
             neighbours = [
                 {
-                    "id": int(explanation.ids[i, j]),
-                    "label": explanation.labels[i, j : j + 1].tolist()[0],
-                    "distance": float(explanation.distances[i, j]),
-                    "weight": float(explanation.weights[i, j]),
-                    "share": float(explanation.shares[i, j]),
+                    "id": int(ids[j]),
+                    "label": labels[j],
+                    "distance": float(distances[j]),
+                    "weight": float(weights[j]),
+                    "share": float(shares[j]),
                 }
-                for j in heaviest
+                for j in listed
             ]
-            nearest = (
-                {
-                    "distance": float(explanation.distances[i, 0]),
-                    "usual": float(np.median(usual)),
-                    "percentile": float(percentiles[i]),
-                    "far": bool(percentiles[i] >= FAR),
-                }
-                if len(usual)
-                else None
-            )
-            ranking = np.argsort(-probs, kind="stable")
+            nearest = {
+                "distance": float(distances[0]),
+                "usual": float(np.median(usual)) if len(usual) else 0.0,
+                "percentile": float(percentiles[i]),
+                "far": bool(percentiles[i] >= FAR),
+            }
             answers.append(
                 {
                     "prediction": classes[probs.argmax()],
                     "confidence": float(probs.max()),
                     "abstains": bool(probs.max() < c.abstain),
                     "set": [classes[j] for j in np.flatnonzero(sets[i])],
-                    "probabilities": [{"label": classes[j], "p": float(probs[j])} for j in ranking],
-                    "nearest": nearest,
+                    "probabilities": [
+                        {"label": classes[j], "p": float(probs[j])} for j in np.argsort(-probs, kind="stable")
+                    ],
+                    "nearest": nearest if len(usual) else None,
                     "neighbours": neighbours,
-                    "rest": {"count": len(rest), "weight": float(explanation.weights[i, rest].sum())},
+                    "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
                     "null": {"of": null, "weight": float(explanation.null[i].sum())},
                 }
             )
@@ -244,21 +227,15 @@ class Model:
             vectors: (B, D), or None to take the rows of the memory named by `ids`.
         """
         c = self.classifier
+        queries: list[dict[str, Any]] = (
+            [{"X": vectors[i : i + 1]} for i in range(len(vectors))] if ids is None else [{"ids": [i]} for i in ids]
+        )
         changes = []
-        for i in range(len(vectors) if ids is None else len(ids)):
-            query: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": [ids[i]]}
+        for query in queries:
             (change,) = c.counterfactual(**query, how="forget", most=_MAX_FORGOTTEN)
             if not change.turned:
                 (change,) = c.counterfactual(**query, how="relabel")
             label, prediction = np.array([change.label, change.prediction], dtype=c.classes_.dtype).tolist()
-            changes.append(
-                {
-                    "how": change.how,
-                    "ids": change.ids.tolist(),
-                    "label": label,
-                    "turned": change.turned,
-                    "prediction": prediction,
-                    "confidence": float(change.probabilities.max()),
-                }
-            )
+            result = {"how": change.how, "ids": change.ids.tolist(), "label": label, "turned": change.turned}
+            changes.append({**result, "prediction": prediction, "confidence": float(change.probabilities.max())})
         return changes

@@ -1,4 +1,7 @@
-"""Parse and validate a query (an image, a row or a vector) as a `Batch`."""
+"""Parse and validate a query (an image, a row or a vector) as a `Batch`; what does not fit the model is an InputError.
+
+Functions take the model's input and what a client sent.
+"""
 
 import math
 from typing import Any
@@ -10,15 +13,11 @@ from attnknn.app.server.security import IMAGE_PIXELS, RequestError
 from attnknn.core.errors import InputError, require
 
 _MAX_CELL = 10_000  # characters
-_ROW = "the row"
+_PICTURE = "a picture's bytes with Content-Type image/…"
 
 
 def parse_picture(model_input: Input, data: bytes) -> Batch:
-    """Decode one image file.
-
-    Raises:
-        InputError: the model does not read images, or the bytes are not an image.
-    """
+    """Decode one image file."""
     if not isinstance(model_input, Pictures):
         raise RequestError(415, f"this model does not read pictures but {model_input.kind}; send JSON")
     require(len(data) > 0, "the picture is empty; send its bytes")
@@ -26,35 +25,29 @@ def parse_picture(model_input: Input, data: bytes) -> Batch:
 
 
 def parse_row(model_input: Input, row: Any) -> Batch:
-    """Parse one row, strings by column, like the cells of a CSV file.
-
-    Raises:
-        InputError: not an object, other columns than the model's, or a value that is not a string.
-    """
+    """Parse one row, strings by column, like the cells of a CSV file."""
     import pandas as pd
 
     from attnknn.data.read_csv import MISSING
 
     if isinstance(model_input, Pictures):
-        raise InputError("this model reads pictures; send a picture's bytes with Content-Type image/…")
+        raise InputError(f"this model reads pictures; send {_PICTURE}")
     require(isinstance(row, dict) and len(row) > 0, "row: give an object of strings by column, such as {…}")
-    columns = model_input.columns if isinstance(model_input, Rows) else model_input.names
+    columns, layout = (
+        (model_input.columns, model_input.layout) if isinstance(model_input, Rows) else (model_input.names, {})
+    )
     if isinstance(model_input, Vectors) and not columns:
         raise InputError(f"this model reads vectors without names; send a vector of {model_input.dim} numbers")
     missing = [name for name in columns if name not in row]
     unknown = [name for name in row if name not in columns]
     expected = f"the model reads {_listed(columns)}"
-    require(not missing, f"{_ROW}: no column {_listed(missing)}; {expected}")
-    require(not unknown, f"{_ROW}: unknown column {_listed(unknown)}; {expected}")
-    layout = model_input.layout if isinstance(model_input, Rows) else {}
-    strip = layout.get("strip", {})
-    na_values = {*MISSING, *layout.get("missing", ())}
-    cells: dict[str, Any] = {}
-    for name in columns:
-        text = _text(name, row[name])
-        text = text.strip(strip[name] + " ") if name in strip else text
-        cells[name] = np.nan if text in na_values else text
-    return Batch([_ROW], pd.DataFrame([cells], index=[_ROW], columns=list(columns), dtype=object))
+    require(not missing, f"the row: no column {_listed(missing)}; {expected}")
+    require(not unknown, f"the row: unknown column {_listed(unknown)}; {expected}")
+    cells = pd.DataFrame([[_text(name, row[name]) for name in columns]], ["the row"], list(columns), dtype=object)
+    for name, characters in layout.get("strip", {}).items():
+        if name in columns:
+            cells[name] = cells[name].str.strip(characters + " ")
+    return Batch(["the row"], cells.mask(cells.isin([*MISSING, *layout.get("missing", ())])))
 
 
 def _text(name: str, value: Any) -> str:
@@ -74,14 +67,9 @@ def _text(name: str, value: Any) -> str:
 
 
 def parse_vector(model_input: Input, vector: Any) -> Batch:
-    """Parse one vector.
-
-    Raises:
-        InputError: not a list of finite numbers, one for each dimension of the model.
-    """
+    """Parse one vector: a list of finite numbers, one for each dimension of the model."""
     if not isinstance(model_input, Vectors):
-        is_table = isinstance(model_input, Rows)
-        expected = "a row: strings by column" if is_table else "a picture's bytes with Content-Type image/…"
+        expected = "a row: strings by column" if isinstance(model_input, Rows) else _PICTURE
         raise InputError(f"this model does not read vectors; send {expected}")
     require(isinstance(vector, list), "vector: give a list of numbers")
     dim = model_input.dim

@@ -20,41 +20,29 @@ class Query:
 
     Attributes:
         name: `case/3`, `memory/12`, or `asked/…` with a token.
-        vectors: (N, D), with the query at position `row`; empty for a row of the memory.
+        vector: (1, D); empty for a row of the memory.
         examples: readable form, with the query at position `row`.
         label: true label; None if unknown.
         memory_id: id of a row of the memory; else None.
     """
 
     name: str
-    vectors: np.ndarray
+    vector: np.ndarray
     examples: Examples
     row: int = 0
     label: str | None = None
     memory_id: int | None = None
 
-    @property
-    def vector(self) -> np.ndarray:
-        """(1, D)."""
-        return self.vectors[self.row : self.row + 1]
-
 
 def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
-    """Find a query by name.
-
-    Args:
-        recent: queries that clients sent.
-
-    Raises:
-        RequestError: no query has that name.
-    """
+    """Find a query by name, also among the `recent` ones of clients; raise RequestError if there is none."""
     kind, _, rest = name.partition("/")
-    if kind == "asked":
-        query = next((query for query in tuple(recent) if query.name == name), None)
-        if query is None:
-            raise RequestError(404, f"unknown query; the last {MAX_RECENT} are stored: ask it again")
-        return query
     number = int(rest) if re.fullmatch("[0-9]{1,18}", rest) else -1
+    if kind == "asked":
+        for query in tuple(recent):
+            if query.name == name:
+                return query
+        raise RequestError(404, f"unknown query; the last {MAX_RECENT} are stored: ask it again")
     if kind == "memory":
         memory = model.classifier.memory_
         row = int(memory.positions(np.array([number]))[0])
@@ -69,4 +57,4 @@ def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
         raise RequestError(404, NO_CASES)
     if not 0 <= number < len(cases.labels):
         raise RequestError(404, f"no test case {rest[:20]}; they are 0 … {len(cases.labels) - 1}")
-    return Query(name, cases.vectors, cases.examples, number, str(cases.labels[number]))
+    return Query(name, cases.vectors[number : number + 1], cases.examples, number, str(cases.labels[number]))

@@ -54,26 +54,25 @@ class Renderer:
             x = z[:limit].astype(np.float64) * c._unit + c._origin[:limit]
             x = np.where(np.abs(x) < 1e-6 * c._unit, 0.0, x)  # rounding error of a 0
         z_scores = ((z[:_MAX_DIMENSIONS].astype(np.float64) - self._mean) / self._std).clip(-9, 9)
-        values = [float(f"{value:.5g}") for value in x[:limit]]
-        return {"values": values, "off": [round(float(value), 2) for value in z_scores]}
+        return {"values": [float(f"{value:.5g}") for value in x[:limit]], "off": z_scores.round(2).tolist()}
 
     def input_form(self) -> dict[str, Any]:
         """Description of the model's input for the page's form."""
         model_input = self._model.input
         if isinstance(model_input, Pictures):
             return {"shape": list(model_input.shape)}
-        if isinstance(model_input, Rows):
-            numbers = [
-                {"name": c.name, "kind": "number", "scale": c.scale, "usual": f"{c.median:.6g}"}
-                for c in model_input.schema.numeric
-            ]
-            categories = [
-                {"name": c.name, "kind": "category", "values": [v for v in c.values if v != "(missing)"][:_MAX_VALUES]}
-                for c in model_input.schema.categories
-            ]
-            return {"columns": [*numbers, *categories]}
-        names = model_input.names or tuple(f"dimension {i}" for i in range(model_input.dim))
-        return {"dim": model_input.dim, "names": list(names[:_MAX_DIMENSIONS]), "named": bool(model_input.names)}
+        if isinstance(model_input, Vectors):
+            names = model_input.names or tuple(f"dimension {i}" for i in range(model_input.dim))
+            return {"dim": model_input.dim, "names": list(names[:_MAX_DIMENSIONS]), "named": bool(model_input.names)}
+        return {"columns": _columns(model_input)}
+
+
+def _columns(rows: Rows) -> list[dict[str, Any]]:
+    columns: list[dict[str, Any]] = [{"name": c.name, "kind": "number", "scale": c.scale} for c in rows.schema.numeric]
+    for c in rows.schema.categories:
+        values = [value for value in c.values if value != "(missing)"]
+        columns.append({"name": c.name, "kind": "category", "values": values[:_MAX_VALUES]})
+    return columns
 
 
 def png(image: np.ndarray) -> bytes:
@@ -83,12 +82,3 @@ def png(image: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def labels_as_texts(answer: dict[str, Any]) -> dict[str, Any]:
-    """Convert the labels of an answer of `Model.answers` to strings, as `Model.parse_labels` reads them."""
-    answer["prediction"] = str(answer["prediction"])
-    answer["set"] = [str(label) for label in answer["set"]]
-    for entry in (*answer["probabilities"], *answer["neighbours"]):
-        entry["label"] = str(entry["label"])
-    return answer

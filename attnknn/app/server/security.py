@@ -11,10 +11,9 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -64,53 +63,41 @@ class Json(Response):
 
 def error_response(error: Exception) -> Json:
     """Error as one line of JSON, without details of this machine."""
-    if isinstance(error, InputError):
-        line = str(error)
-        line = line if len(line) <= _MAX_ERROR else line[: _MAX_ERROR - 1] + "…"
-        return Json({"error": line}, error.status if isinstance(error, RequestError) else 400)
-    log.error("a request failed", exc_info=error)
-    return Json({"error": "internal error; see the server's terminal"}, 500)
+    if not isinstance(error, InputError):
+        log.error("a request failed", exc_info=error)
+        return Json({"error": "internal error; see the server's terminal"}, 500)
+    line = str(error)
+    line = line if len(line) <= _MAX_ERROR else line[: _MAX_ERROR - 1] + "…"
+    return Json({"error": line}, error.status if isinstance(error, RequestError) else 400)
 
 
-@dataclass(frozen=True)
-class AllowedHosts:
-    """Hosts that requests may name.
+def host_filter(bound: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a Host header names a server that is bound to this address.
 
-    Attributes:
-        names: in lower case.
-        any_address: whether any IP address is allowed too: DNS rebinding needs a name.
+    A server bound to all addresses has the machine's name too, and any IP address: DNS rebinding needs a name.
     """
+    names = {"localhost", "127.0.0.1", "::1", bound.strip("[]").lower()}
+    any_address = bound in ("", "0.0.0.0", "::")
+    if any_address:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
 
-    names: frozenset[str]
-    any_address: bool
-
-    @classmethod
-    def for_address(cls, bound: str) -> Self:
-        """Allowed hosts of a server bound to an address; bound to all, the machine's name is allowed too."""
-        local = {"localhost", "127.0.0.1", "::1"}
-        if bound in ("", "0.0.0.0", "::"):
-            return cls(frozenset(local | {socket.gethostname().lower(), socket.getfqdn().lower()}), True)
-        return cls(frozenset(local | {bound.strip("[]").lower()}), False)
-
-    def allow(self, header: str) -> bool:
-        """Whether a Host header names an allowed host."""
+    def allowed(header: str) -> bool:
+        if re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?", header) is None:
+            return False
         try:
-            if re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?", header) is None:
-                return False
             name = urlsplit(f"//{header}").hostname or ""
-            if name in self.names:
-                return True
-            return self.any_address and ipaddress.ip_address(name) is not None
+            return name in names or (any_address and ipaddress.ip_address(name) is not None)
         except ValueError:
             return False
+
+    return allowed
 
 
 class SecurityMiddleware:
     """Refuse requests for other hosts, from other pages and beyond `MAX_REQUESTS`; add the security headers."""
 
     def __init__(self, app: ASGIApp, bound: str) -> None:
-        self.app = app
-        self.hosts = AllowedHosts.for_address(bound)
+        self.app, self.allowed = app, host_filter(bound)
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,21 +114,19 @@ class SecurityMiddleware:
             await send(message)
 
         error = self._check(scope)
-        if error is not None:
-            await error_response(error)(scope, receive, send_with_headers)
-            return
         self._active += 1
         try:
-            await self.app(scope, receive, send_with_headers)
+            await (self.app if error is None else error_response(error))(scope, receive, send_with_headers)
         finally:
             self._active -= 1
 
     def _check(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self.hosts.allow(host):
+        if not self.allowed(host):
             return RequestError(403, "unknown host name; open the address that the server printed")
-        if origin is not None and scope["method"] != "GET" and not _same_host(origin, host):
+        own = (f"http://{host}".lower(), f"https://{host}".lower())
+        if origin is not None and scope["method"] != "GET" and origin.lower() not in own:
             return RequestError(403, "the request comes from another page; only this server's own page may send it")
         cross_site = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
         if cross_site and scope["path"].startswith("/api/"):
@@ -149,14 +134,6 @@ class SecurityMiddleware:
         if self._active >= MAX_REQUESTS:
             return RequestError(503, "too many requests at once; try again in a moment")
         return None
-
-
-def _same_host(origin: str, host: str) -> bool:
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
 class BodyReader:
@@ -174,7 +151,7 @@ class BodyReader:
         """
         too_large = RequestError(413, f"larger than {max_bytes / 1e6:g} MB; send less")
         length = request.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit() and len(length) < 16):
+        if re.fullmatch("[0-9]{1,15}", length) is None:
             raise RequestError(400, "Content-Length is not a number")
         if int(length) > max_bytes:
             raise too_large
@@ -205,11 +182,7 @@ def media_type(request: Request) -> str:
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        InputError: the body is not a JSON object.
-    """
+    """Parse a JSON object; raise InputError if the body is none."""
     require(bool(body.strip()), "the body is empty; send a JSON object")
     try:
         value = json.loads(body)

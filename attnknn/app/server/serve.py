@@ -1,16 +1,12 @@
-"""Run the server: bind an address and serve until Ctrl-C, with limits on connections and timeouts."""
+"""Run the server: bind an address and serve until Ctrl-C, with timeouts."""
 
 import asyncio
-import errno
 import os
 import socket
 import threading
 import time
 import webbrowser
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,11 +15,8 @@ from attnknn.app.model.model import Model
 from attnknn.app.server.app import create_app
 from attnknn.core.errors import InputError, require
 
-MAX_CONNECTIONS = 1500
 IDLE_TIMEOUT = 5  # seconds without a request, and for the head of a request from its first byte
 READ_TIMEOUT = 20  # seconds for a client to read the buffered response
-SPARE_FILES = 64  # file descriptors besides those of connections
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 class TimeoutProtocol(H11Protocol):
@@ -75,62 +68,9 @@ class TimeoutProtocol(H11Protocol):
             self._read_timer.cancel()
 
 
-class SparingSocket(socket.socket):
-    """Listening socket that accepts no connection while few file descriptors are left."""
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection.
-
-        Raises:
-            OSError: EMFILE; asyncio tries again in a second, and clients wait in the backlog.
-        """
-        lowest_free = os.dup(self.fileno())
-        os.close(lowest_free)
-        if lowest_free >= _file_limit() - SPARE_FILES // 2:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return super().accept()
-
-
-class Server(uvicorn.Server):
-    """Uvicorn without tracebacks for connections that wait, and with lazy imports done at startup."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(_ignore_emfile)
-        import_module("anyio._backends._asyncio")  # else anyio reads it with the first request
-        await super().startup(sockets)
-
-
-def _ignore_emfile(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    if getattr(context.get("exception"), "errno", None) != errno.EMFILE:
-        loop.default_exception_handler(context)
-
-
-def _file_limit() -> int:
-    """Limit of open files of this process, raised for `MAX_CONNECTIONS` if allowed."""
-    needed = MAX_CONNECTIONS + SPARE_FILES
-    try:
-        import resource
-    except ImportError:  # Windows
-        return needed
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return needed
-    if soft < needed:
-        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            return raised
-    return soft
-
-
-def connection_limit() -> int:
-    """Maximum number of open connections; further ones get 503."""
-    return max(min(MAX_CONNECTIONS, _file_limit() - SPARE_FILES), 1)
-
-
-def uvicorn_config(app: object) -> uvicorn.Config:
-    """Uvicorn settings: limits and timeouts, no access log."""
-    return uvicorn.Config(
+def create_server(app: object) -> uvicorn.Server:
+    """Uvicorn with timeouts, without an access log; `SecurityMiddleware` limits the number of requests."""
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=TimeoutProtocol,
         ws="none",
@@ -140,10 +80,10 @@ def uvicorn_config(app: object) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=connection_limit(),
         timeout_keep_alive=IDLE_TIMEOUT,
         timeout_graceful_shutdown=2,
     )
+    return uvicorn.Server(config)
 
 
 def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bool) -> None:
@@ -158,16 +98,14 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
     Raises:
         InputError: the folder does not hold a model, or the address cannot be bound.
     """
-    model = Model.load(folder)
-    name = folder.resolve().name
+    model, name = Model.load(folder), folder.resolve().name
     with bind(host, port) as listening:
-        app = create_app(model, name=name, folder=folder, allow_save=allow_save, host=host)
         host_name = "localhost" if host in ("", "0.0.0.0", "::") else host
         address = f"http://{f'[{host_name}]' if ':' in host_name else host_name}:{listening.getsockname()[1]}/"
         print(f"{name} at {address}   (Ctrl-C ends it)", flush=True)
-        if host not in _LOCAL:
+        if host not in ("127.0.0.1", "::1", "localhost"):
             print("Any machine that can connect can read the training examples and change the memory.", flush=True)
-        server = Server(uvicorn_config(app))
+        server = create_server(create_app(model, name=name, folder=folder, allow_save=allow_save, host=host))
         if open_browser:
             threading.Thread(target=_open_when_started, args=(server, address), daemon=True).start()
         try:
@@ -183,11 +121,7 @@ def _open_when_started(server: uvicorn.Server, address: str) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Create a listening socket.
-
-    Raises:
-        InputError: the address cannot be bound.
-    """
+    """Create a listening socket; raise InputError if the address cannot be bound."""
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
     try:
@@ -197,8 +131,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise InputError(f"host: {host}: {error.strerror}; give an address of this machine") from None
     try:
-        listening = socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=bare == "::")
+        return socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=bare == "::")
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise InputError(f"{host}:{port}: {reason}; give another --host or --port") from None
-    return SparingSocket(fileno=listening.detach())

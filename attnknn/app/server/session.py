@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from attnknn import __version__
 from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
-from attnknn.app.server.render import Renderer, labels_as_texts, png
+from attnknn.app.server.render import Renderer, png
 from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
 from attnknn.classifier.persistence import LockedError, file_identity, model_lock
@@ -31,12 +32,13 @@ class Session:
     """A model and its unsaved changes.
 
     Args:
+        name: title of the page.
         folder: where the model was loaded from; None if it can be neither reset nor saved.
         allow_save: whether it may be written back.
     """
 
-    def __init__(self, model: Model, folder: Path | None = None, allow_save: bool = False) -> None:
-        self._folder, self._allow_save = folder, allow_save and folder is not None
+    def __init__(self, model: Model, name: str, folder: Path | None, allow_save: bool) -> None:
+        self._name, self._folder, self._allow_save = name, folder, allow_save and folder is not None
         self._lock, self._scoring = SharedLock(), Lock()
         self._recent: deque[Query] = deque(maxlen=MAX_RECENT)
         self._models = 0  # models loaded; query names and case numbers are of one model
@@ -63,6 +65,8 @@ class Session:
         with self._lock.reading():
             model, c = self._model, self._model.classifier
             return {
+                "name": self._name,
+                "version": __version__,
                 "kind": model.input.kind,
                 **self._renderer.input_form(),
                 "classes": [str(label) for label in c.classes_],
@@ -90,12 +94,7 @@ class Session:
         }
 
     def ask(self, parse: Callable[[Input, Any], Batch], value: Any, shown: int = SHOWN) -> dict[str, Any]:
-        """Predict and explain a new query.
-
-        Args:
-            parse: a function of module `parse`, for this `value`.
-            shown: number of neighbours to list, largest weight first.
-        """
+        """Predict and explain a new query, parsed by a function of module `parse`; see `answer`."""
         model, models = self._model, self._models
         batch = parse(model.input, value)
         vectors, examples = model.input.vectors(batch), model.input.examples(batch)
@@ -112,9 +111,6 @@ class Session:
         Args:
             shown: number of neighbours to list, largest weight first.
             row_id: id of a neighbour to list in any case, last.
-
-        Raises:
-            RequestError: no query has that name.
         """
         with self._lock.reading():
             return self._explain(self._query(name), shown, row_id)
@@ -126,23 +122,18 @@ class Session:
             explanation = model.classifier.explain(model.with_names(query.vector))
         else:
             explanation = model.classifier.explain_rows([query.memory_id])
-        (answer,) = model.answers(explanation, shown)
-        neighbours, rest = answer["neighbours"], answer["rest"]
-        if row_id is not None and row_id not in [neighbour["id"] for neighbour in neighbours]:
-            (full,) = model.answers(explanation, explanation.ids.shape[1])
-            for neighbour in full["neighbours"]:
-                if neighbour["id"] == row_id:
-                    neighbours.append(neighbour)
-                    rest["count"] -= 1
-                    rest["weight"] = max(rest["weight"] - neighbour["weight"], 0.0)
-        for neighbour in neighbours:
+        (answer,) = model.answers(explanation, shown, row_id=row_id)
+        answer["prediction"], answer["set"] = str(answer["prediction"]), list(map(str, answer["set"]))
+        for entry in (*answer["probabilities"], *answer["neighbours"]):
+            entry["label"] = str(entry["label"])
+        for neighbour in answer["neighbours"]:
             neighbour["example"] = self._renderer.example(self._query(f"memory/{neighbour['id']}"))
         return {
             "query": query.name,
             "label": query.label,
             "example": self._renderer.example(query, whole=True),
             "state": self._state(),
-            "answer": labels_as_texts(answer),
+            "answer": answer,
         }
 
     def _query(self, name: str) -> Query:
@@ -204,7 +195,7 @@ class Session:
         """One page of the list of test cases.
 
         Args:
-            name, min_confidence: of the filter; see `test_cases.select`.
+            name, min_confidence: of the filter; see `select`.
             label: true label of the cases to list; empty for all.
         """
         require(name in FILTERS, f"filter: {name}; give one of {', '.join(FILTERS)}")

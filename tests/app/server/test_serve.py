@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -165,33 +164,6 @@ def test_slow_bodies_time_out(models: dict[str, Path], monkeypatch: pytest.Monke
             time.sleep(0.2)
             assert status(port, image, png(np.zeros((8, 8), np.uint8))) == 503, "the only slot for pictures is taken"
             assert status(port, plain, b"{}") == 400, "JSON has its own slots"
-
-
-def test_few_file_descriptors(models: dict[str, Path]) -> None:
-    pytest.importorskip("resource")
-    get = "GET /api/memory/3 HTTP/1.1"
-    with serving(models["vectors"], files=256) as (port, process):
-        counts = statuses([request_status(port, get) for _ in range(600)])
-        assert set(counts) <= {200, 503}, counts
-        assert wait_for(lambda: status(port, get) == 200)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=10)
-        assert output.strip() == "", "no tracebacks"
-
-
-def test_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    needed, endless = serve.MAX_CONNECTIONS + serve.SPARE_FILES, resource.RLIM_INFINITY
-    for limits, error, files in (
-        ((256, 4096), None, needed),
-        ((256, 512), None, 512),
-        ((256, 4096), ValueError, 256),
-        ((endless, endless), None, needed),
-    ):
-        monkeypatch.setattr(resource, "getrlimit", Mock(return_value=limits))
-        monkeypatch.setattr(resource, "setrlimit", setrlimit := Mock(side_effect=error))
-        assert serve.connection_limit() == files - serve.SPARE_FILES
-        assert error or endless in limits or setrlimit.call_args.args[1] == (files, limits[1])
 
 
 def test_addresses_that_cannot_be_bound(models: dict[str, Path]) -> None:
