@@ -40,10 +40,10 @@ bootstrap. [How to read them](docs/guide/report.md). Written by `make results`.
 
 def published() -> dict[str, list[int]]:
     """Datasets with results in metrics/, and their seeds."""
-    found: dict[str, list[int]] = {}
+    seeds: dict[str, list[int]] = {}
     for path in sorted(Path("metrics").glob("*/*/prepare.json")):
-        found.setdefault(path.parts[1], []).append(int(path.parts[2]))
-    return found
+        seeds.setdefault(path.parts[1], []).append(int(path.parts[2]))
+    return seeds
 
 
 def provenance(dataset: str) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def provenance(dataset: str) -> dict[str, Any]:
     settings = report_settings()
     changed = flatten(settings["overrides"].get(dataset, {}))
     common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
-    made = {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}", **environment()}
-    write_json(path, {"digest": digest, **made, "settings": common | changed})
+    origin = {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}", **environment()}
+    write_json(path, {"digest": digest, **origin, "settings": common | changed})
     return read_json(path)
 
 
@@ -70,10 +70,10 @@ def changed_since(commit: str) -> bool:
     return subprocess.run(command, capture_output=True).returncode != 0
 
 
-def page(run: Run, parts: Sequence[Section], made: dict[str, Any]) -> str:
+def page(run: Run, parts: Sequence[Section], origin: dict[str, Any]) -> str:
     """The results of a dataset as Markdown."""
-    versions = ", ".join(f"{k} {v}" for k, v in made.items() if k not in ("digest", "settings", "revision", "date"))
-    lines = [f"# {run.dataset}", "", f"Revision {made['revision']}, run {made['date']}; {versions}.", ""]
+    versions = ", ".join(f"{k} {v}" for k, v in origin.items() if k not in ("digest", "settings", "revision", "date"))
+    lines = [f"# {run.dataset}", "", f"Revision {origin['revision']}, run {origin['date']}; {versions}.", ""]
     for part in parts:
         tables = [table for table in part.tables if table.name in SHOWN and table.rows]
         if part.verdicts and not any(table.name == "by_rate" for table in tables):
@@ -106,15 +106,15 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     claimed = claims(all_conditions(evaluated))
     table = as_markdown(summary(evaluated, claimed))
-    made = {name: provenance(name) for name in by_name}
+    origins = {name: provenance(name) for name in by_name}
     lines = [HEAD.format(*family_sizes(claimed)), table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
             shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
-            write(Path(f"docs/results/{name}.md"), page(own[0], sections(own, shown), made[name]))
-        if changed_since(made[name]["revision"]):
-            print(f"{name}: code or settings have changed since its results ({made[name]['revision']})")
-        lines.append(f"| [{name}](docs/results/{name}.md) | {made[name]['revision']} | {made[name]['date']} |")
+            write(Path(f"docs/results/{name}.md"), page(own[0], sections(own, shown), origins[name]))
+        if changed_since(origins[name]["revision"]):
+            print(f"{name}: code or settings have changed since its results ({origins[name]['revision']})")
+        lines.append(f"| [{name}](docs/results/{name}.md) | {origins[name]['revision']} | {origins[name]['date']} |")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(PICTURE) as draft:
         draft.write_bytes(summary_figure(claimed))

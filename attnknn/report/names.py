@@ -50,6 +50,7 @@ METRICS = {
     "few": "Few-shot",
 }
 HIGHER_IS_BETTER = {*_HIGHER_IS_BETTER, "many", "medium", "few"}
+LOWER_IS_BETTER = {*METRICS, "aurc", "eaurc"} - HIGHER_IS_BETTER
 
 
 def method_name(method: str) -> str:
@@ -78,5 +79,5 @@ def metric_name(metric: str) -> str:
 
 
 def arrow(metric: str) -> str:
-    """A metric's name with its better direction."""
-    return f"{metric_name(metric)} {'↑' if metric in HIGHER_IS_BETTER else '↓'}"
+    """A metric's name with its better direction, where it has one."""
+    return metric_name(metric) + (" ↑" if metric in HIGHER_IS_BETTER else " ↓" if metric in LOWER_IS_BETTER else "")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.report.names import HIGHER_IS_BETTER, METHODS, arrow, method_name, metric_name
+from attnknn.report.names import HIGHER_IS_BETTER, LOWER_IS_BETTER, METHODS, arrow, method_name, metric_name
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,9 @@ def scores_table(
     lines: list[Row] = []
     for key, group in in_order(rows, keys[-1]).groupby(["dataset", *keys[:-1]], sort=False):
         lines.append([", ".join(str(k) for k in key if str(k))])  # type: ignore[union-attr]
-        best = {
-            m: group.loc[group["metric"] == m]
-            .groupby(keys[-1])["value"]
-            .mean()
-            .agg("max" if m in HIGHER_IS_BETTER else "min")
-            for m in metrics
-        }
+        own = group.groupby(["metric", keys[-1]])["value"].mean().groupby("metric")
+        best = {m: v for m, v in own.max().items() if m in HIGHER_IS_BETTER}
+        best |= {m: v for m, v in own.min().items() if m in LOWER_IS_BETTER}
         for last in dict.fromkeys(group[keys[-1]]):
             line: list[str | Cell] = [method_cell(last) if keys[-1] == "method" else str(last)]
             for m in metrics:
@@ -188,7 +184,7 @@ def scores_table(
                     continue
                 digits = row["digits"]
                 around = f"± {fixed(row['sd'], digits)}" if row["sd"] == row["sd"] else interval(row, digits)
-                line.append(Cell(fixed(row["value"], digits), around, bool(row["value"] == best[m])))
+                line.append(Cell(fixed(row["value"], digits), around, row["value"] == best.get(m)))
             lines.append(line)
     return Table(name, caption, [keys[-1], *map(arrow, metrics)], lines, folded)
 

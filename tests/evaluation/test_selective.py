@@ -1,4 +1,4 @@
-"""Abstention: hand-computed curves and slow loops, and what the report says of it and of conformal sets."""
+"""Abstention: hand-computed curves and slow loops."""
 
 import math
 from dataclasses import replace
@@ -12,8 +12,6 @@ from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.conformal import conformal, selective_tables
 from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, threshold
-from attnknn.report.results import Run
-from attnknn.report.sections import selective as page
 from synthetic_results import TIE, predictions
 
 LOSS = TIE | {"attention": (1.2, 2.0)}
@@ -178,59 +176,3 @@ def test_a_copy_is_no_finding_and_a_worse_order_is_one() -> None:
     for row in (worse, excess):
         assert row["high"] < 0
         assert row["p"] < 0.01
-
-
-def run(strengths: dict, rows: int = 600, seed: int = 1, name: str = "digits") -> Run:
-    test, val = predictions(strengths, rows, seed=seed), predictions(strengths, rows, seed=seed + 100)
-    curves, scores, tests = abstention(test, val, [0.05], 1500, 0.95, 0)
-    sets, sizes = conformal(test, val, [0.05, 0.1], 1500, 0.95, 0)
-    result = zip(TABLES, (curves, scores, tests + sizes, sets), strict=True)
-    return Run(name, seed, {"prepare": {"test": rows}}, {table: pd.DataFrame(rows) for table, rows in result})
-
-
-def test_the_section_says_what_the_numbers_say() -> None:
-    without = Run("wine", 1, {"prepare": {"test": 30}}, {})
-    names = {"lost": LOSS, "won": TIE | {"attention": (3.0, 2.0)}, "level": TIE | {"attention": TIE["linear"]}}
-    runs = [run(strengths, name=name) for name, strengths in names.items()]
-    result = page.section([*runs, without])
-    assert [part.dataset for part in result.parts] == list(names), "a dataset without the stage is skipped"
-    aurc = {part.dataset: {str(r[1]): r[-1] for r in part.tables[1].rows if r[0] == "AURC"} for part in result.parts}
-    assert aurc["won"]["Uniform kNN"] == "yes"
-    assert aurc["lost"]["Uniform kNN"] == "no"
-    assert aurc["level"]["Linear head + temperature"] == "undecided"
-    sizes = [r[-1] for r in result.parts[0].tables[1].rows if str(r[0]).startswith("set size")]
-    assert "no" in sizes
-    for part in result.parts:
-        assert len(part.pictures) == 3
-        assert all(png.startswith(b"\x89PNG") for _, png in part.pictures)
-        assert all(len(row) == len(table.head) for table in part.tables for row in table.rows)
-        assert all(set(page.TABLES[t]) <= set(runs[0].tables[t].columns) for t in TABLES)
-
-
-def test_no_error_is_no_finding() -> None:
-    easy = page.section([run(dict.fromkeys(TIE, (40.0, 2.0)), 60)]).parts[0]
-    assert {row[-1] for row in easy.tables[1].rows} == {"undecided"}
-    assert len(easy.pictures) == 2, "there is no risk to draw"
-
-
-def test_a_method_is_one_row_where_seeds_choose_other_calibrations() -> None:
-    other = run(TIE, 200, seed=2)
-    for table in other.tables.values():
-        for column in {"method", "baseline"} & set(table):
-            table[column] = table[column].replace({"attention": "attention_vector", "uniform": "uniform_isotonic"})
-    (part,) = page.section([run(TIE, 200, seed=1), other]).parts
-    scores, tests, _ = part.tables
-    assert all("±" in str(cell) for cell in scores.rows[0][1:3])
-    names = [str(row[0]) for row in scores.rows]
-    assert len(names) == len(set(names)) == 5
-    assert "Attention/Attention + vector scaling" in names
-    assert "Uniform kNN/Uniform kNN + isotonic" in {str(row[1]) for row in tests.rows}
-    assert all("nan" not in str(cell) for row in scores.rows for cell in row), "each is of two seeds"
-
-
-def test_sets_that_hold_too_few_are_told() -> None:
-    results = run(TIE)
-    sets = results.tables["conformal"]
-    sets.loc[sets["method"] == "linear_temperature", ["coverage", "low", "high"]] = (0.8, 0.75, 0.85)
-    rows = page.section([results]).parts[0].tables[2].rows
-    assert {str(row[0]) for row in rows if row[4] == "no"} == {"Linear head + temperature"}

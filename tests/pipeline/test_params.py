@@ -21,7 +21,7 @@ GOOD_PRESETS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (
 MISSING = object()
 MIXUP = (
     "iris.train_embedder … mixup 0.4 … losses.calibration 0.5 … set either to 0",
-    "iris.train_embedder … mixup 0.4 … knn.candidates 0.5 … set knn.momentum to 1.0",
+    "iris.train_embedder … mixup 0.4 … knn.candidates 0.5 … set either to 0",
 )
 LOSSES = dict.fromkeys(GOOD["train_embedder"]["losses"], 0.0)
 
@@ -226,7 +226,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     assert "mixup" not in GOOD["train_embedder"]
     path = written(tmp_path, "train_embedder.mixup", 0.2)
     assert check(path)["digits"].train_embedder.mixup == 0.2
-    for losses, knn in (({"knn": 1.0, "supcon": 0.5}, {}), ({"knn": 0.0}, {"candidates": 0.5})):
+    for losses, knn in (({"knn": 1.0, "supcon": 0.5}, {}), ({"knn": 0.0}, {"k": 5})):
         path = written(tmp_path, "iris.train_embedder", {"mixup": 0.4, "losses": losses, "knn": knn})
         assert check(path)["iris"].train_embedder.mixup == 0.4
     path = written(tmp_path, "iris.train_embedder", {"augment": {"flip": True}})

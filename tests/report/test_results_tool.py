@@ -50,15 +50,15 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
     assert "code or settings have changed since its results" in capsys.readouterr().out, "no git here"
 
     path = Path("metrics/birds/provenance.json")
-    made = read_json(path)
-    assert {"revision", "date", "Python", "torch", "CPUs", "settings"} <= set(made)
-    assert made["settings"]["k_eval"] > 0
-    path.write_text(path.read_text().replace(made["date"], "2020-01-02"))
+    stored = read_json(path)
+    assert {"revision", "date", "Python", "torch", "CPUs", "settings"} <= set(stored)
+    assert stored["settings"]["k_eval"] > 0
+    path.write_text(path.read_text().replace(stored["date"], "2020-01-02"))
     main()
     assert "2020-01-02" in Path("RESULTS.md").read_text(), "the same numbers keep their date"
     write_results(folder, "birds", 3, {**WIN, "distance": (1.0, 2.0)})
     main()
-    assert read_json(path)["date"] == made["date"]
+    assert read_json(path)["date"] == stored["date"]
 
 
 def test_errors(folder: Path) -> None:
