@@ -58,6 +58,7 @@ def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.nd
         (NEIGHBOURS, {"ids": with_value(NEIGHBOURS.ids, (0, 1), -1)}, "finite exactly where"),
         (NEIGHBOURS, {"rows": NEIGHBOURS.rows[::-1].copy()}, "rows: must ascend"),
         (NEIGHBOURS, {"metric": "cosine"}, "expected l2 or ip"),
+        (NEIGHBOURS, {"ids": NEIGHBOURS.ids[1:]}, "shapes: .* do not agree"),
         (PREDICTIONS, {"probs": 2 * PREDICTIONS.probs}, "sum to 1; off by 1"),
         (PREDICTIONS, {"methods": ("u",)}, r"probs: shape \(2, 4, 2\); expected \(1, 4, 2\)"),
     ],
