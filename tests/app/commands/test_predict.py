@@ -134,7 +134,7 @@ def test_unusual_file_names(folder: Path, tmp_path: Path) -> None:
 
 
 def test_out_of_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnknn.app.commands.predict.load", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(Model, "load", Mock(side_effect=MemoryError))
     assert "out of memory" in refused("predict", folder / "vectors", folder / "z.npy")
 
 
