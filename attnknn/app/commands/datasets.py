@@ -1,6 +1,7 @@
 """`attnknn datasets`."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ Then run it: dvc exp run -S 'datasets=[birds]'
 
 
 def _load(path: Path) -> dict[str, Any]:
-    require(path.is_file(), f"{path}: no such file; run from the project's root, or give --params")
     with needs_extra("pipeline", "datasets"):
-        content = parse_yaml(path.read_bytes(), path)
+        import_module("yaml")
+    require(path.is_file(), f"{path}: no such file; run from the project's root, or give --params")
+    content = parse_yaml(path.read_bytes(), path)
     return content if isinstance(content, dict) else {}
 
 
