@@ -21,34 +21,18 @@ INPUTS: Any = typer.Argument(
 )
 FORCE: Any = typer.Option(False, help="Replace an existing file.")
 AS_JSON: Any = typer.Option(False, "--json", help="Print JSON.")
-SEPARATOR: Any = typer.Option(",", help="Separator of CSV files: one character, or tab.")
-MISSING: Any = typer.Option([], help="A value of CSV files that means missing; may be repeated.")
-
-
-def csv_layout(separator: str, missing: list[str]) -> dict[str, Any]:
-    """Keyword arguments of `read_csv.row_chunks` that differ from its defaults."""
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
-    require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
-    layout: dict[str, Any] = {} if separator == "," else {"separator": separator}
-    return layout | ({"missing": list(missing)} if missing else {})
-
-
-def load(folder: Path) -> "Model":
-    """Load a model."""
-    from attnknn.app.model.model import Model
-
-    return Model.load(folder)
 
 
 @contextmanager
 def changing(folder: Path) -> Iterator["Model"]:
     """Yield a model under its lock, and save it if the block ends without an error."""
     require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
+    from attnknn.app.model.model import Model
     from attnknn.classifier.persistence import check_destination, model_lock
 
     with model_lock(folder):
         check_destination(folder)
-        model = load(folder)
+        model = Model.load(folder)
         yield model
         model.save(folder)
 

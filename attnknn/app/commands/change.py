@@ -4,13 +4,13 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from attnknn.app.commands.arguments import AS_JSON, INPUTS, MODEL, changing, check_stdin
 from attnknn.app.commands.output import with_progress
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,13 +28,10 @@ def add(
     as_json: bool = AS_JSON,
 ) -> None:
     """Add rows or pictures to a model's memory: all of them, or none if one is invalid."""
-    options = [
-        name for name, value in (("--label", label), ("--target", target), ("--rows", rows)) if value is not None
-    ]
-    require(
-        options in (["--label"], ["--target"], ["--rows"], ["--target", "--rows"]),
-        f"labels: {' and '.join(options) or 'none'} given; give --label, --target or --rows",
-    )
+    values = {"--label": label, "--target": target, "--rows": rows}
+    options = " and ".join(name for name, value in values.items() if value is not None)
+    valid = options in ("--label", "--target", "--rows", "--target and --rows")
+    require(valid, f"labels: {options or 'none'} given; give --label, --target or --rows")
     check_stdin(inputs)
     with changing(model) as loaded:
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
@@ -81,14 +78,13 @@ def _labels(
         file_labels, _ = read_labels(rows, target, getattr(model.input, "layout", {}))
         require(len(file_labels) == len(names), f"{rows}: {len(file_labels)} labels for {len(names)} rows")
         return model.parse_labels(list(file_labels))
-    labels: list[Any] = []
+    labels: list[str] = []
     for batch in batches:
         require(hasattr(batch.values, "columns"), "--target: the input has no columns; give --label or --rows")
         require(target in batch.values.columns, f"{batch.names[0]}: no column {target!r}; correct --target")
-        labels += batch.values[target].tolist()
-    for name, text in zip(names, labels, strict=True):
-        if text != text:
-            raise InputError(f"{name}: no label in column {target!r}; add one")
+        column = batch.values[target]
+        require(not column.isna().any(), f"{column.isna().idxmax()}: no label in column {target!r}; add one")
+        labels += column.tolist()
     return model.parse_labels(labels)
 
 

@@ -34,20 +34,19 @@ Then run it: dvc exp run -S 'datasets=[birds]'
 def _load(path: Path) -> dict[str, Any]:
     with needs_extra("pipeline", "datasets"):
         import_module("yaml")
-    try:
-        content = parse_yaml(path.read_bytes(), path)
-    except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{path}: no such file; run from the project's root, or give --params") from None
+    require(path.is_file(), f"{path}: no such file; run from the project's root, or give --params")
+    content = parse_yaml(path.read_bytes(), path)
     return content if isinstance(content, dict) else {}
 
 
 def _read(params: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     """Source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
-    in_use, entries = _load(params).get("datasets"), _load(path)
-    sources = {name: entry.get("source") if isinstance(entry, dict) else None for name, entry in entries.items()}
-    for name, source in sources.items():
-        valid = isinstance(source, dict) and "kind" in source
-        require(valid, f"{path}: {name}: expected an entry `source: {{kind: …}}`")
+    in_use, sources = _load(params).get("datasets"), {}
+    for name, entry in _load(path).items():
+        source = entry.get("source") if isinstance(entry, dict) else None
+        if not isinstance(source, dict) or "kind" not in source:
+            raise InputError(f"{path}: {name}: expected an entry `source: {{kind: …}}`")
+        sources[name] = source
     if not isinstance(in_use, list):
         raise InputError(f"{params}: datasets: {in_use!r}; expected a list of names of {path.name}")
     unknown = [str(name) for name in in_use if name not in sources]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin, load
+from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin
 from attnknn.app.commands.output import print_table
 from attnknn.app.model.sentences import (
     describe_answer,
@@ -46,7 +46,9 @@ def explain(
         with needs_extra("pipeline", "--output"):
             import_module("matplotlib")  # fail before the slow search
     check_stdin(inputs)
-    loaded = load(model)
+    from attnknn.app.model.model import Model
+
+    loaded = Model.load(model)
     names, queries, vectors = _read_first(loaded, inputs, first)
     answers = loaded.answers(loaded.classifier.explain(vectors), shown)
     with Console(stderr=True).status("searching for counterfactuals …"):
@@ -61,9 +63,10 @@ def explain(
         query, neighbours = queries.columns(i), answer["neighbours"]
         rows = loaded.rows_of([neighbour["id"] for neighbour in neighbours])
         if as_json:
-            merged = [{**n, **({"row": row} if row else {})} for n, row in zip(neighbours, rows, strict=True)]
-            line = {"input": name, **answer, "neighbours": merged, "change": change}
-            typer.echo(json.dumps(line | ({} if queries.table is None else {"row": query}), ensure_ascii=False))
+            for neighbour, row in zip(neighbours, rows, strict=True):
+                neighbour |= {"row": row} if row else {}
+            line = {"input": name, **answer, "change": change, **({} if queries.table is None else {"row": query})}
+            typer.echo(json.dumps(line, ensure_ascii=False))
             continue
         if i:
             typer.echo()
@@ -77,22 +80,21 @@ def explain(
 def _read_first(model: "Model", inputs: list[str], count: int) -> tuple[list[str], "Examples", Any]:
     """Names, examples and vectors of the first `count` rows of all inputs."""
     import numpy as np
-    import pandas as pd
 
     names: list[str] = []
-    vectors: list[Any] = []
+    vectors: list[np.ndarray] = []
     examples: Examples | None = None
     for batch in model.input.batches(inputs):
         batch = batch.take(range(min(count - len(names), len(batch.names))))
         names += batch.names
-        vectors.append(model.encode(batch))
+        vectors.append(np.asarray(model.encode(batch)))
         more = model.input.examples(batch)
         examples = more if examples is None else examples.append(more, len(batch.names))
         if len(names) >= count:
             break
     if examples is None:
         raise InputError(f"{', '.join(inputs)}: nothing to explain")
-    return names, examples, np.concatenate(vectors) if isinstance(vectors[0], np.ndarray) else pd.concat(vectors)
+    return names, examples, model.with_names(np.concatenate(vectors))
 
 
 def _by_neighbour(rows: list[dict[str, str | None]], answer: dict[str, Any]) -> Table:
@@ -101,11 +103,9 @@ def _by_neighbour(rows: list[dict[str, str | None]], answer: dict[str, Any]) -> 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("neighbour", "label", "weight", "distance", *columns):
         table.add_column(escape(column), justify="right" if column in ("weight", "distance") else "left")
-    for neighbour, row in zip(answer["neighbours"], rows, strict=True):
-        weight, distance = percent(neighbour["weight"]), f"{neighbour['distance']:.3g}"
-        values = [row[column] or "" for column in columns]
-        cells = f"#{neighbour['id']}", str(neighbour["label"]), weight, distance, *values
-        table.add_row(*map(escape, cells))
+    for n, row in zip(answer["neighbours"], rows, strict=True):
+        cells = f"#{n['id']}", str(n["label"]), percent(n["weight"]), f"{n['distance']:.3g}"
+        table.add_row(*map(escape, cells), *(escape(row[column] or "") for column in columns))
     rest, null = answer["rest"], answer["null"]
     table.add_row(f"{rest['count']} more", "", percent(rest["weight"]), "")
     table.add_row(null["of"], "", percent(null["weight"]), "")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, MISSING, SEPARATOR, csv_layout
+from attnknn.app.commands.arguments import AS_JSON
 from attnknn.core.errors import InputError, require
 
 
@@ -30,8 +30,8 @@ def fit(
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option([], help="A column to read as categories; may be repeated."),
-    separator: str = SEPARATOR,
-    missing: list[str] = MISSING,
+    separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
+    missing: list[str] = typer.Option([], help="A value of CSV files that means missing; may be repeated."),
     seed: int = typer.Option(0, help="Random seed of the held-out rows and the folds."),
     force: bool = typer.Option(False, help="Replace an existing model."),
     as_json: bool = AS_JSON,
@@ -46,13 +46,15 @@ def fit(
     from attnknn.app.model.fit import fit_model
     from attnknn.classifier.persistence import model_lock
 
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
     try:
         model, summary = fit_model(
             source,
             target=target,
             rows=rows,
             encoder=encoder,
-            layout=csv_layout(separator, missing),
+            layout=({"separator": separator} if separator != "," else {}) | ({"missing": missing} if missing else {}),
             drop=drop,
             numeric=numeric,
             categories=categories,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin, load
+from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_file
@@ -40,9 +40,10 @@ def predict(
     suffix = _check_format(output, as_json)
     target = check_output(output, model, inputs, force)
     check_stdin(inputs)
-    loaded = load(model)
+    from attnknn.app.model.model import Model
     from attnknn.classifier.estimator import FAR
 
+    loaded = Model.load(model)
     skipped = far = 0
 
     def skip(error: InputError) -> None:

@@ -14,15 +14,10 @@ from attnknn.core.files import load_array
 
 @dataclass(frozen=True)
 class Examples:
-    """Table columns or images of rows, in the order of a memory's ids or of test cases.
+    """Table columns or images of rows, in the order of a memory's ids or of test cases."""
 
-    Attributes:
-        table: a data frame of strings, NaN where missing; None without columns.
-        images: uint8 (N, C, H, W); None without images.
-    """
-
-    table: Any = None
-    images: np.ndarray | None = None
+    table: Any = None  # a data frame of strings, NaN where missing
+    images: np.ndarray | None = None  # uint8 (N, C, H, W)
 
     def take(self, rows: np.ndarray) -> Self:
         """The rows at these positions."""
@@ -72,14 +67,7 @@ class Examples:
 
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
-        """Read files written by `save`; images are memory-mapped.
-
-        Args:
-            rows: the expected number.
-
-        Raises:
-            InputError: a file is damaged, or has another number of rows.
-        """
+        """Read the files of `save`, images memory-mapped; raise InputError if one is damaged or has not `rows` rows."""
         import pandas as pd
 
         table = images = None

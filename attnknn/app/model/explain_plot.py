@@ -31,11 +31,14 @@ def plot_explanations(
         names, queries: name and example of each query.
         answers, changes: from `Model.answers` and `Model.counterfactuals`.
     """
-    neighbours = max(len(answer["neighbours"]) for answer in answers)
-    columns = 0 if queries.table is None else min(_COLUMNS, queries.table.shape[1])
-    height = 2.2 if queries.images is not None else 1.6 + 0.2 * columns if columns else 1.2 + 0.2 * (neighbours + 1)
-    width = 1.15 * (neighbours + 1) + 0.4 if queries.images is not None or columns else 7.0
-    width = max(6.4, width)
+    panels = 1 + max(len(answer["neighbours"]) for answer in answers)  # the query and its neighbours
+    width = max(6.4, 1.15 * panels + 0.4)
+    if queries.images is not None:
+        height = 2.2
+    elif queries.table is not None:
+        height = 1.6 + 0.2 * min(_COLUMNS, queries.table.shape[1])
+    else:
+        width, height = 7.0, 1.2 + 0.2 * panels
     figure = new_figure(width, height * len(answers) + 0.1)
     bands = figure.subfigures(len(answers), 1, squeeze=False)[:, 0]
     for i, (band, name, answer, change) in enumerate(zip(bands, names, answers, changes, strict=True)):
@@ -47,7 +50,7 @@ def plot_explanations(
         band.supxlabel(caption, x=0.01, ha="left", size=8, color=INK, parse_math=False)
         if queries.images is not None:
             _plot_images(band, model, queries.image(i), answer)
-        elif columns:
+        elif queries.table is not None:
             _plot_columns(band, model, queries.columns(i), answer)
         else:
             _plot_weights(band, answer)
@@ -106,12 +109,10 @@ def _plot_columns(band: "SubFigure", model: Model, query: dict[str, str | None],
 
 def _plot_weights(band: "SubFigure", answer: dict[str, Any]) -> None:
     """A bar chart of the neighbours' weights."""
-    neighbours = answer["neighbours"]
-    axes = band.subplots()
-    weights = [100 * neighbour["weight"] for neighbour in neighbours]
-    colours = [_colour(neighbour, answer) for neighbour in neighbours]
-    axes.barh(np.arange(len(weights)), weights, color=colours, height=0.7)
-    axes.set_yticks(np.arange(len(weights)), [f"{neighbour['label']}  #{neighbour['id']}" for neighbour in neighbours])
+    neighbours, axes = answer["neighbours"], band.subplots()
+    for y, n in enumerate(neighbours):
+        axes.barh(y, 100 * n["weight"], color=_colour(n, answer), height=0.7)
+    axes.set_yticks(range(len(neighbours)), [f"{n['label']}  #{n['id']}" for n in neighbours])
     axes.invert_yaxis()
     axes.set_xlabel("weight, %")
     style_axes(axes)

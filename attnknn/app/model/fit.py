@@ -14,7 +14,7 @@ from tqdm import tqdm
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embed_rows
 from attnknn.app.model.model import Cases, Model
-from attnknn.app.model.read_files import open_vectors
+from attnknn.app.model.read_files import image_files, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
@@ -26,27 +26,16 @@ _MAX_CASES = 2000  # stored with a model
 
 
 class _Data(NamedTuple):
-    """Rows to fit and test on.
+    """Rows to fit and test on."""
 
-    Attributes:
-        input: encodes further rows like these.
-        X: (N, D).
-        labels: (N,).
-        is_test: bool (N,).
-        examples: readable form of the rows.
-        first: (N,) of `first_identical`.
-        held_out: bool (N,), rows to fit the head on; None for folds of the memory.
-        left_out: columns left out as ids.
-    """
-
-    input: Input
-    X: np.ndarray
-    labels: np.ndarray
-    is_test: np.ndarray
+    input: Input  # encodes further rows like these
+    X: np.ndarray  # (N, D)
+    labels: np.ndarray  # (N,)
+    is_test: np.ndarray  # bool (N,)
     examples: Examples
-    first: np.ndarray
-    held_out: np.ndarray | None = None
-    left_out: tuple[str, ...] = ()
+    first: np.ndarray  # (N,) of `first_identical`
+    held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
+    left_out: tuple[str, ...] = ()  # columns left out as ids
 
 
 def fit_model(
@@ -98,8 +87,7 @@ def fit_model(
             raise InputError(f"{source}: {kind} {needed}; the pipeline trains one")
         is_encoder = (encoder / "config.json").is_file()
         require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
-        load = _load_split if is_split else _load_folders
-        data = load(source, encoder, layout, test, seed)
+        data = _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
     elif source.suffix.lower() == ".npy":
         data = _load_vectors(source, rows, target, layout, test, seed)
     else:
@@ -138,7 +126,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     X, labels, held_out = data.X, data.labels, data.held_out
     in_memory = ~data.is_test if held_out is None else ~data.is_test & ~held_out
     classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
-    single = classes[0] if len(classes) else "none"
+    single = ", ".join(classes) or "none"
     require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
     distinct = f"{len(classes)} distinct values in {n_rows} rows"
     require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
@@ -148,10 +136,11 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
         head_rows = None if held_out is None else (X[held_out], labels[held_out])
         classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
-    sizes = {"memory": n_rows, "classes": len(classes), "test": len(test)}
-    duplicates = duplicate_counts(data.first, labels, data.is_test)
-    summary: dict[str, Any] = {**sizes, "left_out": list(data.left_out), **duplicates}
-    summary["mostly_duplicates"] = mostly_duplicates(data.first)
+    summary: dict[str, Any] = {
+        **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
+        **duplicate_counts(data.first, labels, data.is_test),
+        "mostly_duplicates": mostly_duplicates(data.first),
+    }
     cases = None
     if len(test):
         probs = np.maximum(classifier.predict_proba(X[test]), np.finfo(np.float32).tiny)
@@ -162,13 +151,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
 
 
 def _load_table(
-    path: Path,
-    target: str | None,
-    layout: dict[str, Any],
-    drop: Sequence[str],
-    kinds: tuple[Sequence[str], Sequence[str]],
-    test: float,
-    seed: int,
+    path: Path, target: str | None, layout: dict[str, Any], drop: Sequence[str], kinds: Any, test: float, seed: int
 ) -> _Data:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     from attnknn.data.read_csv import read_csv, refuse_continuous
@@ -202,34 +185,26 @@ def _load_vectors(
     names = [f"{path.name} row {i}" for i in range(len(array))]
     model_input = Vectors(array.shape[1])
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
-    examples = Examples(None if columns is None else columns.reset_index(drop=True))
-    first = first_identical(X)
+    examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
     return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first)
 
 
-def _load_folders(folder: Path, encoder_folder: Path, layout: dict[str, Any], test: float, seed: int) -> _Data:
+def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
     """Images in class folders; train/ and test/ are an official split."""
     encoder, bf16 = _load_encoder(encoder_folder)
     require(len(encoder.config["shape"]) == 3, f"{encoder_folder}: an encoder of tables; give one of images")
     pictures = Pictures(encoder, bf16)
     official = all((folder / name).is_dir() for name in ("train", "test"))
-    batches: list[Batch] = []
-    class_names: list[str] = []
-    in_test: list[bool] = []
-    with tqdm(desc="read", unit=" pictures", delay=2, disable=None) as bar:
-        for top in (folder / "train", folder / "test") if official else (folder,):
-            classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
-            require(len(classes) > 1, f"{top}: {len(classes)} class folders; two or more are needed, one a class")
-            for path in classes:
-                for batch in pictures.batches([str(path)]):
-                    batches.append(batch)
-                    class_names += [path.name] * len(batch.names)
-                    in_test += [official and top.name == "test"] * len(batch.names)
-                    bar.update(len(batch.names))
-    labels = np.array(class_names)
-    images = Batch([], np.concatenate([batch.values for batch in batches]))
-    first = first_identical(images.values)
-    is_test = np.array(in_test) if official else stratified_mask(labels, test, seed, first)
+    rows: list[tuple[Path, str, bool]] = []  # of each image: path, class, and whether it is in test/
+    for top in (folder / "train", folder / "test") if official else (folder,):
+        classes = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+        require(len(classes) > 1, f"{top}: {len(classes)} class folders; two or more are needed, one a class")
+        for path in classes:
+            rows += [(image, path.name, top.name == "test") for image in image_files([str(path)])]
+    paths = tqdm([path for path, _, _ in rows], desc="read", unit=" pictures", delay=2, disable=None)
+    images = Batch([], np.stack([pictures.read(path) for path in paths]))
+    labels, first = np.array([name for _, name, _ in rows]), first_identical(images.values)
+    is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, first)
     return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first)
 
 
@@ -241,7 +216,7 @@ def _load_encoder(folder: Path) -> tuple[Any, bool]:
     return encoder, bool(config.get("bf16", False))
 
 
-def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any], test: float, seed: int) -> _Data:
+def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
     """Bank rows as the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
     from attnknn.data.schema import Schema
 
@@ -314,8 +289,7 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         names = ", ".join(frame.columns)
         require(frame.shape[1] == 1, f"{path.name}: columns {names}; name the label column with --target")
         labels = frame[frame.columns[0]]
-        missing = labels.index[labels.isna()]
-        require(not len(missing), f"{missing[0] if len(missing) else ''}: no label")
+        require(not labels.isna().any(), f"{labels.isna().idxmax()}: no label")
         return labels.to_numpy(str), None
     columns, labels = read_csv(path, column, **layout)
     return labels.to_numpy(str), columns

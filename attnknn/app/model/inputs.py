@@ -1,5 +1,6 @@
 """Model inputs: files of images, table rows or vectors, read in batches and encoded as vectors."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from attnknn.app.model.examples import Examples
-from attnknn.app.model.read_files import BATCH, csv_chunks, image_files, open_vectors
+from attnknn.app.model.read_files import BATCH, STDIN, image_files, open_vectors
 from attnknn.classifier.persistence import incomplete
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name, read_json, write_json
@@ -21,15 +22,10 @@ _LAYOUT = ("columns", "separator", "comment", "missing", "strip")  # of `row_chu
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows read from a file.
+    """Rows read from a file."""
 
-    Attributes:
-        names: file and line or row of each, for messages.
-        values: a data frame of strings, float (B, D), or uint8 (B, C, H, W).
-    """
-
-    names: list[str]
-    values: Any
+    names: list[str]  # file and line or row of each, for messages
+    values: Any  # a data frame of strings, float (B, D), or uint8 (B, C, H, W)
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The rows at these positions."""
@@ -37,24 +33,28 @@ class Batch:
         return Batch([self.names[row] for row in rows], values)
 
 
+def _csv_batches(source: str, layout: dict[str, Any]) -> Iterator[Batch]:
+    """Batches of a CSV file or of standard input; see `read_csv.row_chunks`."""
+    from attnknn.data.read_csv import row_chunks
+
+    require(source == STDIN or Path(source).is_file(), f"{source}: no such file; correct the path")
+    for frame in row_chunks(sys.stdin if source == STDIN else Path(source), **layout, size=BATCH):
+        yield Batch(list(frame.index), frame)
+
+
 @dataclass(frozen=True)
 class Vectors:
-    """Embeddings, or numeric columns on one scale.
-
-    Attributes:
-        dim: D.
-        names: columns of a CSV file to read, in order; empty for all.
-    """
+    """Embeddings, or numeric columns on one scale."""
 
     dim: int
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # columns of a CSV file to read, in order; empty for all
     kind = "vectors"
 
     def batches(self, sources: Sequence[str], **_: Any) -> Iterator[Batch]:
         """Rows of .npy and CSV files in batches."""
         for source in sources:
             if not source.lower().endswith(".npy"):
-                yield from (Batch(list(frame.index), frame) for frame in csv_chunks(source, {}))
+                yield from _csv_batches(source, {})
                 continue
             array, name = open_vectors(Path(source)), display_name(Path(source).name)
             self._check_dim(source, array)
@@ -63,16 +63,11 @@ class Vectors:
                 yield Batch([f"{name} row {start + i}" for i in range(len(values))], values)
 
     def vectors(self, batch: Batch) -> np.ndarray:
-        """float64 (B, D).
-
-        Raises:
-            InputError: a column is missing, or a value is not a finite number.
-        """
+        """float64 (B, D); raise InputError if a column is missing, or a value is not a finite number."""
         values = batch.values if isinstance(batch.values, np.ndarray) else self._parse(batch.values)
         self._check_dim(batch.names[0], values)
-        invalid = np.flatnonzero(~np.isfinite(values).all(1))
-        if len(invalid):
-            raise InputError(f"{batch.names[invalid[0]]}: NaN or infinite values; leave the row out, or correct it")
+        for row in np.flatnonzero(~np.isfinite(values).all(1)):
+            raise InputError(f"{batch.names[row]}: NaN or infinite values; leave the row out, or correct it")
         return values
 
     def _check_dim(self, name: str, values: np.ndarray) -> None:
@@ -87,15 +82,13 @@ class Vectors:
         columns = f"no column {', '.join(missing[:5])}; the model reads {len(names)} columns"
         require(not missing, f"{frame.index[0]}: {columns}")
         values = np.column_stack([as_floats(frame[name]).to_numpy() for name in names])
-        invalid = np.argwhere(np.isnan(values))
-        if len(invalid):
-            row, column = invalid[0]
+        for row, column in np.argwhere(np.isnan(values)):
             text = frame.iloc[row][names[column]]
             raise InputError(f"{frame.index[row]}: column {names[column]!r} is {text!r}, not a number; correct it")
         return values
 
     def examples(self, batch: Batch) -> Examples:
-        """Empty examples: vectors have no readable form."""
+        """None: vectors have no readable form."""
         return Examples()
 
     def config(self) -> dict[str, Any]:
@@ -105,17 +98,11 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table, encoded by a schema and optionally by an encoder.
+    """Rows of a table, encoded by a schema and optionally by an encoder."""
 
-    Attributes:
-        schema: a `data.schema.Schema`.
-        layout: keyword arguments of `read_csv.row_chunks`.
-        encoder: an `Encoder`; None to take the encoded columns as vectors.
-    """
-
-    schema: Any
-    layout: dict[str, Any]
-    encoder: Any = None
+    schema: Any  # a `data.schema.Schema`
+    layout: dict[str, Any]  # keyword arguments of `read_csv.row_chunks`
+    encoder: Any = None  # an `Encoder`; None to take the encoded columns as vectors
     kind = "table"
 
     @property
@@ -128,7 +115,7 @@ class Rows:
         for source in sources:
             is_array = Path(source).suffix.lower() == ".npy"
             require(not is_array, f"{source}: this model reads a CSV file with the columns that it was fitted on")
-            yield from (Batch(list(frame.index), frame) for frame in csv_chunks(source, self.layout))
+            yield from _csv_batches(source, self.layout)
 
     def vectors(self, batch: Batch) -> np.ndarray:
         """Encode a data frame of strings: (B, D)."""
@@ -146,15 +133,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images, resized for an encoder.
-
-    Attributes:
-        encoder: an `Encoder` of images.
-        bf16: whether it embeds in bfloat16.
-    """
+    """Images, resized for an encoder of images."""
 
     encoder: Any
-    bf16: bool = False
+    bf16: bool = False  # whether it embeds in bfloat16
     kind = "images"
 
     @property

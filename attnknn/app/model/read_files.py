@@ -1,11 +1,10 @@
-"""Read the files named on a command line: arrays, images in folders, and CSV in chunks."""
+"""Read the files named on a command line: arrays, and images in folders."""
 
 import os
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,11 +17,7 @@ STDIN = "-"
 
 
 def open_vectors(path: Path) -> np.ndarray:
-    """Open the vectors (N, D) of a .npy file, memory-mapped.
-
-    Raises:
-        InputError: the file is missing, or does not hold a numeric (N, D) array with N > 0.
-    """
+    """Memory-map the vectors (N, D) of a .npy file; raise InputError if it holds no numbers with N > 0 and D > 0."""
     array = load_array(path)
     numeric = array.ndim == 2 and array.shape[1] > 0 and array.dtype.kind in "fiu" and array.dtype.itemsize <= 8
     require(numeric, f"{path}: {array.dtype} of shape {array.shape}; expected numbers (rows, dimensions)")
@@ -45,27 +40,19 @@ def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | N
             yield from (Path(os.fsdecode(line)) for line in lines if line.strip())
             continue
         path = Path(source)
-        if not path.exists():
+        if path.is_dir():
+            images = [file for file in sorted(path.rglob("*")) if _is_image(file, path)]
+            require(len(images) > 0, f"{path}: no image in it ({', '.join(SUFFIXES)})")
+            yield from images
+        elif path.exists():
+            yield path
+        else:
             error = InputError(f"{path}: no such file or folder; correct the path")
             if failed is None:
                 raise error
             failed(error)
-        elif path.is_dir():
-            images = [file for file in sorted(path.rglob("*")) if _is_image(file, path)]
-            require(len(images) > 0, f"{path}: no image in it ({', '.join(SUFFIXES)})")
-            yield from images
-        else:
-            yield path
 
 
 def _is_image(path: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
-
-
-def csv_chunks(source: str, layout: dict[str, Any]) -> Iterator[Any]:
-    """Data frames of `BATCH` rows of a CSV file or of standard input; see `read_csv.row_chunks`."""
-    from attnknn.data.read_csv import row_chunks
-
-    require(source == STDIN or Path(source).is_file(), f"{source}: no such file; correct the path")
-    yield from row_chunks(sys.stdin if source == STDIN else Path(source), **layout, size=BATCH)

@@ -189,9 +189,7 @@ class Session:
         ids = self._model.classifier.memory_.ids
         return sorted({case for row_id, case in self._added_cases.items() if row_id in ids})
 
-    def cases(
-        self, name: str = "all", label: str = "", start: int = 0, count: int = 50, min_confidence: float = 0.8
-    ) -> dict[str, Any]:
+    def cases(self, name: str, label: str, start: int, count: int, min_confidence: float) -> dict[str, Any]:
         """One page of the list of test cases.
 
         Args:

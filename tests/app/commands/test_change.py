@@ -65,7 +65,7 @@ def test_a_change_keeps_the_mode_of_the_folder(copied: Path) -> None:
 
 
 def test_add_vectors_of_a_csv_with_a_label_column(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnknn.app.model.read_files.BATCH", 7)
+    monkeypatch.setattr("attnknn.app.model.inputs.BATCH", 7)
     way = ["up", "down", "down"] * 6 + ["up", "down"]
     z = np.random.default_rng(0).normal(size=(20, 3))
     pd.DataFrame(z, columns=list("abc")).assign(way=way).to_csv(copied / "new.csv", index=False)

@@ -88,6 +88,15 @@ def test_keep_going(folder: Path, tmp_path: Path) -> None:
     assert "iris.csv line 19: column 'sepal width (cm)' is 'wide'" in done.stderr
     whole = succeeded("predict", folder / "table", folder / "iris.csv").splitlines()
     assert done.stdout.splitlines() == [line for i, line in enumerate(whole) if i not in (18, 91)]
+    far = save_npy(tmp_path / "far.npy", np.outer([0, 1e20, 0], np.ones(3)))
+    picture = folder / "images/left/0.png"
+    for model, sources, answered, message in (
+        ("vectors", [far], ["far.npy row 0", "far.npy row 2"], "left out: far.npy row 1: values beyond ±1e+15"),
+        ("pictures", [tmp_path / "gone.png", picture], [str(picture)], "gone.png: no such file"),
+    ):
+        done = attnknn("predict", folder / model, *sources, "--keep-going")
+        assert (done.exit_code, message in done.stderr) == (1, True)
+        assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", *answered]
 
 
 def test_an_incomplete_output_is_not_written(folder: Path, tmp_path: Path) -> None:
@@ -107,19 +116,6 @@ def test_abstention(folder: Path, tmp_path: Path) -> None:
     assert set(abstains) == {"True", "False"}
 
 
-def test_keep_going_with_large_values_and_missing_files(folder: Path, tmp_path: Path) -> None:
-    far = save_npy(tmp_path / "far.npy", np.outer([0, 1e20, 0], np.ones(3)))
-    picture, gone = folder / "images/left/0.png", tmp_path / "gone.png"
-    for model, sources, answered, message in (
-        ("vectors", [far], ["far.npy row 0", "far.npy row 2"], "left out: far.npy row 1: values beyond ±1e+15"),
-        ("pictures", [gone, picture], [str(picture)], "gone.png: no such file"),
-    ):
-        done = attnknn("predict", folder / model, *sources, "--keep-going")
-        assert done.exit_code == 1
-        assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", *answered]
-        assert message in done.stderr
-
-
 def test_unusual_file_names(folder: Path, tmp_path: Path) -> None:
     picture = (folder / "images/left/0.png").read_bytes()
     names = [" lead and trail .png", 'comma, "quote".PNG', os.fsdecode(b"\xff.png")]
@@ -134,7 +130,7 @@ def test_unusual_file_names(folder: Path, tmp_path: Path) -> None:
 
 
 def test_out_of_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnknn.app.commands.predict.load", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(Model, "load", Mock(side_effect=MemoryError))
     assert "out of memory" in refused("predict", folder / "vectors", folder / "z.npy")
 
 
