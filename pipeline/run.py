@@ -29,9 +29,9 @@ class Run:
         stages = load(STAGES)["stages"]
         require(stage in stages, f"{STAGES}: no stage {stage}")
         self.stage, declared = stage, stages[stage]
-        self._checkpoints: list[Path] = []
+        self.checkpoints: list[Path] = []
         names = list(declared.get("matrix", {}))
-        usage = " ".join(["python -m", f"stages.{stage}", *map(str.upper, names)])
+        usage = " ".join([f"python -m stages.{stage}", *map(str.upper, names)])
         require(len(values) == len(names), f"{stage}: {len(values)} arguments given; usage: {usage}")
         self.item = dict(zip(names, values, strict=True))
         self.dataset = self.item.get("dataset")
@@ -63,13 +63,8 @@ class Run:
     def checkpoint(self, *names: str) -> Path:
         """Path of the checkpoint that an interrupted training resumes from; `main` removes it after the stage."""
         name = "-".join([self.stage, *self.item.values(), *names])
-        self._checkpoints.append(Path("data/resume") / f"{name}.safetensors")
-        return self._checkpoints[-1]
-
-    def remove_checkpoints(self) -> None:
-        """Remove the checkpoints of a stage that has written its outputs."""
-        for path in self._checkpoints:
-            path.unlink(missing_ok=True)
+        self.checkpoints.append(Path("data/resume") / f"{name}.safetensors")
+        return self.checkpoints[-1]
 
     @cached_property
     def device(self) -> str:
@@ -145,7 +140,8 @@ def main(stage: Callable[[Run], None]) -> None:
         for path in run.outs:  # of a run that was killed
             recover(Path(path))
         stage(run)
-        run.remove_checkpoints()
+        for path in run.checkpoints:
+            path.unlink(missing_ok=True)
     except Exception as error:
         reason = one_line(error)
         if reason is None:

@@ -1,4 +1,4 @@
-"""The stages of fields in sequence on a few small images, and their sections of the report."""
+"""The stages of fields in sequence on a few small images."""
 
 import json
 import shutil
@@ -20,10 +20,7 @@ from attnknn.encoder.encoder import Encoder
 from attnknn.experiments.fields.latents import Latents, context_pixels, save_latents
 from attnknn.experiments.fields.perceiver import Field
 from attnknn.experiments.fields.representations import Representations
-from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS
-from attnknn.report.results import Run as ReportRun
-from attnknn.report.sections import fields as report
-from attnknn.report.tables import as_frame
+from attnknn.experiments.fields.variants import ENCODER, MODES, PIXELS, PROBE_TABLES, REPORT_TABLES
 from import_closure import ROOT
 from pipeline.run import Run
 from stages.field_report import field_report
@@ -41,7 +38,7 @@ VARIANTS = ["full", "full_nce", "sparse", "sparse_nce"]
 def workspace(root: Path, split: Split, sampler: str = "image") -> Path:
     """A folder with dvc.yaml, settings and a split."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))
-    params["train_field"] = {"sizes": {"small": TINY}, "sampler": sampler}
+    params["train_field"] = {"size": "small", "sizes": {"small": TINY}, "sampler": sampler}
     params["probe"] = {"transformers": {"small": NET}, "resamples": 100, "tsne_rows": 20, "pictures": 2}
     params |= {"device": "cpu", "threads": 1}
     (root / "params.yaml").write_text(yaml.safe_dump(params), "utf-8")
@@ -80,7 +77,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(root: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(next(root.glob(f"data/results/*/digits/3/{name}.csv")), keep_default_na=False, na_values=[""])
+    (path,) = root.glob(f"data/results/*/digits/3/{name}.csv")
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
 def test_every_representation_has_every_readout_in_both_modes(done: Path) -> None:
@@ -190,23 +188,8 @@ def test_tables_pass_through_with_empty_results(done: Path, tmp_path: Path, caps
     run_stages(workspace(tmp_path, split), train_field, probe, field_report)
     assert "train_field digits/3: nothing to train, no images" in capsys.readouterr().out
     for name, columns in {**PROBE_TABLES, **REPORT_TABLES}.items():
-        (line,) = next(tmp_path.glob(f"data/results/*/digits/3/{name}.csv")).read_text().splitlines()
-        assert set(columns) <= set(line.split(","))
-
-
-def test_the_report_shows_readouts_and_reconstructions(done: Path) -> None:
-    tables = {name: table(done, name) for name in (*PROBE_TABLES, *REPORT_TABLES)}
-    run = ReportRun("digits", 3, {"prepare": {"test": 50}}, tables, done / "data/pictures")
-    section = report.probe([run])
-    assert [t.name for t in section.tables] == ["tests", "scores", "agreement"]
-    assert any("NCE: kNN by distance" in str(row[2]) for row in section.tables[0].rows)
-    section = report.field_report([run])
-    rows = as_frame(section.tables[0]).set_index(["group", "method"])
-    own = table(done, "field_psnr").query("mode == 'full' and source == 'full' and baseline.isna()").iloc[0]
-    cell = rows.loc[("digits, whole image known", "field, whole images"), "PSNR, dB"]
-    assert cell == f"{own['value']:.2f} ({own['low']:.2f} … {own['high']:.2f})"
-    assert len(section.figures) == 2
-    assert "data:image/png" in section.html
+        rows = table(tmp_path, name)
+        assert (tuple(rows.columns), len(rows)) == (tuple(columns), 0)
 
 
 def test_missing_and_invalid_fields_are_errors_in_one_line(done: Path, tmp_path: Path) -> None:
