@@ -157,7 +157,7 @@ def rerun_by(path: str) -> set[str]:
     ("file", "expected"),
     [
         ("attnknn/evaluation/metrics.py", JUDGED | {"field_report"}),
-        ("attnknn/heads/attention.py", JUDGED - {"ensemble_seeds"} | {"train_attention"}),
+        ("attnknn/heads/attention.py", JUDGED - {"ensemble_seeds", "report"} | {"train_attention"}),
         ("attnknn/encoder/losses.py", TRAINS | {"views", "probe", "field_report"}),
         ("attnknn/experiments/ablation.py", {"ablation"}),
         ("attnknn/experiments/tta.py", {"tta"}),
@@ -185,7 +185,7 @@ def test_a_changed_default_reruns_its_experiment_and_a_changed_head_nothing_befo
         assert project.would_run() == {"check", "views"}
     with project.changed():
         head.write_text(head.read_text() + "\n# a comment\n")
-        assert project.would_run() == JUDGED - NOT_HERE | {"train_attention"}
+        assert project.would_run() == JUDGED - NOT_HERE - {"report"} | {"train_attention"}
 
 
 def test_each_fold_has_an_encoder_that_was_trained_on_its_own_split(
