@@ -1,14 +1,14 @@
 """Write the published results from metrics/, plots/ and data/results/: `python -m tools.results`.
 
 README.md, RESULTS.md and docs/assets/results.png hold every dataset in metrics/; docs/results/<dataset>.md is written
-for datasets whose full tables are on this machine, the others keep theirs. metrics/<dataset>/provenance.json says what
-made the numbers; it is renewed when they change.
+for datasets whose full tables are on this machine, the others keep theirs. docs/results/provenance.json says
+what made the numbers of each dataset; its entry is renewed when they change.
 """
 
 import hashlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from pipeline.revision import CODE, revision
 from pipeline.settings import report_settings
 
 START, END = "<!-- results -->", "<!-- /results -->"
-PICTURE = Path("docs/assets/results.png")
+PAGES, PICTURE = Path("docs/results"), Path("docs/assets/results.png")
+PROVENANCE = PAGES / "provenance.json"
 # Tables of a dataset's page, besides the verdicts of every section.
 SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
 HEAD = """# Results
@@ -46,22 +47,20 @@ def published() -> dict[str, list[int]]:
     return seeds
 
 
-def provenance(dataset: str) -> dict[str, Any]:
-    """What made the numbers of a dataset: read where they are the same, else of this machine and moment."""
-    own = Path("metrics") / dataset
-    files = [p for p in own.rglob("*.json") if p.name != "provenance.json"] + [
-        *Path("plots").glob(f"*/{dataset}-*.csv")
-    ]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
-    path = own / "provenance.json"
-    if path.is_file() and (stored := read_json(path))["digest"] == digest:
-        return stored
-    settings = report_settings()
-    changed = flatten(settings["overrides"].get(dataset, {}))
-    common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
-    origin = {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}", **environment()}
-    write_json(path, {"digest": digest, **origin, "settings": common | changed})
-    return read_json(path)
+def provenance(datasets: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment."""
+    stored, origins, settings = read_json(PROVENANCE) if PROVENANCE.is_file() else {}, {}, report_settings()
+    for name in datasets:
+        files = sorted([*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")])
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+        origins[name] = stored.get(name, {})
+        if origins[name].get("digest") != digest:
+            common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
+            own = common | flatten(settings["overrides"].get(name, {}))
+            now = {"digest": digest, "revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+            origins[name] = {**now, **environment(), "settings": own}
+    write_json(PROVENANCE, origins)
+    return origins
 
 
 def changed_since(commit: str) -> bool:
@@ -106,12 +105,12 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     claimed = claims(all_conditions(evaluated))
     table = as_markdown(summary(evaluated, claimed))
-    origins = {name: provenance(name) for name in by_name}
+    origins = provenance(by_name)
     lines = [HEAD.format(*family_sizes(claimed)), table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
             shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
-            write(Path(f"docs/results/{name}.md"), page(own[0], sections(own, shown), origins[name]))
+            write(PAGES / f"{name}.md", page(own[0], sections(own, shown), origins[name]))
         if changed_since(origins[name]["revision"]):
             print(f"{name}: code or settings have changed since its results ({origins[name]['revision']})")
         lines.append(f"| [{name}](docs/results/{name}.md) | {origins[name]['revision']} | {origins[name]['date']} |")
