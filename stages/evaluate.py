@@ -1,18 +1,15 @@
-"""Compare all methods on the test rows: scores, tests, abstention, conformal sets, examples, confusions and t-SNE."""
+"""Compare all methods on the test rows: scores, tests, abstention, conformal sets, examples and confusions."""
 
 from attnknn.core.artifacts import Embeddings, Split
 from attnknn.core.files import atomic_folder
 from attnknn.evaluation.conformal import selective_tables
-from attnknn.evaluation.confusion import confusion, shared_errors
+from attnknn.evaluation.confusion import confusion
 from attnknn.evaluation.evaluate import compare_all, headroom
-from attnknn.evaluation.opponents import score_tables
+from attnknn.evaluation.opponents import OURS, score_tables
 from attnknn.experiments.gallery import gallery, save_gallery
-from attnknn.experiments.tsne import tsne_table
 from attnknn.heads.baselines import Distance
 from pipeline.load import load_heads, load_peers, load_spaces
 from pipeline.run import Run, main
-
-CONFUSED = ("attention", "distance_vector", "linear_temperature")
 
 
 def evaluate(run: Run) -> None:
@@ -24,18 +21,15 @@ def evaluate(run: Run) -> None:
         result.test.save(draft / "test")
         result.val.save(draft / "val")
     scoring = {"resamples": p.evaluate.resamples, "confidence": p.evaluate.confidence, "seed": run.seed}
-    metrics, tables = score_tables(result.test, val, p.evaluate.bins, **scoring)
+    scores, tables = score_tables(result.test, val, p.evaluate.bins, **scoring)
     abstention, selective = selective_tables(result.test, result.val, **p.selective.model_dump(), **scoring)
     distance = Distance(**result.tuned["distance"])  # type: ignore[arg-type]
     examples = gallery(split, space, heads["attention"], distance, result.test, k, p.explain.neighbours, device)
-    points = tsne_table(space, result.test, p.explain.tsne_rows, p.explain.perplexity, run.seed)
-    save_gallery(*examples, points, run.path("data/pictures/gallery"))
-    confused = [name for name in CONFUSED if name in result.test.methods]
-    metrics |= {"selective": abstention, "explain": shared_errors(result.test, confused)}
-    metrics |= {"tuned": result.tuned, "headroom": headroom(space, k)}
+    save_gallery(*examples, run.path("data/pictures/gallery"))
+    metrics = {"evaluate": scores, "selective": abstention, "tuned": result.tuned, "headroom": headroom(space, k)}
     for name, values in metrics.items():
         run.write_metrics(values, name)
-    run.write_tables(**tables, **selective, confusion=confusion(result.test, confused))
+    run.write_tables(**tables, **selective, confusion=confusion(result.test, [OURS]))
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in result.tuned.items() if settings.get("k") == k < stored]:
         print(f"{name}: best k on val is {k}, the largest that k_eval allows; raise k_eval (stored: {stored})")

@@ -85,8 +85,7 @@ def write_results(
     }
     write_json(folder / "train_attention.json", head)
     scored, tables = score_tables(on_test, [on_val], 15, resamples, 0.95, seed)
-    for name, values in scored.items():
-        write_json(folder / f"{name}.json", values)
+    write_json(folder / "evaluate.json", scored)
     write_json(folder / "headroom.json", {"oracle_at_1": 0.861, "oracle_at_5": 0.942, "oracle_at_k": 0.987, "k": 50})
     tuned = {
         "uniform": {"k": 5, "prior": 0.003},

@@ -1,4 +1,4 @@
-"""Confusion matrices, and the errors that methods share with attention."""
+"""Confusion matrices."""
 
 from collections.abc import Sequence
 
@@ -31,14 +31,3 @@ def confusion(predictions: Predictions, methods: Sequence[str]) -> Table:
             for a, b in np.argwhere(counts)
         ]
     return table
-
-
-def shared_errors(predictions: Predictions, methods: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Count each method's errors, and those that attention makes too: the same wrong class for the same row."""
-    y, ours = np.asarray(predictions.y), predicted_classes(predictions, "attention")
-    counts = {}
-    for name in methods:
-        predicted = predicted_classes(predictions, name)
-        wrong = predicted != y
-        counts[name] = {"errors": int(wrong.sum()), "shared": int((wrong & (predicted == ours)).sum())}
-    return counts

@@ -116,20 +116,19 @@ def opponents_over_repeats(runs: Sequence[Table]) -> Table:
 
 def score_tables(
     test: Predictions, val: Sequence[Predictions], bins: int, resamples: int, confidence: float, seed: int
-) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, Table]]:
+) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
     """Score all methods on the test rows.
 
     Args:
         val: see `best_on_val`.
 
     Returns:
-        Metrics by method, `evaluate` of `BASE` and `calibration` of the rest; and the tables `intervals`, of `BASE` and
-        the opponents, and `reliability`, of attention and the opponents in NLL.
+        Metrics by method, of those not in `BASE` the tested ones; and the tables `intervals`, of `BASE` and the
+        opponents, and `reliability`, of attention and the opponents in NLL.
     """
     scored, base = scores(test, bins), [name for name in test.methods if name in BASE]
-    others = [name for name in test.methods if name not in BASE]
-    calibrated = {name: {metric: scored[name][metric] for metric in TESTED} for name in others}
+    kept = {name: {m: v for m, v in own.items() if name in BASE or m in TESTED} for name, own in scored.items()}
     rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, base)
     shown = [row["method"] for row in rows if row["role"] and row["metric"] == "nll"]
     tables = {"intervals": rows, "reliability": reliability(test, bins, shown)}
-    return {"evaluate": {name: scored[name] for name in base}, "calibration": calibrated}, tables
+    return kept, tables

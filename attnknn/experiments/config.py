@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from attnknn.core.config import Block, Count, Name, Positive, Rate, Resamples, Seed, Share, Whole, no_duplicates
+from attnknn.core.config import Block, Count, Name, Rate, Resamples, Seed, Share, Whole, no_duplicates
 
 
 class Distinct(Block):
@@ -155,5 +155,3 @@ class Theory(Block):
 
 class Explain(Block):
     neighbours: Count = 8
-    tsne_rows: Annotated[int, Field(ge=10)] = 1000
-    perplexity: Positive = 30.0

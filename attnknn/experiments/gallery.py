@@ -10,9 +10,7 @@ import torch
 from PIL import Image
 
 from attnknn.core.artifacts import Predictions, Split
-from attnknn.core.files import atomic_folder, write_csv, write_json
-from attnknn.evaluation.paired_tests import Table
-from attnknn.experiments.tsne import TSNE_COLUMNS
+from attnknn.core.files import atomic_folder, write_json
 from attnknn.heads.attention import Head
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -155,10 +153,10 @@ def gallery(
     return {"images": split.is_image, "k": k, "cases": cases}, strips
 
 
-def save_gallery(cases: dict[str, Any], strips: dict[str, Image.Image], tsne: Table, folder: Path) -> None:
-    """Write the results of `gallery`, gallery.json and a PNG for each strip; and tsne.csv, of `tsne_table`."""
+def save_gallery(cases: dict[str, Any], strips: dict[str, Image.Image], folder: Path) -> None:
+    """Write the results of `gallery`, gallery.json and a PNG for each strip."""
     with atomic_folder(folder) as draft:
         write_json(draft / "gallery.json", cases)
-        write_csv(draft / "tsne.csv", tsne, TSNE_COLUMNS)
+
         for name, strip in strips.items():
             strip.save(draft / name, optimize=True)

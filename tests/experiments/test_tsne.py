@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnknn.core.errors import InputError
-from attnknn.experiments.tsne import stratified, tsne
+from attnknn.experiments.fields.maps import stratified, tsne
 
 
 def test_rows_are_drawn_in_proportion_of_their_classes() -> None:

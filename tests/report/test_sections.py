@@ -217,7 +217,7 @@ def test_calibrations_of_every_method() -> None:
                 {"distance_vector": 0.3, "attention_vector": 0.4},
             )
         )
-        runs.append(a_run({"evaluate": first, "calibration": second}, seed))
+        runs.append(a_run({"evaluate": first | second}, seed))
     table = frame(methods.calibration(runs), "calibrated_nll").set_index("method")
     assert list(table.columns) == ["group", "none", "vector scaling"]
     assert table.loc["Attention", ["none", "vector scaling"]].tolist() == ["0.350 (± 0.141)", "0.400 (± 0.141)"]

@@ -135,7 +135,7 @@ def calibration(runs: Sequence[Run]) -> Section:
         figures.append((name, plots.line_plot(lines, f"{name}: reliability", "confidence", "accuracy")))
     tables, rows = [], []
     for run in runs:
-        for method, values in (run.json["evaluate"] | run.json["calibration"]).items():
+        for method, values in run.json["evaluate"].items():
             base, _, kind = method.rpartition("_")
             base, kind = (base, kind) if kind in CALIBRATIONS else (method, "")
             shared = {"dataset": run.dataset, "digits": run.digits, "low": None, "high": None}
