@@ -25,6 +25,8 @@ class Cell:
     method: str = ""
 
     def __str__(self) -> str:
+        if "(" in self.around:
+            return f"{self.value}: {self.around}"
         return f"{self.value} ({self.around})" if self.around else self.value
 
 
@@ -215,7 +217,7 @@ def as_markdown(table: Table) -> str:
     cells = iter([row for row in table.rows if len(row) > 1 or len(table.head) == 1])
     for line in lines:
         shown = [
-            f"**{c.value}**{f' ({c.around})' if c.around else ''}" if isinstance(c, Cell) and c.best else str(c)
+            f"**{c.value}**{str(c).removeprefix(c.value)}" if isinstance(c, Cell) and c.best else str(c)
             for c in next(cells)
         ]
         if len(line) > len(shown):

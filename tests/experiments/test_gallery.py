@@ -102,7 +102,7 @@ def test_image_strips_are_queries_with_neighbours(channels: int, tmp_path: Path)
     cases, strips, _ = described(split, data)
     save_gallery(cases, strips, tmp_path / "gallery")
     assert cases == json.loads((tmp_path / "gallery/gallery.json").read_text())
-    
+
     assert {path.name for path in tmp_path.glob("gallery/*.png")} == {case["picture"] for case in cases["cases"]}
     for case in cases["cases"]:
         rows = [case["row"], *(n["row"] for n in case["neighbours"])]

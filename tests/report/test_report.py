@@ -82,7 +82,7 @@ def test_summary_has_a_row_per_dataset_with_both_verdicts(page: tuple[str, Path]
     assert text.index("best without neighbours") < text.index("<img") < text.index('<section id="')
     rows = pd.read_csv(out / "tables" / "summary.csv").set_index("dataset")
     for column in ("NLL against best kNN", "against best without neighbours"):
-        signs = rows[column].str.extract(r"^no significant difference \(([+−])[\d.]+ \([+−][\d.]+ … [+−][\d.]+\)\)$")[0]
+        signs = rows[column].str.extract(r"^no significant difference: ([+−])[\d.]+ \([+−][\d.]+ … [+−][\d.]+\)$")[0]
         assert signs.to_dict() | {"iris": ""} == {"digits": "+", "iris": "", "cifar10_jpeg": "−"}
     assert (rows["errors"] >= 20).all()
 

@@ -59,7 +59,7 @@ def test_k_of_the_lowest_nll_on_val_and_its_comparison() -> None:
     assert best.to_dict() == {"uniform": 3, "attention": 1}
     section = neighbours.k_sweep([run])
     (row,) = frame(section, "verdicts").to_numpy()
-    assert list(row) == ["digits, Uniform kNN + vector scaling", "better (−0.1500 (−0.2000 … −0.1000))"]
+    assert list(row) == ["digits, Uniform kNN + vector scaling", "better: −0.1500 (−0.2000 … −0.1000)"]
     assert list(frame(section, "by_k")["group"]) == [
         "digits, k 1",
         "digits, k 1",
@@ -236,7 +236,7 @@ def test_trained_on_wrong_labels_names_labels_and_methods() -> None:
     section = banks.noise_trained([run])
     assert frame(section, "verdicts").iloc[0].tolist() == [
         "digits, noise 0.4, Plain network, cleaned",
-        "worse (−0.1500 (−0.2000 … −0.1000))",
+        "worse: −0.1500 (−0.2000 … −0.1000)",
     ]
     assert frame(section, "paired")["method"].iloc[0] == "Attention, cleaned"
     assert list(frame(section, "scores")["group"]) == ["digits, noise 0.4, as given", "digits, noise 0.4, cleaned"]
