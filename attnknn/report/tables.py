@@ -113,16 +113,7 @@ def in_order(rows: pd.DataFrame, column: str = "method") -> pd.DataFrame:
     return rows.sort_values(column, key=lambda names: names.map(order).fillna(len(order)), kind="stable")
 
 
-def grouped(rows: pd.DataFrame, keys: Sequence[str], cells: Any) -> list[Row]:
-    """A heading for each value of the keys, followed by `cells` of each of its records."""
-    lines: list[Row] = []
-    for key, group in rows.groupby(list(keys), sort=False):
-        lines.append([", ".join(str(k) for k in key if str(k))])  # type: ignore[union-attr]
-        lines += [cells(row) for row in group.to_dict("records")]
-    return lines
-
-
-def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequence[str], folded: bool = True) -> Table:
+def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> Table:
     """Judged comparisons: the columns `compared`, metric, difference with interval, p, errors, verdict."""
     shown = [c for c in compared if c != "metric"]
     rows = [
@@ -138,7 +129,7 @@ def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequenc
     ]
     head = [*("against" if c == "baseline" else c for c in shown), *(["metric"] if "metric" in compared else [])]
     head += ["difference", "p", *(["errors"] if "errors" in compared else []), "verdict"]
-    return Table(name, caption, head, rows, folded)
+    return Table(name, caption, head, rows)
 
 
 def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> Table | None:
@@ -150,9 +141,7 @@ def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -
     return Table("verdicts", caption, [caption, "verdict"], rows) if rows else None
 
 
-def scores_table(
-    name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], folded: bool = True
-) -> Table:
+def scores_table(name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> Table:
     """Mean of each metric over runs, with its standard deviation over several runs or the interval of one.
 
     Args:
@@ -188,7 +177,7 @@ def scores_table(
                 around = f"± {fixed(row['sd'], digits)}" if row["sd"] == row["sd"] else interval(row, digits)
                 line.append(Cell(fixed(row["value"], digits), around, row["value"] == best.get(m)))
             lines.append(line)
-    return Table(name, caption, [keys[-1], *map(arrow, metrics)], lines, folded)
+    return Table(name, caption, [keys[-1], *map(arrow, metrics)], lines)
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
