@@ -73,13 +73,7 @@ def probe(runs: Sequence[Run]) -> Section:
         main = tests[tests["read"].str.endswith("attention") & tests["less"].str.startswith(NAMES["pixels"])]
         verdicts = verdicts_table("Accuracy on pixels", main, ["dataset", "mode", "read", "less"])
         tables = [
-            judged_table(
-                "tests",
-                "Accuracy by fields, contrastive training, attention",
-                tests,
-                compared,
-                True,
-            ),
+            judged_table("tests", "Accuracy by fields, contrastive training, attention", tests, compared),
             scores_table(
                 "scores",
                 "Scores",
