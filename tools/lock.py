@@ -26,6 +26,31 @@ def hashes(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {item["path"]: item.get("md5") or item.get("hash") for item in entry.get(key, [])}
 
 
+def stale(status: Mapping[str, list[Any]], stages: Stages, ignored: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """Stages that `dvc repro` would rerun for changes of their own, and which inputs and outputs differ from dvc.lock.
+
+    A missing path does not count, as data in a clone, if git ignores it and dvc.lock agrees on what it holds.
+
+    Args:
+        status: of `dvc status --json`.
+        stages: entries of dvc.lock.
+        ignored: paths that git ignores.
+    """
+    written = {path: md5 for entry in stages.values() for path, md5 in hashes(entry, "outs").items()}
+    names, inputs, outputs = [], [], []
+    for name, changes in status.items():
+        recorded = hashes(stages.get(name, {}), "deps") | hashes(stages.get(name, {}), "outs")
+        lacking = {path for path, md5 in recorded.items() if path in ignored and written.get(path, md5) == md5}
+        for change in changes:
+            (kind, items), *_ = change.items() if isinstance(change, dict) else [("", {COMMAND: ""})]
+            for path, state in items.items():
+                if path not in lacking or state not in ("deleted", "not in cache"):
+                    (outputs if kind == "changed outs" else inputs).extend(state if isinstance(state, dict) else [path])
+                    names.append(name)
+    unique = [list(dict.fromkeys(items)) for items in (names, inputs, outputs)]
+    return unique[0], unique[1], unique[2]
+
+
 class Locks:
     """Why stages of dvc.lock differ between two revisions.
 

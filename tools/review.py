@@ -7,7 +7,6 @@ stages reran because of what. Exit codes: 0 up to date, 1 dvc.lock is not up to 
 import csv
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import yaml
 from attnknn.core.errors import InputError
 from pipeline.check import shadowed
 from pipeline.settings import DATASETS, PARAMS, PRESETS, merge, with_preset
-from tools.lock import Key, Locks, Stages, differing, flatten
+from tools.lock import Key, Locks, Stages, differing, flatten, hashes, stale
 
 PICTURES, MOST_PICTURES = Path("dvc_plots"), 24
 ROWS = 40
@@ -32,7 +31,7 @@ Files = Mapping[str, dict[str, Any]]  # of settings, by path
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
 
 
 def git(*command: str, check: bool = True) -> str:
@@ -109,20 +108,25 @@ def named(names: list[str], most: int) -> str:
 
 
 def lock_status() -> tuple[bool, str]:
-    """Whether `dvc repro` would do nothing, and a sentence."""
-    result = run(sys.executable, "-m", "dvc", "repro", "--allow-missing", "--dry")
-    if "Data and pipelines are up to date." in result.stdout:
-        listed = git("ls-files", "--others", "--exclude-from=.dvcignore", "--", "metrics", "plots").splitlines()
-        if listed:
-            text = f"not in git: {len(listed)} files, {named(listed, 6)}. Add or remove them."
-            return False, f"**Not up to date in a clone**: {text}"
-        return True, "**Up to date**: dvc.lock fits code, params and data."
-    if stages := re.findall(r"Running stage '([^']+)'", result.stdout):
-        text = f"{len(stages)} would rerun: {named(stages, len(stages))}. Run `dvc repro` and commit dvc.lock."
-        return False, f"**Not up to date**: {text}"
-    lines = result.stderr.splitlines()
-    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no output"]
-    return False, f"**Not known**: `dvc repro --dry` failed: {errors[0]}"
+    """Whether `dvc repro` would do nothing, and a sentence. Not by a dry run, which fails in a clone without data."""
+    result = run(sys.executable, "-m", "dvc", "status", "--json")
+    if result.returncode:
+        lines = result.stderr.splitlines()
+        errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no output"]
+        return False, f"**Not known**: `dvc status` failed: {errors[0]}"
+    status, stages = json.loads(result.stdout), lock_stages(None)
+    paths = {path for entry in stages.values() for key in ("deps", "outs") for path in hashes(entry, key)}
+    ignored = set(git("check-ignore", *paths, check=False).splitlines())
+    if (found := stale(status, stages, ignored))[0]:
+        text = f"at least {len(found[0])} would rerun: {named(found[0], 12)}"
+        for words, names in zip(("Changed", "Results that differ from what dvc.lock records"), found[1:], strict=True):
+            text += f". {words}: {named(names, 12)}" if names else ""
+        return False, f"**Not up to date**: {text}. Run `dvc repro`; commit dvc.lock, metrics/ and plots/."
+    listed = git("ls-files", "--others", "--exclude-from=.dvcignore", "--", "metrics", "plots").splitlines()
+    if listed:
+        text = f"not in git: {len(listed)} files, {named(listed, 6)}. Add or remove them."
+        return False, f"**Not up to date in a clone**: {text}"
+    return True, "**Up to date**: dvc.lock fits code, params and data."
 
 
 def settings(base: str | None) -> Files:

@@ -30,7 +30,7 @@ DVC_YAML = """\
 stages:
   evaluate:
     cmd: python evaluate.py
-    deps: [evaluate.py]
+    deps: [evaluate.py, other.txt]
     params: [k]
     outs:
       - metrics/iris/42/evaluate.json: {cache: false}
@@ -43,6 +43,7 @@ stages:
 plots:
   - plots/intervals: {x: method, y: value}
 """
+EDITED = "Results that differ from what dvc.lock records: `metrics/iris/42/evaluate.json`. Run"
 
 
 class Project(Repository):
@@ -150,7 +151,7 @@ def test_a_stale_lock_and_results_that_git_does_not_hold_exit_with_1(project: Pr
     done = project.review()
     project("git", "checkout", "-q", ".")
     assert (done.returncode, done.stdout.count("\n## ")) == (1, 5)
-    assert "**Not up to date**: 1 would rerun: `evaluate`" in done.stdout
+    assert "**Not up to date**: at least 1 would rerun: `evaluate`. Changed: `evaluate.py`. Run" in done.stdout
     names = ("plots/intervals/wine-42.csv", "metrics/ignored.json", "plots/.a.draft")
     (project.folder / ".git/info/exclude").write_text("ignored.json\n")
     (project.folder / ".dvcignore").write_text(".*.draft\n")
@@ -163,6 +164,35 @@ def test_a_stale_lock_and_results_that_git_does_not_hold_exit_with_1(project: Pr
     assert done.returncode == 1
     message = f"**Not up to date in a clone**: not in git: 2 files, `{names[1]}`, `{names[0]}`. Add or remove them."
     assert part(done.stdout, "Lock").strip() == message
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "message"),
+    [
+        ("params.yaml", "k: 20", "k: 21", "1 would rerun: `evaluate`. Changed: `k`. Run"),
+        ("params.yaml.note", "1", "2", "1 would rerun: `other`. Changed: `params.yaml.note`. Run"),
+        ("evaluate.py", "import json", "", "1 would rerun: `evaluate`. Changed: `evaluate.py`. Run"),
+        ("dvc.yaml", "> other", ">other", "1 would rerun: `other`. Changed: `its command`. Run"),
+        ("metrics/iris/42/evaluate.json", "0.9", "0.95", f"1 would rerun: `evaluate`. {EDITED}"),
+        ("metrics/iris/42/evaluate.json", "", None, f"1 would rerun: `evaluate`. {EDITED}"),
+        ("evaluate.py", "", None, "1 would rerun: `evaluate`. Changed: `evaluate.py`. Run"),
+        ("dvc.lock", "path: other.txt\n      hash: md5\n      md5: ", "&0", "1 would rerun: `evaluate`. Changed: `other.txt`"),
+    ],
+)
+def test_what_is_stale_in_a_clone_without_data(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, old: str, new: str | None, message: str
+) -> None:
+    """Stages that a dry run does not come to, since another one lacks data; a lock merged from two; edited results."""
+    clone = tmp_path / "clone"
+    project("git", "clone", "-q", "--branch", "change", str(project.folder), str(clone))
+    monkeypatch.chdir(clone)
+    assert review.lock_status()[0]
+    file = clone / path
+    if new is None:
+        file.unlink()
+    else:
+        file.write_text(file.read_text().replace(old, new.replace("&", old), 1))
+    assert review.lock_status()[1].startswith(f"**Not up to date**: at least {message}")
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy without git")
