@@ -18,9 +18,9 @@ import typer
 import vl_convert
 import yaml
 
-from attnknn.core.errors import InputError
-from pipeline.check import shadowed
-from pipeline.settings import DATASETS, PARAMS, PRESETS, merge, with_preset
+from attnknn.core.errors import InputError, require
+from pipeline.check import check
+from pipeline.settings import BLOCKS, DATASETS, PARAMS, PRESETS, block_class, merge, with_preset
 from tools.lock import Key, Locks, Stages, differing, flatten, hashes, stale
 
 PICTURES, MOST_PICTURES = Path("dvc_plots"), 24
@@ -67,15 +67,17 @@ def read(base: str | None, path: str) -> str:
     """Text of a file at a revision, or in the work tree if base is None; empty if there is no such file."""
     if base is not None:
         return git("show", f"{base}:{path}", check=False)
-    return Path(path).read_text("utf-8") if Path(path).is_file() else ""
+    return Path(path).read_text("utf-8", "replace") if Path(path).is_file() else ""
 
 
 def parse(parser: Callable[[str], Any], text: str, path: str) -> dict[str, Any]:
     """Parse a file; an empty text gives an empty dict."""
     try:
-        return (parser(text) if text.strip() else {}) or {}
+        value = parser(text) or {} if text.strip() else {}
+        require(isinstance(value, dict), "no mapping")
+        return value
     except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: damaged: {' '.join(str(error).split())}; restore it or run `dvc repro`") from None
+        raise InputError(f"{path}: damaged: {error}; restore it or run `dvc repro`") from None
 
 
 def read_folder(base: str | None, folder: Path, suffix: str) -> dict[str, str]:
@@ -132,21 +134,46 @@ def lock_status() -> tuple[bool, str]:
 def settings(base: str | None) -> Files:
     """params.yaml, datasets.yaml and the presets, by path."""
     texts = {str(path): read(base, str(path)) for path in (PARAMS, DATASETS)} | read_folder(base, PRESETS, ".yaml")
-    return {path: parse(yaml.safe_load, text, path) for path, text in texts.items()}
+    return {path: parse(yaml.safe_load, text, f"{base}:{path}" if base else path) for path, text in texts.items()}
 
 
 def effective(files: Files) -> dict[str, dict[str, Any]]:
-    """Settings of each dataset that runs: params.yaml, the dataset's overrides, the preset."""
+    """Settings of each dataset that runs: this version's defaults, params.yaml, the dataset's entry, the preset."""
     raw, own = files[str(PARAMS)], files[str(DATASETS)]
-    common = {key: value for key, value in raw.items() if key not in NOT_BY_DATASET}
-    preset = files.get(f"{PRESETS}/{raw.get('preset')}.yaml", {})
-    return {name: with_preset(merge(common, own.get(name, {})), preset) for name in raw.get("datasets", [])}
+    defaults = {block: block_class(block)().model_dump() for block in BLOCKS}
+    common = merge(defaults, {k: v for k, v in raw.items() if k not in NOT_BY_DATASET and v is not None})
+    preset, names = files.get(f"{PRESETS}/{raw.get('preset')}.yaml", {}), raw.get("datasets")
+    running = [
+        name for name in own if name in (names if isinstance(names, list) else []) and isinstance(own[name], dict)
+    ]
+    return {name: with_preset(merge(common, own[name]), preset) for name in running}
 
 
-def params(base: str) -> str:
-    """Settings that differ from the base, and those of params.yaml that datasets.yaml or the preset hides."""
-    old, new = settings(base), settings(None)
-    rows, changed = [], {}
+def no_effect(name: str, path: str, key: Key, preset: str, unchanged: Mapping[str, Mapping[Key, Any]]) -> str:
+    """Say where a changed setting has no effect; empty if it has one wherever it is read.
+
+    Args:
+        name: of the setting, for the sentence; key: in the file.
+        preset: the path of the chosen one.
+        unchanged: what stays in effect, by dataset that runs.
+    """
+    if path == str(DATASETS):
+        if key[0] not in unchanged:
+            return f"⚠ `{path}:{key[0]}` has no effect: it is not among datasets."
+        unchanged, key = {key[0]: unchanged[key[0]]}, key[1:]
+    elif path == preset:
+        key = tuple(part for part in key if part != "mlp")  # laid over train_embedder, of MLPs only
+    elif path != str(PARAMS):
+        return f"⚠ `{path}` has no effect: it is not the preset."
+    stays = ", ".join(f"{dataset} (stays {own[key]})" for dataset, own in unchanged.items() if key in own)
+    return f"⚠ `{name}` has no effect on {stays}." if stays else ""
+
+
+def params(old: Files, new: Files) -> str:
+    """Settings that differ from the base, and where they have no effect."""
+    before, after = ({name: flatten(own) for name, own in effective(side).items()} for side in (old, new))
+    unchanged = {d: {k: v for k, v in own.items() if before.get(d, {}).get(k, ...) == v} for d, own in after.items()}
+    rows, notes = [], []
     for path in dict.fromkeys([*old, *new]):
         if path not in old or path not in new:
             rows.append([f"`{path}`", *(("–", "a new file") if path in new else ("a file", "–"))])
@@ -155,10 +182,8 @@ def params(base: str) -> str:
         for key in differing(a, b):
             name = ("" if path == str(PARAMS) else f"{path}:") + ".".join(key)
             rows.append([f"`{name}`", *(number(side[key]) if key in side else "–" for side in (a, b))])
-            if path == str(PARAMS) and key in b and key[0] not in NOT_BY_DATASET:
-                changed[name] = b[key]
-    hidden = [f"⚠ {line}." for line in shadowed(changed, effective(new))]
-    return "\n\n".join([table(["param", "old", "new"], rows), *hidden]) if rows else "None."
+            notes.append(no_effect(name, path, key, f"{PRESETS}/{new[str(PARAMS)].get('preset')}.yaml", unchanged))
+    return "\n\n".join([table(["param", "old", "new"], rows), *dict.fromkeys(filter(None, notes))]) if rows else "None."
 
 
 def lock_stages(base: str | None) -> Stages:
@@ -290,19 +315,20 @@ def review(
     """Compare the work tree with a base revision, as Markdown. Example: python -m tools.review --base HEAD~3"""
     try:
         revision = find_base(base)
+        check()
         up_to_date, lock = lock_status()
-        in_effect = (effective(settings(side)) for side in (revision, None))
-        locks = Locks(lock_stages(revision), lock_stages(None), *in_effect)
+        old, new = settings(revision), settings(None)
+        locks = Locks(lock_stages(revision), lock_stages(None), effective(old), effective(new))
         parts = [f"# Review against `{revision}` ({git('log', '-1', '--format=%h %s', revision).strip()})"]
         for title, text in {
             "Lock": lock,
-            "Params": params(revision),
+            "Params": params(old, new),
             "Metrics": metrics(revision, locks),
             "Plots": pictures(revision, locks),
             "Stages that reran": reran(locks),
         }.items():
             parts.append(f"## {title}\n\n{text}")
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     print("\n\n".join(parts))
