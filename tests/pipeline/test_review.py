@@ -113,8 +113,7 @@ def test_a_branch_compared_with_main(project: Project, text: str) -> None:
         ["attention", "nll", "0.4500", "0.3000", "-0.1500", "0.2900 … 0.3100", "⚠"],
         ["attention", "ece", "0.1005", "0.1020", "+0.0015", "0.0920 … 0.1120", ""],
     ]
-    assert "| `iris 42 tuned distance k` | 5 | 20 | +15 |" in metrics
-    assert "New: 1 in `iris/42/evaluate`." in metrics
+    assert "1 other values changed: `iris 42 tuned distance k` 5 → 20. New: 1 in `iris/42/evaluate`." in metrics
     assert "Gone" not in metrics
     assert part(text, "Plots").strip() == "![intervals-iris-42](dvc_plots/intervals-iris-42.png)"
     assert (project.folder / "dvc_plots/intervals-iris-42.png").read_bytes().startswith(b"\x89PNG")
@@ -204,6 +203,29 @@ def test_a_setting_that_digits_overrides_has_no_effect_on_digits() -> None:
     new = copy.deepcopy(dict(old))
     new["params.yaml"]["train_attention"]["lr"] = 0.02
     assert review.params(old, new).endswith("⚠ `train_attention.lr` has no effect on digits (stays 0.003).")
+
+
+def test_many_changes_are_counted_beyond_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2 datasets: 240 scores, 24 values of the summary and 40 others; 40 stages with three causes."""
+    keys = [(d, "42", "evaluate", f"m{i}", f"s{j}") for d in ("a", "b") for i in range(20) for j in range(6)]
+    keys += [("summary", d, f"m{i}", f"s{j}") for d in ("a", "b") for i in range(4) for j in range(3)]
+    keys += [(d, "42", "tuned", f"m{i}") for d in ("a", "b") for i in range(20)]
+    sides = [{key: start + i / 1000 * start for i, key in enumerate(keys)} for start in (1.0, 2.0)]
+    monkeypatch.setattr(review, "metric_values", lambda base: sides[0] if base else sides[1])
+    monkeypatch.setattr(review, "interval", lambda key: (0.0, 9.0) if key[3] != "m3" else (2.0, 9.0))
+    text = review.metrics("main", Locks({}, {}, {}, {}))
+    rows = cells(text)
+    assert [row[0] for row in rows[:8]] == [f"{d} m{i}" for d in ("a", "b") for i in range(4)]
+    assert rows[0][1] == "s0 1.24 → 2.48, s1 1.241 → 2.482, s2 1.242 → 2.484"
+    assert [row[2] for row in rows[8:14]] == ["m3"] * 6
+    assert rows[14] == ["… and 234 more"]
+    assert "240 scores changed; 12 old values are outside" in text
+    assert "40 other values changed: `b 42 tuned m19` 1.303 → 2.606, " in text
+    old = {f"noise@d-{i}": entry(f"n{i}") for i in range(40)}
+    new = {name: entry(f"n{i}", code=f"c{2 + i % 3}", k=i % 3) for i, name in enumerate(old)}
+    stages = review.reran(Locks(old, new, {}, {}))
+    assert len(text.splitlines()) + len(stages.splitlines()) <= 33
+    assert cells(stages)[0][0] == "`noise@d-0`, `noise@d-1`, `noise@d-2`, `noise@d-3` …"
 
 
 def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,5 +427,6 @@ def test_values_that_another_machine_moved_are_counted_and_not_listed(monkeypatc
     text = review.metrics("main", locks)
     assert "1 stages gave other bytes from the same code, settings and inputs, e.g. `train_embedder@iris-42`" in text
     assert "2 values differ by this alone and are left out" in text
-    assert [row[0] for row in cells(text)] == ["`iris 42 noise attention nll`"]
+    assert text.endswith("\n1 other values changed: `iris 42 noise attention nll` 0.3 → 0.4.")
+    assert not cells(text)
     assert "rounding" not in text
