@@ -42,7 +42,8 @@ def stale(status: Mapping[str, list[Any]], stages: Stages, ignored: set[str]) ->
             (kind, items), *_ = change.items() if isinstance(change, dict) else [("", {COMMAND: ""})]
             for path, state in items.items():
                 if state not in ("deleted", "not in cache") or path not in agreed & ignored:
-                    (outputs if kind == "changed outs" else inputs).extend(state if isinstance(state, dict) else [path])
+                    known_output = kind == "changed outs" and path in recorded
+                    (outputs if known_output else inputs).extend(state if isinstance(state, dict) else [path])
                     names.append(name)
     return list(dict.fromkeys(names)), list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))
 

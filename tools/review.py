@@ -120,8 +120,8 @@ def lock_status() -> tuple[bool, str]:
     names, inputs, outputs = stale(status, stages, ignored)
     if names:
         text = f"at least {len(names)} would rerun: {named(names, 12)}."
-        text += f" Changed: {named(inputs, 12)}." if inputs else ""
-        text += f" Results that differ from what dvc.lock records: {named(outputs, 12)}." if outputs else ""
+        text += f" Changed: {named(inputs, 6)}." if inputs else ""
+        text += f" Results that differ from what dvc.lock records: {named(outputs, 6)}." if outputs else ""
         return False, f"**Not up to date**: {text} Run `dvc repro`; commit dvc.lock, metrics/ and plots/."
     if files := git("ls-files", "--others", "--exclude-from=.dvcignore", "--", "metrics", "plots").splitlines():
         text = f"not in git: {len(files)} files, {named(files, 6)}. Add or remove them."
