@@ -26,6 +26,28 @@ def hashes(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {item["path"]: item.get("md5") or item.get("hash") for item in entry.get(key, [])}
 
 
+def stale(status: Mapping[str, list[Any]], stages: Stages, ignored: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """Stages that `dvc repro` would rerun for changes of their own, and which inputs and outputs differ from dvc.lock.
+
+    Data that a clone lacks does not count: missing paths that git ignores, if dvc.lock agrees on what they hold.
+    `status` is that of `dvc status --json`, `stages` the entries of dvc.lock.
+    """
+    written = {item for entry in stages.values() for item in hashes(entry, "outs").items()}
+    outs = {path for path, _ in written}
+    names, inputs, outputs = [], [], []
+    for name, changes in status.items():
+        recorded = hashes(stages.get(name, {}), "deps") | hashes(stages.get(name, {}), "outs")
+        agreed = {path for path, md5 in recorded.items() if (path, md5) in written or path not in outs}
+        for change in changes:
+            (kind, items), *_ = change.items() if isinstance(change, dict) else [("", {COMMAND: ""})]
+            for path, state in items.items():
+                if state not in ("deleted", "not in cache") or path not in agreed & ignored:
+                    known_output = kind == "changed outs" and path in recorded
+                    (outputs if known_output else inputs).extend(state if isinstance(state, dict) else [path])
+                    names.append(name)
+    return list(dict.fromkeys(names)), list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))
+
+
 class Locks:
     """Why stages of dvc.lock differ between two revisions.
 
@@ -47,11 +69,8 @@ class Locks:
         self.without_effect: dict[str, list[str]] = {}
         for name in [name for name in new if name in old]:
             self._compare(name, before, after)
-        self.unexplained = [
-            name
-            for name, causes in self.causes.items()
-            if not causes and not name.startswith(TIMING) and hashes(old[name], "outs") != hashes(new[name], "outs")
-        ]
+        other = [name for name in self.causes if hashes(old[name], "outs") != hashes(new[name], "outs")]
+        self.unexplained = [name for name in other if not self.causes[name] and not name.startswith(TIMING)]
         self.producers = {out: name for name, entry in new.items() for out in hashes(entry, "outs")}
         sources = {name: [self._below(cause) for cause in causes] for name, causes in self.causes.items()}
         self.reached = {name for name in new if name not in old or not all(sources[name])}
