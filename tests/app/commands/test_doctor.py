@@ -6,8 +6,8 @@ import faiss
 import pytest
 import torch
 
-from attnknn.app import doctor
-from attnknn.app.doctor import check_all
+from attnknn.app.commands import doctor
+from attnknn.app.commands.doctor import check_all
 from command_line import attnknn, succeeded
 
 
