@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import threading
-import time
 import webbrowser
 from pathlib import Path
 
@@ -106,18 +105,12 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
         if host not in ("127.0.0.1", "::1", "localhost"):
             print("Any machine that can connect can read the training examples and change the memory.", flush=True)
         server = create_server(create_app(model, name=name, folder=folder, allow_save=allow_save, host=host))
-        if open_browser:
-            threading.Thread(target=_open_when_started, args=(server, address), daemon=True).start()
+        if open_browser:  # the socket listens already; the first request waits for the server
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:
             print()
-
-
-def _open_when_started(server: uvicorn.Server, address: str) -> None:
-    while not server.started and not server.should_exit:
-        time.sleep(0.05)
-    webbrowser.open(address)
 
 
 def bind(host: str, port: int) -> socket.socket:
