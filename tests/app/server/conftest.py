@@ -17,23 +17,30 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "images": picture_model(folder / "images"),
         "vectors": vector_model(folder / "vectors"),
         "named": vector_model(folder / "named", named=True),
-        "beside": beside_model(folder / "beside", 300),
+        "beside": beside_model(folder / "beside", 5),
+        "long": beside_model(folder / "long", 300),
     }
 
 
 @pytest.fixture(scope="session")
-def table(models: dict[str, Path]) -> TestClient:
-    return client_of(models["table"])
+def clients(models: dict[str, Path]) -> dict[str, TestClient]:
+    """Clients of models that the tests do not change."""
+    return {kind: client_of(path) for kind, path in models.items()}
 
 
 @pytest.fixture(scope="session")
-def images(models: dict[str, Path]) -> TestClient:
-    return client_of(models["images"])
+def table(clients: dict[str, TestClient]) -> TestClient:
+    return clients["table"]
 
 
 @pytest.fixture(scope="session")
-def vectors(models: dict[str, Path]) -> TestClient:
-    return client_of(models["vectors"])
+def images(clients: dict[str, TestClient]) -> TestClient:
+    return clients["images"]
+
+
+@pytest.fixture(scope="session")
+def vectors(clients: dict[str, TestClient]) -> TestClient:
+    return clients["vectors"]
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_query_by_picture(models: dict[str, Path], images: TestClient) -> None:
 
 
 def test_vectors_with_columns_beside_them(models: dict[str, Path]) -> None:
-    client, model = client_of(models["beside"]), Model.load(models["beside"])
+    client, model = client_of(models["long"]), Model.load(models["long"])
     for name in ("memory/5", "case/3"):
         response = client.get(f"/api/{name}").json()
         vector, columns = response["example"]["vector"], response["example"]["columns"]

@@ -12,13 +12,13 @@ import pytest
 
 from attnknn.app.model.model import Model
 from attnknn.app.server.app import create_app
-from server_fixtures import HOSTILE, beside_model, picture_model, pictures, png, running, table_model, vector_model
+from server_fixtures import HOSTILE, pictures, png, running
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 expect = playwright.expect
-OpenPage = Callable[..., Any]  # kind of model, fragment of the address, options of `create_app` → page
+OpenPage = Callable[..., Any]  # kind or folder of a model, fragment of the address, options of `create_app` → page
 
 
 @pytest.fixture(scope="module")
@@ -29,35 +29,23 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "table": table_model(folder / "table"),
-        "images": picture_model(folder / "images"),
-        "vectors": vector_model(folder / "vectors"),
-        "beside": beside_model(folder / "beside", 5),
-        "long": beside_model(folder / "long", 300),
-    }
-
-
 @pytest.fixture
 def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
     """Open the page of a model; at the end there must be no errors in it, and no request to another host."""
     errors: list[str] = []
+    pages: list[Any] = []
     with ExitStack() as stack:
 
-        def open_model(kind: str, fragment: str = "", **options: Any) -> Any:
-            app = create_app(Model.load(models[kind]), name=f"my {kind}", folder=models[kind], **options)
+        def open_model(model: str | Path, fragment: str = "", **options: Any) -> Any:
+            folder = models[model] if isinstance(model, str) else model
+            app = create_app(Model.load(folder), name=f"my {model}", folder=folder, **options)
             home = f"http://127.0.0.1:{stack.enter_context(running(app))}/"
             page = stack.enter_context(browser.new_context(viewport={"width": 1280, "height": 800})).new_page()
             page.set_default_timeout(8000)
-            page.errors, page.questions, page.confirms = errors, [], True
+            page.home, page.errors, page.questions, page.confirms = home, errors, [], True
 
             def on_dialog(dialog: Any) -> None:
-                if dialog.type != "confirm":
-                    errors.append(f"{dialog.type}: {dialog.message}")
-                page.questions.append(dialog.message)
+                page.questions.append(f"{dialog.type}: {dialog.message}")
                 (dialog.accept if page.confirms else dialog.dismiss)()
 
             def on_request(request: Any) -> None:
@@ -68,21 +56,14 @@ def open_page(browser: Any, models: dict[str, Path]) -> Iterator[OpenPage]:
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("dialog", on_dialog)
             page.on("request", on_request)
-            page.home = home
+            pages.append(page)
             page.goto(home + fragment)
             expect(page.locator("#prediction, #cases .card").first).to_be_visible()
             return page
 
         yield open_model
     assert errors == []
-
-
-@pytest.fixture
-def copied(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy of the table model, opened instead of it."""
-    copied = Path(shutil.copytree(models["table"], tmp_path / "model"))
-    monkeypatch.setitem(models, "table", copied)
-    return copied
+    assert all(question.startswith("confirm: ") for page in pages for question in page.questions)
 
 
 def answer(page: Any) -> str:
@@ -121,7 +102,6 @@ def fits(page: Any) -> bool:
 def test_first_answer(open_page: OpenPage, models: dict[str, Path]) -> None:
     page = open_page("images")
     expect(page.locator("#name")).to_have_text("my images")
-    expect(page).to_have_title("my images · Attn-KNN")
     model = Model.load(models["images"])
     (top,) = model.answers(model.classifier.explain(model.cases.vectors[:1]))
     shows(page, prediction=f"{top['prediction']}, {round(100 * top['confidence'])} % sure")
@@ -194,7 +174,7 @@ def test_add_forget_and_reset(open_page: OpenPage, models: dict[str, Path]) -> N
 
 
 def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> None:
-    page = open_page("table", "#case/0", allow_save=True)
+    page = open_page(copied, "#case/0", allow_save=True)
     page.locator("#neighbours article button").first.click()
     shows(page, changes="1 change, not saved")
     before = len(Model.load(copied).classifier.memory_)
@@ -213,7 +193,7 @@ def test_save_and_reset_need_confirmation(open_page: OpenPage, copied: Path) -> 
 
 
 def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied: Path) -> None:
-    page = open_page("table", "#case/2", allow_save=True)
+    page = open_page(copied, "#case/2", allow_save=True)
     other = page.context.new_page()
     other.goto(page.url)
     click(page, "#add")
@@ -231,7 +211,7 @@ def test_pages_reload_when_test_cases_are_renumbered(open_page: OpenPage, copied
 
 
 def test_reset_to_another_model(open_page: OpenPage, models: dict[str, Path], copied: Path) -> None:
-    page = open_page("table", "#case/1")
+    page = open_page(copied, "#case/1")
     click(page, "#ask-it")
     shows(page, trail="Your row")
     click(page, "#add")
@@ -286,6 +266,20 @@ def test_confident_errors(open_page: OpenPage, models: dict[str, Path]) -> None:
     shows(page, verdict="Wrong: its label is")
     click(page, "#to-cases")
     expect(page.locator("#only-confident-wrong")).to_be_checked()
+
+
+def test_counterfactual_of_the_least_sure_case(open_page: OpenPage) -> None:
+    page = open_page("table", "#cases")
+    page.locator("#only-unsure").check(force=True)
+    shows(page, count="least sure first")
+    page.locator("#list a").first.click()
+    before = page.locator("#prediction").inner_text()
+    click(page, "#what-if")
+    shows(page, counterfactual="it would be")
+    expect(page.locator("article.marked").first).to_be_visible()
+    click(page, "#forget-these")
+    shows(page, comparison="The answer was")
+    assert answer(page).partition(",")[0] != before.partition(",")[0]
 
 
 def altered(route: Any, alter: Callable[[dict[str, Any]], None]) -> None:
@@ -349,7 +343,8 @@ def test_late_responses_are_dropped(open_page: OpenPage) -> None:
     page = open_page("table", "#case/0")
     delayed: list[Any] = []
     page.route("**/api/case/1?*", lambda route: delayed.append(route))
-    click(page, '[id="go →"]')
+    with page.expect_request("**/api/case/1?*"):
+        click(page, '[id="go →"]')
     page.evaluate("location.hash = '#case/2'")
     expect(page.locator("#trail strong")).to_have_text("Test case 2")
     with page.expect_response("**/api/case/1?*") as reply:
@@ -472,21 +467,6 @@ def test_vectors_without_test_cases(open_page: OpenPage) -> None:
     shows(page, notice="Dimension 1: no value")
     for view in see_other_views(page):
         shows(page, **{view: "attnknn fit SOURCE -o MODEL --test 0.1"})
-
-
-def test_counterfactual(open_page: OpenPage) -> None:
-    page = open_page("table", "#cases")
-    page.locator("#only-unsure").check(force=True)
-    shows(page, count="least sure first")
-    page.locator("#list a").first.click()
-    shows(page, prediction=True)
-    before = answer(page)
-    click(page, "#what-if")
-    shows(page, counterfactual="it would be")
-    expect(page.locator("article.marked").first).to_be_visible()
-    click(page, "#forget-these")
-    shows(page, comparison="The answer was")
-    assert answer(page).partition(",")[0] != before.partition(",")[0]
 
 
 def test_unknown_address_and_server_not_available(open_page: OpenPage) -> None:
