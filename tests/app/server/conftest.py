@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from attnknn.app.model.model import Model
 from server_fixtures import beside_model, client_of, picture_model, table_model, vector_model
 
 
@@ -22,9 +23,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+# Not to be changed by a test.
+@pytest.fixture(scope="session")
+def loaded(models: dict[str, Path]) -> dict[str, Model]:
+    return {kind: Model.load(path) for kind, path in models.items()}
+
+
 @pytest.fixture(scope="session")
 def clients(models: dict[str, Path]) -> dict[str, TestClient]:
-    """Clients of models that the tests do not change."""
     return {kind: client_of(path) for kind, path in models.items()}
 
 
