@@ -216,15 +216,13 @@ class Model:
             vectors: (B, D), or None to take the rows of the memory named by `ids`.
         """
         c = self.classifier
-        queries: list[dict[str, Any]] = (
-            [{"X": vectors[i : i + 1]} for i in range(len(vectors))] if ids is None else [{"ids": [i]} for i in ids]
-        )
-        changes = []
-        for query in queries:
-            (change,) = c.counterfactual(**query, how="forget", most=_MAX_FORGOTTEN)
+        changes = c.counterfactual(vectors, ids=ids, how="forget", most=_MAX_FORGOTTEN)
+        results = []
+        for i, change in enumerate(changes):
             if not change.turned:
-                (change,) = c.counterfactual(**query, how="relabel")
+                one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": ids[i : i + 1]}
+                (change,) = c.counterfactual(**one, how="relabel")
             label, prediction = np.array([change.label, change.prediction], dtype=c.classes_.dtype).tolist()
             result = {"how": change.how, "ids": change.ids.tolist(), "label": label, "turned": change.turned}
-            changes.append({**result, "prediction": prediction, "confidence": float(change.probabilities.max())})
-        return changes
+            results.append({**result, "prediction": prediction, "confidence": float(change.probabilities.max())})
+        return results

@@ -1,7 +1,6 @@
 """Run the server: bind an address and serve until Ctrl-C, with timeouts."""
 
 import asyncio
-import os
 import socket
 import threading
 import webbrowser
@@ -117,14 +116,9 @@ def bind(host: str, port: int) -> socket.socket:
     """Create a listening socket; raise InputError if the address cannot be bound."""
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
-        ((family, *_, address), *_) = socket.getaddrinfo(
-            bare or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        return socket.create_server((bare, port), family=family, backlog=1024, dualstack_ipv6=bare == "::")
     except OSError as error:
-        raise InputError(f"host: {host}: {error.strerror}; give an address of this machine") from None
-    try:
-        return socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=bare == "::")
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
+        reason = str(error.strerror).partition(" (while attempting")[0]
         raise InputError(f"{host}:{port}: {reason}; give another --host or --port") from None
