@@ -28,7 +28,7 @@ def test_standard_input_that_is_a_terminal_or_closed(monkeypatch: pytest.MonkeyP
 def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     arrays = {
         "nan": np.outer([0, np.nan, 0], np.ones(3)), "wide": np.zeros((3, 4)), "none": np.zeros((0, 3)),
-        "flat": np.zeros(3), "complex": np.zeros((3, 3), complex), "y2": np.array(["up", "down"]),
+        "flat": np.zeros(3), "complex": np.zeros((3, 3), np.complex64), "y2": np.array(["up", "down"]),
         "y3": np.array(["up", "down", "up"]), "y99": np.array(["up"] * 99),
     }  # fmt: skip
     for name, array in arrays.items():
@@ -119,7 +119,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (fit(z, "--rows", f / "y2.npy"), "2 rows for 80 vectors"),
         (fit(f / "nan.npy", "--rows", f / "y3.npy"), "nan.npy row 1: NaN"),
         (fit(f / "flat.npy", "--rows", f / "y3.npy"), "of shape (3,); expected numbers (rows, dimensions)"),
-        (fit(f / "complex.npy", "--rows", f / "y3.npy"), "complex128 of shape"),
+        (fit(f / "complex.npy", "--rows", f / "y3.npy"), "complex64 of shape"),
         (fit(f / "text.npy", "--rows", f / "y3.npy"), "not a readable .npy file"),
         (fit(f / "images"), "needs --encoder"),
         (fit(f / "single", "--encoder", f / "encoder"), "1 class folders"),

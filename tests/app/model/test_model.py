@@ -150,11 +150,19 @@ def test_damaged_models(table: tuple[Path, Model, dict], tmp_path: Path, file: s
         Model.load(tmp_path / "model")
 
 
+def test_a_table_that_is_read_back_otherwise_is_not_saved(table: tuple, tmp_path: Path, monkeypatch) -> None:
+    save = Examples.save
+    monkeypatch.setattr(Examples, "save", lambda self, *to: save(self.take(np.arange(len(self.table))[::-1]), *to))
+    with pytest.raises(InputError, match="read back otherwise"):
+        table[1].save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
 CHANGED_INPUTS: list[tuple[list[Any], Any]] = [  # keys in input.json, and another value there
     *(([], value) for value in (None, [], {"kind": "table"}, {"kind": "images", "bf16": False}, {"kind": "later"})),
     ([], {"kind": "vectors", "dim": 3, "names": []}),
-    ([], {"kind": "vectors", "dim": "6", "names": []}),
-    ([], {"kind": "vectors", "dim": 6, "names": ["a"]}),
+    ([], {"kind": "vectors", "dim": "7", "names": []}),
+    ([], {"kind": "vectors", "dim": 7, "names": ["a"]}),
     *((["layout"], value) for value in ({"size": 1}, None)),
     (["schema", "numeric", 0, "scale"], 0.0),
     (["schema", "numeric", 0, "mean"], "1"),
@@ -163,7 +171,7 @@ CHANGED_INPUTS: list[tuple[list[Any], Any]] = [  # keys in input.json, and anoth
     (["schema", "categories"], None),
 ]
 CHANGED_CASES = [
-    *(("case_vectors", array) for array in (np.full((30, 6), np.nan), np.zeros((30, 5)), np.zeros((29, 6)))),
+    *(("case_vectors", array) for array in (np.full((30, 7), np.nan), np.zeros((30, 6)), np.zeros((29, 7)))),
     *(("case_numbers", array) for array in (np.full(30, 3), np.full(30, -1), np.zeros(30))),
 ]
 
