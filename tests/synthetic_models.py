@@ -12,6 +12,7 @@ import pandas as pd
 from PIL import Image
 from sklearn.datasets import load_iris
 
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.encoder.encoder import Encoder
 
 FAST = {"weights": "distance", "n_neighbors": 7}
@@ -42,6 +43,13 @@ def picture_folders(folder: Path, per_class: int = 12) -> None:
             pixels = rng.integers(0, 60, (8, 8), dtype=np.uint8)
             pixels[:, 4 * side : 4 * side + 4] += 150
             Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+def split_of_images() -> Split:
+    rng = np.random.default_rng(0)
+    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), [60, 10, 10, 20])
+    x = rng.integers(0, 255, (100, 1, 8, 8), dtype=np.uint8)
+    return Split(x, rng.integers(0, 2, 100), part, ("no", "yes"))
 
 
 def tar(path: Path, members: dict[str, bytes], *, links: dict[str, str] | None = None, mode: str = "w:xz") -> Path:

@@ -43,10 +43,9 @@ def _read(params: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     """Source of each dataset of datasets.yaml, and the names in `datasets` of params.yaml."""
     in_use, sources = _load(params).get("datasets"), {}
     for name, entry in _load(path).items():
-        source = entry.get("source") if isinstance(entry, dict) else None
-        if not isinstance(source, dict) or "kind" not in source:
-            raise InputError(f"{path}: {name}: expected an entry `source: {{kind: …}}`")
-        sources[name] = source
+        sources[name] = source = entry.get("source") if isinstance(entry, dict) else None
+        valid = isinstance(source, dict) and "kind" in source
+        require(valid, f"{path}: {name}: expected an entry `source: {{kind: …}}`")
     if not isinstance(in_use, list):
         raise InputError(f"{params}: datasets: {in_use!r}; expected a list of names of {path.name}")
     unknown = [str(name) for name in in_use if name not in sources]
@@ -65,9 +64,8 @@ def _origin(source: dict[str, Any]) -> str:
 
 def _size(path: Path) -> int | None:
     """Bytes of a file or of all files in a folder; None if it does not exist."""
-    if not path.exists():
-        return None
-    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
+    files = [file for file in [path, *path.rglob("*")] if file.is_file()]
+    return sum(file.stat().st_size for file in files) if path.exists() else None
 
 
 def datasets(

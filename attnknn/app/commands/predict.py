@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from attnknn.app.model.inputs import Batch
     from attnknn.app.model.model import Model
 
-Record = dict[str, Any]
 _FORMATS = (".csv", ".jsonl", ".parquet")
 
 
@@ -54,9 +53,9 @@ def predict(
     failed = skip if keep_going else None
     with _open_writer(target, suffix) as write:
         for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
-            records: list[Record] = []
-            for valid, probs, percentiles in predict_batch(loaded, batch, failed):
-                records += to_records(loaded, valid.names, probs, percentiles, probabilities, alpha, suffix)
+            records: list[dict[str, Any]] = []
+            for valid, probs, percentiles in _predict_valid(loaded, batch, failed):
+                records += _records(loaded, valid, probs, percentiles, probabilities, alpha)
                 far += int((percentiles >= FAR).sum())
             if records:
                 write(records)
@@ -69,14 +68,10 @@ def predict(
         raise typer.Exit(1)
 
 
-def predict_batch(
+def _predict_valid(
     model: "Model", batch: "Batch", failed: Callable[[InputError], None] | None
 ) -> Iterator[tuple["Batch", "np.ndarray", "np.ndarray"]]:
-    """Yield batches with their probabilities and distance percentiles.
-
-    Args:
-        failed: called with the error of an invalid row, which is located by bisection and skipped; None raises.
-    """
+    """Yield batches with their probabilities and distance percentiles; `failed` and skip rows found by bisection."""
     try:
         vectors = model.encode(batch)
     except InputError as error:
@@ -87,40 +82,41 @@ def predict_batch(
             failed(error)
             return
         for half in (range(n // 2), range(n // 2, n)):
-            yield from predict_batch(model, batch.take(half), failed)
+            yield from _predict_valid(model, batch.take(half), failed)
         return
     yield batch, *model.classifier.predict_with_percentiles(vectors)
 
 
-def to_records(
-    model: "Model",
-    names: list[str],
-    probs: "np.ndarray",
-    percentiles: "np.ndarray",
-    all_classes: bool,
-    alpha: float | None,
-    suffix: str,
-) -> list[Record]:
-    """One record a prediction: nested values in JSON lines, one column each in the other formats."""
-    classes, top = model.classifier.classes_.tolist(), probs.argmax(1)
+def _records(
+    model: "Model", batch: "Batch", probs: "np.ndarray", percentiles: "np.ndarray", by_class: bool, alpha: float | None
+) -> list[dict[str, Any]]:
+    """One JSON record a prediction; `by_class` adds the probability of each class."""
+    classes = model.classifier.classes_.tolist()
     sets = None if alpha is None else model.classifier.sets_from_proba(probs, alpha, percentiles)
-    nested = suffix == ".jsonl"
-    records: list[Record] = []
-    for i, name in enumerate(names):
-        confidence = float(probs[i, top[i]])
-        record: Record = {"input": name, "label": classes[top[i]], "confidence": round(confidence, 6)}
+    records = []
+    for i, name in enumerate(batch.names):
+        confidence = float(probs[i].max())
+        record: dict[str, Any] = {"input": name, "label": classes[probs[i].argmax()]}
+        record["confidence"] = round(confidence, 6)
         if percentiles[i] == percentiles[i]:  # NaN for models of earlier versions
             record["distance_percentile"] = round(float(percentiles[i]), 2)
         if model.classifier.abstain > 0:
             record["abstains"] = confidence < model.classifier.abstain
         if sets is not None:
-            members = [label for label, member in zip(classes, sets[i], strict=True) if member]
-            record["set"] = members if nested else "|".join(map(str, members))
-        if all_classes:
-            by_class = {str(label): round(float(p), 6) for label, p in zip(classes, probs[i], strict=True)}
-            record |= {"probabilities": by_class} if nested else {f"p({label})": p for label, p in by_class.items()}
+            record["set"] = [label for label, member in zip(classes, sets[i], strict=True) if member]
+        if by_class:
+            named = zip(map(str, classes), probs[i].tolist(), strict=True)
+            record["probabilities"] = {label: round(p, 6) for label, p in named}
         records.append(record)
     return records
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as cells of a table: one column for each class, and a set as one text."""
+    cells = {name: value for name, value in record.items() if name != "probabilities"}
+    if "set" in cells:
+        cells["set"] = "|".join(map(str, cells["set"]))
+    return cells | {f"p({label})": p for label, p in record.get("probabilities", {}).items()}
 
 
 def _check_format(output: Path | None, as_json: bool) -> str:
@@ -136,7 +132,7 @@ def _check_format(output: Path | None, as_json: bool) -> str:
 
 
 @contextmanager
-def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[Record]], None]]:
+def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
     """Yield a function that writes records: text batch by batch, parquet at the end; a file is written atomically."""
     import pandas as pd
 
@@ -149,15 +145,16 @@ def _open_writer(output: Path | None, suffix: str) -> Iterator[Callable[[list[Re
         frames: list[pd.DataFrame] = []
         header = True
 
-        def write(records: list[Record]) -> None:
+        def write(records: list[dict[str, Any]]) -> None:
             nonlocal header
-            if suffix == ".parquet":
-                frames.append(pd.DataFrame(records))
-                return
             if suffix == ".jsonl":
                 text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
             else:
-                text = pd.DataFrame(records).to_csv(index=False, header=header, lineterminator="\n")
+                frame = pd.DataFrame(map(_flat, records))
+                if suffix == ".parquet":
+                    frames.append(frame)
+                    return
+                text = frame.to_csv(index=False, header=header, lineterminator="\n")
                 header = False
             file.write(text.encode(errors="backslashreplace"))
             file.flush()

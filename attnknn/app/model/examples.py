@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
@@ -26,8 +27,6 @@ class Examples:
 
     def append(self, more: Self, count: int) -> Self:
         """Concatenate with the `count` rows of `more`; columns missing there are empty."""
-        import pandas as pd
-
         table = self.table
         if table is not None:
             new = pd.DataFrame(index=range(count)) if more.table is None else more.table
@@ -62,14 +61,11 @@ class Examples:
         """Whether both have the same columns and texts; a missing value is an empty text, as on disk."""
         if self.table is None or other.table is None:
             return self.table is other.table
-        tables = [examples.table.fillna("").astype(str) for examples in (self, other)]
-        return list(tables[0]) == list(tables[1]) and bool((tables[0].to_numpy() == tables[1].to_numpy()).all())
+        return self.table.fillna("").astype(str).equals(other.table.fillna("").astype(str))
 
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
         """Read the files of `save`, images memory-mapped; raise InputError if one is damaged or has not `rows` rows."""
-        import pandas as pd
-
         table = images = None
         try:
             if (folder / f"{name}.csv").is_file():

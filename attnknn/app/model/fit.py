@@ -20,6 +20,9 @@ from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
+from attnknn.data.read_csv import read_csv, read_rows, refuse_continuous
+from attnknn.data.schema import MISSING, Schema, column_kinds, fit_schema
+from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.metrics import scores
 
 _MAX_CASES = 2000  # stored with a model
@@ -154,9 +157,6 @@ def _load_table(
     path: Path, target: str | None, layout: dict[str, Any], drop: Sequence[str], kinds: Any, test: float, seed: int
 ) -> _Data:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
-    from attnknn.data.read_csv import read_csv, refuse_continuous
-    from attnknn.data.schema import column_kinds, fit_schema
-
     require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
     refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
@@ -173,8 +173,6 @@ def _load_table(
 def _load_vectors(
     path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], test: float, seed: int
 ) -> _Data:
-    from attnknn.data.read_csv import refuse_continuous
-
     require(path.exists(), f"{path}: no such file; correct the path")
     if rows is None:
         raise InputError(f"{path}: no labels; name their file with --rows")
@@ -191,9 +189,9 @@ def _load_vectors(
 
 def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
     """Images in class folders; train/ and test/ are an official split."""
-    encoder, bf16 = _load_encoder(encoder_folder)
+    encoder, config = Encoder.load(encoder_folder)
     require(len(encoder.config["shape"]) == 3, f"{encoder_folder}: an encoder of tables; give one of images")
-    pictures = Pictures(encoder, bf16)
+    pictures = Pictures(encoder, bool(config.get("bf16", False)))
     official = all((folder / name).is_dir() for name in ("train", "test"))
     rows: list[tuple[Path, str, bool]] = []  # of each image: path, class, and whether it is in test/
     for top in (folder / "train", folder / "test") if official else (folder,):
@@ -208,20 +206,11 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
     return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first)
 
 
-def _load_encoder(folder: Path) -> tuple[Any, bool]:
-    """An `Encoder`, and whether it embeds in bfloat16."""
-    from attnknn.encoder.encoder import Encoder
-
-    encoder, config = Encoder.load(folder)
-    return encoder, bool(config.get("bf16", False))
-
-
 def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
     """Bank rows as the memory; the head is fitted on fit and val rows, which the encoder was not trained on."""
-    from attnknn.data.schema import Schema
-
     split = Split.load(source)
-    encoder, bf16 = _load_encoder(encoder_folder)
+    encoder, config = Encoder.load(encoder_folder)
+    bf16 = bool(config.get("bf16", False))
     shape = tuple(encoder.config["shape"])
     shapes = f"reads rows of shape {shape}; the split's are {split.x.shape[1:]}"
     require(shape == split.x.shape[1:], f"{encoder_folder}: {shapes}")
@@ -240,13 +229,11 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
     return _Data(model_input, X, labels, part == TEST, examples, first, held_out)
 
 
-def decode_columns(schema: Any, x: np.ndarray) -> Any:
+def decode_columns(schema: Schema, x: np.ndarray) -> pd.DataFrame:
     """Decode the columns (N, F) of a `Schema` to a data frame of strings, NaN where a value was missing.
 
     Numbers have six digits; quantile-scaled ones are interpolated between quantiles. Rare categories are "(rare)".
     """
-    from attnknn.data.schema import MISSING
-
     index = {name: i for i, name in enumerate(schema.features)}
     columns: dict[str, Any] = {}
     for column in schema.numeric:
@@ -282,8 +269,6 @@ def read_labels(path: Path, column: str | None, layout: dict[str, Any]) -> tuple
         valid = labels.ndim == 1 and labels.dtype.kind in "iuUb"
         require(valid, f"{path}: {labels.dtype} of shape {labels.shape}; expected integers or strings (rows,)")
         return labels.astype(str), None
-    from attnknn.data.read_csv import read_csv, read_rows
-
     if column is None:
         frame = read_rows(path, **layout)
         names = ", ".join(frame.columns)

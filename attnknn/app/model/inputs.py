@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pandas as pd
+from tqdm import tqdm
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.read_files import BATCH, STDIN, image_files, open_vectors
 from attnknn.classifier.persistence import incomplete
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name, read_json, write_json
+from attnknn.data.image_folder import decode
+from attnknn.data.read_csv import row_chunks
+from attnknn.data.schema import Schema, as_floats
+from attnknn.encoder.encoder import Encoder, embed
 
 _MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
 _MAX_SIDE = 96  # pixels, of images stored as examples
@@ -35,8 +41,6 @@ class Batch:
 
 def _csv_batches(source: str, layout: dict[str, Any]) -> Iterator[Batch]:
     """Batches of a CSV file or of standard input; see `read_csv.row_chunks`."""
-    from attnknn.data.read_csv import row_chunks
-
     require(source == STDIN or Path(source).is_file(), f"{source}: no such file; correct the path")
     for frame in row_chunks(sys.stdin if source == STDIN else Path(source), **layout, size=BATCH):
         yield Batch(list(frame.index), frame)
@@ -75,8 +79,6 @@ class Vectors:
         require(dim == self.dim, f"{name}: {dim} dimensions; this model was fitted on {self.dim}")
 
     def _parse(self, frame: Any) -> np.ndarray:
-        from attnknn.data.schema import as_floats
-
         names = self.names or tuple(frame.columns)
         missing = [name for name in names if name not in frame.columns]
         columns = f"no column {', '.join(missing[:5])}; the model reads {len(names)} columns"
@@ -91,18 +93,14 @@ class Vectors:
         """None: vectors have no readable form."""
         return Examples()
 
-    def config(self) -> dict[str, Any]:
-        """JSON-serialisable fields."""
-        return {"dim": self.dim, "names": list(self.names)}
-
 
 @dataclass(frozen=True)
 class Rows:
     """Rows of a table, encoded by a schema and optionally by an encoder."""
 
-    schema: Any  # a `data.schema.Schema`
+    schema: Schema
     layout: dict[str, Any]  # keyword arguments of `read_csv.row_chunks`
-    encoder: Any = None  # an `Encoder`; None to take the encoded columns as vectors
+    encoder: Encoder | None = None  # None to take the encoded columns as vectors
     kind = "table"
 
     @property
@@ -126,16 +124,12 @@ class Rows:
         """The columns of `columns`."""
         return Examples(table=batch.values[list(self.columns)].reset_index(drop=True))
 
-    def config(self) -> dict[str, Any]:
-        """JSON-serialisable fields."""
-        return {"schema": self.schema.to_dict(), "layout": self.layout}
-
 
 @dataclass(frozen=True)
 class Pictures:
     """Images, resized for an encoder of images."""
 
-    encoder: Any
+    encoder: Encoder
     bf16: bool = False  # whether it embeds in bfloat16
     kind = "images"
 
@@ -182,8 +176,6 @@ class Pictures:
 
     def decode(self, file: bytes | IO[bytes], name: str, max_pixels: int = 0) -> np.ndarray:
         """Decode a file as uint8 (C, H, W); see `image_folder.decode`."""
-        from attnknn.data.image_folder import decode
-
         channels, height, width = self.shape
         min_pixels = max(2, height * width // _MIN_PIXELS)
         image = decode(file, name, (height, width), max_pixels, min_pixels, grey=channels == 1)
@@ -198,17 +190,20 @@ class Pictures:
         step = -(-max(batch.values.shape[2:]) // _MAX_SIDE)
         return Examples(images=np.ascontiguousarray(batch.values[:, :, ::step, ::step]))
 
-    def config(self) -> dict[str, Any]:
-        """JSON-serialisable fields."""
-        return {"bf16": self.bf16}
-
 
 Input = Vectors | Rows | Pictures
 
 
 def save_input(model_input: Input, folder: Path) -> None:
     """Write `input.json` and the encoder, if any, to an existing folder."""
-    write_json(folder / _FILE, {"kind": model_input.kind, **model_input.config()})
+    config: dict[str, Any]
+    if isinstance(model_input, Vectors):
+        config = {"dim": model_input.dim, "names": list(model_input.names)}
+    elif isinstance(model_input, Rows):
+        config = {"schema": model_input.schema.to_dict(), "layout": model_input.layout}
+    else:
+        config = {"bf16": model_input.bf16}
+    write_json(folder / _FILE, {"kind": model_input.kind, **config})
     if not isinstance(model_input, Vectors) and model_input.encoder is not None:
         model_input.encoder.save(folder / "encoder")
 
@@ -244,29 +239,17 @@ def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
         named = len(names) in (0, dim) and all(type(name) is str for name in names)
         require(named, f"{_FILE}: {len(names)} names of {dim} columns")
         return Vectors(dim, tuple(names)), np.zeros((1, dim))
-    encoder = None
-    if (folder / "encoder").is_dir() or config["kind"] == Pictures.kind:
-        from attnknn.encoder.encoder import Encoder
-
-        encoder = Encoder.load(folder / "encoder")[0]
     if config["kind"] == Pictures.kind:
-        pictures = Pictures(encoder, config["bf16"])
+        pictures = Pictures(Encoder.load(folder / "encoder")[0], config["bf16"])
         return pictures, np.zeros((1, *pictures.shape), np.uint8)
-    import pandas as pd
-
-    from attnknn.data.schema import Schema
-
+    encoder = Encoder.load(folder / "encoder")[0] if (folder / "encoder").is_dir() else None
     require(set(config["layout"]) <= set(_LAYOUT), f"{_FILE}: layout {config['layout']}")
     rows = Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
     return rows, pd.DataFrame(np.nan, ["blank"], list(rows.columns), dtype=object)
 
 
-def embed_rows(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:
+def embed_rows(encoder: Encoder, x: np.ndarray, bf16: bool) -> np.ndarray:
     """Embeddings float32 (N, D) of rows x, with a progress bar after two seconds."""
-    from tqdm import tqdm
-
-    from attnknn.encoder.encoder import embed
-
     z = np.empty((len(x), encoder.dim), dtype=np.float32)
     with tqdm(desc="embed", total=len(x), unit=" rows", delay=2, disable=None) as bar:
         for start in range(0, len(x), BATCH):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
@@ -156,11 +157,7 @@ class Model:
     def with_names(self, vectors: np.ndarray) -> Any:
         """Vectors (B, D) as a data frame with `feature_names_in_`, if the classifier has them."""
         names = getattr(self.classifier, "feature_names_in_", None)
-        if names is None:
-            return vectors
-        import pandas as pd
-
-        return pd.DataFrame(vectors, columns=names)
+        return vectors if names is None else pd.DataFrame(vectors, columns=names)
 
     def answers(
         self, explanation: Explanation, shown: int = 8, alpha: float = 0.1, row_id: int | None = None
@@ -184,17 +181,9 @@ class Model:
             order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
             listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
             rest = [j for j in order if j not in listed]
-            labels, shares = explanation.labels[i].tolist(), explanation.shares[i]
-            neighbours = [
-                {
-                    "id": int(ids[j]),
-                    "label": labels[j],
-                    "distance": float(distances[j]),
-                    "weight": float(weights[j]),
-                    "share": float(shares[j]),
-                }
-                for j in listed
-            ]
+            columns = (ids, explanation.labels[i], distances, weights, explanation.shares[i])
+            rows = zip(*(column[listed].tolist() for column in columns), strict=True)
+            names = ("id", "label", "distance", "weight", "share")
             nearest = {
                 "distance": float(distances[0]),
                 "usual": float(np.median(usual)) if len(usual) else 0.0,
@@ -211,7 +200,7 @@ class Model:
                         {"label": classes[j], "p": float(probs[j])} for j in np.argsort(-probs, kind="stable")
                     ],
                     "nearest": nearest if len(usual) else None,
-                    "neighbours": neighbours,
+                    "neighbours": [dict(zip(names, row, strict=True)) for row in rows],
                     "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
                     "null": {"of": null, "weight": float(explanation.null[i].sum())},
                 }
@@ -227,15 +216,13 @@ class Model:
             vectors: (B, D), or None to take the rows of the memory named by `ids`.
         """
         c = self.classifier
-        queries: list[dict[str, Any]] = (
-            [{"X": vectors[i : i + 1]} for i in range(len(vectors))] if ids is None else [{"ids": [i]} for i in ids]
-        )
-        changes = []
-        for query in queries:
-            (change,) = c.counterfactual(**query, how="forget", most=_MAX_FORGOTTEN)
+        changes = c.counterfactual(vectors, ids=ids, how="forget", most=_MAX_FORGOTTEN)
+        results = []
+        for i, change in enumerate(changes):
             if not change.turned:
-                (change,) = c.counterfactual(**query, how="relabel")
+                one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": ids[i : i + 1]}
+                (change,) = c.counterfactual(**one, how="relabel")
             label, prediction = np.array([change.label, change.prediction], dtype=c.classes_.dtype).tolist()
             result = {"how": change.how, "ids": change.ids.tolist(), "label": label, "turned": change.turned}
-            changes.append({**result, "prediction": prediction, "confidence": float(change.probabilities.max())})
-        return changes
+            results.append({**result, "prediction": prediction, "confidence": float(change.probabilities.max())})
+        return results

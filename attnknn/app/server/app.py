@@ -1,5 +1,6 @@
 """Web application: routes and request handlers. Handlers work in threads, so that no request blocks others."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,24 +22,19 @@ from attnknn.app.server.security import (
     JSON_BYTES,
     MAX_IMAGE_BODIES,
     MAX_JSON_BODIES,
-    BodyReader,
     Json,
     RequestError,
     SecurityMiddleware,
     error_response,
     media_type,
     parse_json,
+    read_body,
 )
 from attnknn.app.server.session import SHOWN, Session
 from attnknn.core.errors import InputError, require
 
 _PAGE = Path(__file__).parent / "page"
-_FILES = {
-    "/": ("index.html", "text/html"),
-    "/static/page.css": ("page.css", "text/css"),
-    "/static/page.js": ("page.js", "text/javascript"),
-    "/static/icon.svg": ("icon.svg", "image/svg+xml"),
-}
+_TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _THREADS, _DECODERS = 4, 2  # decoding an image of 25 million pixels needs 200 MB
 
 
@@ -54,32 +50,31 @@ def create_app(
         host: address that the server is bound to; requests for other hosts are refused.
     """
     session = Session(model, name, folder, allow_save)
-    files = {path: ((_PAGE / file).read_bytes(), kind) for path, (file, kind) in _FILES.items()}
-    image_bodies, json_bodies = BodyReader(MAX_IMAGE_BODIES), BodyReader(MAX_JSON_BODIES)
+    files = {name: (_PAGE / name).read_bytes() for name in _TYPES}
+    image_slots, json_slots = asyncio.Semaphore(MAX_IMAGE_BODIES), asyncio.Semaphore(MAX_JSON_BODIES)
     threads, decoders = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_DECODERS)
 
     async def page(request: Request) -> Response:
-        body, kind = files[request.url.path]
-        return Response(body, media_type=kind)
+        name = request.path_params.get("name", "index.html")
+        if name not in files:
+            raise HTTPException(404)
+        return Response(files[name], media_type=_TYPES[name])
 
     def route(method: str, path: str, view: Callable[..., Any]) -> Route:
-        async def respond(request: Request) -> Response:
-            if method == "GET":
-                result = await run_sync(view, session, request, limiter=threads)
-            elif path == "/api/ask" and media_type(request).startswith("image/"):
-                async with image_bodies.read(request, IMAGE_BYTES) as data:
-                    result = await run_sync(session.ask, parse_picture, data, _shown(request), limiter=decoders)
-            # A page of another site can send a form without a preflight request, but no JSON.
-            elif media_type(request) != "application/json":
-                raise RequestError(415, "send JSON, with Content-Type application/json")
-            else:
-                async with json_bodies.read(request, JSON_BYTES) as data:
-                    result = await run_sync(view, session, request, parse_json(data), limiter=threads)
-            return result if isinstance(result, Response) else Json(result)
-
         async def handler(request: Request) -> Response:
             try:
-                return await respond(request)
+                if method == "GET":
+                    result = await run_sync(view, session, request, limiter=threads)
+                elif path == "/api/ask" and media_type(request).startswith("image/"):
+                    async with read_body(request, IMAGE_BYTES, image_slots) as data:
+                        result = await run_sync(session.ask, parse_picture, data, _shown(request), limiter=decoders)
+                # A page of another site can send a form without a preflight request, but no JSON.
+                elif media_type(request) != "application/json":
+                    raise RequestError(415, "send JSON, with Content-Type application/json")
+                else:
+                    async with read_body(request, JSON_BYTES, json_slots) as data:
+                        result = await run_sync(view, session, request, parse_json(data), limiter=threads)
+                return result if isinstance(result, Response) else Json(result)
             except Exception as error:
                 return error_response(error)
 
@@ -87,7 +82,8 @@ def create_app(
 
     return Starlette(
         routes=[
-            *(Route(path, page) for path in files),
+            Route("/", page),
+            Route("/static/{name}", page),
             *(route("GET", path, view) for path, view in _GET.items()),
             *(route("POST", path, view) for path, view in _POST.items()),
         ],

@@ -7,10 +7,12 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors
 from attnknn.app.server.security import IMAGE_PIXELS, RequestError
 from attnknn.core.errors import InputError, require
+from attnknn.data.read_csv import MISSING
 
 _MAX_CELL = 10_000  # characters
 _PICTURE = "a picture's bytes with Content-Type image/…"
@@ -26,10 +28,6 @@ def parse_picture(model_input: Input, data: bytes) -> Batch:
 
 def parse_row(model_input: Input, row: Any) -> Batch:
     """Parse one row, strings by column, like the cells of a CSV file."""
-    import pandas as pd
-
-    from attnknn.data.read_csv import MISSING
-
     if isinstance(model_input, Pictures):
         raise InputError(f"this model reads pictures; send {_PICTURE}")
     require(isinstance(row, dict) and len(row) > 0, "row: give an object of strings by column, such as {…}")

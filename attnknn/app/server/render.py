@@ -5,10 +5,12 @@ import secrets
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from attnknn.app.model.inputs import Pictures, Rows, Vectors
+from attnknn.app.model.inputs import Pictures, Vectors
 from attnknn.app.model.model import Model
 from attnknn.app.server.queries import Query
+from attnknn.data.schema import MISSING
 
 _MAX_DIMENSIONS = 256  # shown of a vector
 _SCALE_ROWS = 10_000  # maximum sample of the memory for mean and standard deviation
@@ -64,21 +66,16 @@ class Renderer:
         if isinstance(model_input, Vectors):
             names = model_input.names or tuple(f"dimension {i}" for i in range(model_input.dim))
             return {"dim": model_input.dim, "names": list(names[:_MAX_DIMENSIONS]), "named": bool(model_input.names)}
-        return {"columns": _columns(model_input)}
-
-
-def _columns(rows: Rows) -> list[dict[str, Any]]:
-    columns: list[dict[str, Any]] = [{"name": c.name, "kind": "number", "scale": c.scale} for c in rows.schema.numeric]
-    for c in rows.schema.categories:
-        values = [value for value in c.values if value != "(missing)"]
-        columns.append({"name": c.name, "kind": "category", "values": values[:_MAX_VALUES]})
-    return columns
+        schema = model_input.schema
+        columns: list[dict[str, Any]] = [{"name": c.name, "kind": "number", "scale": c.scale} for c in schema.numeric]
+        for c in schema.categories:
+            values = [value for value in c.values if value != MISSING]
+            columns.append({"name": c.name, "kind": "category", "values": values[:_MAX_VALUES]})
+        return {"columns": columns}
 
 
 def png(image: np.ndarray) -> bytes:
     """Encode uint8 (H, W) or (H, W, 3) as PNG."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG")
     return buffer.getvalue()

@@ -136,44 +136,38 @@ class SecurityMiddleware:
         return None
 
 
-class BodyReader:
-    """Read request bodies up to a size, a limited number concurrently."""
+@asynccontextmanager
+async def read_body(request: Request, max_bytes: int, slots: asyncio.Semaphore) -> AsyncIterator[bytes]:
+    """Yield the body of a request, holding a slot until the block ends.
 
-    def __init__(self, limit: int) -> None:
-        self._slots = asyncio.Semaphore(limit)
-
-    @asynccontextmanager
-    async def read(self, request: Request, max_bytes: int) -> AsyncIterator[bytes]:
-        """Yield a body, holding a slot until the block ends.
-
-        Raises:
-            RequestError: it is too large, does not arrive in time, or no slot is free in time.
-        """
-        too_large = RequestError(413, f"larger than {max_bytes / 1e6:g} MB; send less")
-        length = request.headers.get("content-length", "0")
-        if re.fullmatch("[0-9]{1,15}", length) is None:
-            raise RequestError(400, "Content-Length is not a number")
-        if int(length) > max_bytes:
-            raise too_large
+    Raises:
+        RequestError: it is too large, does not arrive in time, or no slot is free in time.
+    """
+    too_large = RequestError(413, f"larger than {max_bytes / 1e6:g} MB; send less")
+    length = request.headers.get("content-length", "0")
+    if re.fullmatch("[0-9]{1,15}", length) is None:
+        raise RequestError(400, "Content-Length is not a number")
+    if int(length) > max_bytes:
+        raise too_large
+    try:
+        await asyncio.wait_for(slots.acquire(), _QUEUE_TIMEOUT)
+    except TimeoutError:
+        raise RequestError(503, "too many uploads at once; try again in a moment") from None
+    try:
+        body = bytearray()
         try:
-            await asyncio.wait_for(self._slots.acquire(), _QUEUE_TIMEOUT)
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > max_bytes:
+                        raise too_large
+                    body += chunk
         except TimeoutError:
-            raise RequestError(503, "too many uploads at once; try again in a moment") from None
-        try:
-            body = bytearray()
-            try:
-                async with asyncio.timeout(_BODY_TIMEOUT):
-                    async for chunk in request.stream():
-                        if len(body) + len(chunk) > max_bytes:
-                            raise too_large
-                        body += chunk
-            except TimeoutError:
-                raise RequestError(408, "the upload did not arrive in time; send it again") from None
-            except ClientDisconnect:
-                raise RequestError(400, "the upload broke off; send it again") from None
-            yield bytes(body)
-        finally:
-            self._slots.release()
+            raise RequestError(408, "the upload did not arrive in time; send it again") from None
+        except ClientDisconnect:
+            raise RequestError(400, "the upload broke off; send it again") from None
+        yield bytes(body)
+    finally:
+        slots.release()
 
 
 def media_type(request: Request) -> str:

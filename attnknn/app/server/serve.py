@@ -1,10 +1,8 @@
 """Run the server: bind an address and serve until Ctrl-C, with timeouts."""
 
 import asyncio
-import os
 import socket
 import threading
-import time
 import webbrowser
 from pathlib import Path
 
@@ -106,32 +104,21 @@ def serve(folder: Path, host: str, port: int, open_browser: bool, allow_save: bo
         if host not in ("127.0.0.1", "::1", "localhost"):
             print("Any machine that can connect can read the training examples and change the memory.", flush=True)
         server = create_server(create_app(model, name=name, folder=folder, allow_save=allow_save, host=host))
-        if open_browser:
-            threading.Thread(target=_open_when_started, args=(server, address), daemon=True).start()
+        if open_browser:  # the socket listens already; the first request waits for the server
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:
             print()
 
 
-def _open_when_started(server: uvicorn.Server, address: str) -> None:
-    while not server.started and not server.should_exit:
-        time.sleep(0.05)
-    webbrowser.open(address)
-
-
 def bind(host: str, port: int) -> socket.socket:
     """Create a listening socket; raise InputError if the address cannot be bound."""
     require(0 <= port <= 65535, f"port: {port}; give one from 1 to 65535, or 0 for a free one")
     bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
-        ((family, *_, address), *_) = socket.getaddrinfo(
-            bare or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        return socket.create_server((bare, port), family=family, backlog=1024, dualstack_ipv6=bare == "::")
     except OSError as error:
-        raise InputError(f"host: {host}: {error.strerror}; give an address of this machine") from None
-    try:
-        return socket.create_server(address, family=family, backlog=1024, dualstack_ipv6=bare == "::")
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
+        reason = str(error.strerror).partition(" (while attempting")[0]
         raise InputError(f"{host}:{port}: {reason}; give another --host or --port") from None

@@ -17,7 +17,7 @@ from attnknn.app.model.inputs import Batch, Input
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, png
-from attnknn.app.server.security import IMAGE_BYTES, IMAGE_PIXELS, JSON_BYTES, RequestError
+from attnknn.app.server.security import IMAGE_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
 from attnknn.classifier.persistence import LockedError, file_identity, model_lock
 from attnknn.core.errors import InputError, is_disk_full, require
@@ -61,7 +61,7 @@ class Session:
         return None if self._folder is None else file_identity(self._folder / "model.json")
 
     def about(self) -> dict[str, Any]:
-        """Description of the model, limits and permissions."""
+        """Description of the model, a limit and permissions."""
         with self._lock.reading():
             model, c = self._model, self._model.classifier
             return {
@@ -70,14 +70,11 @@ class Session:
                 "kind": model.input.kind,
                 **self._renderer.input_form(),
                 "classes": [str(label) for label in c.classes_],
-                "neighbours": min(c.n_neighbors, len(c.memory_)),
-                "weights": c.weights,
-                "metric": c.metric,
                 "abstain": float(c.abstain),
                 "cases": 0 if model.cases is None else len(model.cases.labels),
                 "can_save": self._allow_save,
                 "can_reset": self._folder is not None,
-                "limits": {"image_bytes": IMAGE_BYTES, "image_pixels": IMAGE_PIXELS, "json_bytes": JSON_BYTES},
+                "limits": {"image_bytes": IMAGE_BYTES},
                 "state": self._state(),
             }
 

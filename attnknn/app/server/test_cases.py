@@ -20,7 +20,7 @@ def calibration(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return {
         "rows": len(y),
         "right": int(correct.sum()),
-        **{name: metrics[name] for name in ("accuracy", "nll", "ece", "brier")},
+        **{name: metrics[name] for name in ("accuracy", "nll", "ece")},
         "low": low,
         "high": high,
         "confidence": float(probs.max(1).mean()),
@@ -36,10 +36,9 @@ def select(name: str, confidence: np.ndarray, correct: np.ndarray, min_confidenc
             all by confidence, lowest first.
         confidence, correct: of each case (M,).
     """
-    rows = np.arange(len(correct))
-    if name in ("wrong", "confident-wrong"):
-        rows = rows[~correct]
+    if name == "unsure":
+        return np.argsort(confidence, kind="stable")
     if name == "confident-wrong":
-        rows = rows[confidence[rows] >= min_confidence]
+        rows = np.flatnonzero(~correct & (confidence >= min_confidence))
         return rows[np.argsort(-confidence[rows], kind="stable")]
-    return rows[np.argsort(confidence[rows], kind="stable")] if name == "unsure" else rows
+    return np.flatnonzero(~correct) if name == "wrong" else np.arange(len(correct))

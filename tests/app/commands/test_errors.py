@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from file_limit import file_limit
 from PIL import Image
-from synthetic_models import save_npy
+from synthetic_models import picture_folders, save_npy, split_of_images
 
 from attnknn.app.commands.arguments import check_stdin
 from attnknn.core.errors import InputError
+from attnknn.encoder.encoder import Encoder
 from command_line import refused
 
 
@@ -25,24 +26,38 @@ def test_standard_input_that_is_a_terminal_or_closed(monkeypatch: pytest.MonkeyP
 
 
 def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
-    nan = np.outer([0, np.nan, 0], np.ones(3))
-    for name, array in {"nan": nan, "wide": np.zeros((3, 4)), "none": np.zeros((0, 3))}.items():
+    arrays = {
+        "nan": np.outer([0, np.nan, 0], np.ones(3)), "wide": np.zeros((3, 4)), "none": np.zeros((0, 3)),
+        "flat": np.zeros(3), "complex": np.zeros((3, 3), np.complex64), "y2": np.array(["up", "down"]),
+        "y3": np.array(["up", "down", "up"]), "y99": np.array(["up"] * 99),
+    }  # fmt: skip
+    for name, array in arrays.items():
         save_npy(f / f"{name}.npy", array)
     texts = {"other.csv": "a,b\n1,2\n", "words.csv": "a,b,c\n1,2,three\n", "cut.csv": "a,b,c\n1,2\n"}
+    one, floats = "x,y\n" + "1,a\n2,a\n" * 9, "a,b\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4
+    for name in ("nothing", "folder.csv", "folder.png", "single/a"):
+        (f / name).mkdir(parents=True)
+    picture_folders(f / "broken")
+    texts |= {"one.csv": one, "floats.csv": floats, "text.npy": "no array", "broken/left/x.jpg": "no image"}
     for name, text in {**texts, "text.jpg": "no image", "empty.png": "", "empty.csv": ""}.items():
         (f / name).write_text(text)
     Image.new("L", (1, 1)).save(f / "dot.png")
     Image.new("1", (20_000, 10_000)).save(f / "huge.png")
-    for name in ("nothing", "folder.csv", "folder.png"):
-        (f / name).mkdir()
     with (f / "several.npy").open("wb") as file:
         np.savez(file, np.zeros(80))
-    (f / "floats.csv").write_text("a,b\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4)
-    v, t, p = f / "vectors", f / "table", f / "pictures"
+    split_of_images().save(f / "split")
+    Encoder("mlp", (3,), 0, [4], embed_dim=2).save(f / "mlp")
+    v, t, p, z = f / "vectors", f / "table", f / "pictures", f / "z.npy"
+
+    def fit(source: Path, *options: object) -> tuple[object, ...]:
+        return "fit", source, "-o", f / "m", *options
+
+    iris = fit(f / "iris.csv", "--target", "target")
     return [
-        *(((command, f / "none", f / "z.npy"), "no saved model") for command in ("predict", "explain")),
-        (("add", f / "none", f / "z.npy", "--label", "up"), "no saved model"),
-        (("predict", f / "images", f / "z.npy"), "no saved model"),
+        *(((command, f / "none", z), "no saved model") for command in ("predict", "explain")),
+        (("add", f / "none", z, "--label", "up"), "no saved model"),
+        (("predict", f / "images", z), "no saved model"),
+        (("serve", f / "none"), "no saved model"),
         (("predict", v, f / "no.npy"), "no.npy: no such file"),
         (("predict", v, f / "nan.npy"), "nan.npy row 1: NaN"),
         (("predict", v, f / "wide.npy"), "4 dimensions; this model was fitted on 3"),
@@ -52,41 +67,29 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("predict", v, f / "cut.csv"), "cut.csv line 2: 2 values for 3 columns"),
         (("predict", v, f / "empty.csv"), "empty.csv: empty"),
         (("predict", v, f / "dot.png"), "no valid CSV"),
-        (("predict", v, f / "z.npy", "-o", f / "a.xls"), "must end with one of .csv, .jsonl, .parquet"),
-        (("predict", v, f / "z.npy", "-o", f / "a.csv", "--json"), "--json writes JSON lines"),
-        (("predict", v, f / "z.npy", "--alpha", 1.5), "--alpha: 1.5"),
-        (("predict", v, f / "z.npy", "-o", f / "folder.csv"), "folder.csv is a folder; name a file"),
-        (("explain", v, f / "z.npy", "-o", f / "folder.png"), "folder.png is a folder; name a file"),
         (("predict", v, f / "several.npy"), "several arrays"),
-        (("fit", f / "z.npy", "--rows", f / "several.npy", "-o", f / "m"), "several arrays"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--seed", -1), "seed: -1"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--test", 0.99), "3 distinct values in 3 rows"),
-        (("fit", f / "floats.csv", "-o", f / "m", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.5,"),
-        (("fit", f / "z.npy", "--rows", f / "floats.csv", "-o", f / "m", "--target", "b"), "column 'b': continuous"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--rows", f / "rows.csv"), "--rows"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--encoder", f / "encoder"), "--encoder"),
+        (("predict", v, z, "-o", f / "a.xls"), "must end with one of .csv, .jsonl, .parquet"),
+        (("predict", v, z, "-o", f / "a.csv", "--json"), "--json writes JSON lines"),
+        (("predict", v, z, "--alpha", 1.5), "--alpha: 1.5"),
+        (("predict", v, z, "-o", f / "folder.csv"), "folder.csv is a folder; name a file"),
+        (("explain", v, z, "-o", f / "folder.png"), "folder.png is a folder; name a file"),
         *(((*call, t, f / "other.csv"), "no column") for call in (["predict"], ["explain"], ["explain", "--json"])),
-        (("predict", t, f / "z.npy"), "this model reads a CSV file"),
-        (("predict", t, f / "empty.csv"), "empty"),
-        (("predict", t, f / "dot.png"), "no valid CSV"),
+        (("predict", t, z), "this model reads a CSV file"),
         *((("predict", p, f / name), f"{name}: no readable image") for name in ("text.jpg", "empty.png", "z.npy")),
         (("predict", p, f / "dot.png"), "1×1 pixels"),
         (("predict", p, f / "huge.png"), "refused as too large"),
         (("predict", p, f / "nothing"), "no image in it"),
         *((("predict", p, f / name), "gone.png: no such file") for name in ("gone.png", "images/../gone.png")),
         (("explain", p, f / "text.jpg"), "no readable image"),
-        (("explain", v, f / "wide.npy"), "4 dimensions"),
-        (("explain", v, f / "z.npy", "-o", f / "why.pdf"), "give a .png file"),
-        (("explain", v, f / "z.npy", "--shown", 0), "give 1 or more"),
-        (("add", v, f / "z.npy"), "give --label, --target or --rows"),
-        (("add", v, f / "z.npy", "--label", "sideways"), "not a class of this model; its classes are down, up"),
-        (("add", v, f / "nan.npy", "--label", "up"), "NaN"),
-        (("add", v, f / "z.npy", f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
-        (("add", v, f / "z.npy", "--rows", save_npy(f / "y2.npy", np.array(["up", "down"]))), "2 labels for 80 rows"),
-        (("add", v, f / "z.npy", "--rows", save_npy(f / "y99.npy", np.array(["up"] * 99))), "99 labels for 80 rows"),
-        (("add", v, f / "z.npy", "--label", "up", "--target", "way"), "--label and --target given"),
-        (("add", v, f / "z.npy", "--rows", f / "words.csv"), "name the label column with --target"),
-        (("add", v, f / "z.npy", "--target", "way"), "the input has no columns"),
+        (("explain", v, z, "-o", f / "why.pdf"), "give a .png file"),
+        (("explain", v, z, "--shown", 0), "give 1 or more"),
+        (("add", v, z), "give --label, --target or --rows"),
+        (("add", v, z, "--label", "sideways"), "not a class of this model; its classes are down, up"),
+        (("add", v, z, f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
+        *((("add", v, z, "--rows", f / f"y{n}.npy"), f"{n} labels for 80 rows") for n in (2, 99)),
+        (("add", v, z, "--label", "up", "--target", "way"), "--label and --target given"),
+        (("add", v, z, "--rows", f / "words.csv"), "name the label column with --target"),
+        (("add", v, z, "--target", "way"), "the input has no columns"),
         (("add", t, f / "iris.csv", "--target", "species"), "no column 'species'"),
         (("add", p, f / "dot.png", "--label", "left"), "1×1 pixels"),
         *((("forget", v, 3, row), f"id {row}: not in the memory") for row in (72, 999, 10**30)),
@@ -94,13 +97,36 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("forget", v, "-"), "ids: empty"),
         *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "all", "../x")),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
-        (("fit", f / "iris.csv", "-o", f / "m"), "name it with --target"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "-k", 0), "neighbours"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--weights", "best"), "weights"),
-        (("fit", f / "iris.csv", "-o", f / "m", "--target", "target", "--separator", ";;"), "one character"),
-        (("fit", f / "images", "-o", f / "m"), "needs --encoder"),
-        (("fit", f / "iris.csv", "-o", "/proc/none/m", "--target", "target", "--weights", "uniform"), "/proc/none"),
-        (("serve", f / "none"), "no saved model"),
+        *(((*iris, "--seed", seed), f"seed: {seed}") for seed in (-1, 2**32)),
+        ((*iris, "--test", 1.0), "test: 1.0"),
+        ((*iris, "--test", 0.99), "3 distinct values in 3 rows"),
+        ((*iris, "--rows", f / "rows.csv"), "--rows"),
+        ((*iris, "--encoder", f / "encoder"), "--encoder"),
+        ((*iris, "-k", 0), "neighbours"),
+        ((*iris, "--weights", "best"), "weights"),
+        ((*iris, "--separator", ";;"), "one character"),
+        ((*iris, "-o", "/proc/none/m", "--weights", "uniform"), "/proc/none"),
+        (fit(f / "iris.csv"), "name it with --target"),
+        (fit(f / "iris.csv", "--target", "species"), "no target column 'species'"),
+        (fit(f / "none.csv", "--target", "y"), "none.csv: no such file"),
+        (fit(f / "dot.png"), "neither a .csv nor a .npy file"),
+        (fit(f / "one.csv", "--target", "y"), "a single class (a)"),
+        (fit(f / "empty.csv", "--target", "y"), "empty.csv: empty"),
+        (fit(f / "floats.csv", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.5,"),
+        (fit(z), "no labels"),
+        (fit(z, "--rows", f / "floats.csv", "--target", "b"), "column 'b': continuous"),
+        (fit(z, "--rows", f / "several.npy"), "several arrays"),
+        (fit(z, "--rows", f / "y2.npy"), "2 rows for 80 vectors"),
+        (fit(f / "nan.npy", "--rows", f / "y3.npy"), "nan.npy row 1: NaN"),
+        (fit(f / "flat.npy", "--rows", f / "y3.npy"), "of shape (3,); expected numbers (rows, dimensions)"),
+        (fit(f / "complex.npy", "--rows", f / "y3.npy"), "complex64 of shape"),
+        (fit(f / "text.npy", "--rows", f / "y3.npy"), "not a readable .npy file"),
+        (fit(f / "images"), "needs --encoder"),
+        (fit(f / "single", "--encoder", f / "encoder"), "1 class folders"),
+        (fit(f / "broken", "--encoder", f / "encoder"), "x.jpg: no readable image"),
+        (fit(f / "images", "--encoder", f / "mlp"), "an encoder of tables"),
+        (fit(f / "split", "--encoder", f / "mlp"), "reads rows of shape (3,)"),
+        (fit(f / "split", "--encoder", f / "none"), "not an encoder"),
     ]  # fmt: skip
 
 

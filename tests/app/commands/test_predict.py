@@ -7,6 +7,8 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -21,29 +23,31 @@ from command_line import COMMAND, attnknn, csv_rows, json_lines, refused, succee
 
 
 def test_formats(folder: Path, tmp_path: Path) -> None:
-    model = Model.load(folder / "vectors")
-    z = np.load(folder / "z.npy")
-    probs = model.classifier.predict_proba(z)
+    classifier, z = Model.load(folder / "vectors").classifier, np.load(folder / "z.npy")
     command = ("predict", folder / "vectors", folder / "z.npy", "--probabilities", "--alpha", 0.2)
     rows, lines = csv_rows(*command), json_lines(*command)
-    sets = model.classifier.predict_set(z, 0.2)
+    probs, percentiles = classifier.predict_with_percentiles(z)
+    sets = classifier.predict_set(z, 0.2)
     for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
         assert row["input"] == line["input"] == f"z.npy row {i}"
         assert row["label"] == line["label"] == ["down", "up"][probs[i].argmax()]
         assert float(row["confidence"]) == line["confidence"] == pytest.approx(probs[i].max(), abs=1e-6)
         assert float(row["p(up)"]) == line["probabilities"]["up"] == pytest.approx(probs[i, 1], abs=1e-6)
-        percentile = model.classifier.distance_percentiles(z[i : i + 1])[0]
-        assert float(row["distance_percentile"]) == line["distance_percentile"] == pytest.approx(percentile, abs=0.01)
+        percentile = float(row["distance_percentile"])
+        assert percentile == line["distance_percentile"] == pytest.approx(percentiles[i], abs=0.01)
         assert row["set"].split("|") == (line["set"] or [""])
         assert line["set"] == [name for name, member in zip(("down", "up"), sets[i], strict=True) if member]
-    for suffix, read in ((".csv", pd.read_csv), (".jsonl", lambda p: pd.read_json(p, lines=True))):
-        assert succeeded(*command, "-o", tmp_path / f"a{suffix}") == ""
-        assert read(tmp_path / f"a{suffix}")["label"].tolist() == [row["label"] for row in rows]
+    expected = pd.DataFrame(rows)
+    files: dict[str, Callable[[Path], pd.DataFrame]] = {"csv": pd.read_csv, "jsonl": partial(pd.read_json, lines=True)}
     if importlib.util.find_spec("pyarrow"):
-        succeeded(*command, "-o", tmp_path / "a.parquet")
-        assert pd.read_parquet(tmp_path / "a.parquet")["p(up)"].tolist() == [float(row["p(up)"]) for row in rows]
+        files["parquet"] = pd.read_parquet
     else:
         assert "pip install 'attnknn[tables]'" in refused(*command, "-o", tmp_path / "a.parquet")
+    for suffix, read in files.items():
+        assert succeeded(*command, "-o", tmp_path / f"a.{suffix}") == ""
+        assert read(tmp_path / f"a.{suffix}")["label"].tolist() == expected["label"].tolist()
+    if "parquet" in files:
+        assert pd.read_parquet(tmp_path / "a.parquet")["p(up)"].tolist() == expected["p(up)"].astype(float).tolist()
 
 
 def test_many_batches(folder: Path, tmp_path: Path) -> None:
@@ -76,27 +80,24 @@ def test_keep_going(folder: Path, tmp_path: Path) -> None:
     picture_folders(tmp_path / "images")
     (tmp_path / "images/left/0.jpg").write_text("not an image")
     Image.new("L", (1, 1)).save(tmp_path / "images/left/1.bmp")
-    assert "0.jpg: no readable image" in refused("predict", folder / "pictures", tmp_path / "images")
-    done = attnknn("predict", folder / "pictures", tmp_path / "images", "--keep-going")
-    assert done.exit_code == 1
-    assert len(done.stdout.splitlines()) == 25
-    assert "1.bmp: 1×1 pixels" in done.stderr
-    assert done.stderr.endswith("2 left out\n")
     wide_rows(folder, tmp_path, [17, 90])
-    done = attnknn("predict", folder / "table", tmp_path / "iris.csv", "--keep-going")
-    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 149)
-    assert "iris.csv line 19: column 'sepal width (cm)' is 'wide'" in done.stderr
-    whole = succeeded("predict", folder / "table", folder / "iris.csv").splitlines()
-    assert done.stdout.splitlines() == [line for i, line in enumerate(whole) if i not in (18, 91)]
     far = save_npy(tmp_path / "far.npy", np.outer([0, 1e20, 0], np.ones(3)))
-    picture = folder / "images/left/0.png"
-    for model, sources, answered, message in (
-        ("vectors", [far], ["far.npy row 0", "far.npy row 2"], "left out: far.npy row 1: values beyond ±1e+15"),
-        ("pictures", [tmp_path / "gone.png", picture], [str(picture)], "gone.png: no such file"),
+    picture, table = folder / "images/left/0.png", [f"iris.csv line {i + 2}" for i in range(150) if i not in (17, 90)]
+    images = [str(path) for path in sorted((tmp_path / "images").rglob("*.png"))]
+    for model, sources, answered, messages in (
+        ("pictures", [tmp_path / "images"], images, ("0.jpg: no readable image", "1.bmp: 1×1 pixels", "2 left out\n")),
+        ("pictures", [tmp_path / "gone.png", picture], [str(picture)], ("gone.png: no such file",)),
+        ("table", [tmp_path / "iris.csv"], table, ("iris.csv line 19: column 'sepal width (cm)' is 'wide'",)),
+        ("vectors", [far], ["far.npy row 0", "far.npy row 2"], ("far.npy row 1: values beyond ±1e+15",)),
     ):
+        assert messages[0] in refused("predict", folder / model, *sources)
         done = attnknn("predict", folder / model, *sources, "--keep-going")
-        assert (done.exit_code, message in done.stderr) == (1, True)
-        assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["input", *answered]
+        assert (done.exit_code, done.stderr.startswith("left out: ")) == (1, True)
+        assert all(message in done.stderr for message in messages)
+        assert [row["input"] for row in csv.DictReader(io.StringIO(done.stdout))] == answered
+    kept = attnknn("predict", folder / "table", tmp_path / "iris.csv", "--keep-going").stdout.splitlines()
+    whole = succeeded("predict", folder / "table", folder / "iris.csv").splitlines()
+    assert kept == [line for i, line in enumerate(whole) if i not in (18, 91)]
 
 
 def test_an_incomplete_output_is_not_written(folder: Path, tmp_path: Path) -> None:
@@ -189,55 +190,55 @@ def test_standard_input_is_utf8_in_any_locale(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(60) % 9, "colour": ["grün", "rot", "blau"] * 20, "y": ["a", "b", "b"] * 20})
     frame.to_csv(tmp_path / "t.csv", index=False)
     succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "uniform", "-k", 3)
-    lines = succeeded("predict", tmp_path / "m", tmp_path / "t.csv").splitlines()
-    expected = [line.partition(",")[2] for line in lines]
+    expected = [row["confidence"] for row in csv_rows("predict", tmp_path / "m", tmp_path / "t.csv")]
     locale = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-    def piped(*arguments: object, data: bytes) -> subprocess.CompletedProcess[bytes]:
-        command = [*COMMAND, *map(str, arguments)]
-        return subprocess.run(command, input=data, capture_output=True, env=locale, timeout=120, check=False)
-
-    for mark in (b"", b"\xef\xbb\xbf"):
-        done = piped("predict", tmp_path / "m", "-", data=mark + (tmp_path / "t.csv").read_bytes())
-        assert [line.partition(",")[2] for line in done.stdout.decode().splitlines()] == expected
-    done = piped("predict", tmp_path / "m", "-", data="x,colour\n1,grün\n".encode("latin-1"))
-    assert (done.returncode, b"no valid CSV in UTF-8" in done.stderr) == (2, True)
-    assert piped("forget", tmp_path / "m", "-", data=b"\xef\xbb\xbf1 2").returncode == 0
-    done = piped("forget", tmp_path / "m", "-", data=b"1\xff")
-    assert (done.returncode, rb"1\xff; give whole numbers" in done.stderr) == (2, True)
+    mark = b"\xef\xbb\xbf"
+    for command, data, code, message in (
+        ("predict", (tmp_path / "t.csv").read_bytes(), 0, ""),
+        ("predict", mark + (tmp_path / "t.csv").read_bytes(), 0, ""),
+        ("predict", "x,colour\n1,grün\n".encode("latin-1"), 2, "no valid CSV in UTF-8"),
+        ("forget", mark + b"1 2", 0, ""),
+        ("forget", b"1\xff", 2, r"1\xff; give whole numbers"),
+    ):
+        full = [*COMMAND, command, str(tmp_path / "m"), "-"]
+        done = subprocess.run(full, input=data, capture_output=True, env=locale, timeout=120, check=False)
+        assert (done.returncode, message in done.stderr.decode()) == (code, True)
+        if command == "predict" and code == 0:
+            rows = csv.DictReader(io.StringIO(done.stdout.decode()))
+            assert [row["confidence"] for row in rows] == expected
 
 
 def test_names_that_are_not_unicode(folder: Path, tmp_path: Path) -> None:
-    names = {
-        name: tmp_path / os.fsdecode(b"\xff" + name.encode()) for name in ("r.csv", "z.npy", "p.png", "m", "a.csv")
-    }
-    shutil.copy(folder / "iris.csv", names["r.csv"])
-    shutil.copy(folder / "z.npy", names["z.npy"])
-    shutil.copy(folder / "images/left/0.png", names["p.png"])
-    for model, source in (("table", "r.csv"), ("vectors", "z.npy"), ("pictures", "p.png")):
-        shutil.copytree(folder / model, names["m"], dirs_exist_ok=True)
-        assert csv_rows("predict", names["m"], names[source])[0]["input"].partition("\\xff")[2].startswith(source)
-        assert f"\\xff{source}" in json_lines("explain", names["m"], names[source])[0]["input"]
-        assert f"\\xff{source}" in succeeded("explain", names["m"], names[source], "--first", 1)
-        shutil.rmtree(names["m"])
-    succeeded("predict", folder / "vectors", names["z.npy"], "-o", names["a.csv"])
-    assert "a.csv exists" in refused("predict", folder / "vectors", names["z.npy"], "-o", names["a.csv"])
-    fit = ("fit", names["r.csv"], "--target", "target", "-o", names["m"], "--weights", "uniform", "-k", 3)
+    sources = {"table": "iris.csv", "vectors": "z.npy", "pictures": "images/left/0.png"}
+    model, output = (tmp_path / os.fsdecode(b"\xff" + name) for name in (b"m", b"a.csv"))
+    for kind, name in sources.items():
+        source = tmp_path / os.fsdecode(b"\xff" + Path(name).name.encode())
+        shutil.copy(folder / name, source)
+        shutil.copytree(folder / kind, model)
+        shown = f"\\xff{Path(name).name}"
+        assert shown in csv_rows("predict", model, source)[0]["input"]
+        assert shown in json_lines("explain", model, source)[0]["input"]
+        assert shown in succeeded("explain", model, source, "--first", 1)
+        shutil.rmtree(model)
+    command = ("predict", folder / "vectors", folder / "z.npy", "-o", output)
+    succeeded(*command)
+    assert "a.csv exists" in refused(*command)
+    fit = ("fit", folder / "iris.csv", "--target", "target", "-o", model, "--weights", "uniform", "-k", 3)
     assert "m: 135 rows" in succeeded(*fit)
     assert "holds a model already" in refused(*fit)
-    assert "forgotten row 1" in succeeded("forget", names["m"], 1)
+    assert "forgotten row 1" in succeeded("forget", model, 1)
 
 
 def test_far_rows_are_named_and_get_every_class(folder: Path, tmp_path: Path) -> None:
     z = np.load(folder / "z.npy")[:40]
     far = save_npy(tmp_path / "far.npy", np.concatenate([z, 1000 * np.ones((2, 3))]))
     done = attnknn("predict", folder / "vectors", far, "--alpha", 0.4)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    is_far = [float(row["distance_percentile"]) >= 99.9 for row in rows]
-    assert is_far[40:] == [True, True]
-    assert {row["set"] for row, beyond in zip(rows, is_far, strict=True) if beyond} == {"down|up"}
-    assert {row["set"] for row, beyond in zip(rows, is_far, strict=True) if not beyond} >= {"down", "up"}
-    warning = f"{sum(is_far)} rows are far from the memory, at distance_percentile 99.9 or above: do not rely on them"
+    rows = pd.read_csv(io.StringIO(done.stdout))
+    is_far = rows["distance_percentile"] >= 99.9
+    assert is_far[40:].all()
+    assert set(rows["set"][is_far]) == {"down|up"}
+    assert set(rows["set"][~is_far]) >= {"down", "up"}
+    warning = f"{is_far.sum()} rows are far from the memory, at distance_percentile 99.9 or above: do not rely on them"
     assert (done.exit_code, done.stderr) == (0, f"warning: {warning}\n")
     last = succeeded("explain", folder / "vectors", far, "--first", 42).splitlines()[-2]
     assert last.startswith("Far from the memory: nearest neighbour at 1,")

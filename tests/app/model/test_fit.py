@@ -1,11 +1,11 @@
-"""Fitting models from tables, vectors, image folders and splits; invalid sources."""
+"""Fitting models from tables, vectors, image folders and splits."""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic_models import FAST, iris_csv, picture_encoder, picture_folders, save_npy
+from synthetic_models import FAST, iris_csv, picture_encoder, picture_folders, save_npy, split_of_images
 
 from attnknn.app.model.fit import decode_columns, fit_model, read_labels, stratified_mask
 from attnknn.app.model.inputs import Batch, Rows
@@ -33,18 +33,14 @@ def test_identical_rows_are_drawn_together() -> None:
     np.testing.assert_array_equal(mask, mask[first])
     assert 18 <= mask[:90].sum() <= 20
     assert not mask[90:].any(), "a class of one distinct row stays in the memory"
-    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(92)), stratified_mask(labels, 0.2, 3))
-    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(92) % 45), stratified_mask(labels, 0.2, 3))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_copies_neither_exceed_the_share_nor_are_on_both_sides(seed: int) -> None:
-    """The copies of one row are 40 of 100; the only row of "c" is a copy of one of "a"."""
-    labels = np.repeat(["a", "b", "c"], [60, 39, 1])
-    first = np.r_[np.full(40, 0), np.arange(40, 99), 50]
-    mask = stratified_mask(labels, 0.2, seed, first)
-    np.testing.assert_array_equal(mask, mask[first])
-    assert [int(mask[labels == name].sum()) for name in "abc"] == [12, 7, 0]
+    for distinct in (np.arange(92), np.arange(92) % 45):  # mostly copies: drawn one by one
+        np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, distinct), stratified_mask(labels, 0.2, 3))
+    # Copies of one row are 40 of 100, and the only row of "c" is a copy of one of "a".
+    labels, first = np.repeat(["a", "b", "c"], [60, 39, 1]), np.r_[np.full(40, 0), np.arange(40, 99), 50]
+    for seed in range(5):
+        mask = stratified_mask(labels, 0.2, seed, first)
+        np.testing.assert_array_equal(mask, mask[first])
+        assert [int(mask[labels == name].sum()) for name in "abc"] == [12, 7, 0]
 
 
 def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Model, dict]) -> None:
@@ -77,15 +73,8 @@ def test_official_test_folders_are_the_test_cases(tmp_path: Path) -> None:
     assert (summary["memory"], summary["test"], len(model.examples.images)) == (24, 8, 24)
 
 
-def split_of_digits() -> Split:
-    rng = np.random.default_rng(0)
-    part = np.repeat(np.array([BANK, FIT, VAL, TEST], np.int8), [60, 10, 10, 20])
-    x = rng.integers(0, 255, (100, 1, 8, 8), dtype=np.uint8)
-    return Split(x, rng.integers(0, 2, 100), part, ("no", "yes"))
-
-
 def test_parts_of_a_split(tmp_path: Path) -> None:
-    split = split_of_digits()
+    split = split_of_images()
     split.save(tmp_path / "split")
     encoder = picture_encoder()
     encoder.save(tmp_path / "encoder")
@@ -166,50 +155,3 @@ def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
     assert model.examples.table["title"].tolist() == [titles[i] for i in np.flatnonzero(~mask)]
     assert model.classifier.metric == "cosine"
     assert model.rows_of(model.add(Batch(["new"], z[:1]), model.parse_labels(["a"]))) == [{"title": None}]
-
-
-def bad_sources(folder: Path) -> dict[str, tuple[Path, dict, str]]:
-    save = lambda name, array: save_npy(folder / name, array)  # noqa: E731
-    z, y = save("z.npy", np.random.default_rng(0).normal(size=(20, 3))), save("y.npy", np.arange(20) % 2)
-    for name, labels in (("one", "a"), ("many", np.arange(20) * 7)):
-        pd.DataFrame({"x": np.arange(20) % 5, "y": labels}).to_csv(folder / f"{name}.csv", index=False)
-    for name, text in {"empty.csv": "", "text.npy": "no array", "odd.bin": "?"}.items():
-        (folder / name).write_text(text)
-    (folder / "pictures/a").mkdir(parents=True)
-    picture_folders(folder / "broken")
-    (folder / "broken/left/x.jpg").write_text("no image at all")
-    picture_encoder().save(folder / "encoder")
-    Encoder("mlp", (3,), 0, [4], embed_dim=2).save(folder / "mlp")
-    split_of_digits().save(folder / "split")
-    nan = np.zeros((20, 3))
-    nan[4, 1] = np.nan
-    e = {"encoder": folder / "encoder"}
-    return {
-        "no file": (folder / "none.csv", {"target": "y"}, "none.csv: no such file"),
-        "no kind": (folder / "odd.bin", {}, "neither a .csv nor a .npy file"),
-        "another target": (folder / "one.csv", {"target": "z"}, "no target column 'z'"),
-        "one class": (folder / "one.csv", {"target": "y"}, "a single class \\(a\\)"),
-        "no classes": (folder / "many.csv", {"target": "y"}, "labels: 20 distinct values in 20 rows"),
-        "empty": (folder / "empty.csv", {"target": "y"}, "empty.csv: empty"),
-        "no labels": (z, {}, "no labels"),
-        "fewer labels": (save("w.npy", np.zeros((19, 3))), {"rows": y}, "20 rows for 19 vectors"),
-        "NaN": (save("nan.npy", nan), {"rows": y}, "nan.npy row 4: NaN"),
-        "one dimension": (save("flat.npy", np.zeros(20)), {"rows": y}, "of shape \\(20,\\)"),
-        "complex": (save("c.npy", np.zeros((20, 3), complex)), {"rows": y}, "complex128 of shape"),
-        "seed": (z, {"rows": y, "seed": 2**32}, "seed: 4294967296"),
-        "objects": (save("o.npy", np.array([["a"]] * 20)), {"rows": y}, "expected numbers \\(rows, dimensions\\)"),
-        "text": (folder / "text.npy", {"rows": y}, "not a readable .npy file"),
-        "one folder": (folder / "pictures", e, "1 class folders"),
-        "text as image": (folder / "broken", e, "x.jpg: no readable image"),
-        "encoder of tables": (folder / "broken", {"encoder": folder / "mlp"}, "an encoder of tables"),
-        "split of another": (folder / "split", {"encoder": folder / "mlp"}, "reads rows of shape \\(3,\\)"),
-        "no such encoder": (folder / "split", {"encoder": folder / "none"}, "not an encoder"),
-        "test": (z, {"rows": y, "test": 1.0}, "test: 1.0"),
-    }  # fmt: skip
-
-
-def test_invalid_sources(tmp_path: Path) -> None:
-    for name, (source, kwargs, message) in bad_sources(tmp_path).items():
-        with pytest.raises(InputError, match=message) as raised:
-            fit_model(source, **{**FAST, **kwargs})
-        assert "\n" not in str(raised.value), name

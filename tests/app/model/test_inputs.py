@@ -64,7 +64,12 @@ def test_exif_orientation() -> None:
 
 
 def test_image_modes_and_formats() -> None:
-    pictures = Pictures(picture_encoder())
+    pixels = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
+    colour, grey = Image.fromarray(pixels), Image.fromarray(pixels[:, :, 0])
+    np.testing.assert_array_equal(decode(encoded(colour), "x"), pixels.transpose(2, 0, 1))
+    assert decode(encoded(colour), "x", size=(10, 3)).shape == (3, 10, 3)
+    assert all(decode(encoded(grey.convert(mode)), "x").shape == (1, 5, 7) for mode in ("L", "LA", "1"))
+    read = Pictures(picture_encoder()).decode
     pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
     grey = Image.fromarray(pixels)
     for data in (
@@ -72,24 +77,14 @@ def test_image_modes_and_formats() -> None:
         encoded(grey.convert("P"), "GIF", save_all=True, append_images=[grey.rotate(90).convert("P")]),
         encoded(grey.convert("CMYK"), "TIFF"),
     ):
-        np.testing.assert_allclose(pictures.decode(data, "x")[0], pixels, atol=1)
-    with pytest.raises(InputError, match="I;16 pixels; convert"):
-        pictures.decode(encoded(Image.fromarray(pixels.astype(np.uint16))), "x")
-
-
-def test_axes_are_channel_height_width() -> None:
-    pixels = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
-    data = encoded(Image.fromarray(pixels))
-    np.testing.assert_array_equal(decode(data, "x"), pixels.transpose(2, 0, 1))
-    assert decode(data, "x", size=(10, 3)).shape == (3, 10, 3)
-    grey = Image.fromarray(pixels[:, :, 0])
-    for mode in ("L", "LA", "1"):
-        assert decode(encoded(grey.convert(mode)), "x").shape == (1, 5, 7)
-    for mode in ("I", "F"):
-        with pytest.raises(InputError, match=f"{mode} pixels; convert the images to 8 bits a channel"):
-            decode(encoded(grey.convert(mode), "TIFF"), "x")
-    with pytest.raises(InputError, match="no readable image"):
-        decode(encoded(grey, "ICO"), "x")  # not an accepted format
+        np.testing.assert_allclose(read(data, "x")[0], pixels, atol=1)
+    for data, message in (
+        (encoded(Image.fromarray(pixels.astype(np.uint16))), "I;16 pixels; convert"),
+        *((encoded(grey.convert(mode), "TIFF"), f"{mode} pixels; convert the images to 8 bits") for mode in "IF"),
+        (encoded(grey, "ICO"), "no readable image"),  # not an accepted format
+    ):
+        with pytest.raises(InputError, match=message):
+            read(data, "x")
 
 
 def test_images_are_read_in_batches(pictures: tuple[Path, Model, dict]) -> None:

@@ -21,6 +21,7 @@ from attnknn.app.model.sentences import (
     percent,
 )
 
+KEPT = {"how": "relabel", "turned": False, "prediction": "a"}
 ANSWER = {"prediction": "a", "confidence": 0.5, "abstains": False, "set": ["a", "b"]}
 
 
@@ -49,10 +50,7 @@ def test_describe_nearest() -> None:
         ({"ids": [4]}, "Without neighbour #4 it would be b (60 %)."),
         ({}, "Without its 2 heaviest neighbours for a (#4, #5) it would be b (60 %)."),
         ({"how": "relabel"}, "If its 2 heaviest neighbours for a (#4, #5) were b, it would be b (60 %)."),
-        (
-            {"how": "relabel", "turned": False, "prediction": "a"},
-            "Even if its 2 heaviest neighbours for a (#4, #5) were b, it would still be a (60 %).",
-        ),
+        (KEPT, "Even if its 2 heaviest neighbours for a (#4, #5) were b, it would still be a (60 %)."),
         ({"ids": [], "turned": False}, "No neighbour votes for it."),
     ],
 )

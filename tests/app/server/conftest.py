@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from attnknn.app.model.model import Model
 from server_fixtures import beside_model, client_of, picture_model, table_model, vector_model
 
 
@@ -17,23 +18,35 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "images": picture_model(folder / "images"),
         "vectors": vector_model(folder / "vectors"),
         "named": vector_model(folder / "named", named=True),
-        "beside": beside_model(folder / "beside", 300),
+        "beside": beside_model(folder / "beside", 5),
+        "long": beside_model(folder / "long", 300),
     }
 
 
+# Not to be changed by a test.
 @pytest.fixture(scope="session")
-def table(models: dict[str, Path]) -> TestClient:
-    return client_of(models["table"])
-
-
-@pytest.fixture(scope="session")
-def images(models: dict[str, Path]) -> TestClient:
-    return client_of(models["images"])
+def loaded(models: dict[str, Path]) -> dict[str, Model]:
+    return {kind: Model.load(path) for kind, path in models.items()}
 
 
 @pytest.fixture(scope="session")
-def vectors(models: dict[str, Path]) -> TestClient:
-    return client_of(models["vectors"])
+def clients(models: dict[str, Path]) -> dict[str, TestClient]:
+    return {kind: client_of(path) for kind, path in models.items()}
+
+
+@pytest.fixture(scope="session")
+def table(clients: dict[str, TestClient]) -> TestClient:
+    return clients["table"]
+
+
+@pytest.fixture(scope="session")
+def images(clients: dict[str, TestClient]) -> TestClient:
+    return clients["images"]
+
+
+@pytest.fixture(scope="session")
+def vectors(clients: dict[str, TestClient]) -> TestClient:
+    return clients["vectors"]
 
 
 @pytest.fixture

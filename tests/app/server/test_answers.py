@@ -1,7 +1,6 @@
 """Predictions, test cases and counterfactuals of the server are those of the classifier."""
 
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,14 @@ from attnknn.app.model.model import Model
 from attnknn.app.server.parse import parse_row
 from attnknn.app.server.queries import MAX_RECENT
 from attnknn.evaluation.metrics import scores
-from server_fixtures import HOSTILE, ROW, client_of, image_post, pictures, png, probabilities, refused
+from server_fixtures import HOSTILE, ROW, image_post, pictures, png, probabilities, refused
+
+Loaded, Clients = dict[str, Model], dict[str, TestClient]
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
-def test_test_cases(models: dict[str, Path], kind: str) -> None:
-    client, model = client_of(models[kind]), Model.load(models[kind])
+def test_test_cases(clients: Clients, loaded: Loaded, kind: str) -> None:
+    client, model = clients[kind], loaded[kind]
     for i in (0, 3, len(model.cases.labels) - 1):
         response = client.get(f"/api/case/{i}").json()
         expected = model.classifier.predict_proba(model.cases.vectors[i : i + 1])[0]
@@ -30,8 +31,8 @@ def test_test_cases(models: dict[str, Path], kind: str) -> None:
         assert [neighbour["id"] for neighbour in response["answer"]["neighbours"]] == heaviest.tolist()
 
 
-def test_rows_of_the_memory_are_explained_leave_one_out(models: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(models["table"])
+def test_rows_of_the_memory_are_explained_leave_one_out(loaded: Loaded, table: TestClient) -> None:
+    model = loaded["table"]
     response = table.get("/api/memory/7?shown=12").json()
     np.testing.assert_array_equal(probabilities(response, model), model.classifier.explain_rows([7]).probabilities[0])
     assert 7 not in [neighbour["id"] for neighbour in response["answer"]["neighbours"]]
@@ -42,8 +43,8 @@ def test_rows_of_the_memory_are_explained_leave_one_out(models: dict[str, Path],
     assert response["answer"]["rest"]["count"] == 0
 
 
-def test_query_by_row(models: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(models["table"])
+def test_query_by_row(loaded: Loaded, table: TestClient) -> None:
+    model = loaded["table"]
     response = table.post("/api/ask", json={"row": ROW | {"weight": " NA "}}).json()
     x = model.input.vectors(parse_row(model.input, ROW | {"weight": None}))
     np.testing.assert_array_equal(probabilities(response, model), model.classifier.predict_proba(x)[0])
@@ -51,8 +52,8 @@ def test_query_by_row(models: dict[str, Path], table: TestClient) -> None:
     assert table.get(f"/api/{response['query']}").json()["answer"] == response["answer"]
 
 
-def test_query_by_vector(models: dict[str, Path], vectors: TestClient) -> None:
-    model = Model.load(models["vectors"])
+def test_query_by_vector(loaded: Loaded, vectors: TestClient) -> None:
+    model = loaded["vectors"]
     response = vectors.post("/api/ask", json={"vector": [1, 2.5, -1, 0, 3]}).json()
     expected = model.classifier.predict_proba(np.array([[1, 2.5, -1, 0, 3]]))[0]
     np.testing.assert_array_equal(probabilities(response, model), expected)
@@ -66,20 +67,32 @@ def test_query_by_vector(models: dict[str, Path], vectors: TestClient) -> None:
     assert far["set"] == list(map(str, model.classifier.classes_))
 
 
-def test_query_by_picture(models: dict[str, Path], images: TestClient) -> None:
-    model = Model.load(models["images"])
+def pixels(reply: Any) -> np.ndarray:
+    assert reply.headers["content-type"] == "image/png"
+    return np.asarray(Image.open(io.BytesIO(reply.content)))
+
+
+def test_pictures(loaded: Loaded, images: TestClient, table: TestClient) -> None:
+    model = loaded["images"]
     (image,), _ = pictures(1, seed=5)
     response = image_post(images, png(image[0])).json()
     x = model.input.vectors(Batch([""], image[None]))
     np.testing.assert_array_equal(probabilities(response, model), model.classifier.predict_proba(x)[0])
-    reply = images.get(response["example"]["picture"])
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(reply.content))), image[0])
     large = np.asarray(Image.fromarray(image[0]).resize((300, 500)).convert("RGB"))
     assert image_post(images, png(large), "image/unknown").status_code == 200
+    for path, expected in (
+        (response["example"]["picture"], image),
+        ("/api/picture/memory/3.png", model.examples.images[3]),
+        ("/api/picture/case/2.png", model.cases.examples.images[2]),
+    ):
+        np.testing.assert_array_equal(pixels(images.get(path)), expected[0])
+    refused(images.get("/api/picture/memory/3.jpg"), 404, "ends with .png")
+    refused(images.get("/api/picture/memory/999.png"), 404, "not in the memory")
+    refused(table.get("/api/picture/memory/3.png"), 404, "no pictures")
 
 
-def test_vectors_with_columns_beside_them(models: dict[str, Path]) -> None:
-    client, model = client_of(models["beside"]), Model.load(models["beside"])
+def test_vectors_with_columns_beside_them(clients: Clients, loaded: Loaded) -> None:
+    client, model = clients["long"], loaded["long"]
     for name in ("memory/5", "case/3"):
         response = client.get(f"/api/{name}").json()
         vector, columns = response["example"]["vector"], response["example"]["columns"]
@@ -95,8 +108,8 @@ def test_vectors_with_columns_beside_them(models: dict[str, Path]) -> None:
     assert client.get(f"/api/memory/{added['id']}").status_code == 200
 
 
-def test_query_by_names_of_a_vector(models: dict[str, Path]) -> None:
-    client = client_of(models["named"])
+def test_query_by_names_of_a_vector(clients: Clients) -> None:
+    client = clients["named"]
     by_name = client.post("/api/ask", json={"row": dict(zip("edcba", map(str, range(5)), strict=True))}).json()
     by_position = client.post("/api/ask", json={"vector": [4, 3, 2, 1, 0]}).json()
     assert by_name["answer"] == by_position["answer"]
@@ -122,19 +135,8 @@ def test_a_neighbour_of_small_weight_is_listed_on_request(table: TestClient) -> 
     refused(table.get("/api/case/3?row=x"), 400, "not a whole number")
 
 
-def test_pictures_of_the_memory_and_of_cases(models: dict[str, Path], images: TestClient, table: TestClient) -> None:
-    model = Model.load(models["images"])
-    for name, expected in (("memory/3", model.examples.images[3]), ("case/2", model.cases.examples.images[2])):
-        reply = images.get(f"/api/picture/{name}.png")
-        assert reply.headers["content-type"] == "image/png"
-        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(reply.content))), expected[0])
-    refused(images.get("/api/picture/memory/3.jpg"), 404, "ends with .png")
-    refused(images.get("/api/picture/memory/999.png"), 404, "not in the memory")
-    refused(table.get("/api/picture/memory/3.png"), 404, "no pictures")
-
-
-def test_filters_of_test_cases(models: dict[str, Path], table: TestClient, vectors: TestClient) -> None:
-    model = Model.load(models["table"])
+def test_filters_of_test_cases(loaded: Loaded, table: TestClient, vectors: TestClient) -> None:
+    model = loaded["table"]
     probs = model.classifier.predict_proba(model.cases.vectors)
     confidence, wrong = probs.max(1), model.classifier.classes_[probs.argmax(1)] != model.cases.labels
     assert 0 < wrong.sum() < len(wrong), "the test needs errors and hits"
@@ -165,8 +167,8 @@ def test_filters_of_test_cases(models: dict[str, Path], table: TestClient, vecto
     assert vectors.get("/api/calibration").json()["now"] is None
 
 
-def test_calibration_on_the_test_cases(models: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(models["table"])
+def test_calibration_on_the_test_cases(loaded: Loaded, table: TestClient) -> None:
+    model = loaded["table"]
     probs = model.classifier.predict_proba(model.cases.vectors)
     expected = scores(probs, np.searchsorted(model.classifier.classes_, model.cases.labels))
     now = table.get("/api/calibration").json()["now"]
@@ -175,8 +177,8 @@ def test_calibration_on_the_test_cases(models: dict[str, Path], table: TestClien
     assert now["low"] < now["accuracy"] < now["high"]
 
 
-def test_counterfactuals(models: dict[str, Path], table: TestClient) -> None:
-    model = Model.load(models["table"])
+def test_counterfactuals(loaded: Loaded, table: TestClient) -> None:
+    model = loaded["table"]
     response = table.get("/api/change?query=case/4").json()
     (expected,) = model.counterfactuals(model.cases.vectors[4:5])
     assert (response["ids"], response["prediction"]) == (expected["ids"], str(expected["prediction"]))

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -27,30 +28,20 @@ async def request_status(port: int, head: str, body: bytes = b"") -> int:
     """Status of the response to raw bytes; 0 without a response."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return 0
-    try:
-        writer.write(f"{head}\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-        writer.write(body)
-        response = await reader.read(64)
-        return int(response[9:12]) if response.startswith(b"HTTP/1.1 ") else 0
+        with closing(writer):
+            writer.write(f"{head}\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            response = await reader.read(64)
+            return int(response[9:12]) if response.startswith(b"HTTP/1.1 ") else 0
     except (OSError, ValueError):
         return 0
-    finally:
-        writer.close()
+
+
+async def gather(requests: list[Awaitable[int]]) -> list[int]:
+    return await asyncio.gather(*requests)
 
 
 def status(port: int, head: str, body: bytes = b"") -> int:
     return asyncio.run(request_status(port, head, body))
-
-
-def statuses(requests: Iterable[Awaitable[int]]) -> Counter[int]:
-    """Counts of the statuses of concurrent requests."""
-
-    async def gather() -> list[int]:
-        return await asyncio.gather(*requests)
-
-    return Counter(asyncio.run(gather()))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 8) -> bool:
@@ -79,7 +70,7 @@ def test_a_thousand_concurrent_requests(models: dict[str, Path]) -> None:
         watcher.start()
         uploads = [request_status(port, ask, noise) for _ in range(800)]
         reads = [request_status(port, f"GET /api/case/{i % 20} HTTP/1.1") for i in range(200)]
-        counts = statuses(uploads + reads)
+        counts = Counter(asyncio.run(gather([*uploads, *reads])))
         done.set()
         watcher.join()
         assert set(counts) <= {200, 503}, counts
