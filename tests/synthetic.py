@@ -151,14 +151,3 @@ def reordered(n: NeighbourBatch, order: torch.Tensor) -> NeighbourBatch:
     assert n.keys is not None
     moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}
     return replace(n, **moved)
-
-
-def assert_gradients(head: torch.nn.Module, n: NeighbourBatch) -> None:
-    """Those of a head's answer to all its parameters, in float64, against finite differences."""
-    head, n = head.double(), n.to(torch.float64)
-    names = [name for name, _ in head.named_parameters()]
-
-    def answer(*parameters: torch.Tensor) -> Any:
-        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))
-
-    assert torch.autograd.gradcheck(answer, tuple(p.detach().requires_grad_() for p in head.parameters()))

@@ -13,7 +13,7 @@ from attnknn.heads.attention import FEATURES, Attention, label_shares
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.neighbours.space import NEEDS, NeighbourBatch
 from attnknn.nn.votes import class_shares
-from synthetic import assert_gradients, neighbourhood, reordered
+from synthetic import neighbourhood, reordered
 
 D, C, S = 7, 3, 2
 ALL = list(FEATURES)
@@ -166,14 +166,6 @@ def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     (probs, weights), (again, moved) = head(n), head(reordered(n, order))
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "parts", [PARTS["all, l2"], {**EVERYTHING, "similarity": "dot"}, HISTORIC], ids=["l2", "dot", "heads"]
-)
-def test_gradients_against_finite_differences(parts: dict[str, Any]) -> None:
-    n = neighbourhood(b=2, k=4, missing=True)
-    assert_gradients(trained({**parts, "dropout": 0.0, "hidden": 2}), n)
 
 
 def test_without_its_neighbours_it_is_a_linear_classifier() -> None:
