@@ -61,11 +61,8 @@ def test_hardness_is_the_share_that_disagrees_among_those_not_missing() -> None:
     labels[0, 6:], labels[1] = -1, -1
     expected = np.ma.masked_array(labels != y[:, None], labels < 0).mean(1).filled(0)
     assert hardness(labels, y).tolist() == pytest.approx(expected.tolist())
-
-
-def test_hard_weights_by_hand() -> None:
-    assert hard_weights(torch.tensor([0.0, 0.25, 1.0]), 2.0).tolist() == [1.0, 1.25, 2.0]
-    assert hard_weights(torch.tensor([0.0, 0.25, 1.0]), 1.0).tolist() == [1.0, 1.0, 1.0]
+    for weight, weights in ((2.0, [1.0, 1.25, 2.0]), (1.0, [1.0, 1.0, 1.0])):
+        assert hard_weights(torch.tensor([0.0, 0.25, 1.0]), weight).tolist() == weights
 
 
 @pytest.mark.parametrize(
