@@ -144,10 +144,3 @@ def neighbourhood(
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
     return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density)
-
-
-def reordered(n: NeighbourBatch, order: torch.Tensor) -> NeighbourBatch:
-    """The same neighbours in another order."""
-    assert n.keys is not None
-    moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}
-    return replace(n, **moved)

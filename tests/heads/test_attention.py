@@ -11,7 +11,7 @@ from attnknn.core.errors import InputError
 from attnknn.heads.attention import FEATURES, Attention, label_shares
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.neighbours.space import NEEDS, NeighbourBatch
-from synthetic import neighbourhood, reordered
+from synthetic import neighbourhood
 
 D, C, S = 7, 3, 2
 ALL = list(FEATURES)
@@ -144,7 +144,9 @@ def test_several_heads_by_hand() -> None:
 def test_permuting_neighbours_permutes_weights(parts: dict[str, Any]) -> None:
     head, n = trained({**parts, "features": list(ALL)}), neighbourhood()
     order = torch.randperm(n.labels.shape[1], generator=torch.Generator().manual_seed(0))
-    (probs, weights), (again, moved) = head(n), head(reordered(n, order))
+    fields = ("keys", "sims", "labels", "agreement", "density")
+    reordered = replace(n, **{name: getattr(n, name)[:, order] for name in fields})
+    (probs, weights), (again, moved) = head(n), head(reordered)
     torch.testing.assert_close(moved, weights[:, order], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again, probs, rtol=1e-4, atol=1e-6)
 
