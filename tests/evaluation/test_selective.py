@@ -10,11 +10,10 @@ import pytest
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.conformal import conformal, selective_tables
-from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, threshold
+from attnknn.evaluation.selective import AREAS, abstention, aurc, best_forms, log_complement, risk_coverage, threshold
 from synthetic_results import TIE, predictions
 
 LOSS = TIE | {"attention": (1.2, 2.0)}
-TABLES = ("risk_coverage", "selective", "selective_paired", "conformal")
 
 
 def over_orders(confidence: np.ndarray, wrong: np.ndarray) -> float:
@@ -91,17 +90,21 @@ def test_doubt_is_precise_where_a_probability_is_all_but_one() -> None:
 
 def test_tables_agree_with_each_other_and_with_the_rows() -> None:
     test, val = predictions(TIE, 307, seed=1), predictions(TIE, 211, seed=2)
-    curves, scores, tests = abstention(test, val, [0.05, 0.1], 200, 0.95, 0)
-    sets, sizes = conformal(test, val, [0.05, 0.1], 200, 0.95, 0)
+    result, tables = selective_tables(test, val, [0.05, 0.1], [0.05, 0.1], 200, 0.95, 0)
+    curves, scores, tests, sets = (
+        tables[name] for name in ("risk_coverage", "selective", "selective_paired", "conformal")
+    )
     by_score = {(r["method"], r["metric"]): r for r in scores}
     for row in scores:
         assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
-    for row in tests:
+    opponents = ["uniform", "distance_vector", "prototypes", "linear_temperature"]
+    areas, sizes = ([r for r in tests if (r["metric"] in AREAS) == of_area] for of_area in (True, False))
+    for row in areas:
         ours, theirs = (by_score[method, row["metric"]]["value"] for method in ("attention", row["baseline"]))
         assert row["difference"] == ours - theirs
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
-    assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
+    assert [r["baseline"] for r in areas[::2]] == [r["baseline"] for r in sizes[::2]] == opponents
     wrong = test.probs[0].argmax(1) != test.y
     assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
     kept = threshold(-log_complement(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
@@ -114,8 +117,6 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
         expected = size["attention", "split", alpha] - size[row["baseline"], "split", alpha]
         assert row["difference"] == pytest.approx(expected)
         assert row["low"] <= row["difference"] <= row["high"]
-    result, tables = selective_tables(test, val, [0.05, 0.1], [0.05, 0.1], 200, 0.95, 0)
-    assert tables == dict(zip(TABLES, (curves, scores, tests + sizes, sets), strict=True))
     linear = "linear_temperature"
     assert result[linear]["aurc"] == by_score[linear, "aurc"]["value"]
     assert result[linear]["split_size_at_90"] == size[linear, "split", 0.1]
