@@ -13,7 +13,7 @@ from attnknn.heads.config import Tune
 from attnknn.nn.votes import class_shares
 from synthetic import blobs, embedded, searched
 
-KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
+KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.1, 0.001, 0.02]
 
 
 @pytest.fixture(scope="module")
