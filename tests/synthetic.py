@@ -144,21 +144,3 @@ def neighbourhood(
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
     return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density)
-
-
-def reordered(n: NeighbourBatch, order: torch.Tensor) -> NeighbourBatch:
-    """The same neighbours in another order."""
-    assert n.keys is not None
-    moved = {name: getattr(n, name)[:, order] for name in ("keys", "sims", "labels", "agreement", "density")}
-    return replace(n, **moved)
-
-
-def assert_gradients(head: torch.nn.Module, n: NeighbourBatch) -> None:
-    """Those of a head's answer to all its parameters, in float64, against finite differences."""
-    head, n = head.double(), n.to(torch.float64)
-    names = [name for name, _ in head.named_parameters()]
-
-    def answer(*parameters: torch.Tensor) -> Any:
-        return torch.func.functional_call(head, dict(zip(names, parameters, strict=True)), (n,))
-
-    assert torch.autograd.gradcheck(answer, tuple(p.detach().requires_grad_() for p in head.parameters()))

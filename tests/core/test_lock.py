@@ -35,12 +35,7 @@ def test_a_writer_that_is_interrupted_while_it_waits_stops_no_reader(monkeypatch
         patch.setattr(lock._changed, "wait_for", Mock(side_effect=KeyboardInterrupt))  # as Ctrl-C
         with lock.writing():
             pass
-
-    def read() -> None:
-        with lock.reading():
-            pass
-
-    reader = threading.Thread(target=read, daemon=True)
+    reader = threading.Thread(target=lambda: lock.reading().__enter__(), daemon=True)
     reader.start()
     reader.join(5)
     assert not reader.is_alive()

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import shutil
-import subprocess
 import sys
 import tarfile
 import tracemalloc
@@ -20,8 +19,11 @@ from attnknn.core.errors import InputError
 from attnknn.data.download import download
 from attnknn.data.image_folder import list_images, pack_folder, read_images
 from attnknn.data.split import assign_parts, prepare
+from import_closure import ROOT
+from pipeline.run import main
+from stages.download import download as download_stage
+from stages.prepare import prepare as prepare_stage
 
-ROOT = Path(__file__).parents[2]
 SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
 
 
@@ -87,20 +89,17 @@ OFFICIAL = {f"{part}/{name}": data for part in ("train", "test") for name, data 
         (pets() | {"../cat/x.png": png()}, "member ../cat/x.png points outside"),
         (pets() | {"/cat/x.png": png()}, "member /cat/x.png points outside"),
         (pets() | {"cat/../../x.png": png()}, "member cat/../../x.png points outside"),
+        *(
+            (pets() | {"dog/x.png": data}, "pets.tar.xz: dog/x.png: no readable image … replace or remove it")
+            for data in (b"no image", png()[:40], png(kind="JPEG", size=(9, 9))[:-9], b"")
+        ),
     ],
 )
 def test_image_archives(members: dict[str, bytes], line: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    assert line in refused_images(pack(tmp_path / "pets.tar.xz", members))
-
-
-@pytest.mark.parametrize(
-    "data", [b"no image", png()[:40], png(kind="JPEG", size=(64, 64))[:-200], b""], ids=["text", "png", "jpeg", "empty"]
-)
-def test_a_file_that_is_no_image(data, tmp_path):
-    message = refused_images(pack(tmp_path / "pets.tar.xz", pets() | {"dog/x.png": data}))
-    assert "pets.tar.xz: dog/x.png: no readable image" in message
-    assert message.endswith("replace or remove it")
+    message = refused_images(pack(tmp_path / "pets.tar.xz", members))
+    for part in line.split(" … "):
+        assert part in message
 
 
 @pytest.mark.parametrize(("key", "value"), [("GNU.sparse.map", "\ufeff,1"), ("size", "x"), ("GNU.sparse.size", "-")])
@@ -137,12 +136,10 @@ def test_links_are_refused_in_tar_and_zip(tmp_path):
         assert f"{name}: member cat/x.png is a link" in refused_images(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["pets.tar.xz", "pets.tar.gz", "pets.tar", "pets.zip"])
+@pytest.mark.parametrize("name", ["pets.tar.xz", "pets.tar.gz", "pets.zip"])
 def test_truncated_archives(name, tmp_path):
     path = pack(tmp_path / name, pets())
-    whole = path.read_bytes()
-    # A plain tar ends in 10 kB of padding, and needs no more than its last member.
-    path.write_bytes(whole[: 512 * 11 + 20] if name == "pets.tar" else whole[: len(whole) * 2 // 3])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     message = refused_images(path)
     assert f"{name}: damaged archive" in message
     assert "get the file again" in message
@@ -214,38 +211,41 @@ def test_a_class_too_small_for_its_parts_names_the_subset(tmp_path):
         prepare(source, tmp_path / "raw", 0, **SHARES, subset=9)
 
 
-def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path):
-    """From the command line: exit code 2, one line, and the good output of an earlier run as it was."""
-    for name in ("params.yaml", "datasets.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path, monkeypatch, capsys):
+    """Exit code 2, one line, and the good output of an earlier run as it was."""
+    for name in ("params.yaml", "datasets.yaml", "dvc.yaml", "presets/none.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "mirror").mkdir()
     shutil.copy(ROOT / "data/source/winequality-red.csv", tmp_path / "mirror")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATTNKNN_MIRROR", "mirror")
 
-    def stage(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", f"stages.{words[0]}", *words[1:]]
-        env = {"ATTNKNN_MIRROR": str(tmp_path / "mirror"), "PATH": "", "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    def run(stage, *words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["stage", *words])
+        main(stage)
 
     def files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
 
-    for words in (("download", "iris"), ("prepare", "iris", "3")):
-        result = stage(*words)
-        assert result.returncode == 0, result.stderr
+    run(download_stage, "iris")
+    run(prepare_stage, "iris", "3")
     assert {Path(path).name for path in files()} >= {"x.npy", "y.npy", "part.npy", "meta.json", "names.json"}
     (tmp_path / "data/raw/cifar10_jpeg").mkdir()
     for name in ("source/winequality-red.csv", "raw/winequality_red/winequality-red.csv", "split/cifar10_jpeg/3/x.npy"):
         (tmp_path / "data" / name).parent.mkdir(parents=True)
         (tmp_path / "data" / name).write_text("earlier")
     before = files()
+    capsys.readouterr()
     for line, *words in (
-        ("data/source/winequality-red.csv: wrong sha256", "download", "winequality_red"),
-        ("put cifar10-jpeg.tar.xz into a directory", "download", "cifar10_jpeg"),
-        ("expected one archive", "prepare", "cifar10_jpeg", "3"),
+        ("data/source/winequality-red.csv: wrong sha256", download_stage, "winequality_red"),
+        ("put cifar10-jpeg.tar.xz into a directory", download_stage, "cifar10_jpeg"),
+        ("expected one archive", prepare_stage, "cifar10_jpeg", "3"),
     ):
-        result = stage(*words)
-        assert (result.returncode, result.stderr.count("\n"), line in result.stderr) == (2, 1, True)
+        with pytest.raises(SystemExit) as end:
+            run(*words)
+        error = capsys.readouterr().err
+        assert (end.value.code, error.count("\n"), line in error) == (2, 1, True)
     assert files() == before
 
 

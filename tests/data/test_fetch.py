@@ -95,23 +95,18 @@ def test_a_directory_or_address_is_a_mirror_that_precedes_and_what_it_lacks_is_d
         out.unlink()
 
 
-def test_a_bare_name_is_a_path_and_a_name_in_the_mirror(mirror, tmp_path, monkeypatch):
-    monkeypatch.chdir(mirror)
-    fetch("iris.csv", tmp_path / "by_path")
-    monkeypatch.chdir(tmp_path)
-    fetch("iris.csv", tmp_path / "by_mirror", str(mirror))
-    assert (tmp_path / "by_path").read_bytes() == (tmp_path / "by_mirror").read_bytes() == DATA
-
-
-def test_an_existing_path_precedes_the_mirror(mirror, tmp_path):
-    own = tmp_path / "own" / "data.csv"
-    own.parent.mkdir()
-    own.write_bytes(b"mine")
-    for place in (mirror, tmp_path / "other mirror"):
-        place.mkdir(exist_ok=True)
-        (place / "data.csv").write_bytes(b"theirs")
-        fetch(str(own), tmp_path / "out.csv", str(place))
-        assert (tmp_path / "out.csv").read_bytes() == b"mine"
+def test_a_path_precedes_the_mirror_and_a_bare_name_is_either(mirror, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/iris.csv").write_bytes(b"mine")
+    for folder, location, place, expected in (
+        (mirror, "iris.csv", "", DATA),
+        (tmp_path, "iris.csv", str(mirror), DATA),
+        (tmp_path, "own/iris.csv", str(mirror), b"mine"),
+        (tmp_path, "own/iris.csv", str(tmp_path), b"mine"),
+    ):
+        monkeypatch.chdir(folder)
+        fetch(location, tmp_path / "out", place)
+        assert (tmp_path / "out").read_bytes() == expected
 
 
 def test_a_wrong_checksum_in_the_mirror_is_an_error(mirror, tmp_path, serve):

@@ -2,14 +2,11 @@
 
 import io
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.data.read_csv import class_numbers, read_csv, read_rows, row_chunks
-from attnknn.data.schema import as_floats
-from import_closure import ROOT
 
 ADULT = """|1x3 Cross validator
 25, Private, 11th, ? , <=50K.
@@ -30,14 +27,6 @@ def test_reads_adult_as_published(tmp_path):
     assert frame["workclass"].isna().tolist() == [False, True]
     assert frame["country"].tolist()[1] == "United|States"
     assert frame.index.tolist() == ["adult.test line 2", "adult.test line 3"]
-
-
-def test_reads_red_wine_as_published():
-    frame, labels = read_csv(ROOT / "data/source/winequality-red.csv", "quality", separator=";")
-    y, classes = class_numbers(labels, threshold=6)
-    assert (np.bincount(y).tolist(), classes) == ([744, 855], ("< 6", "≥ 6"))
-    assert frame.shape == (1599, 11)
-    assert as_floats(frame["fixed acidity"])[:4].tolist() == [7.4, 7.8, 7.8, 11.2]
 
 
 def test_classes_by_map_and_by_value():

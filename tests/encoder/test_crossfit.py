@@ -21,21 +21,14 @@ def folds(request: pytest.FixtureRequest) -> Folds:
 
 
 def test_fault_3_each_bank_row_is_held_out_once_and_no_row_that_the_dataset_holds_out_is_used(folds: Folds) -> None:
-    _, part, parts = folds
-    np.testing.assert_array_equal(np.isin(parts, (FIT, VAL)).sum(0), part == BANK)
-    for fold in parts:
-        assert fold.dtype == np.int8
-        np.testing.assert_array_equal(fold == TEST, part != BANK)
-
-
-def test_refit_folds_hold_out_fit_and_val_rows_too() -> None:
-    split = blobs(182)
-    parts = fold_parts(split.y, split.part, 3, seed=0, refit=True)
-    known = split.part != TEST
-    assert {BANK, FIT, VAL, TEST} == set(split.part)
-    for fold in parts:
-        np.testing.assert_array_equal(fold != TEST, known)
-    np.testing.assert_array_equal(np.isin(parts, (FIT, VAL)).sum(0), known)
+    """With `refit` the fit and val rows of the dataset count as bank rows."""
+    y, part, parts = folds
+    refit = fold_parts(y, part, len(parts), seed=0, refit=True)
+    for result, known in ((parts, part == BANK), (refit, part != TEST)):
+        np.testing.assert_array_equal(np.isin(result, (FIT, VAL)).sum(0), known)
+        for fold in result:
+            assert fold.dtype == np.int8
+            np.testing.assert_array_equal(fold == TEST, ~known)
 
 
 def test_fault_2_the_bank_of_a_fold_never_holds_its_fit_and_val_rows() -> None:

@@ -1,6 +1,5 @@
 """Encoders: shapes, unit norm, normalisation, and what is written and read back."""
 
-import shutil
 from pathlib import Path
 from unittest.mock import Mock
 from urllib.error import URLError
@@ -12,6 +11,7 @@ import torch
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json, write_json
 from attnknn.encoder.encoder import Encoder, embed
+from attnknn.encoder.numeric_embeddings import fit_numeric
 
 
 def encoder(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), n_classes: int = 5, **settings) -> Encoder:
@@ -121,22 +121,23 @@ def test_embed_is_forward_in_evaluation_mode_and_restores_the_mode(mode: bool) -
     assert net.training == net.backbone.training == mode
     with torch.no_grad():
         expected = net.eval()(torch.from_numpy(x))
-    for values, right in zip(result, expected, strict=True):
-        assert values.dtype == np.float32
+    for values, right, halved in zip(result, expected, embed(net, x, bf16=True), strict=True):
+        assert values.dtype == halved.dtype == np.float32
         assert np.array_equal(values, right)
+        np.testing.assert_allclose(halved, right, atol=0.05)
 
 
-def test_bfloat16_is_near_and_comes_back_as_float32() -> None:
-    net = trained()
-    z, logits = embed(net, rows(), bf16=True)
-    assert z.dtype == logits.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(z, embed(net, rows())[0], atol=0.05)
-
-
-@pytest.mark.parametrize(("kind", "shape", "n_classes"), [("convnet", (1, 9, 13), 5), ("mlp", (23,), 0)])
-def test_what_is_saved_and_loaded_gives_the_same_bytes(tmp_path: Path, kind: str, shape, n_classes: int) -> None:
-    net, x = trained(kind, shape, n_classes=n_classes), rows(shape=shape)
+@pytest.mark.parametrize(
+    ("kind", "shape", "n_classes", "numeric"),
+    [
+        ("convnet", (1, 9, 13), 5, ""),
+        *(("mlp", (23,), 0, name) for name in ("none", "linear", "periodic", "piecewise")),
+    ],
+)
+def test_saved_and_loaded_gives_the_same_bytes(tmp_path: Path, kind: str, shape, n_classes: int, numeric: str) -> None:
+    x = rows(shape=shape)
+    more = {"numeric": fit_numeric(x, numeric, dim=5, frequencies=3, scale=0.5, bins=4)} if numeric else {}
+    net = trained(kind, shape, n_classes=n_classes, **more)
     net.save(tmp_path / "encoder", epoch=3, classes=["a", "b"])
     loaded, about = Encoder.load(tmp_path / "encoder")
     assert about == {"epoch": 3, "classes": ["a", "b"]}
@@ -157,23 +158,21 @@ CHANGES = [*({"kind": kind} for kind in ("mlp", "perceptron", "resnet18")), {"em
 
 @pytest.mark.parametrize("change", [*CHANGES, {"n_classes": 0}, {"colour": "red"}], ids=str)
 def test_a_configuration_that_does_not_fit_the_weights_is_one_line(tmp_path: Path, change: dict) -> None:
-    encoder().save(tmp_path / "encoder")
-    config = read_json(tmp_path / "encoder/config.json")
-    write_json(tmp_path / "encoder/config.json", {**config, "encoder": config["encoder"] | change})
-    refused(tmp_path / "encoder")
+    encoder().save(tmp_path)
+    config = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", {**config, "encoder": config["encoder"] | change})
+    refused(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"{}", b"{", b"<html>", b"", "half", "none"])
 @pytest.mark.parametrize("name", ["config.json", "weights.safetensors"])
 def test_a_file_that_is_damaged_or_missing_is_one_line(tmp_path: Path, name: str, content: bytes | str) -> None:
-    encoder().save(tmp_path / "encoder")
-    file = tmp_path / "encoder" / name
+    encoder().save(tmp_path)
+    file = tmp_path / name
     file.write_bytes(file.read_bytes()[:-9] if isinstance(content, str) else content)
     if content == "none":
         file.unlink()
-    refused(tmp_path / "encoder")
-    shutil.rmtree(tmp_path / "encoder")
-    refused(tmp_path / "encoder")
+    refused(tmp_path)
 
 
 @pytest.mark.parametrize(

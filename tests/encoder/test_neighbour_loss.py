@@ -125,13 +125,10 @@ def test_gradient_against_finite_differences(mixed: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [K + 1, K])
-def test_more_neighbours_than_rows_are_one_line(n: int) -> None:
+def test_more_neighbours_than_rows_and_calibration_of_mixtures_are_refused(n: int) -> None:
     with pytest.raises(InputError, match=rf"^train_embedder\.knn\.k: {K} .* {n} bank rows .*at most {n - 2}$"):
         knn_loss(LABELS[:n])
     knn_loss(LABELS[: K + 2])
-
-
-def test_calibration_of_mixtures_is_refused() -> None:
     with pytest.raises(ValueError, match="MixUp"):
         knn_loss(calibration=1.0)(unit(B), ROWS, PARTNERS, 0.7)
 

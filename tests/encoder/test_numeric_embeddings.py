@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnknn.encoder.encoder import Encoder
 from attnknn.encoder.numeric_embeddings import NumericEmbedding, fit_numeric, numeric_columns
 
 SIZES = {"dim": 5, "frequencies": 3, "scale": 0.5, "bins": 4}
@@ -58,16 +57,6 @@ def test_piecewise_by_hand():
     through = torch.tensor([1.0, 1.0, 0.5, 0.0])  # 5 has come through two bins, and half of the third
     right = 5 * w + b + through @ net.embed.linear.weight[0]
     torch.testing.assert_close(net(torch.full((1, 2), 5.0))[0, :5], right)
-
-
-@pytest.mark.parametrize("kind", ["linear", "periodic", "piecewise"])
-def test_an_encoder_keeps_them_when_it_is_saved(kind, tmp_path):
-    torch.manual_seed(0)
-    encoder = Encoder("mlp", (5,), 2, [8], 4, numeric=fit_numeric(X, kind, **SIZES)).eval()
-    encoder.save(tmp_path / "e", classes=["a", "b"])
-    again, _ = Encoder.load(tmp_path / "e")
-    x = torch.from_numpy(X)
-    assert torch.equal(encoder(x)[0], again(x)[0])
 
 
 def test_a_column_of_many_equal_values_has_bins_for_the_others():

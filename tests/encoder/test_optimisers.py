@@ -1,6 +1,7 @@
 """Learning rates, parameter groups and Muon."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -21,18 +22,18 @@ def cosine(steps: int) -> list[float]:
     return [0.5 * (1 + math.cos(math.pi * i / steps)) for i in range(steps)]
 
 
-def test_learning_rate_by_hand() -> None:
-    """Ten steps, two of them warm-up: half, whole, then a cosine or a straight line over eight steps."""
-    rates = [learning_rate(step, 10, 0.2, 1.0) for step in range(10)]
-    assert rates == pytest.approx([0.5, 1.0, *cosine(8)])
-    straight = [learning_rate(step, 10, 0.2, 1.0, "linear") for step in range(10)]
-    assert straight == pytest.approx([0.5, 1.0, *(1 - i / 8 for i in range(8))])
-
-
-def test_restarts_by_hand() -> None:
-    """Two steps of warm-up, a cosine of 4 steps, one of 8, and 2 steps of one of 16 that the end cuts off."""
-    rates = [learning_rate(step, 16, 2 / 16, 1.0, cycle=4, factor=2) for step in range(16)]
-    assert rates == pytest.approx([0.5, 1.0, *cosine(4), *cosine(8), *cosine(16)[:2]])
+@pytest.mark.parametrize(
+    ("steps", "schedule", "expected"),
+    [
+        (10, {}, cosine(8)),
+        (10, {"decay": "linear"}, [1 - i / 8 for i in range(8)]),
+        (16, {"cycle": 4, "factor": 2}, [*cosine(4), *cosine(8), *cosine(16)[:2]]),
+    ],
+)
+def test_learning_rate_by_hand(steps: int, schedule: dict[str, Any], expected: list[float]) -> None:
+    """Two steps of warm-up: half, whole; then a cosine, a straight line, or restarts of which the end cuts one off."""
+    rates = [learning_rate(step, steps, 2 / steps, 1.0, **schedule) for step in range(steps)]
+    assert rates == pytest.approx([0.5, 1.0, *expected])
 
 
 def settings(muon: float) -> TrainEmbedder:

@@ -85,11 +85,11 @@ def test_it_overfits_32_rows(make, muon: float) -> None:
     assert encoder.mean.any() == split.is_image, "tables come standardised"
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
-    first, second, third = reference(pictures), train(pictures()), train(pictures(), seed=4)
-    assert bytes_of(first[0]) == bytes_of(second[0])
-    assert first[1] == second[1]
-    assert bytes_of(first[0]) != bytes_of(third[0])
+def test_the_seed_decides_and_a_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "state.safetensors").write_bytes(b"half a file")
+    (first, history), (again, other) = reference(pictures), train(pictures(), resume=tmp_path / "state.safetensors")
+    assert (bytes_of(again), other) == (bytes_of(first), history)
+    assert bytes_of(train(pictures(), seed=4)[0]) != bytes_of(first)
 
 
 def test_losses_are_those_recorded() -> None:
@@ -164,21 +164,13 @@ def test_a_checkpoint_of_another_run_is_ignored(change: dict[str, Any], tmp_path
     assert epochs_run(**change) == [1]
 
 
-def test_a_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
-    state = tmp_path / "state.safetensors"
-    state.write_bytes(b"half a file")
-    assert bytes_of(train(pictures(), resume=state)[0]) == bytes_of(reference(pictures)[0])
-
-
-@pytest.mark.parametrize("part", [FIT, TEST])
 @pytest.mark.parametrize("make", [pictures, blobs])
-def test_faults_3_and_4_fit_and_test_rows_change_nothing(make, part: int) -> None:
+def test_faults_3_and_4_fit_and_test_rows_change_nothing_and_validation_rows_only_the_epoch(make) -> None:
     """Were the best epoch chosen on test, or the encoder trained on the rows that fit the head, bytes would differ."""
-    assert bytes_of(train(changed(make(96), part))[0]) == bytes_of(reference(make)[0])
-
-
-def test_validation_rows_choose_the_epoch_and_train_nothing() -> None:
-    (_, history), (_, other) = reference(pictures), train(changed(pictures(), VAL))
+    encoder, history = reference(make)
+    for part in (FIT, TEST):
+        assert bytes_of(train(changed(make(96), part))[0]) == bytes_of(encoder)
+    _, other = train(changed(make(96), VAL))
     assert [row["loss"] for row in history] == [row["loss"] for row in other]
     assert [row["val_nll"] for row in history] != [row["val_nll"] for row in other]
 
@@ -204,9 +196,12 @@ def test_best_epoch_by_accuracy_then_nll_then_time() -> None:
     assert best_epoch(rows)["epoch"] == 3
 
 
-def test_validating_every_few_epochs() -> None:
-    _, history = train(pictures(), epochs=5, validate_every=2)
+def test_validation_and_restarts_are_counted_in_epochs() -> None:
+    _, history = train(blobs(96), epochs=5, validate_every=2, warmup=0.0, restarts={"period": 2, "factor": 1})
     assert [row["epoch"] for row in history if not math.isnan(row["val_accuracy"])] == [2, 4, 5]
+    rates = [row["lr"] for row in history]
+    assert rates[2:4] == rates[:2], "the third epoch starts over"
+    assert rates[1] < rates[0]
 
 
 def test_an_image_is_mirrored_in_every_other_epoch() -> None:
@@ -254,13 +249,6 @@ for compile in (False, True):
     eager, compiled = map(json.loads, run.stdout.splitlines()[-2:])
     assert compiled == pytest.approx(eager, rel=0.02)
     assert "not compiled" not in run.stderr
-
-
-def test_the_period_is_in_epochs() -> None:
-    _, history = train(blobs(96), warmup=0.0, restarts={"period": 2, "factor": 1})
-    rates = [row["lr"] for row in history]
-    assert rates[2:] == rates[:2], "the third epoch starts over"
-    assert rates[1] < rates[0]
 
 
 def test_the_first_step_moves_each_group_by_its_own_rate() -> None:
@@ -319,33 +307,25 @@ def test_mix_rows_by_hand() -> None:
     assert torch.equal(again[0], mixed)
 
 
-def test_fault_11_neighbours_are_looked_up_for_the_mixture_that_is_embedded() -> None:
-    """What enters the encoder is λ·x + (1 − λ)·x′, and what it makes of that, with both ids, enters the objective."""
-    split = blobs(96)
-    x = torch.from_numpy(split.x[split.part == BANK])
-    encoder, neighbours = network(split), knn_loss(split, k=5)
-    embedded, queries = [], []
-    encoder.register_forward_hook(lambda m, args, out: embedded.append((args[0], out[0])) if m.training else None)
-    neighbours.register_forward_pre_hook(lambda _, args: queries.append(args))
-    train(split, encoder, EncoderLoss(3, 8), neighbours=neighbours, mixup=0.4, epochs=1)
-    assert len(embedded) == len(queries) == 3
-    for (views, z), (query, rows, partners, share, candidates) in zip(embedded, queries, strict=True):
-        assert z is query
-        assert candidates is None
-        assert 0.5 <= share < 1
-        torch.testing.assert_close(views, share * x[rows] + (1 - share) * x[partners])
+def test_fault_11_mixtures_are_looked_up_and_weigh_both_labels_in_every_loss() -> None:
+    """λ·x + (1 − λ)·x′ enters the encoder, and what it makes of that, with both ids, enters the kNN objective.
 
-
-def test_mixup_weighs_both_labels_in_every_loss() -> None:
-    """The first loss of a run is that of the untrained encoder, so it can be computed again from what went in."""
+    The first loss of a run is that of the untrained encoder, so it can be computed again from what went in.
+    """
     split = pictures()
-    y = torch.from_numpy(split.y[split.part == BANK])
-    loss, neighbours = EncoderLoss(3, 8, supcon=0.5), knn_loss(split, k=5)
-    terms, labels = [], []
-    neighbours.register_forward_hook(lambda _, args, out: terms.append((*args, out.detach())))
+    x, y = (torch.from_numpy(values[split.part == BANK]) for values in (split.x, split.y))
+    encoder, loss, neighbours = network(split), EncoderLoss(3, 8, supcon=0.5), knn_loss(split, k=5)
+    embedded, votes, labels = [], [], []
+    encoder.register_forward_hook(lambda m, args, out: embedded.append((args[0], out[0])) if m.training else None)
+    neighbours.register_forward_hook(lambda _, args, out: votes.append((*args, out.detach())))
     loss.register_forward_hook(lambda _, args, out: labels.append((args[2], out.detach())))
-    _, (row,) = train(split, network(split), loss, neighbours=neighbours, mixup=0.4, epochs=1, batch_size=48)
-    ((_, rows, partners, share, _, votes_loss),) = terms
+    options: dict[str, Any] = {"mixup": 0.4, "epochs": 1, "batch_size": 48, "augment": {}}
+    _, (row,) = train(split, encoder, loss, neighbours=neighbours, **options)
+    ((views, z),), ((query, rows, partners, share, candidates, votes_loss),) = embedded, votes
+    assert z is query
+    assert candidates is None
+    assert 0.5 <= share < 1
+    torch.testing.assert_close(views, share * x[rows] + (1 - share) * x[partners])
     (first, value), (second, other_value) = labels
     assert torch.equal(first, y[rows])
     assert torch.equal(second, y[partners])

@@ -13,16 +13,6 @@ from attnknn.evaluation.selective import log_complement
 from synthetic_results import TIE, predictions
 
 
-def test_p_values_are_those_of_crepes_and_of_the_definition() -> None:
-    from crepes import ConformalClassifier
-
-    rng = np.random.default_rng(0)
-    calibration, scores = rng.integers(20, size=31) / 7, rng.integers(-2, 24, size=(13, 3)) / 7
-    p = p_values(calibration, scores)
-    assert p == pytest.approx(((calibration >= scores[..., None]).sum(-1) + 1) / 32)
-    assert (p == ConformalClassifier().fit(calibration).predict_p(scores, smoothing=False)).all()
-
-
 def test_the_quantile_of_five_scores_by_hand() -> None:
     """At α = .4 the ⌈6 · .6⌉ = 4th smallest of 5 scores is the last that stays; at α = .1 five scores exclude none."""
     p = p_values(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([0.05, 0.4, 0.41, 0.5, 0.6]))
@@ -31,7 +21,7 @@ def test_the_quantile_of_five_scores_by_hand() -> None:
     assert ((np.arange(1, 21) / 20 > 0.05).sum(), (np.arange(1, 21) / 20 > 0.1).sum()) == (19, 18), "p = α stays out"
 
 
-def test_class_conditional_sets_are_crepes_with_classes_as_bins() -> None:
+def test_p_values_are_those_of_crepes_with_classes_as_bins_or_none() -> None:
     from crepes import ConformalClassifier
 
     val_predictions, new = predictions(TIE, 83, 3, seed=1), predictions(TIE, 41, 3, seed=2)

@@ -37,6 +37,11 @@ def run(*spaces: EmbeddingSpace, k_eval: int = 20, **settings: Any) -> Compariso
     return compare(spaces, heads(spaces[0].embeddings.z.shape[1]), k_eval, **settings)
 
 
+@pytest.fixture(scope="module")
+def plain(data: EmbeddingSpace) -> Comparison:
+    return run(data)
+
+
 def test_all_methods_answer_all_test_rows(data: EmbeddingSpace) -> None:
     result = run(data, calibrations=KINDS)
     calibrated = [f"{base}_{kind}" for base in BASES for kind in KINDS]
@@ -48,13 +53,12 @@ def test_all_methods_answer_all_test_rows(data: EmbeddingSpace) -> None:
     assert result.tuned["uniform"]["k"] in (1, 3, 8, 20)
 
 
-def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: EmbeddingSpace) -> None:
+def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: EmbeddingSpace, plain: Comparison) -> None:
     """By hand: each answers the main test rows in its own space; nothing else moves."""
     rng = np.random.default_rng(0)
     e = data.embeddings
     z = e.z + 0.5 * rng.normal(size=e.z.shape).astype(np.float32)
     other = retrieved(dataclasses.replace(e, z=(z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)))
-    plain = run(data)
     result = run(data, members=[other])
     assert result.test.methods == (*plain.test.methods, "distance-folds", "attention-folds")
     np.testing.assert_array_equal(result.test.probs[:-2], plain.test.probs)
@@ -64,19 +68,19 @@ def test_the_mean_over_folds_is_over_their_encoders_and_the_main_one(data: Embed
     assert (by_hand[0] != by_hand[1]).any()
 
 
-def test_fault_7_no_method_gives_a_class_probability_zero(data: EmbeddingSpace) -> None:
-    for k_eval in (1, 20):
-        assert (run(data, k_eval=k_eval).test.probs > 0).all()
+def test_fault_7_no_method_gives_a_class_probability_zero(data: EmbeddingSpace, plain: Comparison) -> None:
+    for result in (plain, run(data, k_eval=1)):
+        assert (result.test.probs > 0).all()
 
 
-def test_fault_4_test_labels_change_no_probability_and_no_choice(data: EmbeddingSpace) -> None:
-    before, after = run(data), run(relabelled(data, TEST))
-    np.testing.assert_array_equal(before.test.probs, after.test.probs)
-    assert before.tuned == after.tuned
+def test_fault_4_test_labels_change_no_probability_and_no_choice(data: EmbeddingSpace, plain: Comparison) -> None:
+    after = run(relabelled(data, TEST))
+    np.testing.assert_array_equal(plain.test.probs, after.test.probs)
+    assert plain.tuned == after.tuned
 
 
-def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: EmbeddingSpace) -> None:
-    tuned = run(data).tuned
+def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: EmbeddingSpace, plain: Comparison) -> None:
+    tuned = plain.tuned
     on_val, on_fit = run(relabelled(data, VAL)).tuned, run(relabelled(data, FIT)).tuned
     for name in ("distance", "uniform"):
         assert on_val[name] != tuned[name] == on_fit[name]
@@ -87,13 +91,12 @@ def test_fault_8_baselines_are_tuned_on_val_and_calibrated_on_fit(data: Embeddin
     assert best <= min(part_nll(head, [data], VAL, 20) for head in untuned) + 1e-6
 
 
-def test_val_rows_are_calibrated_as_test_rows_are(data: EmbeddingSpace) -> None:
-    result = run(data)
-    temperature = result.tuned["linear_temperature"]["temperature"]
+def test_val_rows_are_calibrated_as_test_rows_are(plain: Comparison) -> None:
+    temperature = plain.tuned["linear_temperature"]["temperature"]
     assert abs(temperature - 1) > 0.1
-    for answered in (result.val, result.test):
-        plain, calibrated = (answered.probs[answered.methods.index(name)] for name in ("linear", "linear_temperature"))
-        expected = vector_scale(np.log(plain), np.array(1 / temperature), np.array(0.0))
+    for answered in (plain.val, plain.test):
+        linear, calibrated = (answered.probs[answered.methods.index(name)] for name in ("linear", "linear_temperature"))
+        expected = vector_scale(np.log(linear), np.array(1 / temperature), np.array(0.0))
         np.testing.assert_allclose(calibrated, expected, atol=1e-6)
 
 
@@ -110,15 +113,15 @@ def test_fault_8_the_whole_grid_is_searched() -> None:
     assert tuned["distance"]["temperature"] != pytest.approx(similarity_scale(sims))
 
 
-def test_folds_tune_and_calibrate_but_never_answer(data: EmbeddingSpace) -> None:
+def test_folds_tune_and_calibrate_but_never_answer(data: EmbeddingSpace, plain: Comparison) -> None:
     """Their val rows count in tuning, their fit rows in calibration, their test rows in nothing."""
     fold = retrieved(embedded(blobs(360, noise=0.7, seed=4)))
-    alone, with_fold = run(data), run(data, fold)
-    assert with_fold.tuned["distance"] != alone.tuned["distance"]
-    np.testing.assert_array_equal(with_fold.test.rows, alone.test.rows)
-    assert len(with_fold.val.y) == len(alone.val.y) + len(fold.embeddings.rows(VAL))
-    idx = alone.test.methods.index("attention")
-    np.testing.assert_array_equal(with_fold.test.probs[idx], alone.test.probs[idx])
+    with_fold = run(data, fold)
+    assert with_fold.tuned["distance"] != plain.tuned["distance"]
+    np.testing.assert_array_equal(with_fold.test.rows, plain.test.rows)
+    assert len(with_fold.val.y) == len(plain.val.y) + len(fold.embeddings.rows(VAL))
+    idx = plain.test.methods.index("attention")
+    np.testing.assert_array_equal(with_fold.test.probs[idx], plain.test.probs[idx])
     other = run(data, relabelled(fold, FIT))
     assert other.tuned["distance"] == with_fold.tuned["distance"]
     assert other.tuned["linear_temperature"] != with_fold.tuned["linear_temperature"]
@@ -141,13 +144,10 @@ def test_a_smaller_k_is_a_slice(data: EmbeddingSpace) -> None:
     np.testing.assert_array_equal(classify(head, data, test, 6), classify(head, fewer, test, 6))
 
 
-def test_k_eval_above_what_is_stored(data: EmbeddingSpace) -> None:
-    with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
-        run(data, k_eval=21)
-
-
-def test_without_a_linear_head(data: EmbeddingSpace) -> None:
+def test_without_a_linear_head_and_with_too_large_a_k(data: EmbeddingSpace) -> None:
     e = dataclasses.replace(data.embeddings, logits=None)
     methods = run(dataclasses.replace(data, embeddings=e)).test.methods
     assert not any("linear" in name for name in methods)
     assert "attention_vector" in methods
+    with pytest.raises(InputError, match="k_eval: 21 is above the 20"):
+        run(data, k_eval=21)

@@ -44,27 +44,16 @@ def sharpened(probs: np.ndarray) -> np.ndarray:
     return probs**2 / (probs**2).sum(1, keepdims=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("accuracy", 4 / 6),
-        # TP 1, 1, 2; true 1, 2, 3; predicted 3, 1, 2: F1 = 2/4, 2/3, 4/5.
-        ("f1_macro", (1 / 2 + 2 / 3 + 4 / 5) / 3),
-        ("balanced_accuracy", (1 + 1 / 2 + 2 / 3) / 3),
-        ("nll", -math.log(0.7 * 0.4 * 0.8 * 0.4 * 0.1 * 0.9) / 6),
-        ("brier", (0.14 + 0.62 + 0.06 + 0.545 + 1.26 + 0.015) / 6),
-        # (.25, .5]: .5 miss, .4 hit; (.5, .75]: .7 hit, .6 miss; (.75, 1]: .8 hit, .9 hit.
-        ("ece", (0.1 + 0.3 + 0.3) / 6),
-        # By rank {.4 hit, .5 miss}, {.6 miss}, {.7 hit, .8 hit}, {.9 hit}.
-        ("ece_adaptive", (0.1 + 0.6 + 0.5 + 0.1) / 6),
-        # Class 0: .4 + .5 + .3; class 1: .25 + .05 + .2; class 2: .6 + .6 + .1.
-        ("ece_classwise", (1.2 + 0.5 + 1.3) / 3 / 6),
-    ],
-)
-def test_six_rows_by_hand(name: str, expected: float) -> None:
+def test_calibration_errors_of_six_rows_by_hand() -> None:
+    # (.25, .5]: .5 miss, .4 hit; (.5, .75]: .7 hit, .6 miss; (.75, 1]: .8 hit, .9 hit.
+    expected = {"ece": (0.1 + 0.3 + 0.3) / 6}
+    # By rank {.4 hit, .5 miss}, {.6 miss}, {.7 hit, .8 hit}, {.9 hit}.
+    expected["ece_adaptive"] = (0.1 + 0.6 + 0.5 + 0.1) / 6
+    # Class 0: .4 + .5 + .3; class 1: .25 + .05 + .2; class 2: .6 + .6 + .1.
+    expected["ece_classwise"] = (1.2 + 0.5 + 1.3) / 3 / 6
     result = scores(SIX, SIX_Y, bins=4)
     assert tuple(result) == METRICS
-    assert result[name] == pytest.approx(expected, abs=1e-12)
+    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 211])
@@ -256,21 +245,18 @@ def test_mcnemar_by_hand() -> None:
     assert mcnemar(a[:5], b[:5]) == pytest.approx(2 / 2**5)
 
 
-def test_reliability_of_six_rows_by_hand() -> None:
+@pytest.mark.filterwarnings("error")
+def test_reliability_by_hand_and_as_parts_of_the_ece() -> None:
     rows = [0, 0.25, 0, None, None], [0.25, 0.5, 2, 0.45, 0.5], [0.5, 0.75, 2, 0.65, 0.5], [0.75, 1, 2, 0.85, 1.0]
     for row, values in zip(reliability(SIX, SIX_Y, bins=4), rows, strict=True):
         assert list(row.values()) == pytest.approx(values)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("bins", [1, 15, 200])
-def test_reliability_bins_make_up_the_ece(bins: int) -> None:
     probs, y = sample(173, 7)
-    result = [b for b in reliability(probs, y, bins) if b["count"]]
-    assert sum(b["count"] for b in result) == 173
-    assert all(b["low"] < b["confidence"] <= b["high"] for b in result)
-    gap = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in result) / 173
-    assert gap == pytest.approx(scores(probs, y, bins)["ece"])
+    for bins in (1, 15, 200):
+        result = [b for b in reliability(probs, y, bins) if b["count"]]
+        assert sum(b["count"] for b in result) == 173
+        assert all(b["low"] < b["confidence"] <= b["high"] for b in result)
+        gap = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in result) / 173
+        assert gap == pytest.approx(scores(probs, y, bins)["ece"])
 
 
 def test_wilson_by_hand() -> None:

@@ -43,12 +43,8 @@ def test_opponents_are_the_best_on_validation_rows(parts: tuple[Predictions, Pre
         assert best[role, "nll"] == min(names, key=lambda name: on_val[name]["nll"])
         assert best[role, "accuracy"] == max(names, key=lambda name: on_val[name]["accuracy"])
     assert (best[KNN, "nll"], best[WITHOUT, "nll"]) == ("distance_isotonic", "forest")  # the worst on test rows
-
-
-def test_a_tie_keeps_the_first(parts: tuple[Predictions, Predictions]) -> None:
-    val = parts[1]
-    same = dataclasses.replace(val, probs=val.probs[:1].repeat(len(val.methods), 0))
-    assert set(best_on_val([same], 15).values()) == {"uniform", "prototypes"}
+    tied = dataclasses.replace(parts[1], probs=parts[1].probs[:1].repeat(len(STRENGTHS), 0))
+    assert set(best_on_val([tied], 15).values()) == {"uniform", "prototypes"}, "the first of a tie"
 
 
 def test_methods_of_fewer_validation_rows_are_compared_on_the_common_ones(

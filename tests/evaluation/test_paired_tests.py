@@ -42,17 +42,14 @@ def test_reliability_is_that_of_the_methods_asked_for() -> None:
     assert [row for row in named if row["method"] == "attention"] == expected
 
 
-def test_a_pair_is_the_mirror_of_the_pair_the_other_way_round() -> None:
+def test_pairs_are_mirrored_the_other_way_round_and_absent_methods_are_named() -> None:
     results = predictions(TIE, 200)
     both_ways = [("attention", "uniform"), ("uniform", "attention")]
     forward, back = intervals_and_tests(results, both_ways, 15, 200, 0.95, seed=0)[1][::3]
     assert forward["difference"] == -back["difference"]
     assert (forward["p"], forward["errors"]) == (back["p"], back["errors"])
-
-
-def test_a_pair_of_an_absent_method_is_told() -> None:
-    with pytest.raises(InputError, match="prototypes: no such method; there are uniform"):
-        intervals_and_tests(predictions({"uniform": (2.0, 2.0)}, 30), [("uniform", "prototypes")], 15, 10, 0.95, 0)
+    with pytest.raises(InputError, match="cnn: no such method; there are uniform"):
+        intervals_and_tests(results, [("uniform", "cnn")], 15, 10, 0.95, 0)
 
 
 def against_its_power(exponent: float) -> tuple[Predictions, list[dict]]:

@@ -5,28 +5,21 @@ from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
 from attnknn.evaluation.conformal import conformal, selective_tables
-from attnknn.evaluation.selective import abstention, aurc, best_forms, log_complement, risk_coverage, threshold
+from attnknn.evaluation.selective import AREAS, abstention, aurc, best_forms, log_complement, risk_coverage, threshold
 from synthetic_results import TIE, predictions
 
 LOSS = TIE | {"attention": (1.2, 2.0)}
-TABLES = ("risk_coverage", "selective", "selective_paired", "conformal")
-
-
-def mean_risk(wrong: np.ndarray) -> float:
-    """AURC of rows in their order, by its definition."""
-    return float((wrong.cumsum() / np.arange(1, len(wrong) + 1)).mean())
 
 
 def over_orders(confidence: np.ndarray, wrong: np.ndarray) -> float:
     """AURC as the mean over every order of the rows that goes from sure to unsure."""
     orders = [list(o) for o in permutations(range(len(wrong))) if (np.diff(confidence[list(o)]) <= 0).all()]
-    return float(np.mean([mean_risk(wrong[o]) for o in orders]))
+    return float(np.mean([wrong[o].cumsum() / np.arange(1, len(wrong) + 1) for o in orders]))
 
 
 def test_five_rows_by_hand() -> None:
@@ -38,15 +31,8 @@ def test_five_rows_by_hand() -> None:
     coverage, risk = risk_coverage(confidence, wrong)
     assert coverage == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4, 2 / 5])
-
-
-def test_the_best_order_has_no_excess_and_the_worst_has_most() -> None:
-    wrong = np.array([False] * 7 + [True] * 4)
-    sure = np.linspace(1, 0, 11)
-    assert aurc(sure, wrong)[0] == pytest.approx([mean_risk(wrong), 0], abs=1e-12)
-    assert aurc(-sure, wrong)[0, 0] == pytest.approx(mean_risk(wrong[::-1]))
-    assert aurc(sure, np.zeros(11, dtype=bool))[0].tolist() == [0, 0]
-    assert aurc(sure, np.ones(11, dtype=bool))[0] == pytest.approx([1, 0])
+    for same, expected in ((False, [0, 0]), (True, [1, 0])):
+        assert aurc(confidence, np.full(5, same))[0] == pytest.approx(expected)
 
 
 def test_ties_are_the_mean_over_their_orders_and_no_order_of_rows_matters() -> None:
@@ -71,9 +57,6 @@ def test_resamples_are_as_if_their_rows_were_written_out() -> None:
     for r, count in enumerate(counts.T):
         drawn = np.repeat(np.arange(37), count)
         assert result[r] == pytest.approx(aurc(confidence[drawn], wrong[drawn])[0])
-        tied = pd.Series(wrong[drawn].astype(float)).groupby(confidence[drawn]).transform("mean").to_numpy()
-        order = np.argsort(-confidence[drawn], kind="stable")
-        assert result[r, 0] == pytest.approx(mean_risk(tied[order])), "ties share their mean risk"
 
 
 def test_a_long_curve_is_thinned_to_even_coverages() -> None:
@@ -107,17 +90,21 @@ def test_doubt_is_precise_where_a_probability_is_all_but_one() -> None:
 
 def test_tables_agree_with_each_other_and_with_the_rows() -> None:
     test, val = predictions(TIE, 307, seed=1), predictions(TIE, 211, seed=2)
-    curves, scores, tests = abstention(test, val, [0.05, 0.1], 200, 0.95, 0)
-    sets, sizes = conformal(test, val, [0.05, 0.1], 200, 0.95, 0)
+    result, tables = selective_tables(test, val, [0.05, 0.1], [0.05, 0.1], 200, 0.95, 0)
+    curves, scores, tests, sets = (
+        tables[name] for name in ("risk_coverage", "selective", "selective_paired", "conformal")
+    )
     by_score = {(r["method"], r["metric"]): r for r in scores}
     for row in scores:
         assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
-    for row in tests:
+    opponents = ["uniform", "distance_vector", "prototypes", "linear_temperature"]
+    areas, sizes = ([r for r in tests if (r["metric"] in AREAS) == of_area] for of_area in (True, False))
+    for row in areas:
         ours, theirs = (by_score[method, row["metric"]]["value"] for method in ("attention", row["baseline"]))
         assert row["difference"] == ours - theirs
         assert row["low"] <= row["high"]
         assert 0 < row["p"] <= 1
-    assert [r["baseline"] for r in tests[::2]] == ["uniform", "distance_vector", "prototypes", "linear_temperature"]
+    assert [r["baseline"] for r in areas[::2]] == [r["baseline"] for r in sizes[::2]] == opponents
     wrong = test.probs[0].argmax(1) != test.y
     assert [r["risk"] for r in curves if r["method"] == "uniform"][-1] == pytest.approx(wrong.mean())
     kept = threshold(-log_complement(val.probs[0]).min(1), val.probs[0].argmax(1) != val.y, 0.05)
@@ -130,8 +117,6 @@ def test_tables_agree_with_each_other_and_with_the_rows() -> None:
         expected = size["attention", "split", alpha] - size[row["baseline"], "split", alpha]
         assert row["difference"] == pytest.approx(expected)
         assert row["low"] <= row["difference"] <= row["high"]
-    result, tables = selective_tables(test, val, [0.05, 0.1], [0.05, 0.1], 200, 0.95, 0)
-    assert tables == dict(zip(TABLES, (curves, scores, tests + sizes, sets), strict=True))
     linear = "linear_temperature"
     assert result[linear]["aurc"] == by_score[linear, "aurc"]["value"]
     assert result[linear]["split_size_at_90"] == size[linear, "split", 0.1]
@@ -155,8 +140,6 @@ def test_each_method_stands_with_the_calibration_that_val_rows_choose() -> None:
     test = predictions(forms | {"prototypes": (4.0, 1.9), "attention_vector": (4.0, 1.9)}, 400, seed=4)
     chosen = {"distance": "distance", "attention": "attention", "prototypes": "prototypes_isotonic"}
     assert best_forms(test, val) == chosen, "and bare where the calibration changes nothing"
-    with pytest.raises(InputError, match="attention: not among the methods"):
-        best_forms(replace(test, probs=test.probs[:1], methods=test.methods[:1]), val)
     calibrated = tuple({"attention": "attention_isotonic"}.get(name, name) for name in val.methods)
     test, val = (replace(p, methods=calibrated) for p in (test, val))
     for tests in (abstention(test, val, [0.1], 100, 0.95, 0)[2], conformal(test, val, [0.1], 100, 0.95, 0)[1]):

@@ -34,23 +34,8 @@ def _array(rng: Random, array: np.ndarray) -> Any:
     return rng.choice(forms)() if rng.random() < 0.4 else array
 
 
-def _few_distinct(rng: Random, judge: Judge) -> None:
-    """Fit rows that are mostly copies; identical ones have one label."""
-    generator = np.random.default_rng(rng.getrandbits(32))
-    values, classes = generator.integers(0, rng.choice([2, 3, 4]), (400, rng.choice([1, 2, 3]))), rng.choice([2, 2, 3])
-    _, row = np.unique(values, axis=0, return_inverse=True)
-    y = generator.permutation(np.arange(row.max() + 1) % classes)[row]
-    params = {"weights": rng.choice(_PARAMS["weights"]), "prototypes": rng.random() < 0.5, "random_state": 0}
-    model = judge.call(f"fit {values!r}, {y!r}, {params}", lambda: AttnKNNClassifier(**params).fit(values, y))
-    if model is not None:
-        accuracy, least = model.score(values, y), np.bincount(y).max() / len(y)
-        judge.require(accuracy >= least, "worse than the commonest class", f"accuracy {accuracy}, share {least}")
-
-
 def run(rng: Random, judge: Judge) -> None:
     """Fit a classifier, then call its methods."""
-    if rng.random() < 0.1:
-        return _few_distinct(rng, judge)
     n, d = rng.choice([2, 3, 8, 30, 30, 60]), rng.choice([1, 2, 5])
     params = {"n_neighbors": 5, "max_iter": 3}
     for name in rng.sample(list(_PARAMS), rng.choice([1, 3, 5])):

@@ -8,11 +8,11 @@ from random import Random
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from attnknn.classifier.persistence import _digest, _meta_digest
 from tests.fuzz.judge import Judge
 from tests.fuzz.mutate import damage, damage_array, replace_value
 from tests.fuzz.pictures import png
 from tests.fuzz.runner import DIM, MODELS
+from tests.synthetic_models import sign
 
 
 def _change(rng: Random, path: Path) -> None:
@@ -33,16 +33,6 @@ def _change(rng: Random, path: Path) -> None:
         path.write_bytes(damage(rng, data))
 
 
-def _sign(folder: Path) -> None:
-    """Write the checksums of the files as they are, if model.json still has a place for them."""
-    path = folder / "model.json"
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        meta = json.loads(path.read_bytes())
-        meta["sha256"] = {name: _digest(folder / name) for name in meta["sha256"] if (folder / name).is_file()}
-        meta.pop("own_sha256", None)
-        path.write_text(json.dumps({**meta, "own_sha256": _meta_digest(meta)}))
-
-
 def run(rng: Random, judge: Judge) -> None:
     """Change files of a model, then use it."""
     kind = rng.choice(MODELS)
@@ -54,7 +44,8 @@ def run(rng: Random, judge: Judge) -> None:
             path.unlink()
             path.mkdir() if rng.random() < 0.5 else None
     if rng.random() < 0.85:
-        _sign(model)
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # nothing there to sign
+            sign(model)
     source = judge.folder / {"table": "a.csv", "pictures": "a.png"}.get(kind, "a.npy")
     if kind in ("table", "pictures"):
         source.write_bytes(b"size,weight,<b>colour</b>\n0.9,9.5,red\n" if kind == "table" else png(rng))

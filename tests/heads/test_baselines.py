@@ -7,26 +7,22 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from attnknn.core.artifacts import BANK, VAL, Split
+from attnknn.core.artifacts import BANK, VAL
 from attnknn.heads.baselines import choices_of_k, similarity_scale, tune_distance, tune_uniform
 from attnknn.heads.config import Tune
 from attnknn.nn.votes import class_shares
 from synthetic import blobs, embedded, searched
 
-KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.001, 0.02, 0.1]
-
-
-def val_rows(split: Split, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, torch.Tensor]:
-    """Similarities and labels of the neighbours of val rows, their own labels, and the class shares of the bank."""
-    data = embedded(split)
-    rows = data.rows(VAL)
-    ids, sims = searched(data, k).take(rows, k)
-    return sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
+KS, TEMPERATURES, PRIORS = [1, 3, 8, 20], [0.05, 0.2, 0.5, 1.0, 3.0], [0.1, 0.001, 0.02]
 
 
 @pytest.fixture(scope="module")
-def val():
-    return val_rows(blobs(240, noise=1.5), 20)
+def val() -> tuple[np.ndarray, np.ndarray, np.ndarray, torch.Tensor]:
+    """Similarities and labels of the neighbours of val rows, their own labels, and the class shares of the bank."""
+    data = embedded(blobs(240, noise=1.5))
+    rows = data.rows(VAL)
+    ids, sims = searched(data, 20).take(rows, 20)
+    return sims, data.y[ids], data.y[rows], class_shares(data.y[data.rows(BANK)], 3)
 
 
 def nll(val, weights: np.ndarray, prior: float) -> float:
@@ -41,17 +37,13 @@ def softmax_weights(sims: np.ndarray, k: int, temperature: float) -> np.ndarray:
     return softmax(np.where(np.arange(sims.shape[1]) < k, sims.astype(np.float64) / temperature, -np.inf), axis=1)
 
 
-def test_uniform_finds_the_best_of_the_grid(val) -> None:
-    losses = {(k, e): nll(val, softmax_weights(val[0], k, np.inf), e) for k in KS for e in PRIORS}
-    tuned = tune_uniform(*val, KS, PRIORS)
-    assert (tuned["k"], tuned["prior"]) == min(losses, key=losses.__getitem__)
-
-
-def test_distance_finds_the_best_of_the_grid(val) -> None:
+def test_tuning_finds_the_best_of_the_grid(val) -> None:
     unit = similarity_scale(val[0])
-    grid = itertools.product(KS, TEMPERATURES, PRIORS)
+    grid = itertools.product(KS, [np.inf, *TEMPERATURES], PRIORS)
     losses = {(k, t, e): nll(val, softmax_weights(val[0], k, t * unit), e) for k, t, e in grid}
-    k, t, e = min(losses, key=losses.__getitem__)
+    k, _, e = min((values for values in losses if values[1] == np.inf), key=losses.__getitem__)
+    assert tune_uniform(*val, KS, PRIORS) == {"k": k, "prior": e}
+    k, t, e = min((values for values in losses if values[1] < np.inf), key=losses.__getitem__)
     assert tune_distance(*val, KS, TEMPERATURES, PRIORS) == {"k": k, "temperature": pytest.approx(t * unit), "prior": e}
 
 
@@ -62,12 +54,9 @@ def test_scale_of_the_embedding_does_not_matter(val) -> None:
     assert (large["k"], large["prior"]) == (small["k"], small["prior"])
 
 
-def test_spread_of_one_point_is_usable() -> None:
+def test_similarity_scale_and_choices_of_k_by_hand() -> None:
     assert similarity_scale(np.zeros((3, 4), dtype=np.float32)) == 1.0
     assert similarity_scale(np.array([[-1.0, -3.0, -np.inf], [-2.0, -4.0, -9.0]], dtype=np.float32)) == 4.5
-
-
-def test_choices_of_k() -> None:
     assert choices_of_k([1, 5, 50, 64], 20) == [1, 5, 20]
     assert choices_of_k([1, 5, 20], 5) == [1, 5]
 

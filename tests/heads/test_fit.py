@@ -60,8 +60,12 @@ def test_it_starts_at_the_best_distance_weighting_of_k_train(data: EmbeddingSpac
     y = data.embeddings.y[data.embeddings.rows(VAL)]
     batch = part_neighbours([data], VAL, 20)
     tuned = tune_distance(*batch, y, data.shares, [20], SETTINGS["temperatures"], SETTINGS["priors"])
-    _, history = fit(data, epochs=1)
-    assert history[0]["val_nll"] == pytest.approx(part_nll(Distance(**tuned), [data], VAL, 20), abs=1e-5)
+    expected = part_nll(Distance(**tuned), [data], VAL, 20)
+    assert fit(data, epochs=0)[1][0]["val_nll"] == pytest.approx(expected, abs=1e-5)
+    sims = 1 + data.neighbours.sims / 2  # of unit vectors
+    products = dataclasses.replace(data, neighbours=dataclasses.replace(data.neighbours, sims=sims, metric="ip"))
+    for parts in (SETTINGS["parts"], {"similarity": "l2"}):
+        assert fit(products, epochs=0, parts=parts)[1][0]["val_nll"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_it_learns_and_keeps_the_epoch_of_lowest_validation_nll(data: EmbeddingSpace, fitted: Fitted) -> None:
@@ -189,23 +193,16 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, 
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"kind": "tabr"}, {"parts": {"similarity": "l2"}}, {"parts": {"prototypes": True, "move_prototypes": True}}],
+    ("folds", "change", "message"),
+    [
+        (1, {"kind": "tabr"}, "mean nothing in another"),
+        (1, {"parts": {"similarity": "l2"}}, "mean nothing in another"),
+        (1, {"parts": {"prototypes": True, "move_prototypes": True}}, "mean nothing in another"),
+        (0, {"k_train": 21}, "k_train: 21 is above the 20"),
+    ],
 )
-def test_what_is_learned_of_one_space_is_refused_for_several(data: EmbeddingSpace, change: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="mean nothing in another"):
-        fit(data, data, **change)
-
-
-def test_k_train_above_what_is_stored(data: EmbeddingSpace) -> None:
-    with pytest.raises(InputError, match="k_train: 21 is above the 20"):
-        fit(data, k_train=21)
-
-
-def test_under_inner_product_it_starts_there_too(data: EmbeddingSpace) -> None:
-    sims = 1 + data.neighbours.sims / 2  # of unit vectors
-    other = dataclasses.replace(data, neighbours=dataclasses.replace(data.neighbours, sims=sims, metric="ip"))
-    start = fit(data, epochs=0)[1][0]["val_nll"]
-    for parts in (SETTINGS["parts"], {"similarity": "l2"}):
-        _, history = fit(other, epochs=0, parts=parts)
-        assert history[0]["val_nll"] == pytest.approx(start, abs=1e-4)
+def test_what_is_learned_of_one_space_only_and_a_k_that_is_not_stored_are_refused(
+    data: EmbeddingSpace, folds: int, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(data, *[data] * folds, **change)

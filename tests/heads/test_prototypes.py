@@ -38,9 +38,6 @@ def test_its_ridge_is_chosen_on_val_rows() -> None:
     each = {ridge: part_nll(fit_prototypes([data], [ridge]), [data], VAL, 5) for ridge in (1e-4, 1.0, 1e4)}
     assert each[1.0] < min(each[1e-4], each[1e4]) - 0.01
     assert part_nll(fit_prototypes([data], list(each)), [data], VAL, 5) == pytest.approx(each[1.0])
-
-
-def test_a_ridge_that_is_great_leaves_the_class_shares(data: EmbeddingSpace) -> None:
     probs = classify(fit_prototypes([data], [1e12]), data, data.embeddings.rows(TEST), 5)
     np.testing.assert_allclose(probs, np.broadcast_to(data.shares.numpy(), probs.shape), atol=1e-4)
 
