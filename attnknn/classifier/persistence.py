@@ -108,7 +108,7 @@ def save_parts(
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
     with model_lock(folder):
         recover(folder)
-        check_destination(folder)
+        check_destination(folder, with_input=write_more is not None)
         with atomic_folder(folder, sync=True) as draft:
             parts.memory.bank.save(draft / _BANK)
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
@@ -122,12 +122,15 @@ def save_parts(
             read_back(draft)
 
 
-def check_destination(folder: Path) -> None:
+def check_destination(folder: Path, with_input: bool = True) -> None:
     """Check that saving to `folder` would overwrite nothing but a model.
 
+    Args:
+        with_input: whether files beside the classifier's, such as the schema of `attnknn fit`, are written too.
+
     Raises:
-        InputError: it is a file, a folder without a model, a folder with other files beside a model, or one that is or
-            holds the working directory, which would be lost.
+        InputError: it is a file, a folder without a model, a folder with other files beside a model, one that is or
+            holds the working directory, which would be lost, or a model whose other files would be lost.
     """
     with suppress(FileNotFoundError):  # the working directory was removed
         used = Path.cwd().is_relative_to(folder.resolve())
@@ -143,6 +146,9 @@ def check_destination(folder: Path) -> None:
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     others = sorted(files - {*meta["sha256"], _META})
     require(not others, f"{folder}: holds {', '.join(others[:3])} beside a model, which would be lost; move it away")
+    lost = sorted({name.partition("/")[0] for name in meta["sha256"]} - {_ARRAYS, _BANK})
+    lines = f"{folder}: a model of the command line, whose {', '.join(lost)}/ would be lost"
+    require(with_input or not lost, f"{lines}; save to another folder, or change it by `attnknn add` or `forget`")
 
 
 def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) -> T:
