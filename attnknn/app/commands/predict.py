@@ -53,7 +53,7 @@ def predict(
 
     failed = skip if keep_going else None
     with _open_writer(target, suffix) as write:
-        for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
+        for batch in with_progress(loaded.input.batches(inputs, failed=failed, output=target), "predict"):
             records: list[Record] = []
             for valid, probs, percentiles in predict_batch(loaded, batch, failed):
                 records += to_records(loaded, valid.names, probs, percentiles, probabilities, alpha, suffix)
