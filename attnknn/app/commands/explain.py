@@ -77,7 +77,9 @@ def explain(
         typer.echo(f"drawn to {output}")
 
 
-def _read_first(model: "Model", inputs: list[str], count: int, output: Path | None) -> tuple[list[str], "Examples", Any]:
+def _read_first(
+    model: "Model", inputs: list[str], count: int, output: Path | None
+) -> tuple[list[str], "Examples", Any]:
     """Names, examples and vectors of the first `count` rows of all inputs."""
     import numpy as np
 

@@ -16,6 +16,7 @@ from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embe
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.model.read_files import image_files, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.scaling import refuse_dwarfing
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import InputError, require
@@ -34,6 +35,7 @@ class _Data(NamedTuple):
     is_test: np.ndarray  # bool (N,)
     examples: Examples
     first: np.ndarray  # (N,) of `first_identical`
+    names: Sequence[str] = ()  # of each row, for errors
     held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
     left_out: tuple[str, ...] = ()  # columns left out as ids
 
@@ -130,6 +132,9 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
     distinct = f"{len(classes)} distinct values in {n_rows} rows"
     require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
+    if params.get("metric") != "cosine":
+        columns = data.input.schema.features if isinstance(data.input, Rows) and not data.input.encoder else ()
+        refuse_dwarfing(X, data.names, columns)
     classifier = AttnKNNClassifier(random_state=seed, **params)
     # A spinner: the number of epochs is not known beforehand.
     with Console(stderr=True).status("fitting the attention head …"):
@@ -155,19 +160,20 @@ def _load_table(
 ) -> _Data:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     from attnknn.data.read_csv import read_csv, refuse_continuous
-    from attnknn.data.schema import column_kinds, fit_schema
+    from attnknn.data.schema import column_kinds, fit_schema, refuse_dwarfing_numbers
 
     require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
     refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
     labels = label_column.to_numpy(str)
     columns = column_kinds(frame, *kinds)
+    refuse_dwarfing_numbers(frame, columns)
     first = first_identical(fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame))
     is_test = stratified_mask(labels, test, seed, first)
     schema = fit_schema(frame, columns, ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
-    return _Data(model_input, X, labels, is_test, examples, first, left_out=schema.ids)
+    return _Data(model_input, X, labels, is_test, examples, first, batch.names, left_out=schema.ids)
 
 
 def _load_vectors(
@@ -186,7 +192,7 @@ def _load_vectors(
     model_input = Vectors(array.shape[1])
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
     examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
-    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first)
+    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first, names)
 
 
 def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
@@ -237,7 +243,7 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
     held_out = (part != TEST) & (part != BANK)
     require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
     X, first = embed_rows(encoder, x, bf16), first_identical(x)
-    return _Data(model_input, X, labels, part == TEST, examples, first, held_out)
+    return _Data(model_input, X, labels, part == TEST, examples, first, held_out=held_out)
 
 
 def decode_columns(schema: Any, x: np.ndarray) -> Any:

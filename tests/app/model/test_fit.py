@@ -213,3 +213,38 @@ def test_invalid_sources(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message) as raised:
             fit_model(source, **{**FAST, **kwargs})
         assert "\n" not in str(raised.value), name
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+def test_values_that_dwarf_all_others_are_refused_by_row_and_column(tmp_path: Path, suffix: str) -> None:
+    labels = np.arange(80) % 2
+    y = save_npy(tmp_path / "y.npy", labels)
+    X = np.abs(np.random.default_rng(0).normal(size=(80, 3)))
+
+    def fit(X: np.ndarray) -> None:
+        if suffix == ".npy":
+            fit_model(save_npy(tmp_path / "t.npy", X), rows=y, **FAST)
+        else:
+            pd.DataFrame(X, columns=list("abc")).assign(y=labels).to_csv(tmp_path / "t.csv", index=False)
+            fit_model(tmp_path / "t.csv", target="y", **FAST)
+
+    where = {".csv": "line 7: column 'b'", ".npy": "row 5, column 1:"}[suffix]
+    for value in (9.97e36, -1e12):
+        outlier = X.copy()
+        outlier[5, 1] = value
+        with pytest.raises(InputError, match=rf"^t\{suffix} {where} .* over 1e\+09 times"):
+            fit(outlier)
+    for factor in (1e20, 1e-300):
+        fit(X * factor)
+    share = np.where(np.arange(80) % 20 == 0, 0.9, 1e-12)  # probabilities of a rare class
+    fit(np.c_[share, 1 - share, X[:, 0]])
+
+
+def test_a_test_row_beyond_what_the_memory_scales_is_named(tmp_path: Path) -> None:
+    x, labels = np.zeros((2, 80)), np.arange(80) % 2
+    x[0] = np.random.default_rng(0).normal(size=80)
+    row = np.flatnonzero(stratified_mask(labels, 0.2, 0))[0]
+    x[1, row] = 9.97e36
+    pd.DataFrame({"a": x[0], "b": x[1], "y": labels}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=rf"^t\.csv line {row + 2}, column b: 9\.97e\+36, over"):
+        fit_model(tmp_path / "t.csv", target="y", test=0.2, **FAST)
