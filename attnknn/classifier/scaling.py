@@ -35,7 +35,8 @@ def refuse_dwarfing(X: np.ndarray, rows: Sequence[str] = (), columns: Sequence[s
     """
     largest = np.maximum(X.max(1), -X.min(1))
     row = int(largest.argmax())
-    usual = float(np.median(largest[largest > 0])) if largest[row] > 0 else 0.0
+    with np.errstate(over="ignore"):
+        usual = float(np.median(largest[largest > 0])) if largest[row] > 0 else 0.0
     if largest[row] / _DWARFS > usual:
         column = int(np.abs(X[row]).argmax())
         where = f"{rows[row] if rows else f'X row {row}'}, column {columns[column] if columns else column}"

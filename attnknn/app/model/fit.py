@@ -18,7 +18,7 @@ from attnknn.app.model.read_files import image_files, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
 from attnknn.classifier.scaling import refuse_dwarfing
 from attnknn.core.artifacts import BANK, TEST, Split
-from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
+from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.evaluation.metrics import scores
@@ -35,6 +35,7 @@ class _Data(NamedTuple):
     is_test: np.ndarray  # bool (N,)
     examples: Examples
     first: np.ndarray  # (N,) of `first_identical`
+    groups: np.ndarray  # (N,) of `split_groups`
     names: Sequence[str] = ()  # of each row, for errors
     held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
     left_out: tuple[str, ...] = ()  # columns left out as ids
@@ -106,11 +107,10 @@ def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarr
     """Draw a share of the rows of each class, rounded down: bool (N,).
 
     Args:
-        first: (N,) of `first_identical`: of identical rows all are drawn, or none if they exceed the share of a class;
-            see `split_groups`.
+        first: (N,) of `split_groups`: of identical rows all are drawn, or none if they exceed the share of a class.
     """
     members: dict[int, list[int]] = {}
-    for row, group in enumerate(range(len(labels)) if first is None else split_groups(first).tolist()):
+    for row, group in enumerate(range(len(labels)) if first is None else first.tolist()):
         members.setdefault(group, []).append(row)
     wanted = {label: int(n * share + 1e-9) for label, n in Counter(labels.tolist()).items()}
     mask = np.zeros(len(labels), dtype=bool)
@@ -144,7 +144,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     summary: dict[str, Any] = {
         **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
         **duplicate_counts(data.first, labels, data.is_test),
-        "mostly_duplicates": mostly_duplicates(data.first),
+        "mostly_duplicates": bool((data.groups != data.first).any()),
     }
     cases = None
     if len(test):
@@ -168,12 +168,14 @@ def _load_table(
     labels = label_column.to_numpy(str)
     columns = column_kinds(frame, *kinds)
     refuse_dwarfing_numbers(frame, columns)
-    first = first_identical(fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame))
-    is_test = stratified_mask(labels, test, seed, first)
+    x = fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame)
+    first = first_identical(x)
+    groups = split_groups(first, x)
+    is_test = stratified_mask(labels, test, seed, groups)
     schema = fit_schema(frame, columns, ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
-    return _Data(model_input, X, labels, is_test, examples, first, batch.names, left_out=schema.ids)
+    return _Data(model_input, X, labels, is_test, examples, first, groups, batch.names, left_out=schema.ids)
 
 
 def _load_vectors(
@@ -192,7 +194,8 @@ def _load_vectors(
     model_input = Vectors(array.shape[1])
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
     examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
-    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first, names)
+    groups = split_groups(first, X)
+    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, groups), examples, first, groups, names)
 
 
 def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
@@ -210,8 +213,9 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
     paths = tqdm([path for path, _, _ in rows], desc="read", unit=" pictures", delay=2, disable=None)
     images = Batch([], np.stack([pictures.read(path) for path in paths]))
     labels, first = np.array([name for _, name, _ in rows]), first_identical(images.values)
-    is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, first)
-    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first)
+    groups = split_groups(first, images.values)
+    is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, groups)
+    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first, groups)
 
 
 def _load_encoder(folder: Path) -> tuple[Any, bool]:
@@ -243,7 +247,7 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
     held_out = (part != TEST) & (part != BANK)
     require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
     X, first = embed_rows(encoder, x, bf16), first_identical(x)
-    return _Data(model_input, X, labels, part == TEST, examples, first, held_out=held_out)
+    return _Data(model_input, X, labels, part == TEST, examples, first, split_groups(first, x), held_out=held_out)
 
 
 def decode_columns(schema: Any, x: np.ndarray) -> Any:
