@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, leftovers, read_json, recover, write_json
+from attnknn.core.files import atomic_folder, leftovers, read_json, recover, usual_mode, write_json
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
@@ -111,7 +111,8 @@ def save_parts(
         check_destination(folder, with_input=write_more is not None)
         with atomic_folder(folder, sync=True) as draft:
             parts.memory.bank.save(draft / _BANK)
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
+            with usual_mode(draft / _ARRAYS):
+                save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
             if write_more is not None:
                 write_more(draft)
             files = (path for path in sorted(draft.rglob("*")) if path.is_file())

@@ -30,8 +30,8 @@ _RENAME_EXCHANGE = 2  # of Linux and of macOS
 def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `folder` when the block succeeds, and is removed otherwise.
 
-    Other processes see the old folder or the new one, whole, with the mode of the old one. What a killed process leaves
-    is removed by `recover`.
+    Other processes see the old folder or the new one, whole; it and its contents have the modes of what they replace.
+    What a killed process leaves is removed by `recover`.
 
     Args:
         sync: flush everything to the disk first, so that a power failure leaves the old or the new folder too.
@@ -43,7 +43,8 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir(0o700 if folder.exists() else 0o777)
         yield draft
-        _copy_mode(folder, draft)
+        for path in [*draft.rglob("*"), draft]:
+            _copy_mode(folder / path.relative_to(draft), path)
         if sync:
             for path in [*draft.rglob("*"), draft]:
                 _sync(path)
@@ -111,9 +112,19 @@ def recover(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+@contextmanager
+def usual_mode(path: Path) -> Iterator[None]:
+    """Give the file that the block writes the mode that the umask gives; safetensors makes files of mode 600."""
+    path.touch()
+    mode = path.stat().st_mode
+    yield
+    path.chmod(mode)
+
+
 def _copy_mode(path: Path, draft: Path) -> None:
-    with suppress(FileNotFoundError):  # nothing to replace
-        shutil.copymode(path, draft)
+    with suppress(FileNotFoundError, NotADirectoryError):  # nothing to replace
+        if path.is_dir() == draft.is_dir():
+            shutil.copymode(path, draft)
 
 
 def _draft(path: Path) -> Path:
@@ -210,7 +221,8 @@ def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) ->
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic_folder(folder) as draft:
-        save_file(tensors, draft / "weights.safetensors")
+        with usual_mode(draft / "weights.safetensors"):
+            save_file(tensors, draft / "weights.safetensors")
         write_json(draft / "config.json", config)
 
 
