@@ -74,7 +74,7 @@ def fit_model(
     Returns:
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes` and held-out rows (`test`),
         the columns left out as ids (`left_out`), `duplicate_counts`, `mostly_duplicates` and, if rows were held out,
-        their `metrics.scores`.
+        their `metrics.scores`, or the reason why none were (`no_test`).
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -100,7 +100,10 @@ def fit_model(
         for name, value in (("--rows", rows), ("--encoder", encoder)):
             require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
         data = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
-    return _fit_and_score(data, seed, params)
+    model, summary = _fit_and_score(data, seed, params)
+    if test and not summary["test"]:
+        summary["no_test"] = _why_no_test(data, test)
+    return model, summary
 
 
 def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarray | None = None) -> np.ndarray:
@@ -153,6 +156,16 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
         sample = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
         cases = Cases(X[sample], labels[sample], data.examples.take(sample))
     return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
+
+
+def _why_no_test(data: _Data, test: float) -> str:
+    """Why a share above 0 gave no test rows, and what to do."""
+    if data.is_test.any():
+        return "all are of classes that no other row has"
+    largest = max(Counter(data.labels.tolist()).values())
+    if largest * test < 1:
+        return f"{test:g} of the largest class, of {largest} rows, is less than one; give more rows or a larger --test"
+    return f"identical rows are held out together, and exceed {test:g} of their class; give a larger --test"
 
 
 def _load_table(
