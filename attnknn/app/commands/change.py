@@ -36,13 +36,17 @@ def add(
     with changing(model) as loaded:
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         labels = _labels(loaded, batches, label, target, rows)
+        held_out = ~loaded.cases_in_memory()
         ids: list[int] = []
         for batch in batches:
             if target is not None and rows is None:
                 batch = replace(batch, values=batch.values.drop(columns=target))
             ids += loaded.add(batch, labels[len(ids) : len(ids) + len(batch.names)])
         size = len(loaded.classifier.memory_)
-    _report(model, "added", ids, size, as_json)
+        cases = int((held_out & loaded.cases_in_memory()).sum())
+    _report(model, "added", ids, size, as_json, {"test_cases": cases})
+    if cases and not as_json:
+        typer.echo(f"test cases among them, which are no longer held out: {cases:,}")
 
 
 def forget(
@@ -63,7 +67,7 @@ def forget(
     with changing(model) as loaded:
         loaded.forget(removed)
         size = len(loaded.classifier.memory_)
-    _report(model, "forgotten", removed, size, as_json)
+    _report(model, "forgotten", removed, size, as_json, {})
 
 
 def _labels(
@@ -88,9 +92,9 @@ def _labels(
     return model.parse_labels(labels)
 
 
-def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool) -> None:
+def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, int]) -> None:
     if as_json:
-        typer.echo(json.dumps({action: ids, "rows": size}))
+        typer.echo(json.dumps({action: ids, "rows": size, **more}))
         return
     rows = f"row {ids[0]}" if len(ids) == 1 else f"{len(ids):,} rows"
     if len(ids) > 1 and ids == list(range(ids[0], ids[0] + len(ids))):
