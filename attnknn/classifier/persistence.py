@@ -24,6 +24,7 @@ from attnknn.index.validation import check_vectors
 
 FORMAT = 2
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
+_MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 # Arrays of a memory: name on disk → attribute.
 _NAMES = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
@@ -222,7 +223,7 @@ def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> No
     ids, y, weight, neighbours, sims, sums = (arrays[attribute] for attribute in _MEMORY_ARRAYS.values())
     order = np.argsort(bank.ids, kind="stable")[len(bank.ids) - len(ids) :]
     rising = len(ids) > 1 and bool((np.diff(ids) > 0).all())
-    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id
+    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id <= _MAX_ID
     require(in_range and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
     require(len(y) == len(ids) and 0 <= y.min() <= y.max() < len(sums), "y: not a class number of each row")
     require(len(weight) == len(ids) and weight.min() > 0, "weight: not a number above 0 of each row")
@@ -256,6 +257,8 @@ def check_classifier(
     for name, array in (("held_out", held_out), ("usual_distances", usual)):
         check_array(name, array, "float64", 1)
     require(bool((np.diff(usual, prepend=0) >= 0).all()), "usual_distances: negative, or not ascending")
+    positive = values["params"]["calibration"] == "vector" or float(arrays["scale"].min()) > 0
+    require(positive, "scale: not above 0")
     n = len(held_out)
     require(round(1 / fitted["_doubt"]) == n + 1, f"held_out: {n} scores, not as many as fitted")
 

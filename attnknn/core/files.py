@@ -22,7 +22,7 @@ from attnknn.core.errors import InputError, is_disk_full, require
 if TYPE_CHECKING:
     import numpy as np
 
-_LEFTOVER = r"[0-9a-f]{8}\.draft|old"
+_LEFTOVER = r"[0-9a-f]{8}\.(draft|old)"
 _RENAME_EXCHANGE = 2  # of Linux and of macOS
 
 
@@ -37,7 +37,7 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
         sync: flush everything to the disk first, so that a power failure leaves the old or the new folder too.
     """
     folder = Path(folder)
-    draft, old = _draft(folder), folder.with_name(f".{folder.name}.old")
+    draft = _draft(folder)
     sync = sync and os.name == "posix"  # Windows cannot open folders
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
         if not folder.exists():
             draft.rename(folder)
         elif not _exchange(draft, folder):
-            folder.rename(old)
+            old = folder.rename(draft.with_suffix(".old"))
             draft.rename(folder)
             shutil.rmtree(old)
         if sync:
@@ -102,11 +102,10 @@ def recover(path: Path) -> None:
 
     Only for its one writer: drafts of writers at work would be removed too.
     """
-    old = path.with_name(f".{path.name}.old")
-    if old.exists() and not path.exists():
-        old.rename(path)
     for leftover in leftovers(path):
-        if leftover.is_dir():
+        if leftover.suffix == ".old" and not path.exists():
+            leftover.rename(path)
+        elif leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """`attnknn add` and `attnknn forget`: change a model's memory without refitting."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,7 @@ def forget(
     check_stdin(ids)
     piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []
     texts = [text for argument in ids for text in (piped if argument == "-" else [argument])]
-    invalid = [text[:40] for text in texts if not text.isdecimal() or len(text) > 40]
+    invalid = [text[:40] for text in texts if not re.fullmatch("[0-9]{1,40}", text)]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
     removed = sorted({int(text) for text in texts})

@@ -17,7 +17,6 @@ from attnknn.core.files import display_name, read_json, write_json
 _MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
 _MAX_SIDE = 96  # pixels, of images stored as examples
 _FILE = "input.json"
-_LAYOUT = ("columns", "separator", "comment", "missing", "strip")  # of `row_chunks`
 
 
 @dataclass(frozen=True)
@@ -261,9 +260,25 @@ def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
 
     from attnknn.data.schema import Schema
 
-    require(set(config["layout"]) <= set(_LAYOUT), f"{_FILE}: layout {config['layout']}")
-    rows = Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
+    layout = config["layout"]
+    valid = all(_is_valid[name](value) for name, value in layout.items())
+    require(valid, f"{_FILE}: layout {layout}")
+    rows = Rows(Schema.from_dict(config["schema"]), layout, encoder)
     return rows, pd.DataFrame(np.nan, ["blank"], list(rows.columns), dtype=object)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(text) is str for text in value)
+
+
+# Whether a keyword argument of `row_chunks` is one.
+_is_valid: dict[str, Callable[[Any], bool]] = {
+    "columns": _are_texts,
+    "separator": lambda value: type(value) is str and len(value) == 1,
+    "comment": lambda value: type(value) is str,
+    "missing": _are_texts,
+    "strip": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
+}
 
 
 def embed_rows(encoder: Any, x: np.ndarray, bf16: bool) -> np.ndarray:
