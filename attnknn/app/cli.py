@@ -16,7 +16,7 @@ from attnknn.app.commands.explain import explain
 from attnknn.app.commands.fit import fit
 from attnknn.app.commands.predict import predict
 from attnknn.app.commands.serve import serve
-from attnknn.core.errors import one_line
+from attnknn.core.errors import is_disk_full, one_line
 
 
 class _OneLineErrors(TyperGroup):
@@ -24,6 +24,8 @@ class _OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
+            if isinstance(error, OSError) and error.filename is None and is_disk_full(error):
+                error.filename = "standard output"  # files are named where they are written
             reason = one_line(error)
             if reason is None:
                 raise

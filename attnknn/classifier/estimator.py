@@ -24,7 +24,7 @@ from attnknn.classifier.persistence import head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.scaling import fit_scaling, to_vectors
 from attnknn.core.device import limit_threads, resolve_device
-from attnknn.core.duplicates import first_identical, mostly_duplicates
+from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
 from attnknn.evaluation.conformal import p_values, true_class_scores
@@ -60,8 +60,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     has the votes of two identical rows of weight 1, but is one of the `n_neighbors`, and one row of a fold. Weights
     apply to the memory only: held-out rows count equally in fitting, calibration and prediction sets, so give rows with
     untrusted labels a weight of 0. Identical rows are held out together, so that no held-out row has itself as a
-    neighbour; near-identical ones are not. If fewer than half of the rows are distinct, as in tables of a few
-    categories, new rows will be copies too, and rows are held out as if all differed.
+    neighbour; near-identical ones are not. In tables of a few categories, with fewer than half of the
+    rows distinct, new rows will be copies too, and rows are held out as if all differed.
 
     Parameters
     ----------
@@ -224,7 +224,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
             k, self.memory_ = int(self.n_neighbors), memory
             if held_out is None:
-                spaces = [held_out_space(memory, k, part) for part in fold_parts(labels, seed, first=first)]
+                parts = fold_parts(labels, seed, first=split_groups(first, z))
+                spaces = [held_out_space(memory, k, part) for part in parts]
             else:
                 is_pair = isinstance(held_out, tuple | list) and len(held_out) == 2
                 require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
@@ -233,7 +234,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
                 queries = self._vectors(X_held)
                 spaces = [query_space(memory, k, queries, self._encode_labels("held_out", y_held), seed)]
             sims = nearest_sims(spaces)
-            if held_out is not None and not mostly_duplicates(first):
+            if held_out is not None and not mostly_duplicates(first, z):
                 is_copy = first_identical(np.concatenate([z, queries]))[len(z) :] < len(z)
                 n, total = int(is_copy.sum()), len(is_copy)
                 if n:

@@ -20,7 +20,7 @@ def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndar
     is not read. With more than `queries` held-out rows, fewer folds are returned.
 
     Args:
-        first: (N,) of `first_identical`; None if all rows differ.
+        first: (N,) of `split_groups`; None if all rows differ.
     """
     rng, n = np.random.default_rng(seed), len(y)
     rank = _stratified_rank(y, np.arange(n) if first is None else first, rng)
@@ -41,11 +41,10 @@ def fold_parts(y: np.ndarray, seed: int, queries: int = _QUERIES, first: np.ndar
 def _stratified_rank(y: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Rank of each row (N,) in random order by class; identical rows share one; see `split_groups`."""
     order = rng.permutation(len(y))
-    group = split_groups(first)
-    distinct = order[group[order] == order]
+    distinct = order[first[order] == order]
     rank = np.empty(len(y), dtype=np.int64)
     rank[distinct[np.argsort(y[distinct], kind="stable")]] = np.arange(len(distinct))
-    return rank[group]
+    return rank[first]
 
 
 def held_out_space(memory: Memory, k: int, part: np.ndarray) -> EmbeddingSpace:
@@ -79,7 +78,8 @@ def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed
         queries: (M, D). y: (M,) their class numbers.
     """
     z = memory.bank.z
-    turn = _stratified_rank(y, first_identical(queries), np.random.default_rng(seed)) % 2
+    first = split_groups(first_identical(queries), queries)
+    turn = _stratified_rank(y, first, np.random.default_rng(seed)) % 2
     part = np.concatenate([np.full(len(z), BANK), np.where(turn == 0, FIT, VAL)]).astype(np.int8)
     k = min(max(k, SIZES[-1]), len(z) - 1)
     ids, sims = memory.bank.search(queries, k)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, leftovers, read_json, recover, write_json
+from attnknn.core.files import atomic_folder, leftovers, read_json, recover, usual_mode, write_json
 from attnknn.heads.baselines import Distance, Uniform
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
@@ -24,6 +24,7 @@ from attnknn.index.validation import check_vectors
 
 FORMAT = 2
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
+_MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
 # Arrays of a memory: name on disk → attribute.
 _NAMES = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
@@ -108,10 +109,11 @@ def save_parts(
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
     with model_lock(folder):
         recover(folder)
-        check_destination(folder)
+        check_destination(folder, with_input=write_more is not None)
         with atomic_folder(folder, sync=True) as draft:
             parts.memory.bank.save(draft / _BANK)
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
+            with usual_mode(draft / _ARRAYS):
+                save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
             if write_more is not None:
                 write_more(draft)
             files = (path for path in sorted(draft.rglob("*")) if path.is_file())
@@ -122,12 +124,15 @@ def save_parts(
             read_back(draft)
 
 
-def check_destination(folder: Path) -> None:
+def check_destination(folder: Path, with_input: bool = True) -> None:
     """Check that saving to `folder` would overwrite nothing but a model.
 
+    Args:
+        with_input: whether files beside the classifier's, such as the schema of `attnknn fit`, are written too.
+
     Raises:
-        InputError: it is a file, a folder without a model, a folder with other files beside a model, or one that is or
-            holds the working directory, which would be lost.
+        InputError: it is a file, a folder without a model, a folder with other files beside a model, one that is or
+            holds the working directory, which would be lost, or a model whose other files would be lost.
     """
     with suppress(FileNotFoundError):  # the working directory was removed
         used = Path.cwd().is_relative_to(folder.resolve())
@@ -143,6 +148,9 @@ def check_destination(folder: Path) -> None:
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     others = sorted(files - {*meta["sha256"], _META})
     require(not others, f"{folder}: holds {', '.join(others[:3])} beside a model, which would be lost; move it away")
+    lost = sorted({name.partition("/")[0] for name in meta["sha256"]} - {_ARRAYS, _BANK})
+    lines = f"{folder}: a model of the command line, whose {', '.join(lost)}/ would be lost"
+    require(with_input or not lost, f"{lines}; save to another folder, or change it by `attnknn add` or `forget`")
 
 
 def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) -> T:
@@ -215,7 +223,7 @@ def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> No
     ids, y, weight, neighbours, sims, sums = (arrays[attribute] for attribute in _MEMORY_ARRAYS.values())
     order = np.argsort(bank.ids, kind="stable")[len(bank.ids) - len(ids) :]
     rising = len(ids) > 1 and bool((np.diff(ids) > 0).all())
-    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id
+    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id <= _MAX_ID
     require(in_range and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
     require(len(y) == len(ids) and 0 <= y.min() <= y.max() < len(sums), "y: not a class number of each row")
     require(len(weight) == len(ids) and weight.min() > 0, "weight: not a number above 0 of each row")
@@ -249,6 +257,8 @@ def check_classifier(
     for name, array in (("held_out", held_out), ("usual_distances", usual)):
         check_array(name, array, "float64", 1)
     require(bool((np.diff(usual, prepend=0) >= 0).all()), "usual_distances: negative, or not ascending")
+    positive = values["params"]["calibration"] == "vector" or float(arrays["scale"].min()) > 0
+    require(positive, "scale: not above 0")
     n = len(held_out)
     require(round(1 / fitted["_doubt"]) == n + 1, f"held_out: {n} scores, not as many as fitted")
 

@@ -1,6 +1,8 @@
-"""Identical rows, which belong on the same side of a split, unless most rows are duplicates."""
+"""Identical rows, which belong on the same side of a split, unless rows are duplicates because values are few."""
 
 import numpy as np
+
+_FEW_VALUES = 20  # of a column of categories
 
 
 def first_identical(x: np.ndarray) -> np.ndarray:
@@ -11,17 +13,27 @@ def first_identical(x: np.ndarray) -> np.ndarray:
     return first[inverse]
 
 
-def mostly_duplicates(first: np.ndarray) -> bool:
-    """Whether fewer than half of the rows (or three) are distinct, as in tables of a few categories.
+def mostly_duplicates(first: np.ndarray, x: np.ndarray) -> bool:
+    """Whether fewer than half of the rows (or three) are distinct, in a table of a few categories.
 
-    Then new rows will be copies too, so that rows are split as if all differed. `first` is that of `first_identical`.
+    Then new rows will be copies too, so that rows are split as if all differed. Where a column has more than
+    `_FEW_VALUES` values, and more than half as many as there are distinct rows, the rows are copies of some.
+
+    Args:
+        first: (N,) of `first_identical(x)`.
+        x: (N, …).
     """
-    return int((first == np.arange(len(first))).sum()) < max(3, len(first) / 2)
+    distinct = np.flatnonzero(first == np.arange(len(first)))
+    if len(distinct) >= max(3, len(first) / 2):
+        return False
+    columns = np.sort(x[distinct].reshape(len(distinct), -1), axis=0)
+    values = 1 + (columns[1:] != columns[:-1]).sum(0)
+    return bool((values <= max(_FEW_VALUES, len(distinct) / 2)).all())
 
 
-def split_groups(first: np.ndarray) -> np.ndarray:
-    """Group (N,) of each row in splits: `first`, or the row itself if `mostly_duplicates`."""
-    return np.arange(len(first)) if mostly_duplicates(first) else first
+def split_groups(first: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Row (N,) that each row is on one side of a split with: `first`, or the row itself if `mostly_duplicates`."""
+    return np.arange(len(first)) if mostly_duplicates(first, x) else first
 
 
 def duplicate_counts(first: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, int]:

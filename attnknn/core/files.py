@@ -22,7 +22,7 @@ from attnknn.core.errors import InputError, is_disk_full, require
 if TYPE_CHECKING:
     import numpy as np
 
-_LEFTOVER = r"[0-9a-f]{8}\.draft|old"
+_LEFTOVER = r"[0-9a-f]{8}\.(draft|old)"
 _RENAME_EXCHANGE = 2  # of Linux and of macOS
 
 
@@ -30,27 +30,28 @@ _RENAME_EXCHANGE = 2  # of Linux and of macOS
 def atomic_folder(folder: Path, sync: bool = False) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `folder` when the block succeeds, and is removed otherwise.
 
-    Other processes see the old folder or the new one, whole, with the mode of the old one. What a killed process leaves
-    is removed by `recover`.
+    Other processes see the old folder or the new one, whole; it and its contents have the modes of what they replace.
+    What a killed process leaves is removed by `recover`.
 
     Args:
         sync: flush everything to the disk first, so that a power failure leaves the old or the new folder too.
     """
     folder = Path(folder)
-    draft, old = _draft(folder), folder.with_name(f".{folder.name}.old")
+    draft = _draft(folder)
     sync = sync and os.name == "posix"  # Windows cannot open folders
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir(0o700 if folder.exists() else 0o777)
         yield draft
-        _copy_mode(folder, draft)
+        for path in [*draft.rglob("*"), draft]:
+            _copy_mode(folder / path.relative_to(draft), path)
         if sync:
             for path in [*draft.rglob("*"), draft]:
                 _sync(path)
         if not folder.exists():
             draft.rename(folder)
         elif not _exchange(draft, folder):
-            folder.rename(old)
+            old = folder.rename(draft.with_suffix(".old"))
             draft.rename(folder)
             shutil.rmtree(old)
         if sync:
@@ -101,19 +102,28 @@ def recover(path: Path) -> None:
 
     Only for its one writer: drafts of writers at work would be removed too.
     """
-    old = path.with_name(f".{path.name}.old")
-    if old.exists() and not path.exists():
-        old.rename(path)
     for leftover in leftovers(path):
-        if leftover.is_dir():
+        if leftover.suffix == ".old" and not path.exists():
+            leftover.rename(path)
+        elif leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
 
 
+@contextmanager
+def usual_mode(path: Path) -> Iterator[None]:
+    """Give the file that the block writes the mode that the umask gives; safetensors makes files of mode 600."""
+    path.touch()
+    mode = path.stat().st_mode
+    yield
+    path.chmod(mode)
+
+
 def _copy_mode(path: Path, draft: Path) -> None:
-    with suppress(FileNotFoundError):  # nothing to replace
-        shutil.copymode(path, draft)
+    with suppress(FileNotFoundError, NotADirectoryError):  # nothing to replace
+        if path.is_dir() == draft.is_dir():
+            shutil.copymode(path, draft)
 
 
 def _draft(path: Path) -> Path:
@@ -210,7 +220,8 @@ def save_weights(folder: Path, state: dict[str, Any], config: dict[str, Any]) ->
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic_folder(folder) as draft:
-        save_file(tensors, draft / "weights.safetensors")
+        with usual_mode(draft / "weights.safetensors"):
+            save_file(tensors, draft / "weights.safetensors")
         write_json(draft / "config.json", config)
 
 

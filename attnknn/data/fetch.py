@@ -51,7 +51,7 @@ def fetch(
     """
     name = base_name(location)
     failures = []
-    local = not _is_url(location) and Path(os.path.expanduser(location)).is_file()
+    local = not _is_url(location) and os.path.isfile(os.path.expanduser(location))
     for source in [*([] if local else _mirror_sources(mirror, mirror_folder, name)), location]:
         try:
             with atomic_file(out) as draft:
@@ -73,7 +73,7 @@ def _mirror_sources(mirror: str, folder: str, name: str) -> list[str]:
         return []
     if _is_url(mirror):
         name = urllib.parse.quote(name)
-    elif not Path(os.path.expanduser(mirror)).is_dir():
+    elif not os.path.isdir(os.path.expanduser(mirror)):
         raise InputError(f"mirror: {mirror!r} is neither a directory nor an http(s) URL; correct {MIRROR}")
     root = mirror.rstrip("/")
     return [f"{root}/{folder}/{name}"] * bool(folder) + [f"{root}/{name}"]

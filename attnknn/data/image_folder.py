@@ -224,8 +224,15 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[byte
             raise tarfile.ReadError("unexpected end of data")
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
+            if member.size < 0:
+                raise tarfile.ReadError(f"{member.name} has a size below 0")
             kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
             yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
+        # tarfile stops at a damaged header as at the end of an archive, beyond which there are zeros alone.
+        tar.fileobj.seek(tar.offset)  # type: ignore[union-attr]
+        while block := tar.fileobj.read(2**20):  # type: ignore[union-attr]
+            if block.strip(b"\0"):
+                raise tarfile.ReadError(f"no member header at byte {tar.offset}")
 
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:

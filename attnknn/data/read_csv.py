@@ -15,6 +15,7 @@ from attnknn.core.errors import InputError, require
 from attnknn.core.files import display_name
 from attnknn.data.schema import as_floats
 
+_NUMBERS = 0.9  # minimum share of numbers in labels for the others to be errors
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 
 
@@ -132,12 +133,18 @@ def _check_unique(file: str, columns: Sequence[str]) -> None:
 def refuse_continuous(labels: Any) -> None:
     """Raise InputError if labels are numbers with fractions: `continuous`, as scikit-learn's `type_of_target` has it.
 
+    Numbers may have a decimal comma and a percent sign; up to a tenth of the labels may be none, such as "?".
+
     Args:
         labels: series of strings; its name is that of the column in errors.
     """
-    numbers = as_floats(labels)
-    fractions = labels[numbers % 1 != 0].unique()[:3]
-    continuous = len(fractions) > 0 and bool(np.isfinite(numbers).all())
+    texts = labels.astype(str).str.replace(r"\s*%$", "", regex=True)
+    commas = texts[texts.str.contains(",")]
+    thousands = commas.str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?").all()
+    numbers = as_floats(texts.str.replace(",", "" if thousands else ".", regex=False))
+    finite = np.isfinite(numbers)
+    fractions = labels[finite & (numbers % 1 != 0)].unique()[:3]
+    continuous = len(fractions) > 0 and finite.mean() >= _NUMBERS
     remedy = "name a column of classes, or replace the numbers by classes such as low and high"
     require(not continuous, f"{labels.name}: continuous numbers ({', '.join(fractions)}, …), not classes; {remedy}")
 

@@ -20,6 +20,7 @@ MISSING = "(missing)"
 QUANTILES = 1000  # maximum per column; one per 30 rows, at least ten
 SCALES = ("standard", "quantile")
 _FEW = 20  # fewer rows may be monotonic or unique by chance
+_DWARFS = 1e9  # ratio from which a value dwarfs its column
 _UNIQUE = 0.95  # minimum share of unique values in an id
 _INFINITE = "infinite; give a finite value, or leave it empty"
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -168,6 +169,17 @@ def _refuse(column: Any, mask: Any, reason: str, numeric: bool = True) -> None:
         infinite = numeric and np.isinf(as_floats(column).iloc[row])
         shown = value if infinite else repr(getattr(value, "item", lambda: value)())
         raise InputError(f"{where}: column {column.name!r} is {shown}, {reason}")
+
+
+def refuse_dwarfing_numbers(frame: Any, kinds: Mapping[str, str]) -> None:
+    """Raise InputError if a number is over `_DWARFS` times as large as 99 % of its column's, zeros aside."""
+    for name in (name for name, kind in kinds.items() if kind == "number"):
+        size = as_floats(frame[name]).abs()
+        present = size[(size > 0) & np.isfinite(size)]
+        if len(present):
+            usual = np.quantile(present, 0.99, method="lower")  # below the largest
+            dwarfs = np.isfinite(size) & (size / _DWARFS > usual)
+            _refuse(frame[name], dwarfs, f"over {_DWARFS:g} times the column's other values; correct or remove it")
 
 
 def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:

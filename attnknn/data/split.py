@@ -48,7 +48,7 @@ def prepare(
 
         table = data.table.iloc[rows]
         x = fit_schema(table, data.kinds, np.ones(len(rows), bool)).encode(table)
-    first = first_identical(x)
+    first = split_groups(first_identical(x), x)
     try:
         part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official, first=first)
     except InputError as error:
@@ -102,8 +102,7 @@ def assign_parts(
 ) -> np.ndarray:
     """Assign each row to a part at random, stratified by class: int8 (N,).
 
-    Shares are of distinct rows, and duplicates follow, unless most rows are duplicates (see `mostly_duplicates`) or a
-    class has too few distinct rows.
+    Shares are of distinct rows, and duplicates follow, unless a class has too few distinct rows.
 
     Args:
         y: int64 (N,).
@@ -111,7 +110,7 @@ def assign_parts(
         test: share of all rows; unused with `official`.
         val, fit: shares of the training rows; the rest is the bank.
         official: bool (N,), the official test rows, which are the test part.
-        first: (N,) of `first_identical`; None if all rows differ.
+        first: (N,) of `split_groups`; None if all rows differ.
 
     Raises:
         InputError: a class has too few rows for one in each part.
@@ -120,7 +119,7 @@ def assign_parts(
     official = np.zeros(len(y), bool) if official is None else official
     part = np.where(official, TEST, BANK).astype(np.int8)
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
-    lead = np.arange(len(shuffled)) if first is None else split_groups(first_identical(first[shuffled]))
+    lead = np.arange(len(shuffled)) if first is None else first_identical(first[shuffled])
     distinct = shuffled[lead == np.arange(len(lead))]
     for number, name in enumerate(classes):
         rows = distinct[y[distinct] == number]

@@ -30,7 +30,8 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     if refit:
         part = np.where(part == TEST, part, BANK).astype(part.dtype)
     bank = np.flatnonzero(part == BANK)
-    first = split_groups(first_identical(np.asarray(split.x)[bank]))
+    x = np.asarray(split.x)[bank]
+    first = split_groups(first_identical(x), x)
     distinct = bank[first == np.arange(len(bank))]
     n = int(np.bincount(y[distinct]).min())
     kind = "bank rows" if len(distinct) == len(bank) else "distinct bank rows"

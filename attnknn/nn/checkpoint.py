@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnknn.core.files import atomic_file
+from attnknn.core.files import atomic_file, usual_mode
 from attnknn.nn.optim import Optimiser
 
 
@@ -49,7 +49,7 @@ def save_state(
             tensors |= {f"optimiser/{number}/{index}/{name}": t for name, t in state.items()}
     # safetensors refuses tensors that share memory, and metadata holds strings only.
     copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-    with atomic_file(path) as draft:
+    with atomic_file(path) as draft, usual_mode(draft):
         save_file(copies, draft, {"mark": mark, "history": json.dumps(history)})
 
 

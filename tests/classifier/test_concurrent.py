@@ -93,12 +93,13 @@ def test_a_save_killed_between_two_renames(tmp_path: Path, replaced: bool, monke
     model.save(folder)
     model.partial_fit([[0.0, 0.0]], [0]).save(folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
-    folder.rename(tmp_path / ".m.old")
+    folder.rename(tmp_path / ".m.4567cdef.old")
     (tmp_path / ".m.0123abcd.draft").mkdir()
+    (tmp_path / ".m.old").mkdir()  # not of ours
     if replaced:
         model.save(folder)
     assert len(AttnKNNClassifier.load(folder).memory_) == 41
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", ".m.old", "m"]
 
 
 def test_a_model_that_does_not_read_back_is_not_saved(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from attnknn.classifier.estimator import FAR
 from attnknn.classifier.held_out import fold_parts, held_out_space, query_space
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import BANK, FIT, VAL
+from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 from attnknn.evaluation.conformal import true_class_scores
 
@@ -638,3 +640,16 @@ def test_a_pickle_does_not_contain_forgotten_rows() -> None:
     loaded = pickle.loads(pickle.dumps(model))
     loaded.partial_fit(X[:1] + 2, y[:1])
     assert len(loaded.memory_) == 69
+
+
+def test_a_value_that_dwarfs_all_other_rows_is_refused_and_any_common_scale_is_not() -> None:
+    X, y = blobs(60)
+    for value in (9.97e36, -1e12):
+        Z = X.copy()
+        Z[5, 3] = value
+        with pytest.raises(InputError, match=rf"^X row 5, column 3: {re.escape(f'{value:g}')}, over 1e\+09 times"):
+            AttnKNNClassifier(**FAST).fit(Z, y)
+        AttnKNNClassifier(metric="cosine", **FAST).fit(Z, y)
+    Z[5] = X[5]
+    for values in (X * 1e20, X * 1e-300, np.c_[X, np.full(60, 1e18)], np.c_[np.eye(4)[y] + 1e-12, np.zeros(60)]):
+        AttnKNNClassifier(**FAST).fit(values, y)

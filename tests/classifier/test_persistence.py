@@ -51,6 +51,8 @@ ARRAYS: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
     ("head.fc1.weight", filled(np.nan), "fc1.weight: NaN"),
     ("own.origin", lambda origin: origin[:3], "origin: 3 values"),
     ("own.scale", filled(np.nan), "scale: NaN"),
+    ("own.scale", filled(-1), "scale: not above 0"),
+    ("own.scale", filled(0), "scale: not above 0"),
     ("own.bias", lambda bias: bias[None], "bias: shape"),
     ("own.held_out", lambda scores: scores[:-1], "held_out: .* not as many as fitted"),
     ("own.usual_distances", lambda distances: distances[::-1], "usual_distances: .* not ascending"),
@@ -74,6 +76,7 @@ def test_arrays(folder: Path, name: str, change: Any, message: str) -> None:
     "change",
     [
         {"next_id": 59},
+        {"next_id": 2**62 + 1},
         {"next_id": "60"},
         {"head": None},
         {"head": {"kind": "attention"}},
@@ -156,3 +159,10 @@ def test_save_overwrites_nothing_but_a_model(saved: Path, tmp_path: Path) -> Non
     assert (tmp_path / "empty/notes.txt").read_text() == "mine"
     X = np.eye(4)
     np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "empty").predict_proba(X), model.predict_proba(X))
+
+
+def test_every_file_of_a_model_has_the_mode_of_the_umask(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    AttnKNNClassifier.load(saved).save(tmp_path / "m")
+    usual = (tmp_path / "usual").stat().st_mode
+    assert {path.stat().st_mode for path in (tmp_path / "m").rglob("*") if path.is_file()} == {usual}

@@ -2,14 +2,16 @@
 
 import dataclasses
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from attnknn.core.artifacts import Embeddings, Predictions, Split
 from attnknn.core.errors import InputError
-from attnknn.core.files import atomic_file, atomic_folder, read_json, write_csv, write_json
+from attnknn.core.files import atomic_file, atomic_folder, read_json, save_weights, write_csv, write_json
 from synthetic import blobs, embedded, pictures, searched
 
 EMBEDDINGS = embedded(blobs(60))
@@ -138,3 +140,29 @@ def test_json_refuses_nan_and_csv_leaves_gaps_empty(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     write_csv(tmp_path / "a.csv", [{"x": 1, "y": float("nan")}, {"x": None, "y": 0.5}])
     assert (tmp_path / "a.csv").read_bytes() == b"x,y\n1,\n,0.5\n"
+
+
+def test_files_have_the_mode_of_the_umask_or_of_the_file_they_replace(tmp_path: Path) -> None:
+    def modes() -> dict[str, int]:
+        return {str(p.relative_to(tmp_path)): p.stat().st_mode & 0o777 for p in sorted(tmp_path.rglob("*"))}
+
+    def save() -> None:
+        with atomic_folder(tmp_path / "a") as draft:
+            save_weights(draft / "inner", {"w": torch.zeros(2)}, {})
+            (draft / "changing").touch()
+
+    (tmp_path / "a/changing").mkdir(parents=True)
+    (tmp_path / "a/changing").chmod(0o700)
+    umask = os.umask(0o027)
+    try:
+        save()
+    finally:
+        os.umask(umask)
+    weights, config = "a/inner/weights.safetensors", "a/inner/config.json"
+    usual = {"a/changing": 0o640, "a/inner": 0o750, config: 0o640, weights: 0o640}
+    assert modes() == {"a": 0o777 & ~umask, **usual}
+    chosen = {"a": 0o711, "a/changing": 0o600, "a/inner": 0o700, config: 0o604, weights: 0o606}
+    for name, mode in chosen.items():
+        (tmp_path / name).chmod(mode)
+    save()
+    assert modes() == chosen

@@ -25,9 +25,10 @@ def test_signed_zeros_are_equal_and_x_is_unchanged() -> None:
     ("x", "expected"), [("aabbcc", False), ("aabbccc", True), ("aabb", True), ("abc", False), ("aa", True)]
 )
 def test_fewer_than_half_or_three_distinct_rows_are_split_as_if_all_differed(x: str, expected: bool) -> None:
-    first = first_identical(np.array(list(x)))
-    assert mostly_duplicates(first) == expected
-    np.testing.assert_array_equal(split_groups(first), np.arange(len(x)) if expected else first)
+    values = np.array(list(map(ord, x)))
+    first = first_identical(values)
+    assert mostly_duplicates(first, values) == expected
+    np.testing.assert_array_equal(split_groups(first, values), np.arange(len(x)) if expected else first)
 
 
 def test_counts_by_hand() -> None:
@@ -35,3 +36,21 @@ def test_counts_by_hand() -> None:
     test = np.array([0, 0, 0, 1, 0, 1], bool)
     counts = {"duplicates": 3, "conflicting_duplicates": 2, "test_duplicates": 1}
     assert duplicate_counts(first_identical(x), y, test) == counts
+
+
+def test_copies_of_rows_with_many_values_are_split_together() -> None:
+    rng = np.random.default_rng(0)
+    measured = np.tile(rng.normal(size=(300, 4)), (3, 1))
+    categories = rng.integers(0, 4, (900, 3)).astype(float)
+    graded = np.c_[categories, np.arange(900) % 20]
+    grid = np.indices((30, 2)).reshape(2, -1).T.repeat(20, axis=0)  # 60 distinct rows of 30 values and 2
+    for x, expected in (
+        (measured, False),
+        (categories, True),
+        (np.c_[categories, measured[:, 0]], False),
+        (graded[:80].repeat(5, axis=0), True),
+        (grid, True),
+        (np.tile(rng.integers(0, 256, (50, 1, 8, 8)).astype(np.uint8), (3, 1, 1, 1)), False),
+    ):
+        first = first_identical(x)
+        assert mostly_duplicates(first, x) == expected

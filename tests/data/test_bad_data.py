@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import lzma
 import shutil
 import sys
 import tarfile
@@ -262,3 +263,36 @@ def test_a_plain_tar_cut_anywhere_is_refused(tmp_path: Path) -> None:
         part.write_bytes(data[:cut])
         with pytest.raises(InputError, match=r"part\.tar: damaged archive"):
             list_images(part)
+
+
+@pytest.mark.parametrize("name", ["pets.tar", "pets.tar.gz", "pets.tar.xz"])
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_a_damaged_header_loses_no_member_silently(name: str, form: int, tmp_path: Path) -> None:
+    images = {f"{kind}/{i}{'x' * 120 * (i % 2)}.png": png((40, 30)) for kind in ("ant", "bee", "cat") for i in range(4)}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form, pax_headers={}) as archive:
+        for member, image in images.items():
+            header = tarfile.TarInfo(member if form != tarfile.USTAR_FORMAT else member.replace("x", ""))
+            header.size = len(image)
+            header.pax_headers = {"comment": "12345"} if form == tarfile.PAX_FORMAT else {}
+            archive.addfile(header, io.BytesIO(image))
+    data = buffer.getvalue()
+
+    def listed(content: bytes) -> int:
+        pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+        (tmp_path / name).write_bytes(pack(content))
+        return len(list_images(tmp_path / name).names)
+
+    assert listed(data) == listed(data + bytes(10240)) == 12
+    damaged = [data.replace(b"bee/2", b"bee/3"), data + data]  # a wrong checksum; two archives in one file
+    if form == tarfile.PAX_FORMAT:
+        first, *between, last = data.split(b"comment=12345")
+        for size in ("abc", "-99", "-1999", "99999999"):
+            record = f"size={size:0>8}".encode()
+            damaged += [
+                data.replace(b"comment=12345", record, 1),
+                b"comment=12345".join([first, *between]) + record + last,
+            ]
+    for content in damaged:
+        with pytest.raises(InputError, match=rf"^{name}: damaged archive \([^\n]+\); get the file again"):
+            listed(content)

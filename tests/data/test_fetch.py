@@ -160,7 +160,9 @@ def test_unsupported_locations(location, tmp_path):
     assert "give" in message or "correct" in message
 
 
-@pytest.mark.parametrize("location", ["~nobody_of_that_name/x.csv", "http://a b/x.csv", "http://127.0.0.1:99999/x.csv"])
+@pytest.mark.parametrize(
+    "location", ["~nobody_of_that_name/x.csv", "http://a b/x.csv", "http://127.0.0.1:99999/x.csv", f"{'a' * 300}/x.csv"]
+)
 @pytest.mark.parametrize("mirror", ["", "http://[::1"])
 def test_odd_locations(location, mirror, tmp_path):
     assert refused(location, tmp_path / "out", mirror).startswith("x.csv: not found at ")

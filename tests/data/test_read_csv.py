@@ -83,3 +83,29 @@ def test_continuous_labels_are_refused_unless_a_rule_makes_classes() -> None:
     assert class_numbers(labels, threshold=1.0)[0].tolist() == [0, 1, 1, 0]
     for classes in (["1.0", "2", "3e0"], ["0.5", "x"], ["0.5", "inf"], ["yes", "no"]):
         class_numbers(pd.Series(classes))
+
+
+@pytest.mark.parametrize(
+    ("labels", "continuous"),
+    [
+        (["36,2", "36,5", "37,0"], True),
+        (["36.2 %", "40%", "-3.5%"], True),
+        (["36,2 %", "1.234,5"] + ["36,3 %"] * 18, True),
+        (["0.5", "0.25"] * 9 + ["?", "?"], True),
+        (["0.5", "0.25"] * 9 + ["?", "?", "?"], False),
+        (["1,234", "5,678"], False),
+        (["1,234.5", "5,678"], True),
+        (["10 %", "20 %", "?"], False),
+        (["3,0", "4,0"], False),
+        (["1,2,3", "2,3,4"], False),
+        (["a,5", "b,5"], False),
+        (["%", "?"], False),
+        (["1", "2", "3"] * 9 + ["?"], False),
+    ],
+)
+def test_continuous_labels_with_commas_percent_signs_and_gaps(labels: list[str], continuous: bool) -> None:
+    if continuous:
+        with pytest.raises(InputError, match="continuous numbers"):
+            class_numbers(pd.Series(labels, name="y"))
+    else:
+        assert sorted(class_numbers(pd.Series(labels, name="y"))[1]) == sorted(set(labels))

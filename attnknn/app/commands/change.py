@@ -1,6 +1,7 @@
 """`attnknn add` and `attnknn forget`: change a model's memory without refitting."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,13 +37,17 @@ def add(
     with changing(model) as loaded:
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         labels = _labels(loaded, batches, label, target, rows)
+        held_out = ~loaded.cases_in_memory()
         ids: list[int] = []
         for batch in batches:
             if target is not None and rows is None:
                 batch = replace(batch, values=batch.values.drop(columns=target))
             ids += loaded.add(batch, labels[len(ids) : len(ids) + len(batch.names)])
         size = len(loaded.classifier.memory_)
-    _report(model, "added", ids, size, as_json)
+        cases = int((held_out & loaded.cases_in_memory()).sum())
+    _report(model, "added", ids, size, as_json, {"test_cases": cases})
+    if cases and not as_json:
+        typer.echo(f"test cases among them, which are no longer held out: {cases:,}")
 
 
 def forget(
@@ -56,14 +61,14 @@ def forget(
     check_stdin(ids)
     piped = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace").split() if "-" in ids else []
     texts = [text for argument in ids for text in (piped if argument == "-" else [argument])]
-    invalid = [text[:40] for text in texts if not text.isdecimal() or len(text) > 40]
+    invalid = [text[:40] for text in texts if not re.fullmatch("[0-9]{1,40}", text)]
     require(not invalid, f"ids: {' '.join(invalid[:5])}; give whole numbers, as `attnknn explain` prints them")
     require(bool(texts), "ids: empty; give one or more")
     removed = sorted({int(text) for text in texts})
     with changing(model) as loaded:
         loaded.forget(removed)
         size = len(loaded.classifier.memory_)
-    _report(model, "forgotten", removed, size, as_json)
+    _report(model, "forgotten", removed, size, as_json, {})
 
 
 def _labels(
@@ -88,9 +93,9 @@ def _labels(
     return model.parse_labels(labels)
 
 
-def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool) -> None:
+def _report(model: Path, action: str, ids: list[int], size: int, as_json: bool, more: dict[str, int]) -> None:
     if as_json:
-        typer.echo(json.dumps({action: ids, "rows": size}))
+        typer.echo(json.dumps({action: ids, "rows": size, **more}))
         return
     rows = f"row {ids[0]}" if len(ids) == 1 else f"{len(ids):,} rows"
     if len(ids) > 1 and ids == list(range(ids[0], ids[0] + len(ids))):

@@ -85,6 +85,8 @@ def fit(
     if summary["test"]:
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
         typer.echo(f"on {summary['test']:,} rows held out: {metrics}")
+    if "no_test" in summary:
+        typer.echo(f"no test rows: {summary['no_test']}")
 
 
 def _check_output(output: Path, force: bool) -> None:

@@ -16,12 +16,13 @@ from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embe
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.model.read_files import image_files, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.scaling import refuse_dwarfing
 from attnknn.core.artifacts import BANK, TEST, Split
-from attnknn.core.duplicates import duplicate_counts, first_identical, mostly_duplicates, split_groups
+from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.data.read_csv import read_csv, read_rows, refuse_continuous
-from attnknn.data.schema import MISSING, Schema, column_kinds, fit_schema
+from attnknn.data.schema import MISSING, Schema, column_kinds, fit_schema, refuse_dwarfing_numbers
 from attnknn.encoder.encoder import Encoder
 from attnknn.evaluation.metrics import scores
 
@@ -37,6 +38,8 @@ class _Data(NamedTuple):
     is_test: np.ndarray  # bool (N,)
     examples: Examples
     first: np.ndarray  # (N,) of `first_identical`
+    groups: np.ndarray  # (N,) of `split_groups`
+    names: Sequence[str] = ()  # of each row, for errors
     held_out: np.ndarray | None = None  # bool (N,), rows to fit the head on; None for folds of the memory
     left_out: tuple[str, ...] = ()  # columns left out as ids
 
@@ -74,7 +77,7 @@ def fit_model(
     Returns:
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes` and held-out rows (`test`),
         the columns left out as ids (`left_out`), `duplicate_counts`, `mostly_duplicates` and, if rows were held out,
-        their `metrics.scores`.
+        their `metrics.scores`, or the reason why none were (`no_test`).
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -100,18 +103,20 @@ def fit_model(
         for name, value in (("--rows", rows), ("--encoder", encoder)):
             require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
         data = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
-    return _fit_and_score(data, seed, params)
+    model, summary = _fit_and_score(data, seed, params)
+    if test and not summary["test"]:
+        summary["no_test"] = _why_no_test(data, test)
+    return model, summary
 
 
 def stratified_mask(labels: np.ndarray, share: float, seed: int, first: np.ndarray | None = None) -> np.ndarray:
     """Draw a share of the rows of each class, rounded down: bool (N,).
 
     Args:
-        first: (N,) of `first_identical`: of identical rows all are drawn, or none if they exceed the share of a class;
-            see `split_groups`.
+        first: (N,) of `split_groups`: of identical rows all are drawn, or none if they exceed the share of a class.
     """
     members: dict[int, list[int]] = {}
-    for row, group in enumerate(range(len(labels)) if first is None else split_groups(first).tolist()):
+    for row, group in enumerate(range(len(labels)) if first is None else first.tolist()):
         members.setdefault(group, []).append(row)
     wanted = {label: int(n * share + 1e-9) for label, n in Counter(labels.tolist()).items()}
     mask = np.zeros(len(labels), dtype=bool)
@@ -133,6 +138,9 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
     distinct = f"{len(classes)} distinct values in {n_rows} rows"
     require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
+    if params.get("metric") != "cosine":
+        columns = data.input.schema.features if isinstance(data.input, Rows) and not data.input.encoder else ()
+        refuse_dwarfing(X, data.names, columns)
     classifier = AttnKNNClassifier(random_state=seed, **params)
     # A spinner: the number of epochs is not known beforehand.
     with Console(stderr=True).status("fitting the attention head …"):
@@ -142,7 +150,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     summary: dict[str, Any] = {
         **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
         **duplicate_counts(data.first, labels, data.is_test),
-        "mostly_duplicates": mostly_duplicates(data.first),
+        "mostly_duplicates": bool((data.groups != data.first).any()),
     }
     cases = None
     if len(test):
@@ -151,6 +159,16 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
         sample = np.sort(np.random.default_rng(seed).permutation(test)[:_MAX_CASES])
         cases = Cases(X[sample], labels[sample], data.examples.take(sample))
     return Model(classifier, data.input, data.examples.take(np.flatnonzero(in_memory)), cases), summary
+
+
+def _why_no_test(data: _Data, test: float) -> str:
+    """Why a share above 0 gave no test rows, and what to do."""
+    if data.is_test.any():
+        return "all are of classes that no other row has"
+    largest = max(Counter(data.labels.tolist()).values())
+    if largest * test < 1:
+        return f"{test:g} of the largest class, of {largest} rows, is less than one; give more rows or a larger --test"
+    return f"identical rows are held out together, and exceed {test:g} of their class; give a larger --test"
 
 
 def _load_table(
@@ -162,12 +180,15 @@ def _load_table(
     refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
     labels = label_column.to_numpy(str)
     columns = column_kinds(frame, *kinds)
-    first = first_identical(fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame))
-    is_test = stratified_mask(labels, test, seed, first)
+    refuse_dwarfing_numbers(frame, columns)
+    x = fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame)
+    first = first_identical(x)
+    groups = split_groups(first, x)
+    is_test = stratified_mask(labels, test, seed, groups)
     schema = fit_schema(frame, columns, ~is_test)
     model_input, batch = Rows(schema, layout), Batch(list(frame.index), frame)
     X, examples = model_input.vectors(batch), model_input.examples(batch)
-    return _Data(model_input, X, labels, is_test, examples, first, left_out=schema.ids)
+    return _Data(model_input, X, labels, is_test, examples, first, groups, batch.names, left_out=schema.ids)
 
 
 def _load_vectors(
@@ -184,7 +205,8 @@ def _load_vectors(
     model_input = Vectors(array.shape[1])
     X = model_input.vectors(Batch(names, np.asarray(array, dtype=np.float64)))
     examples, first = Examples(None if columns is None else columns.reset_index(drop=True)), first_identical(X)
-    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, first), examples, first)
+    groups = split_groups(first, X)
+    return _Data(model_input, X, labels, stratified_mask(labels, test, seed, groups), examples, first, groups, names)
 
 
 def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) -> _Data:
@@ -202,8 +224,9 @@ def _load_folders(folder: Path, encoder_folder: Path, test: float, seed: int) ->
     paths = tqdm([path for path, _, _ in rows], desc="read", unit=" pictures", delay=2, disable=None)
     images = Batch([], np.stack([pictures.read(path) for path in paths]))
     labels, first = np.array([name for _, name, _ in rows]), first_identical(images.values)
-    is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, first)
-    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first)
+    groups = split_groups(first, images.values)
+    is_test = np.array([in_test for _, _, in_test in rows]) if official else stratified_mask(labels, test, seed, groups)
+    return _Data(pictures, pictures.vectors(images), labels, is_test, pictures.examples(images), first, groups)
 
 
 def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _Data:
@@ -226,7 +249,7 @@ def _load_split(source: Path, encoder_folder: Path, layout: dict[str, Any]) -> _
     held_out = (part != TEST) & (part != BANK)
     require(held_out.sum() > 1, f"{source}: no fit and val rows; set prepare.fit and prepare.val above 0")
     X, first = embed_rows(encoder, x, bf16), first_identical(x)
-    return _Data(model_input, X, labels, part == TEST, examples, first, held_out)
+    return _Data(model_input, X, labels, part == TEST, examples, first, split_groups(first, x), held_out=held_out)
 
 
 def decode_columns(schema: Schema, x: np.ndarray) -> pd.DataFrame:

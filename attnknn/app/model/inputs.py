@@ -23,7 +23,6 @@ from attnknn.encoder.encoder import Encoder, embed
 _MIN_PIXELS = 16  # an image needs at least 1/16 of the pixels of the encoder's input
 _MAX_SIDE = 96  # pixels, of images stored as examples
 _FILE = "input.json"
-_LAYOUT = ("columns", "separator", "comment", "missing", "strip")  # of `row_chunks`
 
 
 @dataclass(frozen=True)
@@ -139,17 +138,22 @@ class Pictures:
         return tuple(self.encoder.config["shape"])
 
     def batches(
-        self, sources: Sequence[str], failed: Callable[[InputError], None] | None = None, size: int = 256
+        self,
+        sources: Sequence[str],
+        failed: Callable[[InputError], None] | None = None,
+        output: Path | None = None,
+        size: int = 256,
     ) -> Iterator[Batch]:
         """Decoded images of files, folders and paths on standard input, in batches.
 
         Args:
             failed: called with the error of an unreadable image, which is skipped; None raises.
+            output: a file to be written, which must not be one of the images.
             size: images per batch.
         """
         names: list[str] = []
         images: list[np.ndarray] = []
-        for path in image_files(sources, failed):
+        for path in image_files(sources, failed, output):
             try:
                 images.append(self.read(path))
                 names.append(display_name(path))
@@ -243,9 +247,25 @@ def _restored(config: dict[str, Any], folder: Path) -> tuple[Input, Any]:
         pictures = Pictures(Encoder.load(folder / "encoder")[0], config["bf16"])
         return pictures, np.zeros((1, *pictures.shape), np.uint8)
     encoder = Encoder.load(folder / "encoder")[0] if (folder / "encoder").is_dir() else None
-    require(set(config["layout"]) <= set(_LAYOUT), f"{_FILE}: layout {config['layout']}")
-    rows = Rows(Schema.from_dict(config["schema"]), config["layout"], encoder)
+    layout = config["layout"]
+    valid = all(_is_valid[name](value) for name, value in layout.items())
+    require(valid, f"{_FILE}: layout {layout}")
+    rows = Rows(Schema.from_dict(config["schema"]), layout, encoder)
     return rows, pd.DataFrame(np.nan, ["blank"], list(rows.columns), dtype=object)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(text) is str for text in value)
+
+
+# Whether a keyword argument of `row_chunks` is one.
+_is_valid: dict[str, Callable[[Any], bool]] = {
+    "columns": _are_texts,
+    "separator": lambda value: type(value) is str and len(value) == 1,
+    "comment": lambda value: type(value) is str,
+    "missing": _are_texts,
+    "strip": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
+}
 
 
 def embed_rows(encoder: Encoder, x: np.ndarray, bf16: bool) -> np.ndarray:

@@ -18,6 +18,7 @@ from attnknn.classifier.estimator import FAR, AttnKNNClassifier
 from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
+from attnknn.core.duplicates import first_identical, mostly_duplicates
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.index.validation import LARGEST
@@ -125,6 +126,23 @@ class Model:
         remaining = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
+
+    def cases_in_memory(self) -> np.ndarray:
+        """Which test cases (M,) are rows of the memory too, and so not held out; empty without test cases.
+
+        In tables of a few categories new rows are copies too, and all test cases count as held out.
+        """
+        if self.cases is None:
+            return np.zeros(0, dtype=bool)
+        memory = self.classifier.memory_
+        z = self.classifier._vectors(self.cases.vectors.astype(np.float64))
+        nearest = memory.vectors(memory.positions(memory.bank.search(z, 1)[0][:, 0]))
+        # Embeddings of one picture differ by rounding, depending on what it was embedded with.
+        same = np.abs(nearest - z).max(1) <= 1e-5 * np.abs(z).max(1)
+        if same.any():
+            vectors = memory.vectors()
+            same &= not mostly_duplicates(first_identical(vectors), vectors)
+        return same
 
     def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
         """Columns of rows of the memory by id; empty without a table."""

@@ -43,14 +43,13 @@ class Session:
         self._recent: deque[Query] = deque(maxlen=MAX_RECENT)
         self._models = 0  # models loaded; query names and case numbers are of one model
         self._version = 0  # of the memory; incremented by every change
-        self._scored: tuple[int, np.ndarray] | None = None
+        self._scored: tuple[int, np.ndarray, np.ndarray] | None = None
         self._start(model, self._file_stamp())
 
     def _start(self, model: Model, stamp: tuple[int, int] | None) -> None:
         """Start with a model as it is on disk."""
         self._model, self._renderer = model, Renderer(model)
         self._initial_ids = model.classifier.memory_.ids.copy()
-        self._added_cases: dict[int, int] = {}  # test case by its row id in the memory
         self._recent.clear()
         self._models += 1
         self._version += 1
@@ -160,34 +159,33 @@ class Session:
             raise RequestError(404, NO_CASES)
         return self._model.cases
 
-    def _case_probabilities(self) -> np.ndarray:
-        """Probabilities (M, C) of the test cases, cached for each version of the memory."""
+    def _score_cases(self) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities (M, C) of the test cases and those held out (≤ M,), cached for each version of the memory."""
         with self._scoring:
             if self._scored is None or self._scored[0] != self._version:
                 vectors = self._model.with_names(self._cases().vectors)
-                self._scored = self._version, self._model.classifier.predict_proba(vectors)
-            return self._scored[1]
+                held_out = np.flatnonzero(~self._model.cases_in_memory())
+                self._scored = self._version, self._model.classifier.predict_proba(vectors), held_out
+            return self._scored[1:]
 
     def _calibration(self) -> dict[str, Any] | None:
         if self._model.cases is None:
             return None
+        probs, held_out = self._score_cases()
         y = np.searchsorted(self._model.classifier.classes_, self._model.cases.labels)
-        return calibration(self._case_probabilities(), y)
+        return calibration(probs[held_out], y[held_out]) if len(held_out) else None
 
     def calibration(self) -> dict[str, Any]:
-        """Calibration on the test cases, with the current memory and with the initial one."""
+        """Calibration on the test cases not in the memory, now and at first; `taken` is the number of the others."""
         with self._lock.reading():
             state = self._state()
             changed = state["added"] + state["forgotten"] > 0
             before = self._initial_calibration if changed else None
-            return {"now": self._calibration(), "before": before, "state": state, "taken": len(self._cases_in_memory())}
-
-    def _cases_in_memory(self) -> list[int]:
-        ids = self._model.classifier.memory_.ids
-        return sorted({case for row_id, case in self._added_cases.items() if row_id in ids})
+            taken = 0 if self._model.cases is None else len(self._model.cases.labels) - len(self._score_cases()[1])
+            return {"now": self._calibration(), "before": before, "state": state, "taken": taken}
 
     def cases(self, name: str, label: str, start: int, count: int, min_confidence: float) -> dict[str, Any]:
-        """One page of the list of test cases.
+        """One page of the list of test cases that are not in the memory.
 
         Args:
             name, min_confidence: of the filter; see `select`.
@@ -198,10 +196,10 @@ class Session:
         require(0 <= min_confidence <= 1, "least: give a confidence from 0 to 1")
         with self._lock.reading():
             cases, classes = self._cases(), self._model.classifier.classes_
-            probs = self._case_probabilities()
+            probs, held_out = self._score_cases()
             confidence, predictions = probs.max(1), classes[probs.argmax(1)]
             correct = predictions == cases.labels
-            rows = select(name, confidence, correct, min_confidence)
+            rows = held_out[select(name, confidence[held_out], correct[held_out], min_confidence)]
             if label:
                 rows = rows[cases.labels[rows] == self._model.parse_labels([label])[0]]
             page = [
@@ -215,7 +213,7 @@ class Session:
                 }
                 for i in rows[start : start + count]
             ]
-            counts = {"total": len(rows), "of": len(correct), "wrong": int((~correct).sum()), "start": start}
+            counts = {"total": len(rows), "of": len(held_out), "wrong": int((~correct[held_out]).sum()), "start": start}
             return {**counts, "cases": page, "state": self._state()}
 
     def add(self, name: str, label: str) -> dict[str, Any]:
@@ -226,8 +224,6 @@ class Session:
                 raise RequestError(409, f"row {query.memory_id} is in the memory already; forget it first")
             example = query.examples.take(np.array([query.row]))
             (row_id,) = self._model.add_vectors(query.vector, example, self._model.parse_labels([label]))
-            if name.startswith("case/"):
-                self._added_cases[row_id] = query.row
             self._version += 1
             return {"id": row_id, "state": self._state()}
 
@@ -256,16 +252,16 @@ class Session:
             return {"state": self._state()}
 
     def save(self) -> dict[str, Any]:
-        """Write the model to its folder, without the test cases that were added to its memory."""
+        """Write the model to its folder, without the test cases that are in its memory."""
         if not self._allow_save or self._folder is None:
             raise RequestError(403, "saving is not allowed; start the server with --allow-save")
         with self._lock.writing(), _locked(self._folder):
             if self._file_stamp() != self._stamp:
                 raise RequestError(409, "the model on disk was changed since it was loaded; reset first")
-            model, added = self._model, self._cases_in_memory()
-            if added:
-                remaining = np.setdiff1d(np.arange(len(self._cases().labels)), added)
-                model = replace(model, cases=self._cases().take(remaining) if len(remaining) else None)
+            model = self._model
+            if model.cases is not None:
+                held_out = self._score_cases()[1]
+                model = replace(model, cases=model.cases.take(held_out) if len(held_out) else None)
             model.save(self._folder)
             self._start(model, self._file_stamp())
             return {"state": self._state()}

@@ -123,3 +123,29 @@ def test_a_column_without_a_name_is_kept_by_every_command(copied: Path) -> None:
     for line in json_lines("explain", model, copied / "unnamed.csv", "--first", 2):
         assert {line["row"][""], *(neighbour["row"][""] for neighbour in line["neighbours"])} <= {"long", "short", None}
         assert line["row"][""] is not None
+
+
+def test_added_test_cases_are_counted_and_no_longer_held_out(copied: Path) -> None:
+    model = copied / "table"
+    cases = Model.load(model).cases
+    rows = cases.examples.table.head(4).assign(target=cases.labels[:4])
+    rows.loc[4] = rows.loc[0]
+    rows.loc[4, "sepal length (cm)"] = "99"
+    rows.to_csv(copied / "new.csv", index=False)
+    last = succeeded("add", model, copied / "new.csv", "--target", "target").splitlines()[-1]
+    assert last == "test cases among them, which are no longer held out: 4"
+    assert np.flatnonzero(Model.load(model).cases_in_memory()).tolist() == [0, 1, 2, 3]
+    assert json.loads(succeeded("add", model, copied / "new.csv", "--target", "target", "--json"))["test_cases"] == 0
+    picture = np.flatnonzero(Model.load(copied / "pictures").cases.labels == "left")[0]
+    images = sorted((copied / "images/left").iterdir())
+    added = json.loads(succeeded("add", copied / "pictures", *images, "--label", "left", "--json"))
+    after = Model.load(copied / "pictures")
+    assert after.cases_in_memory()[picture]
+    assert added["test_cases"] == (after.cases.labels == "left").sum()
+
+
+def test_test_cases_of_a_few_categories_stay_held_out(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": ["low", "low", "high", "high"] * 100, "b": ["low", "high"] * 200})
+    frame.assign(y=np.where(frame["a"] == frame["b"], "off", "on")).to_csv(tmp_path / "t.csv", index=False)
+    succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "distance")
+    assert not Model.load(tmp_path / "m").cases_in_memory().any()

@@ -1,6 +1,7 @@
 """Errors are one line on standard error and exit code 2, and change nothing."""
 
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,7 +15,7 @@ from synthetic_models import picture_folders, save_npy, split_of_images
 from attnknn.app.commands.arguments import check_stdin
 from attnknn.core.errors import InputError
 from attnknn.encoder.encoder import Encoder
-from command_line import refused
+from command_line import COMMAND, refused
 
 
 def test_standard_input_that_is_a_terminal_or_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         *((("forget", v, 3, row), f"id {row}: not in the memory") for row in (72, 999, 10**30)),
         (("forget", v, "9" * 5000), "9999; give whole numbers"),
         (("forget", v, "-"), "ids: empty"),
-        *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "all", "../x")),
+        *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "٣٣٣", "all", "../x")),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
         *(((*iris, "--seed", seed), f"seed: {seed}") for seed in (-1, 2**32)),
         ((*iris, "--test", 1.0), "test: 1.0"),
@@ -160,3 +161,12 @@ def test_a_full_disk_is_one_line_and_changes_nothing(command: str, copied: Path)
     assert re.fullmatch(rf"error: {copied}/(new|new.csv|vectors): .*; free space there, or write elsewhere", line)
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.suffix != ".lock"}
     assert after == {path: content for path, content in before.items() if path.suffix != ".lock"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="of Linux")
+def test_a_full_standard_output_is_named(folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*COMMAND, "predict", folder / "vectors", folder / "z.npy"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    line = "error: standard output: No space left on device; free space there, or write elsewhere\n"
+    assert (done.returncode, done.stderr) == (2, line)

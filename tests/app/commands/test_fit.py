@@ -104,3 +104,27 @@ def test_id_columns_are_left_out_unless_included(tmp_path: Path) -> None:
     assert summary["left_out"] == []
     assert summary["accuracy"] > 0.9
     assert Model.load(tmp_path / "n").input.columns == ("second", "x")
+
+
+def test_three_copies_of_every_row_do_not_raise_the_accuracy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 4))).add_prefix("x").assign(y=rng.choice(list("abc"), 300))
+    pd.concat([frame] * 3).to_csv(tmp_path / "t.csv", index=False)
+    flags = ("--target", "y", "-o", tmp_path / "m", "--weights", "distance", "--test", 0.2)
+    summary = json.loads(succeeded("fit", tmp_path / "t.csv", *flags, "--json"))
+    assert (summary["mostly_duplicates"], summary["test_duplicates"]) == (False, 0)
+    assert summary["accuracy"] < 0.5, "labels are random"
+
+
+def test_a_fit_without_test_rows_says_why(tmp_path: Path) -> None:
+    few = pd.DataFrame({"x": np.arange(24) % 11 / 7, "y": list("abc") * 8})
+    copies = pd.DataFrame({"x": np.repeat(np.arange(20) ** 2 / 7, 2), "y": np.repeat(list("ab"), 20)})
+    for frame, share, reason in (
+        (few, 0.1, "0.1 of the largest class, of 8 rows, is less than one; give more rows or a larger --test"),
+        (copies, 0.05, "identical rows are held out together, and exceed 0.05 of their class; give a larger --test"),
+    ):
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        command = ("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "uniform", "--force")
+        assert f"no test rows: {reason}" in succeeded(*command, "--test", share).splitlines()
+        assert json.loads(succeeded(*command, "--test", share, "--json"))["no_test"] == reason
+        assert "no test rows" not in succeeded(*command, "--test", 0)

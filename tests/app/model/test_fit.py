@@ -11,6 +11,7 @@ from attnknn.app.model.fit import decode_columns, fit_model, read_labels, strati
 from attnknn.app.model.inputs import Batch, Rows
 from attnknn.app.model.model import Model
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
+from attnknn.core.duplicates import split_groups
 from attnknn.core.errors import InputError
 from attnknn.data.schema import column_kinds, fit_schema
 from attnknn.encoder.encoder import Encoder, embed
@@ -33,14 +34,19 @@ def test_identical_rows_are_drawn_together() -> None:
     np.testing.assert_array_equal(mask, mask[first])
     assert 18 <= mask[:90].sum() <= 20
     assert not mask[90:].any(), "a class of one distinct row stays in the memory"
-    for distinct in (np.arange(92), np.arange(92) % 45):  # mostly copies: drawn one by one
-        np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, distinct), stratified_mask(labels, 0.2, 3))
-    # Copies of one row are 40 of 100, and the only row of "c" is a copy of one of "a".
-    labels, first = np.repeat(["a", "b", "c"], [60, 39, 1]), np.r_[np.full(40, 0), np.arange(40, 99), 50]
-    for seed in range(5):
-        mask = stratified_mask(labels, 0.2, seed, first)
-        np.testing.assert_array_equal(mask, mask[first])
-        assert [int(mask[labels == name].sum()) for name in "abc"] == [12, 7, 0]
+    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, np.arange(92)), stratified_mask(labels, 0.2, 3))
+    groups = split_groups(np.arange(92) % 45, np.zeros(92))  # most rows are duplicates
+    np.testing.assert_array_equal(stratified_mask(labels, 0.2, 3, groups), stratified_mask(labels, 0.2, 3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_neither_exceed_the_share_nor_are_on_both_sides(seed: int) -> None:
+    """The copies of one row are 40 of 100; the only row of "c" is a copy of one of "a"."""
+    labels = np.repeat(["a", "b", "c"], [60, 39, 1])
+    first = np.r_[np.full(40, 0), np.arange(40, 99), 50]
+    mask = stratified_mask(labels, 0.2, seed, first)
+    np.testing.assert_array_equal(mask, mask[first])
+    assert [int(mask[labels == name].sum()) for name in "abc"] == [12, 7, 0]
 
 
 def test_scores_are_those_of_test_cases_outside_the_memory(table: tuple[Path, Model, dict]) -> None:
@@ -155,3 +161,38 @@ def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
     assert model.examples.table["title"].tolist() == [titles[i] for i in np.flatnonzero(~mask)]
     assert model.classifier.metric == "cosine"
     assert model.rows_of(model.add(Batch(["new"], z[:1]), model.parse_labels(["a"]))) == [{"title": None}]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+def test_values_that_dwarf_all_others_are_refused_by_row_and_column(tmp_path: Path, suffix: str) -> None:
+    labels = np.arange(80) % 2
+    y = save_npy(tmp_path / "y.npy", labels)
+    X = np.abs(np.random.default_rng(0).normal(size=(80, 3)))
+
+    def fit(X: np.ndarray) -> None:
+        if suffix == ".npy":
+            fit_model(save_npy(tmp_path / "t.npy", X), rows=y, **FAST)
+        else:
+            pd.DataFrame(X, columns=list("abc")).assign(y=labels).to_csv(tmp_path / "t.csv", index=False)
+            fit_model(tmp_path / "t.csv", target="y", **FAST)
+
+    where = {".csv": "line 7: column 'b'", ".npy": "row 5, column 1:"}[suffix]
+    for value in (9.97e36, -1e12):
+        outlier = X.copy()
+        outlier[5, 1] = value
+        with pytest.raises(InputError, match=rf"^t\{suffix} {where} .* over 1e\+09 times"):
+            fit(outlier)
+    for factor in (1e20, 1e-300):
+        fit(X * factor)
+    share = np.where(np.arange(80) % 20 == 0, 0.9, 1e-12)  # probabilities of a rare class
+    fit(np.c_[share, 1 - share, X[:, 0]])
+
+
+def test_a_test_row_beyond_what_the_memory_scales_is_named(tmp_path: Path) -> None:
+    x, labels = np.zeros((2, 80)), np.arange(80) % 2
+    x[0] = np.random.default_rng(0).normal(size=80)
+    row = np.flatnonzero(stratified_mask(labels, 0.2, 0))[0]
+    x[1, row] = 9.97e36
+    pd.DataFrame({"a": x[0], "b": x[1], "y": labels}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=rf"^t\.csv line {row + 2}, column b: 9\.97e\+36, over"):
+        fit_model(tmp_path / "t.csv", target="y", test=0.2, **FAST)

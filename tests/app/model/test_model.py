@@ -163,7 +163,7 @@ CHANGED_INPUTS: list[tuple[list[Any], Any]] = [  # keys in input.json, and anoth
     ([], {"kind": "vectors", "dim": 3, "names": []}),
     ([], {"kind": "vectors", "dim": "7", "names": []}),
     ([], {"kind": "vectors", "dim": 7, "names": ["a"]}),
-    *((["layout"], value) for value in ({"size": 1}, None)),
+    *((["layout"], value) for value in ({"size": 1}, {"missing": 5}, {"columns": ["a", 5]}, {"separator": "::"}, None)),
     (["schema", "numeric", 0, "scale"], 0.0),
     (["schema", "numeric", 0, "mean"], "1"),
     (["schema", "numeric"], []),
@@ -229,3 +229,16 @@ def test_vectors_of_any_scale_that_fit_takes_are_predicted(factor: float, tmp_pa
     far = replace(batch, values=batch.values * 1e20)
     with pytest.raises(InputError, match=r"z\.npy row 0: values beyond ±1e\+15 times those of the memory"):
         model.encode(far)
+
+
+def test_a_classifier_saved_alone_does_not_replace_a_model_with_input(
+    table: tuple[Path, Model, dict], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(table[0] / "model", tmp_path / "model"))
+    classifier = AttnKNNClassifier.load(folder)
+    with pytest.raises(InputError, match=r"model of the command line, whose input/ would be lost; save to another"):
+        classifier.save(folder)
+    Model.load(folder).save(folder)
+    classifier.save(tmp_path / "alone")
+    classifier.save(tmp_path / "alone")
+    assert Model.load(folder).input.kind == "table"

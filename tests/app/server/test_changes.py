@@ -53,7 +53,7 @@ def test_adding_a_test_case_with_a_picture(models: dict[str, Path]) -> None:
     assert images.get(f"/api/picture/memory/{row}.png").content == images.get("/api/picture/case/5.png").content
     calibration = images.get("/api/calibration").json()
     assert calibration["taken"] == 1
-    assert calibration["before"]["rows"] == calibration["now"]["rows"]
+    assert calibration["before"]["rows"] == calibration["now"]["rows"] + 1
     images.post("/api/forget", json={"ids": [row]})
     undone = {"state": 0, "taken": 0, "before": None, "now": calibration["before"]}
     assert images.get("/api/calibration").json() | {"state": 0} == calibration | undone
@@ -168,3 +168,37 @@ def test_reads_during_changes(models: dict[str, Path]) -> None:
             assert client.post("/api/forget", json={"ids": [i]}).status_code == 200
             client.post("/api/add", json={"query": f"case/{i}", "label": "apple"})
         assert list(errors) == [[]] * 4
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_test_cases_in_the_memory_are_not_scored_however_they_came_in(
+    models: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    folder = Path(shutil.copytree(models[kind], tmp_path / "m"))
+    model = Model.load(folder)
+    cases = model.cases
+    assert not model.cases_in_memory().any()
+    n, rows = len(cases.labels), np.array([1, 4])
+    model.add_vectors(cases.vectors[rows], cases.examples.take(rows), cases.labels[rows])
+    model.save(folder)
+    client = client_of(folder, allow_save=True)
+    calibration, listed = client.get("/api/calibration").json(), client.get("/api/cases?count=100").json()
+    assert (calibration["taken"], calibration["now"]["rows"], listed["of"]) == (2, n - 2, n - 2)
+    assert not {1, 4} & {case["case"] for case in listed["cases"]}
+    client.post("/api/add", json={"query": "case/0", "label": str(cases.labels[0])})
+    assert client.get("/api/calibration").json()["taken"] == 3
+    client.post("/api/forget", json={"ids": [int(model.classifier.memory_.ids[-1])]})
+    assert client.get("/api/calibration").json()["taken"] == 2
+    client.post("/api/save", json={})
+    np.testing.assert_array_equal(Model.load(folder).cases.vectors, np.delete(cases.vectors, [0, 1], axis=0))
+
+
+def test_a_page_without_held_out_cases(copied: Path) -> None:
+    model = Model.load(copied)
+    model.add_vectors(model.cases.vectors, model.cases.examples, model.cases.labels)
+    model.save(copied)
+    client = client_of(copied, allow_save=True)
+    assert client.get("/api/calibration").json()["now"] is None
+    assert client.get("/api/cases").json() | {"cases": [], "total": 0, "of": 0} == client.get("/api/cases").json()
+    assert client.post("/api/save", json={}).status_code == 200
+    assert Model.load(copied).cases is None

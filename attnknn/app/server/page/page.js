@@ -652,8 +652,7 @@ async function drawCalibration() {
   const tile = (name, value, small) =>
     h("div", { className: "card" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
   const between = `between ${percent(now.low)} and ${percent(now.high)}, at 95 %`;
-  const inside = taken === 1 ? "One of these cases is in the memory now, and may be its own neighbour"
-    : `${taken} of these cases are in the memory now, and may be their own neighbours`;
+  const inside = taken === 1 ? "One test case is in the memory" : `${taken} test cases are in the memory`;
   const heads = ["confidence", "cases", "mean confidence", "accuracy"].map((name) => h("th", { scope: "col" }, name));
   replace(place,
     h("dl", { className: "tiles" },
@@ -670,7 +669,7 @@ async function drawCalibration() {
         h("p", { id: "calibration-words" }, `Over ${plural(now.rows, "test case")} it was `,
           `${percent(now.confidence)} confident on average, and right in ${percent(now.accuracy)}: `,
           calibrationText(now)),
-        taken > 0 && h("p", { className: "comparison", id: "taken" }, `${inside}: the numbers may be too good.`),
+        taken > 0 && h("p", { className: "comparison", id: "taken" }, `${inside}, and not scored.`),
         now.rows < 400 && quiet("With so few cases all these numbers are imprecise."),
         h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, now.bins.map((bin) => h("tr", {},
           h("td", {}, `${Math.round(100 * bin.low)} – ${Math.round(100 * bin.high)} %`), h("td", {}, bin.count),
