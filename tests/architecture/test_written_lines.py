@@ -103,7 +103,7 @@ def test_python_blocks_run(page: str, prepared: Path, monkeypatch: pytest.Monkey
         model, queries, truth = scope["model"], scope["new"][100:], scope["truth"][100:]
         probabilities = model.predict_proba(queries)
         np.testing.assert_allclose(probabilities.sum(1), 1)
-        again = type(model).load("digits-model")
+        again = type(model).load("digits-knn")
         np.testing.assert_array_equal(again.predict_proba(queries), probabilities)
         assert len(model.memory_) == len(scope["labels"]) + 100 - 3
         assert scope["why"].weights.shape == (1, 50)
