@@ -101,7 +101,7 @@ def test_python_lines_of_the_readme_run_with_the_core(core: Path, tmp_path: Path
     check = f"import attnknn; assert attnknn.__file__.startswith({str(core)!r}), attnknn.__file__"
     assert blocks
     _passed(core, tmp_path, "-c", "\n".join([*blocks, check]))
-    assert (tmp_path / "digits-model").is_dir()
+    assert (tmp_path / "digits-knn").is_dir()
 
 
 COMMANDS = """
