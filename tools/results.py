@@ -33,8 +33,9 @@ PROVENANCE = PAGES / "provenance.json"
 SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
 HEAD = """# Results
 
-Accuracy / NLL on test rows, with the opponents that are best on validation rows. Verdicts are of the NLL: p < .01 by
-Holm's method within the {} claims on clean banks and the {} on modified banks that have 20 errors; intervals are 95 %
+Accuracy / NLL on test rows, each of the best opponent in it on validation rows; the name is that of the NLL's.
+Verdicts are of the NLL: p < .01 by Holm's method
+within the {} claims on clean banks and the {} on modified banks that have 20 errors; intervals are 95 %
 bootstrap. [How to read them](docs/guide/report.md). Written by `make results`.
 """
 
@@ -110,7 +111,12 @@ def main() -> None:
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
             shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
-            write(PAGES / f"{name}.md", page(own[0], sections(own, shown), origins[name]))
+            path, text = PAGES / f"{name}.md", page(own[0], sections(own, shown), origins[name])
+            earlier = path.read_text("utf-8").splitlines() if path.is_file() else []
+            if lost := [line[3:] for line in earlier if line.startswith("## ") and line not in text.splitlines()]:
+                print(f"{path}: kept, because the results here lack {', '.join(lost)}; remove it to write it without")
+            else:
+                write(path, text)
         if changed_since(origins[name]["revision"]):
             print(f"{name}: code or settings have changed since its results ({origins[name]['revision']})")
         lines.append(f"| [{name}](docs/results/{name}.md) | {origins[name]['revision']} | {origins[name]['date']} |")
