@@ -12,7 +12,7 @@ def imbalance(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
     k = p.imbalance.k or p.k_train
     make = partial(with_imbalance, spaces, device=run.device, most=k)
-    kinds = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios)
+    kinds = imbalance_conditions(p.imbalance.kinds, p.imbalance.ratios, len(spaces[0].embeddings.classes))
     conditions = {name: partial(make, ratio, kind=kind) for name, (kind, ratio) in kinds.items()}
     refit_conditions(run, conditions, p.imbalance.repeats, k)
 

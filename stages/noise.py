@@ -10,7 +10,7 @@ from pipeline.run import Run, main
 
 def noise(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
-    kinds = noise_conditions(p.noise.kinds, p.noise.rates)
+    kinds = noise_conditions(p.noise.kinds, p.noise.rates, len(spaces[0].embeddings.classes))
     conditions = {name: partial(with_noise, spaces, rate, kind=kind) for name, (kind, rate) in kinds.items()}
     refit_conditions(run, conditions, p.noise.repeats, p.noise.k or p.k_train)
 

@@ -20,7 +20,7 @@ from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file, read_json, write_json
 from attnknn.report.page import environment, flatten, sections
 from attnknn.report.results import Run, all_conditions, read_runs
-from attnknn.report.sections.methods import family_sizes, summary, summary_figure
+from attnknn.report.sections.methods import summary, summary_figure
 from attnknn.report.tables import Section, as_markdown
 from attnknn.report.verdicts import claims
 from pipeline.revision import CODE, revision
@@ -33,10 +33,9 @@ PROVENANCE = PAGES / "provenance.json"
 SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
 HEAD = """# Results
 
-Accuracy / NLL on test rows, each of the best opponent in it on validation rows; the name is that of the NLL's.
-Verdicts are of the NLL: p < .01 by Holm's method
-within the {} claims on clean banks and the {} on modified banks that have 20 errors; intervals are 95 %
-bootstrap. [How to read them](docs/guide/report.md). Written by `make results`.
+Accuracy / NLL on test rows; opponents are the best in NLL on validation rows. Verdicts are of the NLL: p < .01 by
+Holm's method within the conditions of a dataset and opponent that have 20 errors; intervals are 95 % bootstrap.
+[How to read them](docs/guide/report.md). Written by `make results`.
 """
 
 
@@ -107,7 +106,7 @@ def main() -> None:
     claimed = claims(all_conditions(evaluated))
     table = as_markdown(summary(evaluated, claimed))
     origins = provenance(by_name)
-    lines = [HEAD.format(*family_sizes(claimed)), table, "| dataset | revision | run |", "| --- | --- | --- |"]
+    lines = [HEAD, table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
             shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()

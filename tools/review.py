@@ -237,7 +237,7 @@ def metrics(base: str, locks: Locks) -> str:
         elif len(key) == 5 and key[2] == "evaluate" and math.isfinite(change(key)):
             low, high = interval(key)
             ends = "–" if math.isnan(low) else f"{low:.4f} … {high:.4f}"
-            values = [f"{old[key]:.4f}", f"{new[key]:.4f}", f"{change(key):+.4f}"]
+            values = [f"{old[key]:.4f}", f"{new[key]:.4f}", f"{change(key):+z.4f}"]
             scores.append([*key[:2], *key[3:], *values, ends, "⚠" if old[key] < low or old[key] > high else ""])
         else:
             others.append(f"`{' '.join(key)}` {values}")

@@ -14,7 +14,6 @@ import numpy as np
 METRICS = ("accuracy", "f1_macro", "balanced_accuracy", "nll", "brier", "ece", "ece_adaptive", "ece_classwise")
 HIGHER_IS_BETTER = ("accuracy", "f1_macro", "balanced_accuracy")
 HIGHEST = {m: 2.0 if m == "brier" else 1.0 for m in METRICS if m != "nll"}  # upper bounds; the NLL has none
-NORMAL_FROM = 400  # errors from which the tails of the mean loss are taken as normal
 _CHUNK = 100  # resamples drawn at once
 _COUNTABLE = 10  # least resamples on either side of 0 for a p value by counting
 _MAX_TERMS = 2**26  # row terms that a bootstrap holds at once: 512 MiB
@@ -192,23 +191,40 @@ def wilson(hits: np.ndarray, confidence: float) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def paired_p(differences: np.ndarray, errors: int) -> float:
-    """Two-sided p value of paired bootstrap differences d (R,).
+def paired_p(differences: np.ndarray) -> float:
+    """Two-sided p value of paired bootstrap differences d (R,) of bounded scores, such as the ECE.
 
         2·(min(#d≤0, #d≥0) + 1)/(R + 1),  or, with fewer than 10 of the R on one side,   2·Φ(−|mean d|/sd d)
 
     Counting gives no p below 2/(R + 1); beyond it the normal tail with the bootstrap's standard error is used (Efron &
-    Tibshirani 1993, ch. 13), from 400 errors on, because the loss of few wrong rows is too skewed for it.
-
-    Args:
-        errors: rows that either method misclassifies.
+    Tibshirani 1993, ch. 13).
     """
     fewest = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     counted = min(1.0, 2 * (fewest + 1) / (len(differences) + 1))
     deviation = float(differences.std())
-    if fewest >= _COUNTABLE or errors < NORMAL_FROM or deviation == 0:
+    if fewest >= _COUNTABLE or deviation == 0:
         return counted
     return min(counted, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
+
+
+def paired_t(differences: np.ndarray) -> float:
+    """Two-sided p value of paired differences per row d (N,) whose mean may be 0, for unbounded scores such as the NLL.
+
+        p = 2·P(T > √N·min(|x|, |x'|)),   x = mean d/sd d,   x' = x + γx²/3 + γ²x³/27 + γ/(6N)
+
+    T has Student's distribution with ν = min(N − 1, 2N/(κ + 2)) degrees of freedom; γ, κ are the skewness and excess
+    kurtosis of d. x' removes the effect of skewness on t (Hall 1992); ν is that of a variance of such tails. It
+    resolves any p; a plain t test and the percentile bootstrap reject too often where few wrong rows cost much.
+    """
+    from scipy import stats
+
+    n, deviation = len(differences), float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+    if deviation == 0:
+        return float(not differences.any())
+    x, skew = float(differences.mean()) / deviation, float(stats.skew(differences))
+    corrected = x + skew * x**2 / 3 + skew**2 * x**3 / 27 + skew / (6 * n)
+    freedom = min(n - 1, 2 * n / max(2.0, float(stats.kurtosis(differences)) + 2))
+    return float(2 * stats.t.sf(math.sqrt(n) * min(abs(x), abs(corrected)), freedom))
 
 
 def mcnemar(hit_a: np.ndarray, hit_b: np.ndarray) -> float:

@@ -124,11 +124,12 @@ def score_tables(
 
     Returns:
         Metrics by method, of those not in `BASE` the tested ones; and the tables `intervals`, of `BASE` and the
-        opponents, and `reliability`, of attention and the opponents in NLL.
+        opponents, of those in NLL all metrics, and `reliability`, of attention and the opponents in NLL.
     """
-    scored, base = scores(test, bins), [name for name in test.methods if name in BASE]
+    scored, best = scores(test, bins), best_on_val(val, bins)
+    base = dict.fromkeys([name for name in test.methods if name in BASE] + [best[role, "nll"] for role in ROLES])
     kept = {name: {m: v for m, v in own.items() if name in BASE or m in TESTED} for name, own in scored.items()}
-    rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, base)
+    rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, [*base])
     shown = [row["method"] for row in rows if row["role"] and row["metric"] == "nll"]
     tables = {"intervals": rows, "reliability": reliability(test, bins, shown)}
     return kept, tables

@@ -44,7 +44,7 @@ def bootstrap_test(
     samples = np.where(np.abs(samples) < _ROUNDING, 0, samples)
     low, high = metrics.interval(samples, confidence)
     row = {"method": pair[0], "baseline": pair[1], "metric": metric, "difference": difference, "low": low, "high": high}
-    return row | {"errors": errors, "p": metrics.paired_p(samples, errors), "test": "paired bootstrap"}
+    return row | {"errors": errors, "p": metrics.paired_p(samples), "test": "paired bootstrap"}
 
 
 def intervals_and_tests(
@@ -58,8 +58,8 @@ def intervals_and_tests(
 ) -> tuple[Table, Table]:
     """Confidence intervals of every method's metrics (Wilson's for accuracy, else bootstrap), and tests of the pairs.
 
-    Accuracy is tested by McNemar's exact test, NLL and ECE by the paired bootstrap; differences are method − baseline
-    with percentile intervals of the paired bootstrap. Resamples are centred on the metrics of the sample.
+    Accuracy is tested by McNemar's exact test, NLL by `metrics.paired_t`, ECE by the paired bootstrap; differences are
+    method − baseline with percentile intervals of the paired bootstrap. Resamples are centred on the sample's metrics.
 
     Args:
         pairs: (method, baseline).
@@ -82,6 +82,7 @@ def intervals_and_tests(
     own = np.array([[point[name][metric] for metric in metric_names] for name in predictions.methods])  # (M, W)
     drawn += (own - drawn.mean(1))[:, None]
     hits = probs.argmax(2) == y  # (M, N)
+    losses = -np.log(probs[:, np.arange(len(y)), y].astype(np.float64))  # (M, N)
     intervals: Table = []
     for m, name in enumerate(predictions.methods):
         for i, metric in enumerate(metric_names):
@@ -101,6 +102,9 @@ def intervals_and_tests(
             paired.append(bootstrap_test((method, baseline), metric, difference, samples, errors, confidence))
             if metric == "accuracy":
                 paired[-1] |= {"p": metrics.mcnemar(hits[a], hits[b]), "test": "McNemar"}
+            elif metric == "nll":
+                own = losses[a] - losses[b]
+                paired[-1] |= {"p": metrics.paired_t(np.where(np.abs(own) < _ROUNDING, 0, own)), "test": "paired t"}
     return intervals, paired
 
 

@@ -40,7 +40,7 @@ class Noise(Distinct):
     """Wrong labels in the bank; at rate 0 they are clean."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
-    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.1, 0.2, 0.3, 0.6]  # asymmetric: those below 0.5
+    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.1, 0.2, 0.3, 0.6]  # see noise_conditions
     repeats: Count = 2  # new wrong labels and a new head each
     k: Count | None = None
 

@@ -86,22 +86,31 @@ def imbalanced(y: np.ndarray, ratio: float, kind: str, rng: np.random.Generator)
     return np.sort(np.concatenate(rows))
 
 
-def noise_conditions(kinds: Sequence[str], rates: Sequence[float]) -> dict[str, tuple[str, float]]:
-    """Name → (kind, rate) of every kind at every rate: `noise 0.3`, `asymmetric noise 0.3`, `instance noise 0.3`.
+def condition_name(kind: str, rate: float) -> str:
+    """`noise 0.3` for symmetric noise, `asymmetric noise 0.3`, `instance noise 0.3`, `long tail 0.1`, `step 0.1`."""
+    if kind in NOISES:
+        return f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
+    return f"{kind.replace('_', ' ')} {rate}"
 
-    Rate 0 is the same for all kinds and included once. Asymmetric noise is included below 0.5 only.
+
+def noise_conditions(kinds: Sequence[str], rates: Sequence[float], classes: int) -> dict[str, tuple[str, float]]:
+    """Name → (kind, rate) of every kind at every rate.
+
+    What is the same is included once: rate 0 of all kinds and, of two classes, asymmetric noise, as symmetric.
+    Asymmetric noise, and any noise of two classes, is included below 0.5 only: then right labels outnumber wrong ones.
     """
     conditions: dict[str, tuple[str, float]] = {}
     for kind, rate in product(kinds, rates):
-        name = f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
-        if kind != "asymmetric" or rate < 0.5:
-            conditions.setdefault(name, (kind, rate))
+        if rate < 0.5 or (kind != "asymmetric" and classes > 2):
+            kind = "symmetric" if classes == 2 and kind == "asymmetric" else kind
+            conditions.setdefault(condition_name(kind, rate), (kind, rate))
     return conditions
 
 
-def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float]) -> dict[str, tuple[str, float]]:
-    """Name → (kind, ratio) of every kind at every ratio: `long tail 0.1`, `step 0.1`."""
-    return {f"{kind.replace('_', ' ')} {ratio}": (kind, ratio) for kind in kinds for ratio in ratios}
+def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float], classes: int) -> dict[str, tuple[str, float]]:
+    """Name → (kind, ratio) of every kind at every ratio; a step between two classes is a long tail, included once."""
+    kinds = ["long_tail"] if classes == 2 else kinds
+    return {condition_name(kind, ratio): (kind, ratio) for kind in kinds for ratio in ratios}
 
 
 def with_noise(

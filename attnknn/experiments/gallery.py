@@ -72,7 +72,7 @@ def format_features(x: np.ndarray, features: Sequence[str]) -> tuple[list[str], 
     gap: dict[str, float] = {}
     for name, idx in columns.items():
         if features[idx[0]] == name:
-            texts[name] = [f"{value:.2f}".replace("-", "−") for value in x[:, idx[0]]]
+            texts[name] = [f"{value:z.2f}".replace("-", "−") for value in x[:, idx[0]]]
             gap[name] = float(np.abs(x[1:, idx[0]] - x[0, idx[0]]).mean())
         else:
             categories = [features[i].removeprefix(f"{name} = ") for i in idx]

@@ -14,7 +14,7 @@ from attnknn.evaluation.evaluate import classifier, stack_methods
 from attnknn.evaluation.method import FORWARD, PRIOR, Method
 from attnknn.evaluation.opponents import UNDER_CONDITIONS
 from attnknn.evaluation.paired_tests import BASE, Pair, Table, intervals_and_tests
-from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, imbalance_conditions, noise_conditions
+from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, condition_name
 from attnknn.experiments.label_cleaning import apply_temperature, forward_temperature, transition_matrix
 from attnknn.experiments.refit import Scores, fit_and_compare, shot_accuracies
 from attnknn.neighbours.space import EmbeddingSpace
@@ -120,12 +120,12 @@ def compare_trained(
     tables: dict[str, Table] = {name: [] for name in COLUMNS}
     for condition, folder in folders.items():
         kind, rate = condition.split("-")
+        name = condition_name(kind, float(rate))
         spaces = {"plain": EmbeddingSpace.load_whole(folder / "plain")}
         bank = spaces["plain"].embeddings
         columns: dict[str, Any]
         if kind in NOISES:
-            stage, (name,) = "noise_trained", noise_conditions([kind], [float(rate)])
-            columns = {"condition": name, "rate": float(rate)}
+            stage, columns = "noise_trained", {"condition": name, "rate": float(rate)}
             spaces["cleaned"] = EmbeddingSpace.load_whole(folder / "cleaned")
             networks = {network: Embeddings.load(folder / network) for network in NETWORKS}
             test, val = predict_variants(spaces, networks, (), seed, **settings)
@@ -137,8 +137,7 @@ def compare_trained(
                 rows = [{"round": i, "quantity": name, "value": value} for name, value in quantities.items()]
                 tables["cleaning"] += [columns | row for row in rows]
         else:
-            stage, (name,) = "imbalance_trained", imbalance_conditions([kind], [float(rate)])
-            columns = {"condition": name, "ratio": float(rate)}
+            stage, columns = "imbalance_trained", {"condition": name, "ratio": float(rate)}
             networks = {NETWORK: Embeddings.load(folder / NETWORK)}
             test, _ = predict_variants(spaces, networks, (PRIOR,), seed, **settings)
             pairs = imbalance_pairs(test.methods)

@@ -13,6 +13,7 @@ from attnknn.core.files import read_json
 
 CLEAN = "clean"  # the condition of evaluate's own rows
 UNCHANGED = "noise 0.0"  # the same bank as CLEAN
+FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer no test is reliable
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,19 @@ def by_dataset(runs: Sequence[Run], table: str) -> dict[str, list[Run]]:
     return {name: [run for run in runs if run.dataset == name and table in run.tables] for name in names}
 
 
+def by_nll(runs: Sequence[Run]) -> pd.DataFrame:
+    """Of attention and the opponents of each run that are chosen by the NLL: role, method, and all their scores."""
+    rows = joined(runs, "intervals").query("role != '' and metric == 'nll'")[["role", "method", "seed"]]
+    scores = {run.seed: run.json["evaluate"] for run in runs}
+    own = [scores[row.seed][row.method] for row in rows.itertuples()]  # type: ignore[index]
+    return pd.concat([rows.reset_index(drop=True), pd.DataFrame(own)], axis=1)
+
+
 def all_conditions(runs: Sequence[Run]) -> pd.DataFrame:
     """`intervals` under every condition of the bank, with the column condition; clean holds the rows of `evaluate`.
 
-    Datasets keep their order, and each has its conditions together. Noise 0 is left out.
+    Datasets keep their order, and each has its conditions together. Noise 0 is left out, and so is p below
+    `FEWEST_ERRORS`.
     """
     frames = [
         joined(group, name).assign(**({"condition": CLEAN} if name == "intervals" else {}))
@@ -103,6 +113,7 @@ def all_conditions(runs: Sequence[Run]) -> pd.DataFrame:
         if any(name in run.tables for run in group)
     ]
     rows = pd.concat(frames, ignore_index=True)
+    rows["p"] = rows["p"].where(rows["errors"] >= FEWEST_ERRORS)
     return rows[rows["condition"] != UNCHANGED]
 
 

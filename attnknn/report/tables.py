@@ -76,10 +76,8 @@ def fixed(value: float, digits: int, sign: bool = False) -> str:
     """A number with fixed digits and a minus sign (−); what rounds to zero has no sign, and NaN is empty."""
     if value != value:
         return ""
-    text = f"{value:{'+' if sign else ''}.{digits}f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
-    return text.replace("-", "−")
+    text = f"{value:{'+' if sign else ''}z.{digits}f}"
+    return text.lstrip("+" * (float(text) == 0)).replace("-", "−")
 
 
 def short(value: float) -> str:
@@ -114,7 +112,7 @@ def in_order(rows: pd.DataFrame, column: str = "method") -> pd.DataFrame:
 
 
 def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> Table:
-    """Judged comparisons: the columns `compared`, metric, difference with interval, p, errors, verdict."""
+    """Judged comparisons: the columns `compared`, metric, difference with interval, p, family, errors, verdict."""
     shown = [c for c in compared if c != "metric"]
     rows = [
         [
@@ -122,13 +120,14 @@ def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequenc
             *([metric_name(row["metric"])] if "metric" in compared else []),
             difference_cell(row),
             p_value(row["p"]),
+            f"{row['family']}",
             *([f"{row['errors']:g}"] if "errors" in compared else []),
             row["verdict"],
         ]
         for row in tests.to_dict("records")
     ]
     head = [*("against" if c == "baseline" else c for c in shown), *(["metric"] if "metric" in compared else [])]
-    head += ["difference", "p", *(["errors"] if "errors" in compared else []), "verdict"]
+    head += ["difference", "p", "family", *(["errors"] if "errors" in compared else []), "verdict"]
     return Table(name, caption, head, rows)
 
 

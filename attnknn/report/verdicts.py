@@ -2,8 +2,9 @@
 
 A claim compares attention with the best kNN baseline or the best classifier without neighbours, chosen on val rows, in
 NLL, accuracy or ECE on one dataset under one condition of the bank. p values are combined over seeds and adjusted by
-Holm's method in two families, the clean bank and the modified ones. A verdict needs p < `ALPHA`, one sign in all seeds,
-and `FEWEST_ERRORS` errors: with fewer, NLL and ECE depend on a handful of rows, and the comparison joins no family.
+Holm's method within each question: what is compared with what, in which score, on which dataset; under all conditions.
+A verdict needs p < `ALPHA`, one sign in all seeds, and `FEWEST_ERRORS` errors: with fewer, NLL and ECE depend on a
+handful of rows, and the comparison joins no family.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,11 @@ import pandas as pd
 from attnknn.evaluation.opponents import ROLES
 from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.names import HIGHER_IS_BETTER
-from attnknn.report.results import CLEAN, differences
+from attnknn.report.results import CLEAN, FEWEST_ERRORS, differences
 
 BETTER, WORSE, SAME = "better", "worse", "no significant difference"
 CLAIMED = ("nll", "accuracy", "ece")
 ALPHA = 0.01  # significance level, adjusted within each family of tests
-FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer a bootstrap is unreliable
 
 
 def holm(p: Sequence[float] | np.ndarray) -> list[float]:
@@ -61,17 +61,20 @@ def over_runs(paired: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return groups.reset_index()
 
 
-def judged(paired: pd.DataFrame, keys: Sequence[str], family: Sequence[str] = ("dataset",)) -> pd.DataFrame:
-    """`over_runs` with p adjusted by Holm's method within each family (NaN below `FEWEST_ERRORS`), and `verdict`.
+def judged(paired: pd.DataFrame, keys: Sequence[str], family: Sequence[str] = ("dataset", "metric")) -> pd.DataFrame:
+    """`over_runs` with p adjusted by Holm's method within each family, the family's size, and `verdict`.
+
+    Comparisons with fewer than `FEWEST_ERRORS` have no p (NaN) and are in no family (size 0).
 
     Args:
         keys: of one comparison; `metric` among them.
         family: keys whose values separate the families.
     """
-    rows = over_runs(paired, keys)
+    rows = over_runs(paired, keys).assign(family=0)
     rows["p"] = rows["p"].where(rows["errors"] >= FEWEST_ERRORS)
     for _, own in rows[rows["p"].notna()].groupby(list(family)):
         rows.loc[own.index, "p"] = holm(own["p"].tolist())
+        rows.loc[own.index, "family"] = len(own)
     rows["verdict"] = [
         verdict(*row) for row in zip(rows["per_run"], rows["p"], rows["errors"], rows["metric"], strict=True)
     ]
@@ -81,12 +84,12 @@ def judged(paired: pd.DataFrame, keys: Sequence[str], family: Sequence[str] = ("
 def claims(rows: pd.DataFrame) -> pd.DataFrame:
     """All claims of `results.all_conditions`: dataset, condition, role, metric, and the columns of `judged`.
 
-    `method` names the opponent, by seed where they differ; `clean` tells the two families apart.
+    `method` names the opponent, by seed where they differ; `clean` tells whether the bank is unmodified.
     """
     rows = differences(rows[rows["role"].isin(list(ROLES)) & rows["metric"].isin(CLAIMED)])
     rows = rows.assign(clean=rows["condition"] == CLEAN)
     keys = ["clean", "dataset", "condition", "role", "metric"]
-    result = judged(rows, keys, ["clean"])
+    result = judged(rows, keys, ["dataset", "role", "metric"])
     result["method"] = rows.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
     order = {name: i for i, name in enumerate((*ROLES, *CLAIMED))}
     settings = {key: i for i, key in enumerate(dict.fromkeys(zip(rows["dataset"], rows["condition"], strict=True)))}

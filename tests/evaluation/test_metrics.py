@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score, log_loss, recall_score
 
 from attnknn.evaluation import metrics
 from attnknn.evaluation.metrics import METRICS, bootstrap, interval, mcnemar, oracle, paired_p, reliability, scores
+from synthetic_results import skewed_losses
 
 # Predicted 0, 0, 1, 2, 0, 2: right, wrong, right, right, wrong, right.
 SIX = np.array(
@@ -211,29 +213,32 @@ def test_interval_by_hand() -> None:
     ],
 )
 def test_paired_p_by_hand(differences: np.ndarray, expected: float) -> None:
-    assert paired_p(differences, errors=400) == pytest.approx(expected)
+    assert paired_p(differences) == pytest.approx(expected)
 
 
 def test_paired_p_goes_on_where_counting_ends() -> None:
     """Six standard errors off: of 2,000 resamples none crosses 0, and p is 2Φ(−6) = 2·10⁻⁹ all the same."""
     differences = np.random.default_rng(0).normal(6, 1, 2000)
     assert (differences > 0).all()
-    assert 1e-10 < paired_p(differences, errors=400) < 1e-8
-    assert paired_p(differences, errors=399) == 2 / 2001, "few wrong rows: no further than counting goes"
+    assert 1e-10 < paired_p(differences) < 1e-8
 
 
-@pytest.mark.parametrize(("errors", "most"), [(46, 0.0015), (400, 0.0045)])
-def test_paired_p_is_honest_where_losses_are_skewed(errors: int, most: float) -> None:
-    """No difference in truth, and few wrong rows that cost much: p < .001 must stay about that rare."""
-    rng, trials, rows = np.random.default_rng(0), 2000, 10_000
-    rejected = 0
-    for _ in range(trials):
-        n = rng.poisson(errors)
-        gains = rng.gamma(2.0, 0.5, n)
-        total = gains.sum() - errors  # the other rows lose what the wrong ones gain on average
-        deviation = math.sqrt((gains**2).sum() - rows * (total / rows) ** 2)  # of the bootstrap of the sum
-        rejected += paired_p(rng.normal(total, deviation, 1000), n) < 0.001
-    assert rejected / trials <= most
+def test_paired_t_by_hand_and_as_scipy() -> None:
+    """Mean 1, sd 4/√3 of 2 values each of −1 and 3, not skewed, κ = −2; a third value without tails is a t test."""
+    assert metrics.paired_t(np.array([-1.0, -1, 3, 3])) == pytest.approx(2 * stats.t.sf(math.sqrt(3) / 2, 3))
+    d = np.random.default_rng(0).uniform(-1, 1.2, 400)
+    d = np.concatenate([d, 0.2 - d])  # symmetric about 0.1
+    assert metrics.paired_t(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
+    assert metrics.paired_t(d) == metrics.paired_t(-d)
+    assert (metrics.paired_t(np.zeros(9)), metrics.paired_t(np.ones(9)), metrics.paired_t(np.ones(1))) == (1, 0, 0)
+
+
+def test_paired_t_is_honest_where_losses_are_skewed() -> None:
+    """No difference in truth; 66 of 320 rows are wrong, and cost more in one method: p < .001 must stay that rare."""
+    d = skewed_losses(200_000, sharpness=2.0)
+    d = np.random.default_rng(1).choice(d, (4000, 320))
+    assert np.mean([metrics.paired_t(row) < 0.001 for row in d]) <= 0.0015
+    assert np.mean([row.pvalue < 0.001 for row in [stats.ttest_1samp(row, 0) for row in d]]) > 0.003, "a t test is not"
 
 
 def test_mcnemar_by_hand() -> None:

@@ -100,9 +100,9 @@ def test_every_kind_hits_so_many_rows_and_follows_the_generator(kind: str) -> No
     assert (first != other).any()
 
 
-def test_conditions_are_named_and_rate_0_is_there_once() -> None:
-    conditions = corruption.noise_conditions(("symmetric", "asymmetric", "instance"), (0.0, 0.3, 0.6))
-    assert conditions == {
+def test_conditions_are_named_and_what_is_the_same_is_there_once() -> None:
+    kinds = ("symmetric", "asymmetric", "instance")
+    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), 3) == {
         "noise 0.0": ("symmetric", 0.0),
         "noise 0.3": ("symmetric", 0.3),
         "noise 0.6": ("symmetric", 0.6),
@@ -110,8 +110,22 @@ def test_conditions_are_named_and_rate_0_is_there_once() -> None:
         "instance noise 0.3": ("instance", 0.3),
         "instance noise 0.6": ("instance", 0.6),
     }
-    assert list(corruption.noise_conditions(("instance",), (0.0,))) == ["noise 0.0"]
-    assert corruption.imbalance_conditions(("long_tail", "step"), (0.1,)) == {
-        "long tail 0.1": ("long_tail", 0.1),
-        "step 0.1": ("step", 0.1),
+    two = corruption.noise_conditions(kinds[1:], (0.0, 0.3, 0.6), 2)
+    assert two == {
+        "noise 0.0": ("symmetric", 0.0),
+        "noise 0.3": ("symmetric", 0.3),
+        "instance noise 0.3": ("instance", 0.3),
     }
+    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), 2) == two
+    assert list(corruption.noise_conditions(("instance",), (0.0,), 3)) == ["noise 0.0"]
+    long_tail = {"long tail 0.1": ("long_tail", 0.1)}
+    both = ("long_tail", "step")
+    assert corruption.imbalance_conditions(both, (0.1,), 3) == long_tail | {"step 0.1": ("step", 0.1)}
+    assert corruption.imbalance_conditions(both, (0.1,), 2) == long_tail
+
+
+def test_kinds_that_are_left_out_of_two_classes_are_the_same() -> None:
+    y = np.arange(200) % 5 // 3
+    same = [corruption.noisy_labels(y, 0.3, 2, kind, rng(1)) for kind in ("symmetric", "asymmetric")]
+    np.testing.assert_array_equal(*same)
+    np.testing.assert_array_equal(*(corruption.imbalanced(y, 0.1, kind, rng(1)) for kind in ("long_tail", "step")))

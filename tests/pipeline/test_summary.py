@@ -13,7 +13,7 @@ from stages.summary import summary
 
 
 def test_means_over_seeds_of_attention_and_its_opponents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows without a role are no opponents; the interval's ends are the outer ones."""
+    """The scores of an opponent are all of the one chosen by the NLL; the interval's ends are the outer ones."""
     for name in ("dvc.yaml", "datasets.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
@@ -28,7 +28,9 @@ def test_means_over_seeds_of_attention_and_its_opponents(tmp_path: Path, monkeyp
         for role, value in nll.items():
             for metric, score in {"accuracy": 0.9, "nll": value * seed, "ece": 0.01, "brier": 0.1}.items():
                 ends = (-seed, -seed - 1, 2 - seed) if (role, metric) == ("kNN", "nll") else (9, 9, 9)
-                rows.append(f"{role},method,{metric},{score},{','.join(map(str, ends))}")
+                rows.append(f"{role},{role}_nll,{metric},{score},{','.join(map(str, ends))}")
+        rows[1:] = [row.replace("kNN,kNN_nll,accuracy,0.9", "kNN,kNN_accuracy,accuracy,0.99") for row in rows[1:]]
+        rows.append(",kNN_nll,accuracy,0.9,9,9,9")
         (tmp_path / f"plots/intervals/iris-{seed}.csv").write_text("\n".join(rows))
     summary(Run("summary"))
     (values,) = json.loads((tmp_path / "metrics/summary.json").read_text()).values()

@@ -56,19 +56,27 @@ def test_tables_of_an_experiment_agree(experiment: str, repeated: int, method: s
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "p", "least", "margin", "expected"),
+    ("low", "high", "p", "sign", "least", "margin", "expected"),
     [
-        (0.01, 0.02, 0.001, 0.0, 0.003, "supported"),
-        (0.01, 0.02, float("nan"), 0.0, 0.003, "supported"),
-        (0.01, 0.02, 0.02, 0.0, 0.003, "undecided"),  # not significant
-        (-0.02, -0.01, 0.001, 0.0, 0.003, "contradicted"),
-        (-0.002, 0.002, 0.5, 0.0, 0.003, "contradicted"),  # no gain of .003 is left
-        (-0.02, 0.02, 0.5, 0.0, 0.003, "undecided"),
-        (0.04, 0.06, 0.001, 0.05, 0.05, "undecided"),
+        (0.01, 0.02, 0.001, 1, 0.0, 0.003, "supported"),
+        (-0.02, -0.01, 0.001, -1, 0.0, 0.003, "supported"),
+        (0.01, 0.02, float("nan"), 1, 0.0, 0.003, "supported"),
+        (0.01, 0.02, 0.02, 1, 0.0, 0.003, "undecided"),  # not significant
+        (-0.02, -0.01, 0.001, 1, 0.0, 0.003, "contradicted"),
+        (-0.002, 0.002, 0.5, 1, 0.0, 0.003, "contradicted"),  # no gain of .003 is left
+        (-0.02, 0.02, 0.5, 1, 0.0, 0.003, "undecided"),
+        (0.04, 0.06, 0.001, 1, 0.05, 0.05, "undecided"),
+        (-0.009, 0.002, float("nan"), 0, 0.0, 0.01, "supported"),  # no sign: equal up to the margin
+        (-0.002, 0.03, float("nan"), 0, 0.0, 0.01, "undecided"),
+        (0.005, 0.03, float("nan"), 0, 0.0, 0.01, "undecided"),
+        (0.011, 0.03, float("nan"), 0, 0.0, 0.01, "contradicted"),
+        (-0.03, -0.011, float("nan"), 0, 0.0, 0.01, "contradicted"),
     ],
 )
-def test_verdict_by_interval(low: float, high: float, p: float, least: float, margin: float, expected: str) -> None:
-    assert historic.verdict(low, high, p, least, margin) == expected
+def test_verdict_by_interval(
+    low: float, high: float, p: float, sign: int, least: float, margin: float, expected: str
+) -> None:
+    assert historic.verdict(low, high, p, sign, least, margin) == expected
 
 
 def test_conclusions_depend_on_the_numbers() -> None:
@@ -78,7 +86,7 @@ def test_conclusions_depend_on_the_numbers() -> None:
     for table, expected in (
         (won, "supported"),
         (compared(LOSS)["intervals"], "contradicted"),
-        (won.assign(value=1.0), "no verdict: 0 errors"),
+        (won.assign(errors=19), "no verdict: 19 errors"),
         (won.assign(p=0.02), "undecided"),
     ):
         assert answers(a_run({"intervals": table}))[claim].value == expected
@@ -94,10 +102,22 @@ def test_difference_of_differences_adds_the_widths(difference: float, half: floa
         | {"low": d - half, "high": d + half}
         for name, d in (("distance", 0.08), ("historic", difference))
     ]
+    rows += [{**row, "metric": "accuracy", "value": 0.9} for row in rows]
     cell = answers(a_run({**compared(TIE), "ablation": rows}))["Attention alone gives nothing over distance weighting."]
     assert cell.value == expected
     low, high = difference - 0.08 - 2 * half, difference - 0.08 + 2 * half
     assert cell.around.endswith(f": {low:+.4f} … {high:+.4f}".replace("-", "−"))
+
+
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.9982, "no verdict: 18 errors"), (0.998, "supported")])
+def test_errors_are_those_of_the_methods_compared(accuracy: float, expected: str) -> None:
+    """Distance at two k, of 10,000 rows; attention makes many more errors."""
+    row = {"method": "distance", "metric": "accuracy", "validation": 0.9}
+    swept = [{**row, "k": k, "value": a, "low": a - 1e-3, "high": a + 1e-3} for k, a in ((1, 0.9984), (50, accuracy))]
+    rows = historic.historic([a_run({**compared(TIE), "k_sweep": swept})]).tables[0].rows
+    ((conclusion, cell),) = [row for row in rows if str(row[0]).startswith("Accuracy is stable over k")]
+    assert "k 50 − k 1; within ±0.01 (" in str(conclusion)
+    assert str(cell).startswith(expected)
 
 
 @pytest.mark.parametrize(("ms", "expected"), [(0.2, "supported"), (3.0, "contradicted")])

@@ -194,7 +194,7 @@ def test_claims_of_theory_need_errors() -> None:
     assert theory(errors=19)["Embeddings have unit length"] == "supported"
 
 
-def test_splits_have_no_errors_and_one_family() -> None:
+def test_splits_have_no_errors_and_a_family_a_score() -> None:
     row = {"splits": 10, "low": 0.0, "high": 1.0}
     pair = {"method": "attention", "baseline": "distance", "sd": 0.1, **row, "difference": -0.1}
     run = a_run(
@@ -202,7 +202,7 @@ def test_splits_have_no_errors_and_one_family() -> None:
         splits_paired=[{**pair, "metric": "nll", "p": 0.004}, {**pair, "metric": "ece", "p": 0.9}],
     )
     section = methods.splits([run])
-    assert frame(section, "tests")[["p", "verdict"]].to_numpy().tolist() == [[".008", BETTER], [".900", SAME]]
+    assert frame(section, "tests")[["p", "verdict"]].to_numpy().tolist() == [[".004", BETTER], [".900", SAME]]
     assert frame(section, "means")["NLL ↓"].tolist() == ["0.500 (± 0.030)"] * 2
 
 

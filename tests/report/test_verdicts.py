@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from attnknn.evaluation.metrics import paired_t
 from attnknn.evaluation.opponents import COLUMNS, KNN, WITHOUT
 from attnknn.report.tables import fixed, p_value, short
 from attnknn.report.verdicts import BETTER, SAME, WORSE, claims, holm, judged
+from synthetic_results import skewed_losses
 
 
 def paired(
@@ -45,8 +48,9 @@ def test_no_verdict_no_p_and_no_family_with_too_few_errors() -> None:
     assert verdicts(paired(errors=1)) == {"no verdict: 1 error"}
     seeds = claims(pd.concat([paired(seed=0, errors=50), paired(seed=1, errors=3)]))
     assert set(seeds["verdict"]) == {"no verdict: 3 errors"}
-    both = claims(pd.concat([paired(p=0.001), paired(dataset="iris", errors=3)]))
-    assert both["p"].dropna().tolist() == pytest.approx([0.006] * 6), "iris adds no claims to the family"
+    both = claims(pd.concat([paired(p=0.001), paired(p=0.001, condition="a"), paired(condition="b", errors=3)]))
+    assert both["p"].dropna().tolist() == pytest.approx([0.002] * 12), "a condition with 3 errors is in no family"
+    assert both["family"].tolist() == [2] * 12 + [0] * 6
 
 
 def test_holm_by_hand() -> None:
@@ -59,26 +63,33 @@ def test_verdict_by_sign_in_every_metric(gain: float, expected: str) -> None:
     assert verdicts(paired(gain, p=0.0)) == {expected}
 
 
-def test_verdict_needs_holm_adjusted_p_below_alpha() -> None:
-    """Three metrics against two opponents are six claims, so Holm multiplies the smallest p by six (fault 12)."""
-    assert verdicts(paired(p=0.01 / 6 + 1e-9)) == {SAME}
-    assert verdicts(paired(p=0.01 / 6 - 1e-9)) == {BETTER}
+def test_a_family_is_the_conditions_of_one_dataset_opponent_and_score() -> None:
+    """Holm multiplies the smallest p by the number of conditions (fault 12), and by nothing else (fault 20)."""
+    conditions = [paired(condition=f"noise {i}", dataset=d, p=0.001) for i in range(9) for d in ("a", "b")]
+    assert verdicts(*conditions) == {BETTER}
+    result = claims(pd.concat([*conditions, paired(dataset="a", p=0.001)]))
+    assert set(zip(result["dataset"], result["family"], result["verdict"], strict=True)) == {
+        ("a", 10, SAME),
+        ("b", 9, BETTER),
+    }
 
 
-def test_family_size_grows_with_settings() -> None:
-    assert verdicts(paired(p=0.0015)) == {BETTER}
-    for key in ("dataset", "condition"):
-        assert verdicts(*(paired(**{key: f"d{i}"}, p=0.0015) for i in range(10))) == {SAME}
-
-
-def test_clean_bank_is_its_own_family() -> None:
-    """Six claims on the clean bank and 60 on modified banks are adjusted separately."""
-    noisy = [paired(condition=f"noise {i}", p=0.0015) for i in range(10)]
-    result = claims(pd.concat([noisy[0], paired(p=0.0015), *noisy[1:]]))
-    assert set(result.loc[result["clean"], "condition"]) == {"clean"}
-    assert set(result.loc[result["clean"], "verdict"]) == {BETTER}
-    for clean, size in ((True, 6), (False, 60)):
-        assert result.loc[result["clean"] == clean, "p"].tolist() == pytest.approx([size * 0.0015] * size)
+def test_families_of_the_study_find_a_difference_at_60_errors_and_nothing_where_there_is_none() -> None:
+    """Families of 16 conditions, of 320 rows each: without a difference at most 1 % of them have a verdict."""
+    losses = np.random.default_rng(1).choice(skewed_losses(100_000, sharpness=2.0), (200, 16, 320))
+    values = {"errors": 60, "digits": 3, "metric": "nll", "low": 0.0, "high": 0.0}
+    rows = [
+        {"dataset": d, "condition": c, "difference": own.mean(), "p": paired_t(own), **values}
+        for d, family in enumerate(losses)
+        for c, own in enumerate(family)
+    ]
+    null = judged(pd.DataFrame(rows), ["dataset", "condition", "metric"])
+    assert set(null["family"]) == {16}
+    assert (null["verdict"] != SAME).groupby(null["dataset"]).any().mean() <= 0.01
+    own = losses[0, 0].mean() - losses[0, 0] - 0.3 * losses[0, 0].std()  # less an overconfident opponent
+    rows[0] |= {"difference": own.mean(), "p": paired_t(own)}
+    planted = judged(pd.DataFrame(rows[:16]), ["dataset", "condition", "metric"])
+    assert list(planted["verdict"]) == [BETTER] + [SAME] * 15
 
 
 def test_claims_are_ordered_by_setting_role_and_metric() -> None:
@@ -96,7 +107,7 @@ def test_seeds_must_agree_in_sign() -> None:
 def test_p_of_seeds_is_twice_their_mean_and_other_opponents_are_all_named() -> None:
     second = paired(seed=1, gain=0.3, p=0.003).replace({"method": {"distance": "uniform"}})
     first = claims(pd.concat([paired(gain=0.1, p=0.001), second])).iloc[0]
-    assert tuple(first[["p", "difference", "low", "high"]]) == pytest.approx((6 * 2 * 0.002, -0.2, -0.31, -0.09))
+    assert tuple(first[["p", "difference", "low", "high"]]) == pytest.approx((2 * 0.002, -0.2, -0.31, -0.09))
     assert (first["runs"], first["method"]) == (2, "distance/uniform")
 
 

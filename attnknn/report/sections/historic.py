@@ -3,9 +3,11 @@
 `historic.csv` holds the study's numbers as its documents state them: one run each, without intervals. `conclusions.csv`
 holds its conclusions and the difference that tests each: rows of `table` (with `:difference`, their differences
 attention − method) with the column values `rows`, less those of `less_table` with the values `less`. A conclusion is
-supported where sign · difference lies above `least`, and contradicted where it lies below `margin`.
+supported where sign · difference lies above `least`, and contradicted where it lies below `margin`; one of equality,
+without a sign, is supported where the interval lies within ± `margin`, and contradicted where all of it lies outside.
 """
 
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -22,35 +24,68 @@ from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS
 _SHOWN = ("accuracy", "nll", "ece")
 
 
-def verdict(low: float, high: float, p: float, least: float, margin: float) -> str:
-    """supported: the interval lies above `least`; contradicted: below `margin`; an interval with p ≥ .01 holds 0."""
+def verdict(low: float, high: float, p: float, sign: int, least: float, margin: float) -> str:
+    """supported, contradicted or undecided, by the rule above; an interval with p ≥ .01 holds 0."""
     if p >= ALPHA:
         low, high = min(low, 0.0), max(high, 0.0)
+    if not sign:
+        outside = low > margin or high < -margin
+        return "supported" if -margin < low and high < margin else "contradicted" if outside else "undecided"
+    low, high = sorted((sign * low, sign * high))
     return "supported" if low > least else "contradicted" if high < margin else "undecided"
 
 
-def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] | None:
-    """Mean, outer ends and combined p (NaN without one) of the rows with these column values; None without any."""
+def _rule(claim: dict[Any, Any]) -> str:
+    """What supports and what contradicts a conclusion."""
+    margin = f"{claim['margin']:g}".replace("-", "−")
+    if not claim["sign"]:
+        return f"within ±{margin}"
+    above, below = (">", "<") if claim["sign"] > 0 else ("<", ">")
+    least, margin = (f"{claim['sign'] * claim[key] + 0:g}".replace("-", "−") for key in ("least", "margin"))
+    return f"supported {above} {least}, contradicted {below} {margin}"
+
+
+def _rows(runs: Sequence[Run], table: str, where: str) -> pd.DataFrame:
+    """The rows of a table (with `:difference`, its differences) with these column values, of all views if any."""
     table, _, difference = table.partition(":")
     rows = joined(runs, table)
     if "role" in rows:
         rows = rows[~rows["role"].isin(list(ROLES))]
-        rows = differences(rows) if difference else rows.drop(columns=["difference", "p"])
+        rows = differences(rows) if difference else rows.drop(columns=["difference", "p", "errors"])
     for condition in where.split("; ") if len(rows) else ():
         column, _, value = condition.partition("=")
         rows = rows[rows[column].astype(str) == value]
+    return rows[rows["views"] == rows["views"].max()] if "views" in rows else rows
+
+
+def _measured(runs: Sequence[Run], table: str, where: str) -> dict[str, float] | None:
+    """Mean, outer ends, combined p (NaN without one) and fewest errors of these rows; None without any.
+
+    Errors are those of the comparison or, where the table has none, of the method itself.
+    """
+    rows = _rows(runs, table, where)
     if rows.empty:
         return None
-    if "views" in rows:
-        rows = rows[rows["views"] == rows["views"].max()]
     values = rows["difference" if "difference" in rows else "value"]
     p = combined_p(rows["p"].tolist()) if "p" in rows else float("nan")
+    if "errors" in rows:
+        errors = rows["errors"].min()
+    elif "metric" in rows:
+        errors = _wrong(runs, _rows(runs, table, re.sub("metric=[a-z]+", "metric=accuracy", where)))
+    else:
+        errors = _wrong(runs, _rows(runs, "intervals", "method=attention; metric=accuracy"))
     return {
         "difference": float(values.mean()),
         "low": float(rows["low"].min()),
         "high": float(rows["high"].max()),
         "p": p,
+        "errors": float(errors),
     }
+
+
+def _wrong(runs: Sequence[Run], accuracy: pd.DataFrame) -> int:
+    """Test rows that are wrong at the highest of these accuracies."""
+    return round((1 - accuracy["value"].max()) * min(run.json["prepare"]["test"] for run in runs))
 
 
 def _tested(runs: Sequence[Run], claim: dict[Any, Any]) -> Cell | None:
@@ -63,12 +98,11 @@ def _tested(runs: Sequence[Run], claim: dict[Any, Any]) -> Cell | None:
     if less is not None:  # the same test rows: dependent, so the widths are added
         row["difference"] -= less["difference"]
         row |= {"low": row["low"] - less["high"], "high": row["high"] - less["low"], "p": float("nan")}
-    accuracy = joined(runs, "intervals").query("method == 'attention' and metric == 'accuracy'")["value"].max()
-    errors = round((1 - accuracy) * min(run.json["prepare"]["test"] for run in runs))
-    low, high = sorted((claim["sign"] * row["low"], claim["sign"] * row["high"]))
-    word = verdict(low, high, row["p"], claim["least"], claim["margin"])
-    if errors < FEWEST_ERRORS and claim["table"] != "profile_heads":
-        word = f"no verdict: {errors} errors"
+        # Of two comparisons both need errors; of two methods either is wrong on at least the worse one's.
+        row["errors"] = (min if ":" in claim["table"] else max)(row["errors"], less["errors"])
+    word = verdict(row["low"], row["high"], row["p"], claim["sign"], claim["least"], claim["margin"])
+    if row["errors"] < FEWEST_ERRORS and claim["table"] != "profile_heads":
+        word = f"no verdict: {row['errors']:g} errors"
     return Cell(word, f"{fixed(row['difference'], 4, True)}: {interval(row, 4, True)}")
 
 
@@ -116,7 +150,7 @@ def historic(runs: Sequence[Run]) -> Section:
     for claim in _read("conclusions.csv").to_dict("records"):
         cells = [_tested(own, claim) or "" for own in by_name.values()]
         if any(cells):
-            lines.append([Cell(claim["claim"], f"{claim['measure']} ({claim['source']})"), *cells])
+            lines.append([Cell(claim["claim"], f"{claim['measure']}; {_rule(claim)} ({claim['source']})"), *cells])
     numbers = [line for dataset, own in by_name.items() for line in _numbers(dataset, own)]
     tables = [
         Table(

@@ -204,11 +204,11 @@ SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "undecided"
 def _theory_rows(run: Run) -> list[Row]:
     """Claim, method, numbers and verdict on each claim that one run can test."""
     q: dict[Any, dict[Any, float]] = run.tables["theory"].set_index(["quantity", "item"]).to_dict("index")  # type: ignore[assignment]
-    errors = round((1 - run.json["evaluate"]["attention"]["accuracy"]) * run.json["prepare"]["test"])
 
-    def word(low: float, high: float, target: float, needs_errors: bool = True) -> str:
-        """Supported where the interval lies above the target, contradicted below."""
-        if needs_errors and errors < FEWEST_ERRORS:
+    def word(low: float, high: float, target: float, method: str) -> str:
+        """Supported where the interval lies above the target, contradicted below; by the errors of the method."""
+        errors = round((1 - run.json["evaluate"][method]["accuracy"]) * run.json["prepare"]["test"])
+        if errors < FEWEST_ERRORS:
             return f"no verdict: {errors} errors"
         return SUPPORTED if low > target else CONTRADICTED if high < target else OPEN
 
@@ -232,11 +232,11 @@ def _theory_rows(run: Run) -> list[Row]:
     for method in METHODS:
         if row := q.get(("sqrt_n_less_best_other", method)):
             best = f"best k on val {q['best_k', method]['value']:g}; NLL at √n less that {interval(row, 4, True)}"
-            rows.append(["k = √n is best", method_cell(method), best, word(-row["high"], -row["low"], 0)])
+            rows.append(["k = √n is best", method_cell(method), best, word(-row["high"], -row["low"], 0, method)])
         if row := q.get(("fit_c", method)):
             # 1/k needs a falling error, an exponent whose interval holds 1, and is narrower than 0.5 … 2.
             b, narrow = q["fit_b", method], 0.5 <= row["low"] <= 1 <= row["high"] <= 2
-            verdict = word(b["low"], b["high"], 0)
+            verdict = word(b["low"], b["high"], 0, method)
             verdict = (
                 verdict
                 if verdict != SUPPORTED or narrow
@@ -249,7 +249,7 @@ def _theory_rows(run: Run) -> list[Row]:
     for claim, quantity in (("Entropy predicts errors", "entropy_auc"), ("Null mass predicts errors", "null_mass_auc")):
         if (row := q.get((quantity, "test rows"))) and row["value"] == row["value"]:
             text = f"AUC {fixed(row['value'], 3)} ({interval(row, 3)})"
-            rows.append([claim, method_cell("attention"), text, word(row["low"], row["high"], 0.5)])
+            rows.append([claim, method_cell("attention"), text, word(row["low"], row["high"], 0.5, "attention")])
     return rows
 
 
