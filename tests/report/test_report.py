@@ -112,11 +112,11 @@ def test_sections_in_order(page: tuple[str, Path]) -> None:
 
 
 def test_conditions_have_their_verdict_by_rate(page: tuple[str, Path], root: Path) -> None:
-    rates = pd.read_csv(page[1] / "tables" / "noise_by_rate.csv").set_index("attention against")
+    rates = pd.read_csv(page[1] / "tables" / "noise_by_rate.csv").set_index(["group", "rate"])
     rows = pd.read_csv(root / f"plots/noise/cifar10_jpeg-{SEED}.csv")
     row = rows.query("condition == 'noise 0.6' and role == 'kNN' and metric == 'nll'").iloc[0]
-    assert list(rates.columns) == ["bank", "0.3", "0.6"], "noise 0 is the clean bank"
-    assert fixed(row["difference"], 4, True) in rates.loc["best kNN", "0.6"]
+    assert list(rates.index) == [("cifar10_jpeg, noise", 0.3), ("cifar10_jpeg, noise", 0.6)], "noise 0 is the clean bank"
+    assert fixed(row["difference"], 4, True) in rates.loc[("cifar10_jpeg, noise", 0.6), "against the best kNN"]
     scores = pd.read_csv(page[1] / "tables" / "noise_scores.csv").set_index(["group", "method"])
     assert scores.loc[("cifar10_jpeg, noise 0.6", "Best kNN"), "NLL ↓"].startswith(fixed(row["value"], 3))
 

@@ -53,7 +53,7 @@ def _case(case: Mapping[str, Any], folder: Path, item: str) -> Markup:
     top = ", ".join(f"{t['class']} {_share(t['probability'])}" for t in case["top"][:3])
     parts = [
         Markup(
-            "<figure class='case'><figcaption><b>{}: {}</b> {}<br><small>{}; {} of the weight on no neighbour</small>"
+            "<figure class='case'><figcaption><b>{}: {}</b> {}<br><small>{}; weight of the class prior {}</small>"
             "</figcaption><div class='tiles'>"
         ).format(
             _KINDS[case["kind"]],
@@ -117,7 +117,7 @@ def examples(runs: Sequence[Run]) -> Section:
         "explain",
         "Examples and confusions",
         "Neighbours of largest weight, blue of the query's own class and orange of another; in brackets the weight by "
-        "tuned distance weighting.",
+        "tuned distance weighting. Without errors there is a second uncertain row.",
         [],
         [Table("confusions", "Most frequent confusions of attention", list(map(str, head)), lines)] if lines else [],
         "dvc repro evaluate",

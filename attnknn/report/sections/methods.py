@@ -47,15 +47,16 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
 
 
 def summary_figure(claims: pd.DataFrame) -> bytes:
-    """NLL of attention less that of its opponents on the clean bank, a dataset a line."""
+    """NLL of attention − that of its opponents on the clean bank, a dataset a line, on the scale of its interval."""
     rows = claims[claims["clean"] & (claims["metric"] == "nll")]
+    unit = (rows["high"] - rows["low"]) / 2
     rows = rows.assign(
-        label=rows["dataset"],
+        **{column: rows[column] / unit for column in ("difference", "low", "high")},
+        label=[f"{r.dataset} {fixed(r.difference, r.digits + 1, True)}" for r in rows.itertuples()],
         colour=rows["role"].map(method_colour),
-        hollow=rows["errors"] < FEWEST_ERRORS,
-        group=[f"less that of the {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
+        group=[f"− that of the {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
     )
-    label = "difference, left of 0: attention is better\n(hollow: too few errors for a verdict)"
+    label = "difference ÷ half its interval\nleft of 0: attention is better"
     return plots.forest_plot(rows, "NLL of attention", label)
 
 
@@ -71,7 +72,7 @@ def claims_table(claims: pd.DataFrame) -> Table:
     sizes = ", ".join(
         f"{n} {name}" for name, n in zip(("on clean banks", "on modified ones"), family_sizes(claims), strict=True)
     )
-    caption = f"Every claim; p by Holm's method within two families: {sizes}"
+    caption = f"Every claim; p adjusted by Holm's method in two families: {sizes}"
     return Table("claims", caption, ["attention's", "against", "difference", "p", "verdict"], rows)
 
 
@@ -99,13 +100,13 @@ def evaluate(runs: Sequence[Run]) -> Section:
     tables = []
     if len(grown := joined(runs, "grow")):
         tests = judged(differences(grown[grown["metric"] == "nll"]), ["dataset", "method", "metric"])
-        caption = "NLL of a bank that takes fit and val rows too, less the bank's"
+        caption = "NLL with fit and val rows added to the bank − that without"
         tables = [judged_table("grow", caption, tests, ["dataset", "method", "errors"])]
     return Section(
         "evaluate",
         "All methods",
-        "Every method uses the same embeddings and neighbours, is tuned or fitted on validation and fit rows, and "
-        "reads the test rows once.",
+        "Every method uses the same embeddings and neighbours, is tuned on validation rows or fitted on rows kept out of "
+        "the bank (fit rows), and reads the test rows once.",
         figures,
         [
             scores_table(
@@ -173,7 +174,7 @@ def splits(runs: Sequence[Run]) -> Section:
             figures.append((str(name), plots.forest_plot(plots.by_method(rows), text, "NLL", None, "value")))
         tests = judged(paired, ["dataset", "method", "baseline", "metric"])
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll") & tests["baseline"].isin(_RIVALS)]
-        verdicts = verdicts_table("NLL of attention less", main, ["dataset", "baseline"])
+        verdicts = verdicts_table("NLL of attention − that of", main, ["dataset", "baseline"])
         tables = [
             judged_table("tests", "All comparisons", tests, ["dataset", "method", "baseline", "metric"]),
             scores_table("means", "Mean ± standard deviation of every method", scores, ["method"], SCORES),
