@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnknn.core.figure import INK, as_png, new_figure, style_axes
 from attnknn.report.names import HIGHER_IS_BETTER, method_colour, method_name
 from attnknn.report.verdicts import BETTER, WORSE
@@ -118,8 +116,9 @@ def forest_plot(
             `group` each group has a heading; with a column `verdict` points are filled where it is better or worse.
         zero: where a vertical line stands; None for none.
     """
-    hollow = ~rows["verdict"].isin((BETTER, WORSE)) if "verdict" in rows else False
-    xlabel += "\nhollow: not significant, or too few errors" if np.any(hollow) else ""
+    hollow = False
+    if "verdict" in rows:
+        hollow, xlabel = ~rows["verdict"].isin((BETTER, WORSE)), f"{xlabel}\nfilled: significant"
     rows = rows.assign(group=rows.get("group", ""), hollow=hollow)
     lines: dict[tuple[str, str], list[Any]] = {}  # by group and label; a heading has no label and no rows
     for group, members in rows.groupby("group", sort=False):
@@ -158,7 +157,7 @@ def _finish_rows(figure: "Figure", axes: "Axes", names: Sequence[str], text: str
     """Label heights 0, 1, … from the top down, and render."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=4)
+    axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel(xlabel)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -79,8 +79,8 @@ def imbalance(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         0.1,
         name="imbalance",
         title="Rare classes in the bank",
-        text="Classes are subsampled to a long tail, or half of them to one size (step); the rate is the smallest class's "
-        "share of the largest. Attention is refitted and opponents chosen anew on unmodified rows.",
+        text="Classes are subsampled to a long tail, or half of them to one size (step); the rate is the smallest "
+        "class's share of the largest. Attention is refitted and opponents chosen anew on unmodified rows.",
         command="dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )
 
@@ -145,7 +145,7 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         "noise_trained",
         "Trained on wrong labels",
         "Labels of bank, fit and val are wrong in a share of the rows before anything is trained; neighbours then "
-        "clean the bank. Forward correction (Patrini et al. 2017) fits a temperature through estimated label transitions.",
+        "clean the bank. Forward correction (Patrini et al. 2017) fits the temperature through estimated transitions.",
         figures,
         tables,
         "dvc exp run -S 'train_corrupted.seeds=[42]'",

@@ -117,7 +117,7 @@ def examples(runs: Sequence[Run]) -> Section:
         "explain",
         "Examples and confusions",
         "Neighbours of largest weight, blue of the query's own class and orange of another; in brackets the weight by "
-        "tuned distance weighting. Without errors there is a second uncertain row.",
+        "tuned distance weighting.",
         [],
         [Table("confusions", "Most frequent confusions of attention", list(map(str, head)), lines)] if lines else [],
         "dvc repro evaluate",

@@ -71,7 +71,9 @@ def probe(runs: Sequence[Run]) -> Section:
             figures.append((text, plots.forest_plot(means, text, "accuracy", None, "value")))
         compared, tests = ["dataset", "mode", "read", "against", "errors"], _tested(joined(runs, "probe_paired"))
         main = tests[tests["read"].str.endswith("attention") & tests["against"].str.startswith(NAMES["pixels"])]
-        verdicts = verdicts_table("Accuracy on pixels: difference between", main, ["dataset", "mode", "read", "against"])
+        verdicts = verdicts_table(
+            "Accuracy on pixels: difference between", main, ["dataset", "mode", "read", "against"]
+        )
         tables = [
             judged_table("tests", "Accuracy by fields, contrastive training, attention", tests, compared),
             scores_table(

@@ -54,7 +54,7 @@ def summary_figure(claims: pd.DataFrame) -> bytes:
         **{column: rows[column] / unit for column in ("difference", "low", "high")},
         label=[f"{r.dataset} {fixed(r.difference, r.digits + 1, True)}" for r in rows.itertuples()],
         colour=rows["role"].map(method_colour),
-        group=[f"− that of the {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
+        group=[f"− {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
     )
     label = "difference ÷ half its interval\nleft of 0: attention is better"
     return plots.forest_plot(rows, "NLL of attention", label)
@@ -105,8 +105,8 @@ def evaluate(runs: Sequence[Run]) -> Section:
     return Section(
         "evaluate",
         "All methods",
-        "Every method uses the same embeddings and neighbours, is tuned on validation rows or fitted on rows kept out of "
-        "the bank (fit rows), and reads the test rows once.",
+        "Every method uses the same embeddings and neighbours, is tuned on validation rows or fitted on rows outside "
+        "the bank, and reads the test rows once.",
         figures,
         [
             scores_table(

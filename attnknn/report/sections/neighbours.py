@@ -45,7 +45,7 @@ def k_sweep(runs: Sequence[Run]) -> Section:
         keys = ["dataset", "role", "metric"]
         tests = judged(paired, keys)
         tests["method"] = paired.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
-        verdicts = verdicts_table("NLL of attention − best k of", tests, ["dataset", "method"])
+        verdicts = verdicts_table("NLL of attention −", tests, ["dataset", "method"])
         tables = [
             scores_table(
                 "by_k", "Scores at each k", swept.assign(k=swept["k"].map("k {:g}".format)), ["k", "method"], SCORES
@@ -54,7 +54,8 @@ def k_sweep(runs: Sequence[Run]) -> Section:
     return Section(
         "k_sweep",
         "Number of neighbours",
-        "At each k baselines are tuned and attention is refitted; large dots are the k of the lowest NLL on val.",
+        "At each k baselines are tuned and attention is refitted; large dots mark the k of the lowest NLL on val, "
+        "which the verdicts compare.",
         figures,
         tables,
         "dvc exp run -S 'k_sweep.ks=[1,10,50]'",
@@ -91,8 +92,8 @@ def tta(runs: Sequence[Run]) -> Section:
     return Section(
         "tta",
         "Test-time augmentation",
-        "Predictions are averaged over an image and its augmented copies (views), the same for every method; calibrations "
-        "are refitted.",
+        "Predictions are averaged over an image and its augmented copies (views), the same for every method; "
+        "calibrations are refitted.",
         figures,
         tables,
         "dvc repro tta",
@@ -120,7 +121,7 @@ def ensemble(runs: Sequence[Run]) -> Section:
             label = plots.better_side("nll", "difference from one k")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll")]
-        verdicts = verdicts_table("NLL of attention − that with one k", main, ["dataset", "variant"])
+        verdicts = verdicts_table("NLL − that of one k", main, ["dataset", "variant"])
         named = rows.assign(variant=rows["variant"].map(_VARIANTS))
         tables = [
             judged_table(

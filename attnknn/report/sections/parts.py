@@ -59,7 +59,7 @@ def ablation(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part is removed from the head, added to it, and used alone. Parts are chosen by the NLL on val.",
+        "Each part (docs/guide/head.md) is removed, added, and used alone; parts are chosen by NLL on val.",
         figures,
         tables,
         "dvc repro ablation",
@@ -122,7 +122,7 @@ def selective(runs: Sequence[Run]) -> Section:
         tests = judged(paired[paired["metric"] == "aurc"], ["dataset", "baseline", "metric"])
         tests = tests.assign(digits=tests["digits"] + 1)
         main = tests[tests["baseline"].isin(("distance", "linear", "logistic"))]
-        verdicts = verdicts_table("AURC of attention − that of", main, ["dataset", "baseline"])
+        verdicts = verdicts_table("Attention's AURC −", main, ["dataset", "baseline"])
         sets = joined(runs, "conformal").melt(
             ["dataset", "seed", "digits", "method", "kind", "alpha"], ["coverage", "size", "worst_class"], "metric"
         )
@@ -150,8 +150,8 @@ def selective(runs: Sequence[Run]) -> Section:
     return Section(
         "selective",
         "Abstention and prediction sets",
-        "Errors among the rows answered where the least confident are left out, and their area under the curve (AURC). "
-        "Conformal sets are sets of classes that hold the true one with a chosen probability.",
+        "Errors among the rows answered, the least confident left out; AURC is the area under this curve. Conformal "
+        "sets of classes hold the true one with a chosen probability.",
         figures,
         tables,
         "dvc repro evaluate",
@@ -247,7 +247,10 @@ def _theory_rows(run: Run) -> list[Row]:
             )
             text = f"a + b·k⁻ᶜ: c {fixed(row['value'], 2)} ({interval(row, 2)}), b {interval(b, 4)}"
             rows.append(["The error falls as 1/k", method_cell(method), text, verdict])
-    for claim, quantity in (("Entropy predicts errors", "entropy_auc"), ("The class prior's weight predicts errors", "null_mass_auc")):
+    for claim, quantity in (
+        ("Entropy predicts errors", "entropy_auc"),
+        ("The class prior's weight predicts errors", "null_mass_auc"),
+    ):
         if (row := q.get((quantity, "test rows"))) and row["value"] == row["value"]:
             text = f"AUC {fixed(row['value'], 3)} ({interval(row, 3)})"
             rows.append([claim, method_cell("attention"), text, word(row["low"], row["high"], 0.5)])
