@@ -106,7 +106,8 @@ def test_nothing_is_clipped_at_any_width(root: Path, tmp_path: Path) -> None:
         pytest.skip("no chromium, chromium-browser or google-chrome on PATH")
     report(root, tmp_path / "report", ("digits", "cifar10_jpeg"))
     clipped = """all => all.filter(e => e.checkVisibility() && e.clientWidth && e.scrollWidth > e.clientWidth)
-        .filter(e => !e.closest("nav")).map(e => `${e.closest("[id]")?.id} ${e.tagName} ${e.scrollWidth} > ${e.clientWidth}`)"""
+        .filter(e => !e.closest("nav"))
+        .map(e => `${e.closest("[id]")?.id} ${e.tagName} ${e.scrollWidth} > ${e.clientWidth}`)"""
     with playwright.sync_playwright() as started:
         view = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
         view.goto((tmp_path / "report/index.html").as_uri())
