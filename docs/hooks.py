@@ -22,7 +22,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links at these files to their pages; keep rows of numbers, which would crowd out all else, out of searches."""
+    """Point links at these files to their pages; keep rows of numbers, which crowd out all else, out of searches."""
     path = page.file.src_uri
     if path == "more/results.md" or path.startswith("results/"):
         page.meta["search"] = {"exclude": True}

@@ -205,16 +205,12 @@ def interval(key: Key) -> tuple[float, float]:
 
 
 def reaches(locks: Locks, metric: Key) -> bool:
-    """Whether the change reaches a metric: that of a stage it reaches (of the summary: `evaluate`) or of none, or one
-    of a file that is the same in both dvc.lock, which was edited by hand.
-    """
+    """Whether the change can have moved a metric; one of the summary by its dataset's `evaluate`."""
     files = ("/".join(("metrics", *metric[:n])) + ".json" for n in (1, 2, 3))
     file = next((file for file in files if file in locks.producers), "")
-    writers = [locks.producers[file]] if file else []
-    sides = [[hashes(side.get(stage, {}), "outs").get(file) for stage in writers] for side in (locks.old, locks.new)]
-    if metric[0] == "summary":
-        writers = [n for n in locks.new if n.startswith(f"evaluate@{metric[1]}-")] or writers
-    return not writers or bool(file and sides[0] == sides[1]) or any(name in locks.reached for name in writers)
+    if metric[0] == "summary" and (own := [n for n in locks.new if n.startswith(f"evaluate@{metric[1]}-")]):
+        return locks.edited(file) or any(name in locks.reached for name in own)
+    return locks.reaches(file)
 
 
 def metrics(base: str, locks: Locks) -> str:
@@ -286,7 +282,7 @@ def reran(locks: Locks) -> str:
 def pictures(base: str, locks: Locks) -> str:
     """Draw the plots of dvc.yaml that the change can have moved, old and new, in `dvc_plots/`; their links."""
     changed = git("diff", "--name-only", "-z", base, "--", "plots").split("\0")[:-1]
-    names = [path for path in changed if locks.producers.get(path) in {None, *locks.reached}]
+    names = [path for path in changed if locks.reaches(path)]
     if not names:
         return "None."
     result = run(sys.executable, "-m", "dvc", "plots", "diff", base, "--json")

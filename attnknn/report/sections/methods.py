@@ -52,7 +52,7 @@ def summary_figure(claims: pd.DataFrame) -> bytes:
     unit = (rows["high"] - rows["low"]) / 2
     rows = rows.assign(
         **{column: rows[column] / unit for column in ("difference", "low", "high")},
-        label=[f"{r.dataset} {fixed(r.difference, r.digits + 1, True)}" for r in rows.itertuples()],
+        label=[f"{r['dataset']} {fixed(r['difference'], r['digits'] + 1, True)}" for r in rows.to_dict("records")],
         colour=rows["role"].map(method_colour),
         group=[f"− {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
     )
