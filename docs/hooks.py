@@ -22,7 +22,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Adapt the links of RESULTS.md; keep rows of numbers, which would crowd out everything else, out of searches."""
-    if page.file.src_uri == "more/results.md" or page.file.src_uri.startswith("results/"):
+    """Point links at these files to their pages; keep rows of numbers, which crowd out all else, out of searches."""
+    path = page.file.src_uri
+    if path == "more/results.md" or path.startswith("results/"):
         page.meta["search"] = {"exclude": True}
-    return markdown.replace("(docs/", "(../") if page.file.src_uri == "more/results.md" else markdown
+    if path in INCLUDED:
+        return markdown.replace("(docs/", "(../")
+    up = "../" * path.count("/")
+    for name, file in INCLUDED.items():
+        markdown = markdown.replace(f"({up}../{file}", f"({up}{name}")
+    return markdown

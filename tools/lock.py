@@ -95,6 +95,15 @@ class Locks:
     def _below(self, path: str) -> set[str]:
         return {name for out, name in self.producers.items() if f"{out}/".startswith(f"{path}/")}
 
+    def edited(self, out: str) -> bool:
+        """Whether both record the same bytes of an output; if it differs all the same, it was edited by hand."""
+        stage = self.producers.get(out, "")
+        return stage in self.old and hashes(self.old[stage], "outs").get(out) == hashes(self.new[stage], "outs")[out]
+
+    def reaches(self, out: str) -> bool:
+        """Whether the change can have moved an output: that of a stage it reaches or of none, or edited by hand."""
+        return out not in self.producers or self.producers[out] in self.reached or self.edited(out)
+
     def describe(self, name: str) -> str:
         """The reason why a stage's entry differs; empty if nothing but timings does."""
         if name not in self.old:

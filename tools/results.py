@@ -29,6 +29,7 @@ from pipeline.settings import report_settings
 START, END = "<!-- results -->", "<!-- /results -->"
 PAGES, PICTURE = Path("docs/results"), Path("docs/assets/results.png")
 PROVENANCE = PAGES / "provenance.json"
+NO_VERSIONS = ("digest", "tables", "settings", "revision", "date")  # of an entry
 # Tables of a dataset's page, besides the verdicts of every section.
 SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
 HEAD = """# Results
@@ -48,16 +49,24 @@ def published() -> dict[str, list[int]]:
 
 
 def provenance(datasets: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment."""
+    """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment.
+
+    `digest` is that of the files in git, `tables` that of data/results/, where it is on this machine.
+    """
     stored, origins, settings = read_json(PROVENANCE) if PROVENANCE.is_file() else {}, {}, report_settings()
     for name in datasets:
-        files = sorted([*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")])
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+        paths = {"digest": [*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")]}
+        paths["tables"] = [*Path("data/results").glob(f"*/{name}/**/*.csv")]
+        digests = {
+            key: hashlib.sha256(b"".join(path.read_bytes() for path in sorted(own))).hexdigest()
+            for key, own in paths.items()
+            if own
+        }
         origins[name] = stored.get(name, {})
-        if origins[name].get("digest") != digest:
+        if not digests.items() <= origins[name].items():
             common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
             own = common | flatten(settings["overrides"].get(name, {}))
-            now = {"digest": digest, "revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+            now = {**digests, "revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
             origins[name] = {**now, **environment(), "settings": own}
     write_json(PROVENANCE, origins)
     return origins
@@ -71,7 +80,7 @@ def changed_since(commit: str) -> bool:
 
 def page(run: Run, parts: Sequence[Section], origin: dict[str, Any]) -> str:
     """The results of a dataset as Markdown."""
-    versions = ", ".join(f"{k} {v}" for k, v in origin.items() if k not in ("digest", "settings", "revision", "date"))
+    versions = ", ".join(f"{k} {v}" for k, v in origin.items() if k not in NO_VERSIONS)
     lines = [f"# {run.dataset}", "", f"Revision {origin['revision']}, run {origin['date']}; {versions}.", ""]
     for part in parts:
         tables = [table for table in part.tables if table.name in SHOWN and table.rows]

@@ -103,6 +103,12 @@ def number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def change_text(old: Any, new: Any, digits: int = 4) -> str:
+    """`old → new`, in as many significant digits as tell them apart."""
+    texts = [f"{v:.{digits}g}" if isinstance(v, float) else number(v) for v in (old, new)]
+    return change_text(old, new, digits + 1) if texts[0] == texts[1] and digits < 17 else " → ".join(texts)
+
+
 def named(names: list[str], most: int) -> str:
     """The first names as code."""
     return ", ".join(f"`{name}`" for name in names[:most]) + (" …" if len(names) > most else "")
@@ -199,12 +205,12 @@ def interval(key: Key) -> tuple[float, float]:
 
 
 def reaches(locks: Locks, metric: Key) -> bool:
-    """Whether the change reaches the stage that wrote a metric (of the summary: `evaluate`), or dvc.lock has none."""
-    if metric[0] == "summary" and (own := [n for n in locks.new if n.startswith(f"evaluate@{metric[1]}-")]):
-        return any(name in locks.reached for name in own)
+    """Whether the change can have moved a metric; one of the summary by its dataset's `evaluate`."""
     files = ("/".join(("metrics", *metric[:n])) + ".json" for n in (1, 2, 3))
-    stages = [stage for file in files if (stage := locks.producers.get(file))]
-    return not stages or stages[0] in locks.reached
+    file = next((file for file in files if file in locks.producers), "")
+    if metric[0] == "summary" and (own := [n for n in locks.new if n.startswith(f"evaluate@{metric[1]}-")]):
+        return locks.edited(file) or any(name in locks.reached for name in own)
+    return locks.reaches(file)
 
 
 def metrics(base: str, locks: Locks) -> str:
@@ -231,13 +237,14 @@ def metrics(base: str, locks: Locks) -> str:
     moved.sort(key=lambda key: (-abs(change(key)), key))
     summary, scores, others = {}, [], []
     for key in moved:
-        values = f"{number(old[key])} → {number(new[key])}"
+        values = change_text(old[key], new[key])
         if key[0] == "summary":
             summary.setdefault(" ".join(key[1:-1]), []).append(f"{key[-1]} {values}")
         elif len(key) == 5 and key[2] == "evaluate" and math.isfinite(change(key)):
             low, high = interval(key)
             ends = "–" if math.isnan(low) else f"{low:.4f} … {high:.4f}"
-            values = [f"{old[key]:.4f}", f"{new[key]:.4f}", f"{change(key):+z.4f}"]
+            digits = max(4, 1 - math.floor(math.log10(abs(change(key)))))  # two of the change, at least four
+            values = [f"{old[key]:.{digits}f}", f"{new[key]:.{digits}f}", f"{change(key):+z.{digits}f}"]
             scores.append([*key[:2], *key[3:], *values, ends, "⚠" if old[key] < low or old[key] > high else ""])
         else:
             others.append(f"`{' '.join(key)}` {values}")
@@ -275,7 +282,7 @@ def reran(locks: Locks) -> str:
 def pictures(base: str, locks: Locks) -> str:
     """Draw the plots of dvc.yaml that the change can have moved, old and new, in `dvc_plots/`; their links."""
     changed = git("diff", "--name-only", "-z", base, "--", "plots").split("\0")[:-1]
-    names = [path for path in changed if locks.producers.get(path) in {None, *locks.reached}]
+    names = [path for path in changed if locks.reaches(path)]
     if not names:
         return "None."
     result = run(sys.executable, "-m", "dvc", "plots", "diff", base, "--json")

@@ -20,7 +20,9 @@ MAX_FEATURES = 12  # shown of a table row
 
 
 def pick_cases(probs: np.ndarray, y: np.ndarray) -> list[tuple[str, int]]:
-    """Select rows of each of `KINDS`, or as many as there are, without replacement; ties in the order of the rows.
+    """Select rows of each of `KINDS` without replacement, ties in the order of the rows.
+
+    A kind without enough rows leaves its places to the next: without errors there are two uncertain rows.
 
     * wrong: the highest confidence among the wrong predictions.
     * uncertain: the lowest confidence.
@@ -43,9 +45,11 @@ def pick_cases(probs: np.ndarray, y: np.ndarray) -> list[tuple[str, int]]:
         "right": confident_right[np.argsort(rank_in_class, kind="stable")],
     }
     selected: dict[int, str] = {}
+    places = 0
     for kind, count in KINDS.items():
         available = [int(i) for i in orders[kind] if i not in selected]
-        selected |= dict.fromkeys(available[:count], kind)
+        places += count
+        selected |= dict.fromkeys(available[: places - len(selected)], kind)
     return [(kind, i) for i, kind in selected.items()]
 
 

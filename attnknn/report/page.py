@@ -69,6 +69,9 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
         InputError: a table lacks a column.
     """
     evaluated = [run for run in runs if "intervals" in run.tables]
+    for name in ("k_sweep", "tta"):  # git holds their plots, DVC their tests
+        if any(name in run.tables for run in runs) and not any(f"{name}_paired" in run.tables for run in runs):
+            print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
     calls: list[Callable[[], Section]] = [partial(probed, runs) for probed in (fields.probe, fields.field_report)]
     if evaluated:
         compared = (methods.evaluate, methods.splits, examples.examples, methods.calibration, neighbours.k_sweep)

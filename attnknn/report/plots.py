@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnknn.core.figure import INK, as_png, new_figure, style_axes
 from attnknn.report.names import HIGHER_IS_BETTER, method_colour, method_name
+from attnknn.report.verdicts import BETTER, WORSE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +88,7 @@ def line_plot(
             axes.fill_between(x, means["low"], means["high"], color=line.colour, alpha=0.13, lw=0, zorder=1)
         style: dict[str, Any] = {"color": line.colour, "lw": 0.8 if line.thin else 1.6, "zorder": 2 if line.thin else 4}
         if len(ticks) and not line.thin:
-            style |= {"marker": "os^DvPX*<>"[i % 10], "ms": 4.5, "mfc": "white" if line.dashed else line.colour}
+            style |= {"marker": "os^DvPX*<>"[i % 10], "ms": 4.5}
         axes.plot(x, means["value"], ls="--" if line.dashed else "-", label=line.name or None, **style)
         for position, mark in zip(x, means.index, strict=True):
             if mark in line.marks:
@@ -112,10 +113,13 @@ def forest_plot(
 
     Args:
         rows: label, colour, `key`, low, high, from the top down; rows of one label share a line. With a column
-            `group` each group has a heading, and points are hollow where a column `hollow` is true.
+            `group` each group has a heading; with a column `verdict` points are filled where it is better or worse.
         zero: where a vertical line stands; None for none.
     """
-    rows = rows.assign(group=rows.get("group", ""), hollow=rows.get("hollow", False))
+    hollow = False
+    if "verdict" in rows:
+        hollow, xlabel = ~rows["verdict"].isin((BETTER, WORSE)), f"{xlabel}\nfilled: significant"
+    rows = rows.assign(group=rows.get("group", ""), hollow=hollow)
     lines: dict[tuple[str, str], list[Any]] = {}  # by group and label; a heading has no label and no rows
     for group, members in rows.groupby("group", sort=False):
         lines |= {(str(group), ""): []} if group else {}
@@ -153,7 +157,7 @@ def _finish_rows(figure: "Figure", axes: "Axes", names: Sequence[str], text: str
     """Label heights 0, 1, … from the top down, and render."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=4)
+    axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel(xlabel)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -162,7 +166,7 @@ def _finish_rows(figure: "Figure", axes: "Axes", names: Sequence[str], text: str
 
 def better_side(metric: str, label: str) -> str:
     """An x label that says on which side of 0 the first method is better."""
-    return f"{label}\n({'right' if metric in HIGHER_IS_BETTER else 'left'} of 0: better)"
+    return f"{label}\n{'right' if metric in HIGHER_IS_BETTER else 'left'} of 0: better"
 
 
 def method_lines(

@@ -49,9 +49,12 @@ def test_cases_of_each_kind() -> None:
     assert not missed[[i for _, i in right]].any()
     confident = np.array([[0.95, 0.05], [0.9, 0.1], [0.2, 0.8], [0.4, 0.6]])
     cases = pick_cases(confident, np.array([0, 0, 1, 1]))
-    assert cases == [("uncertain", 3), ("right", 0), ("right", 2)], "of different classes"
+    assert cases == [("uncertain", 3), ("uncertain", 2), ("right", 0), ("right", 1)], "no errors"
+    confident = np.r_[confident, [[0.45, 0.55], [0.4, 0.6]]]
+    cases = pick_cases(confident, np.array([0, 0, 1, 1, 0, 1]))
+    assert cases == [("wrong", 4), ("uncertain", 3), ("right", 0), ("right", 2)], "of different classes"
     y = np.arange(3) % 2
-    assert pick_cases(np.eye(2)[y] * 0.8 + 0.1, y) == [("uncertain", 0), ("right", 1), ("right", 2)]
+    assert pick_cases(np.eye(2)[y] * 0.8 + 0.1, y) == [("uncertain", 0), ("uncertain", 1), ("right", 2)]
     assert pick_cases(np.array([[0.9, 0.1]]), np.array([1])) == [("wrong", 0)], "no row twice"
 
 

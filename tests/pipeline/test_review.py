@@ -229,11 +229,15 @@ def test_many_changes_are_counted_beyond_the_largest(monkeypatch: pytest.MonkeyP
 
 
 def test_rounding_is_counted_and_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.3003}
+    """What changed by more is listed with the digits that show it."""
+    values = {"ece": 0.1 + 0.2, "nll": 0.3}, {"ece": 0.3, "nll": 0.300001234}
     old, new = ({("iris", "42", "evaluate", "attention", name): v for name, v in scores.items()} for scores in values)
     monkeypatch.setattr(review, "metric_values", lambda base: old if base else new)
     text = review.metrics("main", Locks({}, {}, {}, {}))
     assert [row[3] for row in cells(text) if row[0] == "iris"] == ["nll"]
+    assert "| 0.3000000 | 0.3000012 | +0.0000012 |" in text
+    assert review.change_text(0.029261, 0.029259) == "0.029261 → 0.029259"
+    assert review.change_text(5, 20) == "5 → 20"
     assert "Changed by rounding only, less than 1e-09 of the value: 1." in text
 
 
@@ -295,6 +299,9 @@ def test_what_is_stale_in_a_clone_without_data(
     else:
         file.unlink()
     assert review.lock_status()[1].startswith(f"**Not up to date**: at least {message}")
+    if edit and path.startswith("metrics/"):
+        locks = Locks(review.lock_stages("HEAD"), review.lock_stages(None), {}, {})
+        assert "| 0.9000 | 0.9500 | +0.0500 |" in review.metrics("HEAD", locks), "an edit that no stage explains"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy without git")

@@ -101,6 +101,26 @@ def test_claims_of_every_condition_are_folded_below_the_summary(page: tuple[str,
     )
 
 
+def test_nothing_is_clipped_at_any_width(root: Path, tmp_path: Path) -> None:
+    """Folded tables scroll in their own boxes below 1024 pixels."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on PATH")
+    report(root, tmp_path / "report", ("digits", "cifar10_jpeg"))
+    clipped = """all => all.filter(e => e.checkVisibility() && e.clientWidth && e.scrollWidth > e.clientWidth)
+        .filter(e => !e.closest("nav"))
+        .map(e => `${e.closest("[id]")?.id} ${e.tagName} ${e.scrollWidth} > ${e.clientWidth}`)"""
+    with playwright.sync_playwright() as started:
+        view = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        view.goto((tmp_path / "report/index.html").as_uri())
+        for width in (390, 768, 1024, 1280):
+            view.set_viewport_size({"width": width, "height": 800})
+            if width == 1024:
+                view.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+            assert view.locator("html, body *").evaluate_all(clipped) == [], width
+
+
 def shown_sections(text: str) -> dict[str, str]:
     return dict(re.findall(r'<section id="(\w+)">(.*?)</section>', text, flags=re.DOTALL))
 
@@ -115,11 +135,13 @@ def test_sections_in_order(page: tuple[str, Path]) -> None:
 
 
 def test_conditions_have_their_verdict_by_rate(page: tuple[str, Path], root: Path) -> None:
-    rates = pd.read_csv(page[1] / "tables" / "noise_by_rate.csv").set_index("attention against")
+    rates = pd.read_csv(page[1] / "tables" / "noise_by_rate.csv").set_index(["group", "rate"])
     rows = pd.read_csv(root / f"plots/noise/cifar10_jpeg-{SEED}.csv")
     row = rows.query("condition == 'noise 0.6' and role == 'kNN' and metric == 'nll'").iloc[0]
-    assert list(rates.columns) == ["bank", "0.3", "0.6"], "noise 0 is the clean bank"
-    assert fixed(row["difference"], 4, True) in rates.loc["best kNN", "0.6"]
+    assert list(rates.index) == [("cifar10_jpeg, noise", 0.3), ("cifar10_jpeg, noise", 0.6)], (
+        "noise 0 is the clean bank"
+    )
+    assert fixed(row["difference"], 4, True) in rates.loc[("cifar10_jpeg, noise", 0.6), "against the best kNN"]
     scores = pd.read_csv(page[1] / "tables" / "noise_scores.csv").set_index(["group", "method"])
     assert scores.loc[("cifar10_jpeg, noise 0.6", "Best kNN"), "NLL ↓"].startswith(fixed(row["value"], 3))
 

@@ -33,7 +33,9 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
     for name, seed in (("birds", 3), ("fish", 4)):
         write_results(folder, name, seed, WIN)
     write_conditions(folder, "birds", 3, WIN)
-    (folder / "data/results/tta/birds").mkdir(parents=True)
+    table = folder / "data/results/tta/birds/tta.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("a\n")
     main()
     readme, results = Path("README.md").read_text(), Path("RESULTS.md").read_text()
     assert readme.startswith("before\n<!-- results -->\n| dataset | best kNN | attention |")
@@ -46,7 +48,7 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
     assert {path.name for path in Path("docs/results").iterdir()} == {"birds.md", "provenance.json"}
     page = Path("docs/results/birds.md").read_text()
     assert "## All methods" in page
-    assert "| birds, noise | best kNN |" in page
+    assert "| birds, noise | 0.3 |" in page
     assert "code or settings have changed since its results" in capsys.readouterr().out, "no git here"
 
     path = Path("docs/results/provenance.json")
@@ -56,12 +58,16 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
     path.write_text(path.read_text().replace(stored["date"], "2020-01-02"))
     main()
     assert "2020-01-02" in Path("RESULTS.md").read_text(), "the same numbers keep their date"
-    write_results(folder, "birds", 3, {**WIN, "distance": (1.0, 2.0)})
-    main()
-    assert {name: own["date"] for name, own in read_json(path).items()} == {
-        "birds": stored["date"],
-        "fish": "2020-01-02",
-    }
+    edits = (
+        lambda: write_results(folder, "birds", 3, {**WIN, "distance": (1.0, 2.0)}),
+        lambda: table.write_text("b\n"),
+    )
+    for edit in edits:
+        edit()
+        main()
+        dates = {name: own["date"] for name, own in read_json(path).items()}
+        assert dates == {"birds": stored["date"], "fish": "2020-01-02"}
+        path.write_text(path.read_text().replace(stored["date"], "2020-01-02"))
 
 
 def test_errors(folder: Path) -> None:

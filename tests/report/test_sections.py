@@ -57,6 +57,7 @@ def test_k_of_the_lowest_nll_on_val_and_its_comparison() -> None:
     run = a_run(k_sweep=swept, k_sweep_paired=paired)
     best = neighbours.best_k(neighbours.joined([run], "k_sweep")).set_index("method")["k"]
     assert best.to_dict() == {"uniform": 3, "attention": 1}
+    assert not neighbours.k_sweep([a_run(k_sweep=swept)]).figures, "without the tests, which git does not hold"
     section = neighbours.k_sweep([run])
     (row,) = frame(section, "verdicts").to_numpy()
     assert list(row) == ["digits, Uniform kNN + vector scaling", "better: −0.1500 (−0.2000 … −0.1000)"]

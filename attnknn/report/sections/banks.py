@@ -25,7 +25,6 @@ def _section(
         middle: rate of the verdicts beside the figures.
     """
     figures, lines, shown, first = [], [], [], [f"{kind} {middle:g}" for kind in kinds]
-    rates: dict[float, None] = {}
     rows = all_conditions(runs)
     rows = rows[rows["role"] != ""]
     words = rows["condition"].str.rpartition(" ")
@@ -38,16 +37,15 @@ def _section(
         png = plots.line_plot(nll, f"{dataset}: NLL", f"{kind}: rate", ticks=ticks, legend=not figures)
         figures.append((f"{dataset}, {kind}", png))
         shown.append(own)
-        rates |= dict.fromkeys(ticks[1:])
     words = claims["condition"].str.rpartition(" ")
     nll = claims.assign(kind=words[0], rate=words[2])[(claims["metric"] == "nll") & words[0].isin(list(kinds))]
-    for (dataset, kind, role), own in nll.groupby(["dataset", "kind", "role"], sort=False):
-        by_rate = {float(row["rate"]): row for row in own.to_dict("records")}
-        cells = [Cell(r["verdict"], str(difference_cell(r))) if (r := by_rate.get(rate)) else "" for rate in rates]
-        lines.append([f"{dataset}, {kind}", f"best {role}", *cells])
+    for (dataset, kind), own in nll.groupby(["dataset", "kind"], sort=False):
+        cells = {(r["rate"], r["role"]): Cell(r["verdict"], str(difference_cell(r))) for r in own.to_dict("records")}
+        lines.append([f"{dataset}, {kind}"])
+        lines += [[rate, *(cells.get((rate, role), "") for role in ROLES)] for rate in own["rate"].unique()]
     tables = []
     if shown:
-        head = ["bank", "attention against", *(f"{rate:g}" for rate in rates)]
+        head = ["rate", *(f"against the {method_name(role).replace('Best', 'best')}" for role in ROLES)]
         tables = [
             Table("by_rate", "Attention's NLL at each rate, verdicts", head, lines),
             scores_table(
@@ -55,7 +53,7 @@ def _section(
             ),
         ]
     main = nll[(nll["role"] == KNN) & nll["condition"].isin(first)]
-    verdicts = verdicts_table("NLL of attention less the best kNN's", main, ["dataset", "condition"])
+    verdicts = verdicts_table("NLL of attention − best kNN", main, ["dataset", "condition"])
     return Section(figures=figures, tables=tables, verdicts=verdicts, **texts)
 
 
@@ -68,7 +66,7 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         name="noise",
         title="Wrong labels in the bank",
         text="A share of the bank's labels is wrong: any other class (noise), the next class (asymmetric), or the "
-        "class that the row resembles (instance). Heads are refitted and opponents chosen anew on clean rows.",
+        "class that the row resembles (instance). Attention is refitted and opponents chosen anew on clean rows.",
         command="dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )
 
@@ -81,8 +79,8 @@ def imbalance(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         0.1,
         name="imbalance",
         title="Rare classes in the bank",
-        text="The bank's classes are thinned to a long tail, or half of them to a share (step). Heads are refitted and "
-        "opponents chosen anew on unmodified rows.",
+        text="Classes are subsampled to a long tail, or half of them to one size (step); the rate is the smallest "
+        "class's share of the largest. Attention is refitted and opponents chosen anew on unmodified rows.",
         command="dvc exp run -S 'imbalance.ratios=[0.1,0.01]'",
     )
 
@@ -134,7 +132,7 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         rivals = (paired["method"] == "attention") & (paired["variant"] == "cleaned")
         main = _trained_tests(paired[rivals & (paired["metric"] == "accuracy")])
         verdicts = verdicts_table(
-            "Accuracy of attention, cleaned labels, less", main, ["dataset", "condition", "baseline"]
+            "Accuracy of attention, cleaned labels − that of", main, ["dataset", "condition", "baseline"]
         )
         tables = [
             judged_table("paired", "All comparisons", _trained_tests(paired), [*_TRAINED, "errors"]),
@@ -147,7 +145,7 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         "noise_trained",
         "Trained on wrong labels",
         "Labels of bank, fit and val are wrong in a share of the rows before anything is trained; neighbours then "
-        "clean the bank. Forward correction fits the temperature to noisy labels through the estimated transitions.",
+        "clean the bank. Forward correction (Patrini et al. 2017) fits the temperature through estimated transitions.",
         figures,
         tables,
         "dvc exp run -S 'train_corrupted.seeds=[42]'",

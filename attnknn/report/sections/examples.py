@@ -53,7 +53,7 @@ def _case(case: Mapping[str, Any], folder: Path, item: str) -> Markup:
     top = ", ".join(f"{t['class']} {_share(t['probability'])}" for t in case["top"][:3])
     parts = [
         Markup(
-            "<figure class='case'><figcaption><b>{}: {}</b> {}<br><small>{}; {} of the weight on no neighbour</small>"
+            "<figure class='case'><figcaption><b>{}: {}</b> {}<br><small>{}; weight of the class prior {}</small>"
             "</figcaption><div class='tiles'>"
         ).format(
             _KINDS[case["kind"]],

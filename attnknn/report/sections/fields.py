@@ -42,11 +42,11 @@ def _tested(paired: pd.DataFrame) -> pd.DataFrame:
         new: [f"{NAMES[r]}: {READOUTS[o][0]}" for r, o in zip(rows[representation], rows[readout], strict=True)]
         for new, representation, readout in (
             ("read", "representation", "readout"),
-            ("less", "baseline", "baseline_readout"),
+            ("against", "baseline", "baseline_readout"),
         )
     }
     rows = rows.assign(mode=rows["mode"].map(MODES), **labels)
-    return judged(rows, ["dataset", "mode", "read", "less", "metric"])
+    return judged(rows, ["dataset", "mode", "read", "against", "metric"])
 
 
 def probe(runs: Sequence[Run]) -> Section:
@@ -69,9 +69,11 @@ def probe(runs: Sequence[Run]) -> Section:
             )
             text = f"{dataset}: {MODES[str(mode)]}"
             figures.append((text, plots.forest_plot(means, text, "accuracy", None, "value")))
-        compared, tests = ["dataset", "mode", "read", "less", "errors"], _tested(joined(runs, "probe_paired"))
-        main = tests[tests["read"].str.endswith("attention") & tests["less"].str.startswith(NAMES["pixels"])]
-        verdicts = verdicts_table("Accuracy on pixels", main, ["dataset", "mode", "read", "less"])
+        compared, tests = ["dataset", "mode", "read", "against", "errors"], _tested(joined(runs, "probe_paired"))
+        main = tests[tests["read"].str.endswith("attention") & tests["against"].str.startswith(NAMES["pixels"])]
+        verdicts = verdicts_table(
+            "Accuracy on pixels: difference between", main, ["dataset", "mode", "read", "against"]
+        )
         tables = [
             judged_table("tests", "Accuracy by fields, contrastive training, attention", tests, compared),
             scores_table(

@@ -53,15 +53,16 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
 
 
 def summary_figure(claims: pd.DataFrame) -> bytes:
-    """NLL of attention less that of its opponents on the clean bank, a dataset a line."""
+    """NLL of attention − that of its opponents on the clean bank, a dataset a line, on the scale of its interval."""
     rows = claims[claims["clean"] & (claims["metric"] == "nll")]
+    unit = (rows["high"] - rows["low"]) / 2
     rows = rows.assign(
-        label=rows["dataset"],
+        **{column: rows[column] / unit for column in ("difference", "low", "high")},
+        label=[f"{r['dataset']} {fixed(r['difference'], r['digits'] + 1, True)}" for r in rows.to_dict("records")],
         colour=rows["role"].map(method_colour),
-        hollow=rows["errors"] < FEWEST_ERRORS,
-        group=[f"less that of the {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
+        group=[f"− {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
     )
-    label = "difference, left of 0: attention is better\n(hollow: too few errors for a verdict)"
+    label = "difference ÷ half its interval\nleft of 0: attention is better"
     return plots.forest_plot(rows, "NLL of attention", label)
 
 
@@ -101,13 +102,13 @@ def evaluate(runs: Sequence[Run]) -> Section:
     tables = []
     if len(grown := joined(runs, "grow")):
         tests = judged(differences(grown[grown["metric"] == "nll"]), ["dataset", "method", "metric"])
-        caption = "NLL of a bank that takes fit and val rows too, less the bank's"
+        caption = "NLL with fit and val rows added to the bank − that without"
         tables = [judged_table("grow", caption, tests, ["dataset", "method", "errors"])]
     return Section(
         "evaluate",
         "All methods",
         "kNN, attention, prototypes and linear head read the same embeddings; the plain network and the classifiers of "
-        "tables read the rows themselves. All are tuned or fitted on val and fit rows, and read the test rows once.",
+        "tables read the rows themselves. All are tuned or fitted on rows outside the bank, and read the test rows once.",
         figures,
         [
             scores_table(
@@ -175,7 +176,7 @@ def splits(runs: Sequence[Run]) -> Section:
             figures.append((str(name), plots.forest_plot(plots.by_method(rows), text, "NLL", None, "value")))
         tests = judged(paired, ["dataset", "method", "baseline", "metric"])
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll") & tests["baseline"].isin(_RIVALS)]
-        verdicts = verdicts_table("NLL of attention less", main, ["dataset", "baseline"])
+        verdicts = verdicts_table("NLL of attention − that of", main, ["dataset", "baseline"])
         tables = [
             judged_table("tests", "All comparisons", tests, ["dataset", "method", "baseline", "metric"]),
             scores_table("means", "Mean ± standard deviation of every method", scores, ["method"], SCORES),

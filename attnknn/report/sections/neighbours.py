@@ -19,7 +19,7 @@ from attnknn.report.tables import (
     short,
     verdicts_table,
 )
-from attnknn.report.verdicts import SAME, judged
+from attnknn.report.verdicts import judged
 
 SCORES = ("accuracy", "nll", "ece")
 _DRAWN = ("uniform", "distance", "attention", "prototypes", "linear")  # over views
@@ -34,7 +34,7 @@ def best_k(swept: pd.DataFrame) -> pd.DataFrame:
 def k_sweep(runs: Sequence[Run]) -> Section:
     swept, paired = joined(runs, "k_sweep"), joined(runs, "k_sweep_paired")
     figures, tables, verdicts = [], [], None
-    if len(swept):
+    if len(swept) and len(paired):
         best = best_k(swept)
         for dataset, own in swept[swept["metric"] == "nll"].groupby("dataset", sort=False):
             methods = [m for m in METHODS if m in set(own["method"])]
@@ -45,7 +45,7 @@ def k_sweep(runs: Sequence[Run]) -> Section:
         keys = ["dataset", "role", "metric"]
         tests = judged(paired, keys)
         tests["method"] = paired.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
-        verdicts = verdicts_table("NLL of attention at its best k less", tests, ["dataset", "method"])
+        verdicts = verdicts_table("NLL of attention −", tests, ["dataset", "method"])
         tables = [
             scores_table(
                 "by_k", "Scores at each k", swept.assign(k=swept["k"].map("k {:g}".format)), ["k", "method"], SCORES
@@ -54,7 +54,8 @@ def k_sweep(runs: Sequence[Run]) -> Section:
     return Section(
         "k_sweep",
         "Number of neighbours",
-        "At each k baselines are tuned and attention is refitted; large dots are the k of the lowest NLL on val.",
+        "At each k baselines are tuned and attention is refitted; large dots mark the k of the lowest NLL on val, "
+        "which the verdicts compare.",
         figures,
         tables,
         "dvc exp run -S 'k_sweep.ks=[1,10,50]'",
@@ -65,7 +66,7 @@ def k_sweep(runs: Sequence[Run]) -> Section:
 def tta(runs: Sequence[Run]) -> Section:
     rows, paired = joined(runs, "tta"), joined(runs, "tta_paired")
     figures, tables, verdicts = [], [], None
-    if len(rows):
+    if len(rows) and len(paired):
         for dataset, own in rows[rows["metric"] == "nll"].groupby("dataset", sort=False):
             lines, ticks = plots.method_lines(own, "views", _DRAWN), sorted(own["views"].unique())
             figures.append((str(dataset), plots.line_plot(lines, f"{dataset}: NLL", "views averaged", ticks=ticks)))
@@ -76,10 +77,10 @@ def tta(runs: Sequence[Run]) -> Section:
         )
         ours = judged(paired[~same & (paired["metric"] == "nll")], ["dataset", "views", "method", "baseline", "metric"])
         main = gains[gains["method"].isin(("distance", "attention"))]
-        verdicts = verdicts_table("All views less one view", main, ["dataset", "method", "metric"])
+        verdicts = verdicts_table("All views − the original image", main, ["dataset", "method", "metric"])
         views = rows.assign(views=rows["views"].map("{:g} views".format))
         tables = [
-            judged_table("changes", "All views less one view", gains, ["dataset", "method", "metric", "errors"]),
+            judged_table("changes", "All views − the original image", gains, ["dataset", "method", "metric", "errors"]),
             judged_table(
                 "against",
                 "NLL of attention, same views and calibration",
@@ -91,7 +92,8 @@ def tta(runs: Sequence[Run]) -> Section:
     return Section(
         "tta",
         "Test-time augmentation",
-        "Predictions are averaged over the same views of an image for every method; calibrations are refitted.",
+        "Predictions are averaged over an image and its augmented copies (views), the same for every method; "
+        "calibrations are refitted.",
         figures,
         tables,
         "dvc repro tta",
@@ -100,7 +102,7 @@ def tta(runs: Sequence[Run]) -> Section:
 
 
 _VARIANTS = {
-    "single": "single k",
+    "single": "one k",
     "k_ensemble": "k-ensemble",
     "adaptive_k": "adaptive k",
     "stopping": "learned stopping",
@@ -115,16 +117,16 @@ def ensemble(runs: Sequence[Run]) -> Section:
         paired = paired.assign(variant=paired["variant"].map(_VARIANTS))
         tests = judged(paired, ["dataset", "variant", "method", "metric"])
         for dataset, own in tests[tests["metric"] == "nll"].groupby("dataset", sort=False):
-            own = plots.by_method(own).assign(group=own["variant"], hollow=own["verdict"] == SAME)
-            label = plots.better_side("nll", "less a single k")
+            own = plots.by_method(own).assign(group=own["variant"])
+            label = plots.better_side("nll", "difference from one k")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll")]
-        verdicts = verdicts_table("NLL of attention less a single k", main, ["dataset", "variant"])
+        verdicts = verdicts_table("NLL − that of one k", main, ["dataset", "variant"])
         named = rows.assign(variant=rows["variant"].map(_VARIANTS))
         tables = [
             judged_table(
                 "tests",
-                "Differences from a single k",
+                "Differences from one k",
                 tests,
                 ["dataset", "variant", "method", "metric", "errors"],
             ),
@@ -135,8 +137,8 @@ def ensemble(runs: Sequence[Run]) -> Section:
     return Section(
         "ensemble",
         "More than one k",
-        "Answers averaged over several k, fewer neighbours where the weights are sure (adaptive k), and a learned rule "
-        "that stops; each against the same method with one k.",
+        "Predictions averaged over several k (k-ensemble), a smaller k for queries whose weights are concentrated "
+        "(adaptive k), and an average weighted by a trained stopping rule (learned stopping).",
         figures,
         tables,
         "dvc exp run -S 'ensemble.ks=[5,10,20]'",
@@ -197,7 +199,7 @@ def profile(runs: Sequence[Run]) -> Section:
                 indexes,
             ),
             Table("heads", "Heads, ms per query", ["dataset", "head", *_HEAD_COLUMNS.values()], timed),
-            judged_table("lost", "Accuracy less that with exact search", tests, ["dataset", "index", "method"]),
+            judged_table("lost", "Accuracy − that of exact search", tests, ["dataset", "index", "method"]),
             Table("machine", "Machine and settings", ["quantity", "value"], about),
         ]
     return Section(

@@ -44,7 +44,7 @@ def ablation(runs: Sequence[Run]) -> Section:
                 colour=[GROUPS[g][1] for g in own["group"]],
                 group=[GROUPS[g][0] for g in own["group"]],
             )
-            label = plots.better_side("nll", "less its reference")
+            label = plots.better_side("nll", "difference from its reference")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
         validation = rows.groupby(["dataset", "variant", "metric"])[["validation", "value"]].mean().to_dict("index")
         lines: list[Row] = []
@@ -59,7 +59,7 @@ def ablation(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part is removed from the head, added to it, and used alone. Parts are chosen by the NLL on val.",
+        "Each part (docs/guide/head.md) is removed, added, and used alone; parts are chosen by NLL on val.",
         figures,
         tables,
         "dvc repro ablation",
@@ -72,7 +72,7 @@ def encoder_ablation(runs: Sequence[Run]) -> Section:
         paired = differences(rows[rows["metric"].isin(("accuracy", "nll"))]).rename(columns={"source": "variant"})
         tests = judged(paired, ["dataset", "variant", "method", "metric"])
         main = tests[(tests["method"] == "attention") & (tests["metric"] == "nll")]
-        verdicts = verdicts_table("NLL of attention, configured encoder less", main, ["dataset", "variant"])
+        verdicts = verdicts_table("NLL of attention, configured encoder −", main, ["dataset", "variant"])
         drawn = tests[(tests["metric"] == "nll") & tests["method"].isin(("attention", "distance"))]
         for dataset, own in drawn.groupby("dataset", sort=False):
             own = plots.by_method(own).assign(label=own["variant"])
@@ -81,7 +81,7 @@ def encoder_ablation(runs: Sequence[Run]) -> Section:
         tables = [
             judged_table(
                 "tests",
-                "Configured encoder less each variant",
+                "Configured encoder − each variant",
                 tests,
                 ["dataset", "variant", "method", "metric", "errors"],
             ),
@@ -122,7 +122,7 @@ def selective(runs: Sequence[Run]) -> Section:
         tests = judged(paired[paired["metric"] == "aurc"], ["dataset", "baseline", "metric"])
         tests = tests.assign(digits=tests["digits"] + 1)
         main = tests[tests["baseline"].isin(("distance", "linear", "logistic"))]
-        verdicts = verdicts_table("AURC of attention less", main, ["dataset", "baseline"])
+        verdicts = verdicts_table("Attention's AURC −", main, ["dataset", "baseline"])
         sets = joined(runs, "conformal").melt(
             ["dataset", "seed", "digits", "method", "kind", "alpha"], ["coverage", "size", "worst_class"], "metric"
         )
@@ -132,7 +132,7 @@ def selective(runs: Sequence[Run]) -> Section:
         tables = [
             judged_table(
                 "aurc",
-                "AURC of attention less that of each method",
+                "AURC of attention − that of each method",
                 tests,
                 ["dataset", "baseline", "errors"],
             ),
@@ -150,7 +150,8 @@ def selective(runs: Sequence[Run]) -> Section:
     return Section(
         "selective",
         "Abstention and prediction sets",
-        "Errors among the rows answered where the least confident are left out; conformal sets calibrated on val rows.",
+        "Errors among the rows answered, the least confident left out; AURC is the area under this curve. Conformal "
+        "sets of classes hold the true one with a chosen probability.",
         figures,
         tables,
         "dvc repro evaluate",
@@ -231,7 +232,7 @@ def _theory_rows(run: Run) -> list[Row]:
     ]
     for method in METHODS:
         if row := q.get(("sqrt_n_less_best_other", method)):
-            best = f"best k on val {q['best_k', method]['value']:g}; NLL at √n less that {interval(row, 4, True)}"
+            best = f"best k on val {q['best_k', method]['value']:g}; NLL at √n − that {interval(row, 4, True)}"
             rows.append(["k = √n is best", method_cell(method), best, word(-row["high"], -row["low"], 0, method)])
         if row := q.get(("fit_c", method)):
             # 1/k needs a falling error, an exponent whose interval holds 1, and is narrower than 0.5 … 2.
@@ -246,7 +247,10 @@ def _theory_rows(run: Run) -> list[Row]:
             )
             text = f"a + b·k⁻ᶜ: c {fixed(row['value'], 2)} ({interval(row, 2)}), b {interval(b, 4)}"
             rows.append(["The error falls as 1/k", method_cell(method), text, verdict])
-    for claim, quantity in (("Entropy predicts errors", "entropy_auc"), ("Null mass predicts errors", "null_mass_auc")):
+    for claim, quantity in (
+        ("Entropy predicts errors", "entropy_auc"),
+        ("The class prior's weight predicts errors", "null_mass_auc"),
+    ):
         if (row := q.get((quantity, "test rows"))) and row["value"] == row["value"]:
             text = f"AUC {fixed(row['value'], 3)} ({interval(row, 3)})"
             rows.append([claim, method_cell("attention"), text, word(row["low"], row["high"], 0.5, "attention")])
