@@ -1,5 +1,6 @@
 """What the parts of head and encoder do, how training went, abstention, and checks of theory."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,20 +47,24 @@ def ablation(runs: Sequence[Run]) -> Section:
             )
             label = plots.better_side("nll", "less its reference")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
-        validation = rows.groupby(["dataset", "variant", "metric"])[["validation", "value"]].mean().to_dict("index")
+        columns = rows.groupby(["dataset", "variant", "metric"])[["fit", "validation", "value"]].mean().to_dict("index")
+        trained = rows.set_index(["dataset", "variant"])["trained"].to_dict()
         lines: list[Row] = []
         for (dataset, group), own in means.groupby(["dataset", "group"], sort=False):
             lines.append([f"{dataset}, {GROUPS[str(group)][0].lower()}"])
             for row in own[own["metric"] == "nll"].to_dict("records"):
-                scores = validation[dataset, row["variant"], "nll"].values()
-                numbers = (fixed(score, row["digits"]) for score in scores)
-                lines.append([row["variant"], row["reference"], *numbers, difference_cell(row)])
-        head = ["variant", "against", "NLL on val ↓", "NLL ↓", "difference"]
+                scores = columns[dataset, row["variant"], "nll"].values()
+                numbers = ("" if math.isnan(score) else fixed(score, row["digits"]) for score in scores)
+                state = trained[dataset, row["variant"]]
+                difference = difference_cell(row) if state == "yes" else state
+                lines.append([row["variant"], row["reference"], *numbers, difference])
+        head = ["variant", "against", "NLL on fit ↓", "NLL on val ↓", "NLL on test ↓", "difference"]
         tables = [Table("ablation", "All variants; intervals without the variation between fits", head, lines)]
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part is removed from the head, added to it, and used alone. Parts are chosen by the NLL on val.",
+        "Each part is removed from the head, added to it, and used alone. A head that ends above one that it contains, "
+        "on fit or val rows, did not train; one that no epoch improves on val rows kept its start.",
         figures,
         tables,
         "dvc repro ablation",
