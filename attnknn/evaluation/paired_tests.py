@@ -169,7 +169,7 @@ def mean_over_repeats(rows: Table, keys: Sequence[str]) -> Table:
 
     Means of values, outer ends of intervals, fewest errors, combined p, and the most frequent of other values.
     """
-    how: dict[str, Any] = dict.fromkeys(("value", "validation", "difference"), "mean")
+    how: dict[str, Any] = dict.fromkeys(("value", "fit", "validation", "difference"), "mean")
     how |= dict.fromkeys(("low", "difference_low", "errors"), "min") | dict.fromkeys(("high", "difference_high"), "max")
     how["p"] = lambda p: combined_p(p.tolist()) if p.notna().all() else None
     columns = [column for column in rows[0] if column != "repeat"]

@@ -1,21 +1,23 @@
 """Ablation of the attention head: each part removed from the full head, each added to it, each alone."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from attnknn.core.artifacts import TEST, VAL
+from attnknn.core.artifacts import FIT, TEST, VAL
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation import metrics
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, mean_over_repeats, scores
 from attnknn.heads.attention import FEATURES
 from attnknn.heads.classify import classify_part
-from attnknn.heads.fit import fit_head
+from attnknn.heads.fit import fit_head, kept_start
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.heads.registry import learns_space
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
@@ -52,6 +54,9 @@ TABR_PARTS = {"shared key": "key", "label embedding": "label_embedding", "value 
 ONE_SPACE = "full, without folds"
 REFERENCES = ("distance", "distance_vector", "prototypes")  # fitted once
 _SWITCHES = ("label_bias", "prototypes", "class_correction", "learned_prior")
+_NOT_NESTED = ("dropout", "temperature_bounds", "hard_queries", *OBJECTIVES)  # no parameter more or less
+TRAINED, KEPT_START, NOT_TRAINED = "yes", "kept its start", "did not train"
+_TOLERANCE = 1e-3  # nats
 
 
 def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
@@ -104,14 +109,52 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     return settings
 
 
+def nested_pair(group: str, name: str) -> tuple[str, str] | None:
+    """The nested pair (larger, smaller) of variants that a variant stands in, by their names in the table, if any."""
+    if name in _NOT_NESTED:
+        return None
+    if group == "with":
+        return f"with {name}", "full"
+    if group == "without":
+        return "full", f"without {name}"
+    if group == "alone" and name != "temperature":
+        return f"alone {name}", "alone temperature"
+    return ("historic", "alone temperature") if name == "historic" else None
+
+
 def _fit_and_score(
     spaces: Sequence[EmbeddingSpace], k: int, bins: int, settings: Mapping[str, Any], seed: int
-) -> tuple[np.ndarray, dict[str, float]]:
-    """Fit a head; its probabilities of the test rows, and its scores on the val rows of all spaces."""
-    head, _ = fit_head(spaces, **settings, seed=seed)
+) -> tuple[np.ndarray, dict[str, float], dict[str, float], bool]:
+    """Fit a head; its probabilities of the test rows, its scores on fit and val rows, whether it kept its start."""
+    head, history = fit_head(spaces, **settings, seed=seed)
     on_test = classify_part(head, spaces[:1], TEST, k, settings["device"])
-    on_val = classify_part(head, spaces, VAL, k, settings["device"])
-    return on_test, metrics.scores(on_val, classes_of(spaces, VAL), bins)
+    on_fit, on_val = (
+        metrics.scores(classify_part(head, spaces, part, k, settings["device"]), classes_of(spaces, part), bins)
+        for part in (FIT, VAL)
+    )
+    return on_test, on_fit, on_val, kept_start(history)
+
+
+def training_states(rows: Table, kept: Mapping[str, bool], pairs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Whether each variant trained: a larger head must reach the NLL of a smaller one that it contains.
+
+    `NOT_TRAINED` where its mean NLL on fit or val rows is higher by more than the range over repeats and 1e-3;
+    `KEPT_START` where no epoch lowered the NLL on val rows.
+
+    Args:
+        rows: of variant, repeat, metric, fit, validation.
+        kept: by variant, whether all repeats kept their start.
+        pairs: by variant, (larger, smaller).
+    """
+    table = pd.DataFrame(rows)
+    table = table[table["metric"] == "nll"].groupby("variant")[["fit", "validation"]]
+    mean, spread = table.mean(), table.max() - table.min()
+    states = {}
+    for name in mean.index:
+        larger, smaller = pairs.get(name, (name, name))
+        excess = mean.loc[larger] - mean.loc[smaller] - spread.loc[larger].clip(lower=_TOLERANCE)
+        states[name] = NOT_TRAINED if excess.to_numpy().max() > 0 else KEPT_START if kept.get(larger) else TRAINED
+    return states
 
 
 def ablate(
@@ -139,9 +182,10 @@ def ablate(
         k: neighbours that each head is fitted and evaluated with.
 
     Returns:
-        Rows of variant, group, metric, validation (the metric on val rows), value, reference, difference, low, high, p
-        (on test rows), over repeats as `paired_tests.mean_over_repeats`. `alone` is compared with tuned distance
-        weighting, `retrieval` with the full retrieval head, everything else with the full head.
+        Rows of variant, group, metric, fit and validation (the metric on fit and val rows), value, reference,
+        difference, low, high, p (on test rows), over repeats as `paired_tests.mean_over_repeats`; and trained, see
+        `training_states`. `alone` is compared with tuned distance weighting, `retrieval` with the full retrieval head,
+        everything else with the full head.
     """
     full = fitting["parts"]
     common: Parts = {**fitting, "temperatures": grids["temperatures"], "priors": grids["priors"]}
@@ -176,25 +220,36 @@ def ablate(
     results = dict(zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True))
 
     table: Table = []
+    kept: dict[str, bool] = {}
+    pairs: dict[str, tuple[str, str]] = {}
     for repeat in range(repeats):
         groups: dict[str, str] = dict.fromkeys(REFERENCES, "reference")
         references: dict[str, str] = dict.fromkeys(REFERENCES, "full")
         on_val: dict[str, dict[str, float]] = {name: base_on_val[name] for name in REFERENCES}
+        on_fit: dict[str, dict[str, float]] = {name: dict.fromkeys(TESTED, math.nan) for name in REFERENCES}
         probs: dict[str, np.ndarray] = {name: base.test.probs[base.test.methods.index(name)] for name in REFERENCES}
         for group, part in settings:
             name = f"{group} {part}" if group in ("without", "with", "alone") else part
-            probs[name], on_val[name] = results[repeat, (group, part)]
+            probs[name], on_fit[name], on_val[name], kept_now = results[repeat, (group, part)]
+            kept[name] = kept.get(name, True) and kept_now
             groups[name] = group
-            default = ONE_SPACE if (group, part) in on_main and len(spaces) > 1 and name != ONE_SPACE else "full"
+            alone = (group, part) in on_main and len(spaces) > 1
+            default = ONE_SPACE if alone and name != ONE_SPACE else "full"
+            pair = nested_pair(group, part)
+            if pair is not None and not (alone and pair[1] != "full"):  # other rows to fit on
+                pairs[name] = (pair[0], ONE_SPACE) if alone else pair
             references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, default)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
-        pairs = [(name, reference) for name, reference in references.items() if name != reference]
-        intervals, paired = intervals_and_tests(stacked, pairs, **scoring, seed=seed, metric_names=TESTED)
+        against = [(name, reference) for name, reference in references.items() if name != reference]
+        intervals, paired = intervals_and_tests(stacked, against, **scoring, seed=seed, metric_names=TESTED)
         values = {(row["method"], row["metric"]): row["value"] for row in intervals}
         itself = {"method": "full", "baseline": "full", "difference": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
         for row in [{**itself, "metric": metric} for metric in TESTED] + paired:
             name, metric = row["method"], row["metric"]
             columns = {"variant": name, "group": groups[name], "repeat": repeat, "metric": metric}
-            columns |= {"validation": on_val[name][metric], "value": values[name, metric], "reference": row["baseline"]}
+            columns |= {"fit": on_fit[name][metric], "validation": on_val[name][metric], "value": values[name, metric]}
+            columns |= {"reference": row["baseline"]}
             table.append(columns | {key: row[key] for key in ("difference", "low", "high", "p")})
-    return mean_over_repeats(table, ("variant", "group", "metric"))
+    states = training_states(table, kept, pairs)
+    folded = mean_over_repeats(table, ("variant", "group", "metric"))
+    return [row | {"trained": states[row["variant"]]} for row in folded]

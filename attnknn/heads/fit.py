@@ -3,11 +3,12 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.device import torch_threads
@@ -23,6 +24,10 @@ from attnknn.nn.optim import AdamW
 Row = dict[str, float]
 VAL_BATCH = 1024
 TOLERANCE = 1e-4  # nats
+FAN_IN = (
+    10  # matrices of more inputs learn slower in proportion, so that a step changes W x equally (μP, Yang et al. 2021)
+)
+AVERAGED_EPOCHS = 2  # of the exponential moving average of the weights
 
 
 def fit_head(
@@ -48,10 +53,13 @@ def fit_head(
 ) -> tuple[LearnedHead, list[Row]]:
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
-    The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val, and its
-    validation NLL is never above that one's.
+    The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val. Parameters
+    per embedding dimension are added, at 0, to the head fitted without them. So the validation NLL is never above that
+    of distance weighting, nor of the head without those parameters.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
+
+    AdamW with one epoch of warm-up; moving averages of the weights are validated and returned.
 
     Args:
         spaces: the main embedding space, then those of cross-fitting folds, if any; their fit rows train the head and
@@ -66,7 +74,7 @@ def fit_head(
 
     Returns:
         The head in evaluation mode, and the history, one row per epoch: epoch (0 is the initialisation), fit_loss,
-        val_nll.
+        val_nll, phase (1 with the parameters per embedding dimension added, else 0).
 
     Raises:
         InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
@@ -83,6 +91,7 @@ def fit_head(
     )
     fit_rows = [space.embeddings.rows(FIT) for space in spaces]
     n_queries = sum(map(len, fit_rows))
+    n_batches = sum(-(-len(rows) // batch_size) for rows in fit_rows)
     require(n_queries > 0, "fit: no rows to fit the head on")
     y_val = classes_of(spaces, VAL)
     sims, labels = part_neighbours(spaces, VAL, k_train)
@@ -133,53 +142,80 @@ def fit_head(
             p_true += probs[np.arange(len(probs)), y_val[len(p_true) :][: len(probs)]].tolist()
         return -float(np.log(np.clip(p_true, 1e-37, None)).mean())
 
-    best, best_state, history = math.inf, None, []
-    # Without keys every operation is small.
-    with torch_threads(None if device != "cpu" or learns_space(kind, parts) else 1):
-        torch.manual_seed(seed * 1009)  # initial weights and dropout
-        rng = np.random.default_rng([seed, 0])
-        head = make_head(
-            kind,
-            parts,
-            dim=spaces[0].embeddings.z.shape[1],
-            n_classes=len(spaces[0].embeddings.classes),
-            n_sizes=len(spaces[0].statistics.sizes),
-            temperature=initial["temperature"],
-            prior=initial["prior"],
-            metric=spaces[0].neighbours.metric,
-            sim_scale=similarity_scale(sims),
-        ).to(device)
-        if isinstance(head, Attention) and "keys" not in head.needs:
-            on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
-        trainable = [p for p in head.parameters() if p.requires_grad]
-        matrices, others = [p for p in trainable if p.ndim > 1], [p for p in trainable if p.ndim <= 1]
-        optimiser = AdamW([{"params": matrices, "weight_decay": weight_decay}, {"params": others}], lr)
-        stalled, lowest = 0, math.inf
-        for epoch in range(epochs + 1):
-            training = epoch > 0  # epoch 0 measures the initialisation
-            head.train(training)
-            total = 0.0
-            for i, idx in shuffled_batches(rng):
-                with torch.set_grad_enabled(training):
-                    loss = objective(head, i, idx)
-                if training:
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
-                total += float(loss.detach()) * len(idx)
-            diverged = f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
-            require(math.isfinite(total), diverged)
-            row = {"epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(head)}
-            history.append(row)
-            if progress is not None:
-                progress(row)
-            stalled += 1
-            if row["val_nll"] < lowest - TOLERANCE:
-                stalled, lowest = 0, row["val_nll"]
-            if row["val_nll"] < best:
-                best, best_state = row["val_nll"], copy.deepcopy(head.state_dict())
-            if stalled >= patience:
-                break
-    assert best_state is not None, "epoch 0 has a finite validation NLL"
-    head.load_state_dict(best_state)
+    phases = [dict(parts)]
+    if kind == "attention" and learns_space(kind, parts):
+        phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "move_prototypes": False})
+    best, best_state, history = math.inf, {}, []
+    rng = np.random.default_rng([seed, 0])
+    for phase in phases:
+        # Without keys every operation is small.
+        with torch_threads(None if device != "cpu" or learns_space(kind, phase) else 1):
+            torch.manual_seed(seed * 1009)  # initial weights and dropout
+            head = make_head(
+                kind,
+                phase,
+                dim=spaces[0].embeddings.z.shape[1],
+                n_classes=len(spaces[0].embeddings.classes),
+                n_sizes=len(spaces[0].statistics.sizes),
+                temperature=initial["temperature"],
+                prior=initial["prior"],
+                metric=spaces[0].neighbours.metric,
+                sim_scale=similarity_scale(sims),
+            ).to(device)
+            state = head.state_dict()
+            best_state = copy.deepcopy(state) | {name: t.expand_as(state[name]) for name, t in best_state.items()}
+            head.load_state_dict(best_state)
+            if isinstance(head, Attention) and "keys" not in head.needs:
+                on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
+            groups: dict[tuple[float, float], list[Tensor]] = {}
+            for p in head.parameters():
+                rate = lr * min(1, FAN_IN / p.shape[-1]) if p.ndim > 1 else lr
+                groups.setdefault((rate, weight_decay * (p.ndim > 1)), []).extend([p] * p.requires_grad)
+            optimiser = AdamW(
+                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()]
+            )
+            rates = [group["lr"] for group in optimiser.param_groups]
+            moving = AveragedModel(head, multi_avg_fn=get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * n_batches)))
+            moving.update_parameters(head)
+            averaged = cast(LearnedHead, moving.module)
+            stalled, lowest, steps = 0, best, 0
+            for epoch in range(len(history), len(history) + epochs + (not history)):
+                training = epoch > 0  # epoch 0 measures the initialisation
+                head.train(training)
+                total = 0.0
+                for i, idx in shuffled_batches(rng):
+                    with torch.set_grad_enabled(training):
+                        loss = objective(head, i, idx)
+                    if training:
+                        steps += 1
+                        for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                            group["lr"] = rate * min(1, steps / n_batches)  # warm-up
+                        optimiser.zero_grad()
+                        loss.backward()
+                        optimiser.step()
+                        moving.update_parameters(head)
+                    total += float(loss.detach()) * len(idx)
+                diverged = (
+                    f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
+                )
+                require(math.isfinite(total), diverged)
+                row = {"epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(averaged)}
+                row["phase"] = phases.index(phase)
+                history.append(row)
+                if progress is not None:
+                    progress(row)
+                stalled += 1
+                if row["val_nll"] < lowest - TOLERANCE:
+                    stalled, lowest = 0, row["val_nll"]
+                if row["val_nll"] < best:
+                    best, best_state = row["val_nll"], copy.deepcopy(averaged.state_dict())
+                if stalled >= patience:
+                    break
+            head.load_state_dict(best_state)
     return head.eval(), history
+
+
+def kept_start(history: Sequence[Row]) -> bool:
+    """Whether no epoch of the last phase lowered the NLL on val rows: nothing was learned that holds on them."""
+    best = min(history, key=lambda row: row["val_nll"])
+    return best["epoch"] == 0 or best["phase"] < history[-1]["phase"]

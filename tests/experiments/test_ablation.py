@@ -1,5 +1,6 @@
 """Variants of the head differ in one part; the table has their scores and differences to a reference."""
 
+import math
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,20 @@ from attnknn.core.artifacts import TEST
 from attnknn.evaluation.evaluate import compare
 from attnknn.evaluation.paired_tests import TESTED, scores
 from attnknn.experiments import ablation
-from attnknn.experiments.ablation import HISTORIC, NOTHING, OBJECTIVES, ONE_SPACE, TABR_PARTS, ablate, variants
+from attnknn.experiments.ablation import (
+    HISTORIC,
+    KEPT_START,
+    NOT_TRAINED,
+    NOTHING,
+    OBJECTIVES,
+    ONE_SPACE,
+    TABR_PARTS,
+    TRAINED,
+    ablate,
+    nested_pair,
+    training_states,
+    variants,
+)
 from attnknn.heads.attention import FEATURES, Attention
 from attnknn.heads.baselines import Distance
 from attnknn.heads.fit import fit_head
@@ -137,7 +151,7 @@ def test_rows_have_the_difference_from_their_reference(table: Table) -> None:
     named |= {f"with {name}": "with" for name in ("hard_queries", *OBJECTIVES)} | {ONE_SPACE: "reference"}
     named |= {f"retrieval without {name}": "retrieval" for name in (*TABR_PARTS, "dropout")}
     assert set(table) == {(name, metric) for name in named for metric in TESTED}
-    columns = "variant group metric validation value reference difference low high p"
+    columns = "variant group metric fit validation value reference difference low high p trained"
     for (name, _), row in table.items():
         assert " ".join(row) == columns
         assert row["group"] == named[name]
@@ -174,8 +188,33 @@ def test_variants_differ_from_their_reference_and_not_from_themselves(table: Tab
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
 
 
+def test_fault_17_a_head_worse_than_one_it_contains_did_not_train() -> None:
+    """On fit rows or on val rows, beyond the range of its repeats; either side of a `without` may be the larger."""
+    nll = {  # fit and val rows, two repeats each
+        "full": [(0.30, 0.40), (0.30, 0.40)],
+        "with l2": [(0.30, 0.45), (0.30, 0.43)],
+        "with dot": [(0.28, 0.39), (0.28, 0.43)],
+        "without agreement": [(0.25, 0.41), (0.25, 0.41)],
+        "without prototypes": [(0.32, 0.40), (0.32, 0.42)],
+        "with dropout": [(0.50, 0.60), (0.50, 0.60)],
+    }
+    rows = [
+        {"variant": name, "repeat": i, "metric": "nll", "fit": fit, "validation": val}
+        for name, values in nll.items()
+        for i, (fit, val) in enumerate(values)
+    ]
+    groups = {name: name.split(" ", 1) for name in nll if " " in name}
+    pairs = {name: pair for name, key in groups.items() if (pair := nested_pair(*key))}
+    assert "with dropout" not in pairs
+    expected = dict.fromkeys(nll, TRAINED) | {"with l2": NOT_TRAINED, "without agreement": NOT_TRAINED}
+    assert training_states(rows, {}, pairs) == expected, "with dot: its repeats are as far apart"
+    kept = training_states(rows, {"full": True}, pairs)
+    assert kept == expected | {"full": KEPT_START, "without prototypes": KEPT_START}
+
+
 def test_references_are_fitted_once_and_heads_anew_in_each_repeat(table: Table, spied: Any) -> None:
     for name in ("distance", "distance_vector", "prototypes"):
+        assert math.isnan(table[name, "nll"]["fit"])
         assert table[name, "nll"]["value"] == spied[0][name, "nll"]["value"]
     for name in ("full", "without prototypes", "alone temperature", "historic"):
         assert table[name, "nll"]["value"] != spied[0][name, "nll"]["value"]

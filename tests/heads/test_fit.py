@@ -11,7 +11,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.experiments.corruption import noisy_labels
 from attnknn.heads.baselines import Distance, tune_distance
-from attnknn.heads.fit import fit_head
+from attnknn.heads.fit import fit_head, kept_start
 from attnknn.heads.registry import LearnedHead
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, part_neighbours
 from attnknn.nn.objectives import entropy, hardness, nll, soft_ece
@@ -107,6 +107,34 @@ def test_faults_3_and_4_seed_and_fit_rows_decide_and_test_rows_do_not(data: Embe
     assert bytes_of(fit(dataclasses.replace(data, neighbours=only))[0]) == expected
 
 
+def test_learned_similarities_train_in_many_dimensions() -> None:
+    """Two informative dimensions among 256 of noise: a projection finds them, added to a head or alone."""
+    embeddings = embedded(blobs(900, noise=0.3))
+    noise = np.random.default_rng(0).normal(size=(900, 256), scale=0.3)
+    z = np.concatenate([embeddings.z, noise], axis=1)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    data = retrieved(dataclasses.replace(embeddings, z=z.astype(np.float32)))
+    settings = {"lr": 0.01, "epochs": 60, "batch_size": 64, "patience": 10}
+    plain, l2, both = (
+        fit(data, **settings, parts=parts)[1]
+        for parts in ({}, {"similarity": "l2"}, {"similarity": "l2", "features": ["agreement", "label_share"]})
+    )
+    start = plain[0]["val_nll"]
+    assert min(row["val_nll"] for row in l2) < 0.9 * start
+    assert min(row["val_nll"] for row in both) < 0.1 * start
+    assert not kept_start(both)
+
+
+def test_a_head_with_a_projection_starts_as_the_head_without(data: EmbeddingSpace) -> None:
+    parts = {**SETTINGS["parts"], "similarity": "dot", "heads": 7}
+    (_, plain), (_, extended) = (fit(data, parts=p, patience=3) for p in (SETTINGS["parts"], parts))
+    assert extended[: len(plain)] == plain
+    assert {row["phase"] for row in extended[len(plain) :]} == {1}
+    head, unmoved = fit(data, parts=parts, lr=1e-12)
+    assert kept_start(unmoved)
+    assert not head.state_dict()["key_projection"].any()
+
+
 def test_patience_stops_it(data: EmbeddingSpace) -> None:
     _, history = fit(data, lr=0.3, epochs=100, patience=3)
     best = min(history, key=lambda row: row["val_nll"])
@@ -135,7 +163,7 @@ def test_dropout_is_on_while_it_learns(data: EmbeddingSpace) -> None:
 
 def test_weight_decay_is_of_matrices_alone(data: EmbeddingSpace) -> None:
     """A decay so strong that a step leaves next to nothing of what it is applied to."""
-    kind = {"parts": {"features": ["agreement"], "prototypes": True}, "epochs": 1, "weight_decay": 90.0}
+    kind = {"parts": {"features": ["agreement"], "prototypes": True}, "epochs": 8, "patience": 8, "weight_decay": 90.0}
     strong, none = fit(data, **kind)[0].state_dict(), fit(data, **{**kind, "weight_decay": 0.0})[0].state_dict()
     assert strong["fc1.weight"].norm() < 0.2 * none["fc1.weight"].norm()
     for name in ("log_temperature_offset", "fc1.bias", "null_bias", "prototype_gain"):

@@ -136,22 +136,19 @@ def test_abstention_joins_calibrations_that_differ_by_seed() -> None:
     assert frame(section, "sets").iloc[0].tolist()[1:3] == ["Distance-weighted kNN", "0.900 (± 0.000)"]
 
 
-def test_ablation_shows_val_and_test_over_runs() -> None:
-    row = {"group": "without", "variant": "null", "metric": "nll", "reference": "full"}
+def test_ablation_shows_fit_val_and_test_over_runs_and_no_difference_of_a_head_that_did_not_train() -> None:
+    row = {"group": "without", "variant": "null", "metric": "nll", "reference": "full", "trained": "yes"}
+    first = {"fit": 0.2, "validation": 0.3, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01}
+    second = {"fit": 0.3, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03}
+    failed = {"variant": "l2", "group": "with", "trained": "did not train"}
     runs = [
-        a_run(
-            seed=1,
-            ablation=[
-                {**row, "validation": 0.3, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01}
-            ],
-        ),
-        a_run(
-            seed=2,
-            ablation=[{**row, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03}],
-        ),
+        a_run(seed=seed, ablation=[{**row, **numbers}, {**row, **numbers, **failed}])
+        for seed, numbers in ((1, first), (2, second))
     ]
-    (line,) = frame(parts.ablation(runs), "ablation").to_numpy()
-    assert list(line[1:]) == ["null", "full", "0.350", "0.500", "+0.2000 (+0.0500 … +0.4000)"]
+    lines = frame(parts.ablation(runs), "ablation").to_numpy()
+    numbers = ["full", "0.250", "0.350", "0.500"]
+    assert list(lines[0][1:]) == ["null", *numbers, "+0.2000 (+0.0500 … +0.4000)"]
+    assert list(lines[1][1:]) == ["l2", *numbers, "did not train"]
 
 
 def theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]:

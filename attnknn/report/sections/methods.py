@@ -108,7 +108,7 @@ def evaluate(runs: Sequence[Run]) -> Section:
         "evaluate",
         "All methods",
         "kNN, attention, prototypes and linear head read the same embeddings; the plain network and the classifiers of "
-        "tables read the rows themselves. All are tuned or fitted on rows outside the bank, and read the test rows once.",
+        "tables read the rows themselves. The test rows are read once.",
         figures,
         [
             scores_table(

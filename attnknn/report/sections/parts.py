@@ -1,5 +1,6 @@
 """What the parts of head and encoder do, how training went, abstention, and checks of theory."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ def ablation(runs: Sequence[Run]) -> Section:
         means = over_runs(rows, ["dataset", "group", "variant", "reference", "metric"])
         means = means.sort_values("group", key=lambda g: g.map(list(GROUPS).index), kind="stable")
         drawn = means[(means["metric"] == "nll") & means["group"].isin(("without", "with", "reference"))]
+        trained = rows.set_index(["dataset", "variant"])["trained"].to_dict()
+        drawn = drawn[[trained[key] == "yes" for key in zip(drawn["dataset"], drawn["variant"], strict=True)]]
         for dataset, own in drawn.groupby("dataset", sort=False):
             own = own.assign(
                 label=own["variant"],
@@ -46,20 +49,23 @@ def ablation(runs: Sequence[Run]) -> Section:
             )
             label = plots.better_side("nll", "difference from its reference")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
-        validation = rows.groupby(["dataset", "variant", "metric"])[["validation", "value"]].mean().to_dict("index")
+        columns = rows.groupby(["dataset", "variant", "metric"])[["fit", "validation", "value"]].mean().to_dict("index")
         lines: list[Row] = []
         for (dataset, group), own in means.groupby(["dataset", "group"], sort=False):
             lines.append([f"{dataset}, {GROUPS[str(group)][0].lower()}"])
             for row in own[own["metric"] == "nll"].to_dict("records"):
-                scores = validation[dataset, row["variant"], "nll"].values()
-                numbers = (fixed(score, row["digits"]) for score in scores)
-                lines.append([row["variant"], row["reference"], *numbers, difference_cell(row)])
-        head = ["variant", "against", "NLL on val ↓", "NLL ↓", "difference"]
+                scores = columns[dataset, row["variant"], "nll"].values()
+                numbers = ("" if math.isnan(score) else fixed(score, row["digits"]) for score in scores)
+                state = trained[dataset, row["variant"]]
+                difference = difference_cell(row) if state == "yes" else state
+                lines.append([row["variant"], row["reference"], *numbers, difference])
+        head = ["variant", "against", "NLL on fit ↓", "NLL on val ↓", "NLL on test ↓", "difference"]
         tables = [Table("ablation", "All variants; intervals without the variation between fits", head, lines)]
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part (docs/guide/head.md) is removed, added, and used alone; parts are chosen by NLL on val.",
+        "Each part (docs/guide/head.md) is removed, added, and alone. A head that ends above one that it contains, "
+        "on fit or val rows, did not train; one that no epoch improves on val rows kept its start.",
         figures,
         tables,
         "dvc repro ablation",
