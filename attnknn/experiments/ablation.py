@@ -138,8 +138,8 @@ def _fit_and_score(
 def training_states(rows: Table, kept: Mapping[str, bool], pairs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Whether each variant trained: a larger head must reach the NLL of a smaller one that it contains.
 
-    `NOT_TRAINED` where its mean NLL on fit or val rows is higher by more than the range over repeats and 1e-3;
-    `KEPT_START` where no epoch lowered the NLL on val rows.
+    `KEPT_START` where no epoch lowered the larger head's NLL on val rows; else `NOT_TRAINED` where its mean NLL on fit
+    or val rows is higher by more than its range over repeats and 1e-3.
 
     Args:
         rows: of variant, repeat, metric, fit, validation.
@@ -153,7 +153,7 @@ def training_states(rows: Table, kept: Mapping[str, bool], pairs: Mapping[str, t
     for name in mean.index:
         larger, smaller = pairs.get(name, (name, name))
         excess = mean.loc[larger] - mean.loc[smaller] - spread.loc[larger].clip(lower=_TOLERANCE)
-        states[name] = NOT_TRAINED if excess.to_numpy().max() > 0 else KEPT_START if kept.get(larger) else TRAINED
+        states[name] = KEPT_START if kept.get(larger) else NOT_TRAINED if excess.to_numpy().max() > 0 else TRAINED
     return states
 
 
