@@ -212,7 +212,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
         path = PurePosixPath(name)
         inside = not path.is_absolute() and ".." not in path.parts
         require(inside, f"{archive.name}: member {name} points outside it; refused, pack it again")
-        require(kind != "other", f"{archive.name}: member {name} is neither a file nor a folder; refused, pack the file")
+        require(kind != "other", f"{archive.name}: member {name} is neither file nor folder; refused, pack the file")
         if path.parts and not _ignored(path):
             yield path, read if kind == "file" else None
 

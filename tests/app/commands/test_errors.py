@@ -35,7 +35,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     for name, array in arrays.items():
         save_npy(f / f"{name}.npy", array)
     texts = {"other.csv": "a,b\n1,2\n", "words.csv": "a,b,c\n1,2,three\n", "cut.csv": "a,b,c\n1,2\n"}
-    one, floats = "x,y\n" + "1,a\n2,a\n" * 9, "a,b\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4
+    one, floats = "x,y\n" + "1,a\n2,a\n" * 9, "a,b\n9,0.125\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4
     for name in ("nothing", "folder.csv", "folder.png", "single/a"):
         (f / name).mkdir(parents=True)
     picture_folders(f / "broken")
@@ -113,7 +113,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (fit(f / "dot.png"), "neither a .csv nor a .npy file"),
         (fit(f / "one.csv", "--target", "y"), "a single class (a)"),
         (fit(f / "empty.csv", "--target", "y"), "empty.csv: empty"),
-        (fit(f / "floats.csv", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.5,"),
+        (fit(f / "floats.csv", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.125,"),
         (fit(z), "no labels"),
         (fit(z, "--rows", f / "floats.csv", "--target", "b"), "column 'b': continuous"),
         (fit(z, "--rows", f / "several.npy"), "several arrays"),
