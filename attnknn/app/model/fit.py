@@ -137,8 +137,12 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
     single = ", ".join(classes) or "none"
     require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
-    distinct = f"{len(classes)} distinct values in {n_rows} rows"
-    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
+    distinct, share = (
+        f"{len(classes)} distinct values in {n_rows} rows",
+        " or a smaller --test" * bool(data.is_test.any()),
+    )
+    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes{share}")
+    require(n_rows > 2 or held_out is not None, f"memory: {n_rows} rows, too few to hold some out; give more{share}")
     if params.get("metric") != "cosine":
         columns = data.input.schema.features if isinstance(data.input, Rows) and not data.input.encoder else ()
         refuse_dwarfing(X, data.names, columns)

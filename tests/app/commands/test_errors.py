@@ -39,7 +39,13 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     for name in ("nothing", "folder.csv", "folder.png", "single/a"):
         (f / name).mkdir(parents=True)
     picture_folders(f / "broken")
-    texts |= {"one.csv": one, "floats.csv": floats, "text.npy": "no array", "broken/left/x.jpg": "no image"}
+    texts |= {
+        "four.csv": "a,b\n1,x\n2,x\n3,y\n4,y\n",
+        "one.csv": one,
+        "floats.csv": floats,
+        "text.npy": "no array",
+        "broken/left/x.jpg": "no image",
+    }
     for name, text in {**texts, "text.jpg": "no image", "empty.png": "", "empty.csv": ""}.items():
         (f / name).write_text(text)
     Image.new("L", (1, 1)).save(f / "dot.png")
@@ -96,11 +102,13 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         *((("forget", v, 3, row), f"id {row}: not in the memory") for row in (72, 999, 10**30)),
         (("forget", v, "9" * 5000), "9999; give whole numbers"),
         (("forget", v, "-"), "ids: empty"),
+        *(((name, p, "-", *more), "-: no path on") for name, more in (("predict", ()), ("add", ("--label", "left")))),
+        (fit(f / "four.csv", "--target", "b", "--test", 0.5), "memory: 2 rows, too few to hold some out; give more or"),
         *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "٣٣٣", "all", "../x")),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
         *(((*iris, "--seed", seed), f"seed: {seed}") for seed in (-1, 2**32)),
         ((*iris, "--test", 1.0), "test: 1.0"),
-        ((*iris, "--test", 0.99), "3 distinct values in 3 rows"),
+        ((*iris, "--test", 0.99), "3 distinct values in 3 rows are not classes; give a column of classes or a smaller"),
         ((*iris, "--rows", f / "rows.csv"), "--rows"),
         ((*iris, "--encoder", f / "encoder"), "--encoder"),
         ((*iris, "-k", 0), "neighbours"),
