@@ -158,9 +158,7 @@ def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) ->
 
     Recovers first from a save that was killed.
     """
-    if leftovers(folder.resolve()):
-        with suppress(LockedError, OSError), model_lock(folder, timeout=0):
-            recover(folder.resolve())
+    recover_unlocked(folder)
     before = file_identity(folder)
     try:
         result = read()
@@ -172,6 +170,13 @@ def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) ->
     time.sleep(0.01)
     # No folder at first: a save may be between moving the old one away and moving the new one in.
     return read_consistently(folder, read, 0 if before is None else retries - 1)
+
+
+def recover_unlocked(folder: Path) -> None:
+    """Recover from a save that was killed, unless another process holds the lock."""
+    if leftovers(folder.resolve()):
+        with suppress(LockedError, OSError), model_lock(folder, timeout=0):
+            recover(folder.resolve())
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:

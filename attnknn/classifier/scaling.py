@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnknn.core.errors import InputError, require
-
-_DWARFS = 1e9  # ratio from which a row dwarfs the others: after scaling they are nearly the same point
+from attnknn.data.outliers import DWARFS, dwarfing_value
 
 
 def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
@@ -26,22 +25,16 @@ def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
 
 
 def refuse_dwarfing(X: np.ndarray, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> None:
-    """Raise InputError if the largest value of X (N, D) dwarfs those of the other rows, whose distances it would erase.
-
-    A row's largest absolute value is compared with the median of those of all rows that are not zero.
+    """Raise InputError if a value of X (N, D) dwarfs the others; see `dwarfing_value`.
 
     Args:
         rows, columns: names for the error; empty for numbers.
     """
-    largest = np.maximum(X.max(1), -X.min(1))
-    row = int(largest.argmax())
-    with np.errstate(over="ignore"):
-        usual = float(np.median(largest[largest > 0])) if largest[row] > 0 else 0.0
-    if largest[row] / _DWARFS > usual:
-        column = int(np.abs(X[row]).argmax())
+    if (cell := dwarfing_value(X)) is not None:
+        row, column = cell
         where = f"{rows[row] if rows else f'X row {row}'}, column {columns[column] if columns else column}"
-        usually = f"over {_DWARFS:g} times the largest value of a usual row ({usual:.3g})"
-        raise InputError(f"{where}: {X[row, column]:g}, {usually}; correct it, or leave the row out")
+        reason = f"over {DWARFS:g} times as far from the column's median as rows usually are"
+        raise InputError(f"{where}: {X[cell]:g}, {reason}; correct it, or leave the row out")
 
 
 def to_vectors(X: np.ndarray, origin: np.ndarray, unit: float, metric: str) -> np.ndarray:

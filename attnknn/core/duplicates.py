@@ -17,7 +17,8 @@ def mostly_duplicates(first: np.ndarray, x: np.ndarray) -> bool:
     """Whether fewer than half of the rows (or three) are distinct, in a table of a few categories.
 
     Then new rows will be copies too, so that rows are split as if all differed. Where a column has more than
-    `_FEW_VALUES` values, and more than half as many as there are distinct rows, the rows are copies of some.
+    `_FEW_VALUES` values, and more than half as many as there are distinct rows, or the two columns of most values have
+    over four times as many pairs as there are distinct rows, the rows are copies of some.
 
     Args:
         first: (N,) of `first_identical(x)`.
@@ -27,8 +28,8 @@ def mostly_duplicates(first: np.ndarray, x: np.ndarray) -> bool:
     if len(distinct) >= max(3, len(first) / 2):
         return False
     columns = np.sort(x[distinct].reshape(len(distinct), -1), axis=0)
-    values = 1 + (columns[1:] != columns[:-1]).sum(0)
-    return bool((values <= max(_FEW_VALUES, len(distinct) / 2)).all())
+    *_, second, most = np.sort(np.r_[1, 1 + (columns[1:] != columns[:-1]).sum(0)])
+    return bool(most <= max(_FEW_VALUES, len(distinct) / max(2, second / 4)))
 
 
 def split_groups(first: np.ndarray, x: np.ndarray) -> np.ndarray:

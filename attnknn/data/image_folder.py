@@ -24,6 +24,7 @@ from attnknn.core.errors import InputError, is_disk_full, require
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 # Formats that PIL decodes itself; some others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_LABEL, _DUMPDIR = b"V", b"D"  # of GNU tar: a volume's name, and a folder of an incremental backup
 _WHOLE = 2**24  # bytes of a member that are read before its pixels are known
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
@@ -211,28 +212,31 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
         path = PurePosixPath(name)
         inside = not path.is_absolute() and ".." not in path.parts
         require(inside, f"{archive.name}: member {name} points outside it; refused, pack it again")
-        require(kind != "other", f"{archive.name}: member {name} is a link or a device; refused, pack the file")
+        require(kind != "other", f"{archive.name}: member {name} is neither file nor folder; refused, pack the file")
         if path.parts and not _ignored(path):
             yield path, read if kind == "file" else None
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:
-    with archive.open("rb") as file:
-        # A truncated compressed archive raises; a plain tar cut between members only lacks its two zero blocks.
-        plain = archive.suffix.lower() == ".tar" and file.seek(0, os.SEEK_END) >= 1024
-        if plain and (file.seek(-1024, os.SEEK_END), file.read())[1].strip(b"\0"):
-            raise tarfile.ReadError("unexpected end of data")
+    kinds = {tarfile.DIRTYPE: "folder", _DUMPDIR: "folder", tarfile.LNKTYPE: "file"}  # tarfile resolves hard links
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
             if member.size < 0:
                 raise tarfile.ReadError(f"{member.name} has a size below 0")
-            kind = "file" if member.isreg() else "folder" if member.isdir() else "other"
-            yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
-        # tarfile stops at a damaged header as at the end of an archive, beyond which there are zeros alone.
-        tar.fileobj.seek(tar.offset)  # type: ignore[union-attr]
-        while block := tar.fileobj.read(2**20):  # type: ignore[union-attr]
-            if block.strip(b"\0"):
-                raise tarfile.ReadError(f"no member header at byte {tar.offset}")
+            kind = "file" if member.isreg() else kinds.get(member.type, "other")
+            if member.type != _LABEL:
+                yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
+        # tarfile stops at a cut or a damaged header as at the end: two blocks of zeros, with zeros alone beyond.
+        file: Any = tar.fileobj
+        file.seek(tar.offset)
+        size = 0
+        with suppress(EOFError):  # Python reads zeros after an xz stream as a further, cut one
+            while block := file.read(1024):
+                if block.strip(b"\0"):
+                    raise tarfile.ReadError(f"no member header at byte {tar.offset}")
+                size += len(block)
+        if size < 1024:
+            raise tarfile.ReadError("unexpected end of data")
 
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:

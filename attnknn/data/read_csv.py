@@ -16,6 +16,7 @@ from attnknn.core.files import display_name
 from attnknn.data.schema import as_floats
 
 _NUMBERS = 0.9  # minimum share of numbers in labels for the others to be errors
+_CLASSES = 20  # maximum number of distinct numbers with fractions that are classes
 MISSING = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 
 
@@ -131,26 +132,36 @@ def _check_unique(file: str, columns: Sequence[str]) -> None:
 
 
 def refuse_continuous(labels: Any) -> None:
-    """Raise InputError if labels are numbers with fractions: `continuous`, as scikit-learn's `type_of_target` has it.
+    """Raise InputError if labels are numbers with fractions, and neither few nor repeated.
 
-    Numbers may have a decimal comma and a percent sign; up to a tenth of the labels may be none, such as "?".
+    scikit-learn's `type_of_target` has such floats as continuous and texts as classes; a CSV file holds texts alone.
+    At most 20 distinct labels that all repeat are classes, such as half stars. Numbers may have a decimal comma,
+    separated thousands, a currency or percent sign; up to a tenth of the labels may be none, such as "?". Numbers with
+    a leading 0, such as 01,02, are codes.
 
     Args:
         labels: series of strings; its name is that of the column in errors.
     """
-    texts = labels.astype(str).str.replace(r"\s*%$", "", regex=True)
-    commas = texts[texts.str.contains(",")]
-    thousands = commas.str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?").all()
-    numbers = as_floats(texts.str.replace(",", "" if thousands else ".", regex=False))
-    finite = np.isfinite(numbers)
+    counts = labels.value_counts()
+    if len(counts) <= _CLASSES and counts.min() > 1:
+        return
+    texts = labels.astype(str).str.replace(r"[\s%$€£¥]", "", regex=True)
+    commas = texts.str.contains(",")
+    thousands = texts[commas].str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?").all()
+    decimal = texts.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    without_commas = texts.str.replace(",", "", regex=False)
+    numbers = as_floats((without_commas if thousands else decimal).where(commas, texts))
+    finite = np.isfinite(numbers) & ~texts.str.match(r"[-+]?0\d")
     fractions = labels[finite & (numbers % 1 != 0)].unique()[:3]
     continuous = len(fractions) > 0 and finite.mean() >= _NUMBERS
-    remedy = "name a column of classes, or replace the numbers by classes such as low and high"
+    remedy = (
+        "replace the numbers by classes such as low and high, or name the column in `categories` if each is a class"
+    )
     require(not continuous, f"{labels.name}: continuous numbers ({', '.join(fractions)}, …), not classes; {remedy}")
 
 
 def class_numbers(
-    labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None
+    labels: Any, threshold: float | None = None, mapping: dict[str, str] | None = None, continuous: bool = False
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Encode labels as class numbers: int64 (N,), and the class names.
 
@@ -158,6 +169,7 @@ def class_numbers(
         labels: series of labels; index and name locate them in errors.
         threshold: makes two classes, `< threshold` and `≥ threshold`.
         mapping: label to class name, in the order of the classes.
+        continuous: whether continuous labels are classes too.
 
     Raises:
         InputError: a label is no number or unmapped, labels are continuous, or all rows have one class.
@@ -175,7 +187,8 @@ def class_numbers(
                 raise InputError(f"{where}: label {labels[where]!r} is not in the rule's map; add it there")
             classes, labels = tuple(dict.fromkeys(mapping.values())), named
         else:
-            refuse_continuous(labels)
+            if not continuous:
+                refuse_continuous(labels)
             # Numeric order, so that 10 comes after 9.
             classes = tuple(sorted(labels.unique(), key=float if numbers.notna().all() else str))
         y = pd.Index(classes).get_indexer(pd.Index(labels)).astype(np.int64)

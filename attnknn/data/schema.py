@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from attnknn.core.errors import InputError, require
+from attnknn.data.outliers import DWARFS, dwarfing_value
 
 LARGE_TABLE = 1000  # minimum bank rows for which categories of fewer than RARE rows share one column
 RARE = 10
@@ -20,7 +21,6 @@ MISSING = "(missing)"
 QUANTILES = 1000  # maximum per column; one per 30 rows, at least ten
 SCALES = ("standard", "quantile")
 _FEW = 20  # fewer rows may be monotonic or unique by chance
-_DWARFS = 1e9  # ratio from which a value dwarfs its column
 _UNIQUE = 0.95  # minimum share of unique values in an id
 _INFINITE = "infinite; give a finite value, or leave it empty"
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -172,14 +172,14 @@ def _refuse(column: Any, mask: Any, reason: str, numeric: bool = True) -> None:
 
 
 def refuse_dwarfing_numbers(frame: Any, kinds: Mapping[str, str]) -> None:
-    """Raise InputError if a number is over `_DWARFS` times as large as 99 % of its column's, zeros aside."""
+    """Raise InputError if a number dwarfs the others of its column; see `dwarfing_value`."""
     for name in (name for name, kind in kinds.items() if kind == "number"):
-        size = as_floats(frame[name]).abs()
-        present = size[(size > 0) & np.isfinite(size)]
-        if len(present):
-            usual = np.quantile(present, 0.99, method="lower")  # below the largest
-            dwarfs = np.isfinite(size) & (size / _DWARFS > usual)
-            _refuse(frame[name], dwarfs, f"over {_DWARFS:g} times the column's other values; correct or remove it")
+        v = as_floats(frame[name])
+        rows = np.flatnonzero(np.isfinite(v))
+        if len(rows) and (cell := dwarfing_value(v.to_numpy()[rows, None])) is not None:
+            reason = f"over {DWARFS:g} times as far from the column's median as usual"
+            remedy = "correct it, or name it in `missing` if it marks a missing value"
+            _refuse(frame[name], np.arange(len(v)) == rows[cell[0]], f"{reason}; {remedy}")
 
 
 def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collection[str] = ()) -> dict[str, str]:

@@ -214,8 +214,11 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
         same = list(table.columns) == list(tables[0].columns)
         require(same, f"{path.name}: columns differ from {files[0].name}; give both the same header")
     # Inferred from the first file, because both may number their rows from 1.
-    kinds = column_kinds(tables[0], source.get("numeric", ()), source.get("categories", ()))
-    rule, where = source.get("rule", {}), f"{files[0].name}, column {source['target']}"
-    y, classes = class_numbers(pd.concat(labels).rename(where), rule.get("threshold"), rule.get("map"))
+    target, categories = source["target"], list(source.get("categories", ()))
+    features = [name for name in categories if name != target]
+    kinds = column_kinds(tables[0], source.get("numeric", ()), features)
+    rule, where = source.get("rule", {}), f"{files[0].name}, column {target}"
+    all_labels = pd.concat(labels).rename(where)
+    y, classes = class_numbers(all_labels, rule.get("threshold"), rule.get("map"), target in categories)
     test = np.repeat([False, True], list(map(len, tables))) if len(files) > 1 else None
     return _Labelled(where, y, classes, test, table=pd.concat(tables), kinds=kinds)

@@ -72,6 +72,15 @@ def test_arrays(folder: Path, name: str, change: Any, message: str) -> None:
         AttnKNNClassifier.load(folder)
 
 
+def test_ids_of_other_vectors(folder: Path) -> None:
+    arrays = load_file(folder / "arrays.safetensors")
+    moved = {name: arrays[name] + (arrays[name] >= 0) for name in ("memory.ids", "memory.near_ids")}
+    save_file(arrays | moved, folder / "arrays.safetensors")
+    sign(folder, next_id=61)
+    with pytest.raises(ValueError, match=r"incomplete model \(ids: not those of the index\)"):
+        AttnKNNClassifier.load(folder)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -46,6 +46,7 @@ def test_copies_of_rows_with_many_values_are_split_together() -> None:
     grid = np.indices((30, 2)).reshape(2, -1).T.repeat(20, axis=0)  # 60 distinct rows of 30 values and 2
     for x, expected in (
         (measured, False),
+        (measured.round(1), False),
         (categories, True),
         (np.c_[categories, measured[:, 0]], False),
         (graded[:80].repeat(5, axis=0), True),

@@ -26,6 +26,7 @@ from stages.download import download as download_stage
 from stages.prepare import prepare as prepare_stage
 
 SHARES = {"test": 0.2, "val": 0.1, "fit": 0.1}
+PACK = {".tar": bytes, ".tar.gz": gzip.compress, ".tar.xz": lzma.compress}
 
 
 def png(size=(3, 2), mode="L", colour=7, kind="PNG") -> bytes:
@@ -134,7 +135,7 @@ def test_links_are_refused_in_tar_and_zip(tmp_path):
         member.external_attr = 0o120777 << 16
         archive.writestr(member, "/etc/passwd")
     for name in ("pets.tar.xz", "pets.zip"):
-        assert f"{name}: member cat/x.png is a link" in refused_images(tmp_path / name)
+        assert f"{name}: member cat/x.png is neither file nor folder" in refused_images(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["pets.tar.xz", "pets.tar.gz", "pets.zip"])
@@ -250,22 +251,48 @@ def test_stages_refuse_in_one_line_and_keep_earlier_results(tmp_path, monkeypatc
     assert files() == before
 
 
-def test_a_plain_tar_cut_anywhere_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", PACK)
+def test_a_tar_cut_anywhere_is_refused(tmp_path: Path, suffix: str) -> None:
     """Cut between two members a tar is still readable, with images missing; only its closing zero blocks tell."""
     for name, image in pets().items():
         (tmp_path / "pets" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pets" / name).write_bytes(image)
-    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    whole, part = tmp_path / "whole.tar", tmp_path / f"part{suffix}"
     pack_folder(tmp_path / "pets", whole)
-    assert len(list_images(whole).names) == 12
     data = whole.read_bytes()
-    for cut in range(len(data.rstrip(b"\0")) // 512 * 512, 512, -512):
-        part.write_bytes(data[:cut])
-        with pytest.raises(InputError, match=r"part\.tar: damaged archive"):
+    end = len(data.rstrip(b"\0")) // 512 * 512 + 512
+    for cut in range(end + 512, 512, -512):
+        part.write_bytes(PACK[suffix](data[:cut]))
+        with pytest.raises(InputError, match=r"part.*: damaged archive"):
             list_images(part)
+    for padding in (b"", bytes(4), bytes(512)):  # of the compressed file
+        part.write_bytes(PACK[suffix](data[: end + 1024]) + padding)
+        assert len(list_images(part).names) == 12
 
 
-@pytest.mark.parametrize("name", ["pets.tar", "pets.tar.gz", "pets.tar.xz"])
+@pytest.mark.parametrize(
+    ("kind", "listed"), [(b"V", 12), (b"D", 12), (tarfile.LNKTYPE, 13), (b"M", 0), (tarfile.SYMTYPE, 0), (b"6", 0)]
+)
+def test_members_of_other_kinds(tmp_path: Path, kind: bytes, listed: int) -> None:
+    """Volume labels and folders of GNU tar's backups hold no image, hard links do; others are refused."""
+    with tarfile.open(tmp_path / "pets.tar.gz", "w:gz") as archive:
+        for name, image in pets().items():
+            member = tarfile.TarInfo(name)
+            member.size = len(image)
+            archive.addfile(member, io.BytesIO(image))
+        member = tarfile.TarInfo({b"V": "backup", b"D": "cat"}.get(kind, "cat/x.png"))
+        member.type, member.linkname = kind, "cat/0.png"
+        archive.addfile(member)
+    if not listed:
+        message = refused_images(tmp_path / "pets.tar.gz")
+        assert "pets.tar.gz: member cat/x.png is neither file nor folder; refused" in message
+        return
+    names = list_images(tmp_path / "pets.tar.gz").names
+    assert len(names) == listed
+    assert (read_images(tmp_path / "pets.tar.gz", names) == 7).all()
+
+
+@pytest.mark.parametrize("name", [f"pets{suffix}" for suffix in PACK])
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
 def test_a_damaged_header_loses_no_member_silently(name: str, form: int, tmp_path: Path) -> None:
     images = {f"{kind}/{i}{'x' * 120 * (i % 2)}.png": png((40, 30)) for kind in ("ant", "bee", "cat") for i in range(4)}
@@ -279,8 +306,7 @@ def test_a_damaged_header_loses_no_member_silently(name: str, form: int, tmp_pat
     data = buffer.getvalue()
 
     def listed(content: bytes) -> int:
-        pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
-        (tmp_path / name).write_bytes(pack(content))
+        (tmp_path / name).write_bytes(PACK[name.removeprefix("pets")](content))
         return len(list_images(tmp_path / name).names)
 
     assert listed(data) == listed(data + bytes(10240)) == 12

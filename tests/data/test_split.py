@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -16,6 +17,7 @@ from synthetic_models import tar
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
+from attnknn.core.errors import InputError
 from attnknn.data.download import download
 from attnknn.data.split import assign_parts, part_counts, prepare, prepare_repeats, subset_rows
 from import_closure import ROOT
@@ -229,6 +231,15 @@ def test_csv_with_an_official_test_file(tmp_path):
     np.testing.assert_array_equal(split.part == TEST, np.arange(39) >= 30)
     split.save(tmp_path / "split")
     assert Split.load(tmp_path / "split").features == split.features
+
+
+def test_continuous_labels_are_classes_if_named_in_categories(tmp_path):
+    (tmp_path / "t.csv").write_text("\n".join(["a,y", *(f"{i},{i % 21 / 8}" for i in np.arange(210) * 7 % 211)]))
+    source = {"kind": "csv", "train": {"path": "t.csv"}, "target": "y"}
+    with pytest.raises(InputError, match=r"^t\.csv, column y: continuous numbers"):
+        make(source, tmp_path, mirror=str(tmp_path))
+    split = make(source | {"categories": ["y"], "numeric": ["a"]}, tmp_path, mirror=str(tmp_path))
+    assert split.classes == tuple(str(i / 8) for i in range(21))
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -137,6 +137,9 @@ def test_dirichlet_is_the_same_by_either_solver_and_in_any_order_of_ridges(monke
     np.testing.assert_allclose([step(probs) for step in turned[::-1]], result, atol=1e-12)
     np.testing.assert_allclose([step(probs) for step in quasi], result, atol=2e-3)
     assert np.abs(result[0] - result[1]).max() > 0.01, "each ridge keeps its own fit"
+    (without_last,) = calibration._fit_dirichlet(probs[y < 3], y[y < 3], [0.1])
+    np.testing.assert_array_equal(without_last(probs)[:, 3], probs[:, 3])
+    np.testing.assert_allclose(without_last(probs).sum(1), 1)
 
 
 def test_the_prior_is_taken_out_by_hand() -> None:

@@ -53,7 +53,8 @@ def check_output(output: Path | None, model: Path, inputs: list[str], force: boo
         path = "/dev/stdin" if source == "-" else source
         if os.path.exists(path):
             same = any(place.exists() and place.samefile(path) for place in (target, *target.parents))
-            require(not same, f"--output: {output} would replace {source} or be in it; name another file")
+            name = "the file on standard input" if source == "-" else f"{source} or be in it"
+            require(not same, f"--output: {output} would replace {name}; name another file")
     require(force or not exists, f"--output: {output} exists; name another file, or add --force")
     return target
 

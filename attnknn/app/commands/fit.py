@@ -29,7 +29,9 @@ def fit(
     prototypes: bool = typer.Option(True, help="Whether class means vote beside neighbours."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
-    categories: list[str] = typer.Option([], help="A column to read as categories; may be repeated."),
+    categories: list[str] = typer.Option(
+        [], help="A column to read as categories, or as classes if it is the target; may be repeated."
+    ),
     separator: str = typer.Option(",", help="Separator of CSV files: one character, or tab."),
     missing: list[str] = typer.Option([], help="A value of CSV files that means missing; may be repeated."),
     seed: int = typer.Option(0, help="Random seed of the held-out rows and the folds."),

@@ -69,7 +69,8 @@ def fit_model(
         encoder: folder of an `Encoder`.
         layout: keyword arguments of `read_csv.row_chunks`, for CSV files.
         drop: columns to leave out.
-        numeric, categories: columns to read as that kind; see `schema.column_kinds`.
+        numeric, categories: columns to read as that kind; see `schema.column_kinds`. With `target` in `categories`
+            every label is a class, continuous numbers too.
         test: share of the rows of each class to hold out; ignored for a split and for a folder test/.
         seed: for the held-out rows; also the classifier's `random_state`.
         params: of `AttnKNNClassifier`.
@@ -95,14 +96,14 @@ def fit_model(
         require(is_encoder, f"{encoder}: not an encoder; give the folder of one, as the pipeline trains")
         data = _load_split(source, encoder, layout) if is_split else _load_folders(source, encoder, test, seed)
     elif source.suffix.lower() == ".npy":
-        data = _load_vectors(source, rows, target, layout, test, seed)
+        data = _load_vectors(source, rows, target, layout, target in categories, test, seed)
     else:
         require(source.exists(), f"{source}: no such file or folder; correct the path")
         is_table = source.suffix.lower() in (".csv", ".tsv", ".txt", ".data")
         require(is_table, f"{source}: neither a .csv nor a .npy file nor a folder; give one of these")
         for name, value in (("--rows", rows), ("--encoder", encoder)):
             require(value is None, f"{name}: {value}: not used for a table such as {source}; leave it out")
-        data = _load_table(source, target, layout, drop, (numeric, categories), test, seed)
+        data = _load_table(source, target, layout, drop, numeric, categories, test, seed)
     model, summary = _fit_and_score(data, seed, params)
     if test and not summary["test"]:
         summary["no_test"] = _why_no_test(data, test)
@@ -136,8 +137,12 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     classes, n_rows = np.unique(labels[in_memory]), int(in_memory.sum())
     single = ", ".join(classes) or "none"
     require(len(classes) > 1, f"labels: a single class ({single}); give rows of two classes or more")
-    distinct = f"{len(classes)} distinct values in {n_rows} rows"
-    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes")
+    distinct, share = (
+        f"{len(classes)} distinct values in {n_rows} rows",
+        " or a smaller --test" * bool(data.is_test.any()),
+    )
+    require(len(classes) <= max(2, n_rows // 2), f"labels: {distinct} are not classes; give a column of classes{share}")
+    require(n_rows > 2 or held_out is not None, f"memory: {n_rows} rows, too few to hold some out; give more{share}")
     if params.get("metric") != "cosine":
         columns = data.input.schema.features if isinstance(data.input, Rows) and not data.input.encoder else ()
         refuse_dwarfing(X, data.names, columns)
@@ -172,14 +177,22 @@ def _why_no_test(data: _Data, test: float) -> str:
 
 
 def _load_table(
-    path: Path, target: str | None, layout: dict[str, Any], drop: Sequence[str], kinds: Any, test: float, seed: int
+    path: Path,
+    target: str | None,
+    layout: dict[str, Any],
+    drop: Sequence[str],
+    numeric: Sequence[str],
+    categories: Sequence[str],
+    test: float,
+    seed: int,
 ) -> _Data:
     """Rows of a CSV file, with a schema fitted on those that are not test cases."""
     require(target is not None, f"{path}: no label column; name it with --target")
     frame, label_column = read_csv(path, str(target), drop=drop, **layout)
-    refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
+    if target not in categories:
+        refuse_continuous(label_column.rename(f"{path.name}, column {target!r}"))
     labels = label_column.to_numpy(str)
-    columns = column_kinds(frame, *kinds)
+    columns = column_kinds(frame, numeric, [name for name in categories if name != target])
     refuse_dwarfing_numbers(frame, columns)
     x = fit_schema(frame, columns, np.ones(len(frame), bool)).encode(frame)
     first = first_identical(x)
@@ -192,13 +205,14 @@ def _load_table(
 
 
 def _load_vectors(
-    path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], test: float, seed: int
+    path: Path, rows: Path | None, target: str | None, layout: dict[str, Any], continuous: bool, test: float, seed: int
 ) -> _Data:
     require(path.exists(), f"{path}: no such file; correct the path")
     if rows is None:
         raise InputError(f"{path}: no labels; name their file with --rows")
     labels, columns = read_labels(rows, target, layout)
-    refuse_continuous(pd.Series(labels, name=f"{rows.name}, column {target!r}" if target else rows.name))
+    if not continuous:
+        refuse_continuous(pd.Series(labels, name=f"{rows.name}, column {target!r}" if target else rows.name))
     array = open_vectors(path)
     require(len(labels) == len(array), f"{rows}: {len(labels)} rows for {len(array)} vectors in {path}")
     names = [f"{path.name} row {i}" for i in range(len(array))]

@@ -40,6 +40,10 @@ def image_files(
     piped = _piped_paths(output) if STDIN in sources else iter(())
     for source in sources:
         if source == STDIN:
+            first = next(piped, None)
+            if first is None:
+                raise InputError("-: no path on standard input; pipe in the paths of pictures, one a line")
+            yield first
             yield from piped
             continue
         path = Path(source)

@@ -19,7 +19,7 @@ from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, png
 from attnknn.app.server.security import IMAGE_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
-from attnknn.classifier.persistence import LockedError, file_identity, model_lock
+from attnknn.classifier.persistence import LockedError, file_identity, model_lock, recover_unlocked
 from attnknn.core.errors import InputError, is_disk_full, require
 from attnknn.core.lock import SharedLock
 
@@ -57,7 +57,10 @@ class Session:
         self._initial_calibration = self._calibration()
 
     def _file_stamp(self) -> tuple[int, int] | None:
-        return None if self._folder is None else file_identity(self._folder / "model.json")
+        if self._folder is None:
+            return None
+        recover_unlocked(self._folder)
+        return file_identity(self._folder / "model.json")
 
     def about(self) -> dict[str, Any]:
         """Description of the model, a limit and permissions."""

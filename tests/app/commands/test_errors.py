@@ -35,11 +35,17 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
     for name, array in arrays.items():
         save_npy(f / f"{name}.npy", array)
     texts = {"other.csv": "a,b\n1,2\n", "words.csv": "a,b,c\n1,2,three\n", "cut.csv": "a,b,c\n1,2\n"}
-    one, floats = "x,y\n" + "1,a\n2,a\n" * 9, "a,b\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4
+    one, floats = "x,y\n" + "1,a\n2,a\n" * 9, "a,b\n9,0.125\n" + "1,0.5\n2,1\n3,1e-3\n4,0.25\n" * 4
     for name in ("nothing", "folder.csv", "folder.png", "single/a"):
         (f / name).mkdir(parents=True)
     picture_folders(f / "broken")
-    texts |= {"one.csv": one, "floats.csv": floats, "text.npy": "no array", "broken/left/x.jpg": "no image"}
+    texts |= {
+        "four.csv": "a,b\n1,x\n2,x\n3,y\n4,y\n",
+        "one.csv": one,
+        "floats.csv": floats,
+        "text.npy": "no array",
+        "broken/left/x.jpg": "no image",
+    }
     for name, text in {**texts, "text.jpg": "no image", "empty.png": "", "empty.csv": ""}.items():
         (f / name).write_text(text)
     Image.new("L", (1, 1)).save(f / "dot.png")
@@ -96,11 +102,13 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         *((("forget", v, 3, row), f"id {row}: not in the memory") for row in (72, 999, 10**30)),
         (("forget", v, "9" * 5000), "9999; give whole numbers"),
         (("forget", v, "-"), "ids: empty"),
+        *(((name, p, "-", *more), "-: no path on") for name, more in (("predict", ()), ("add", ("--label", "left")))),
+        (fit(f / "four.csv", "--target", "b", "--test", 0.5), "memory: 2 rows, too few to hold some out; give more or"),
         *((("forget", v, text), f"ids: {text}; give whole numbers") for text in ("²", "٣٣٣", "all", "../x")),
         (("forget", v, *range(72)), "fewer than two rows would be left"),
         *(((*iris, "--seed", seed), f"seed: {seed}") for seed in (-1, 2**32)),
         ((*iris, "--test", 1.0), "test: 1.0"),
-        ((*iris, "--test", 0.99), "3 distinct values in 3 rows"),
+        ((*iris, "--test", 0.99), "3 distinct values in 3 rows are not classes; give a column of classes or a smaller"),
         ((*iris, "--rows", f / "rows.csv"), "--rows"),
         ((*iris, "--encoder", f / "encoder"), "--encoder"),
         ((*iris, "-k", 0), "neighbours"),
@@ -113,7 +121,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (fit(f / "dot.png"), "neither a .csv nor a .npy file"),
         (fit(f / "one.csv", "--target", "y"), "a single class (a)"),
         (fit(f / "empty.csv", "--target", "y"), "empty.csv: empty"),
-        (fit(f / "floats.csv", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.5,"),
+        (fit(f / "floats.csv", "--target", "b"), "floats.csv, column 'b': continuous numbers (0.125,"),
         (fit(z), "no labels"),
         (fit(z, "--rows", f / "floats.csv", "--target", "b"), "column 'b': continuous"),
         (fit(z, "--rows", f / "several.npy"), "several arrays"),

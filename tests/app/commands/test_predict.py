@@ -161,6 +161,10 @@ def test_an_output_replaces_no_input_and_other_files_by_force_alone(copied: Path
     ):
         for force in ((), ("--force",)):
             assert line in refused(*command, "-o", output, *force)
+    with rows.open() as file:
+        redirected = [*COMMAND, "predict", str(copied / "table"), "-", "-o", str(rows), "--force"]
+        done = subprocess.run(redirected, stdin=file, capture_output=True, text=True, timeout=120)
+    assert f"--output: {rows} would replace the file on standard input; name another file" in done.stderr
     command = ("predict", copied / "table", rows, "-o", copied / "answers.csv")
     assert "answers.csv exists; name another file, or add --force" in refused(*command)
     assert before == {path: path.read_bytes() for path in before}

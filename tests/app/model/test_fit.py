@@ -1,6 +1,7 @@
 """Fitting models from tables, vectors, image folders and splits."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -164,28 +165,73 @@ def test_vectors_with_columns_beside_them(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npy"])
-def test_values_that_dwarf_all_others_are_refused_by_row_and_column(tmp_path: Path, suffix: str) -> None:
+def test_continuous_labels_are_classes_if_named_in_categories(tmp_path: Path, suffix: str) -> None:
+    x = np.arange(84) % 21
+    frame = pd.DataFrame({"a": x + np.random.default_rng(0).normal(0, 0.1, 84), "y": x / 8})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source, rows = tmp_path / "t.csv", None
+    if suffix == ".npy":
+        source, rows = save_npy(tmp_path / "t.npy", frame[["a"]].to_numpy()), source
+    with pytest.raises(InputError, match=r"^t\.csv, column 'y': continuous numbers \(0\.125, .* in `categories`"):
+        fit_model(source, rows=rows, target="y", **FAST)
+    model, _ = fit_model(source, rows=rows, target="y", categories=["y"], **FAST)
+    assert sorted(model.classifier.classes_) == sorted(str(value) for value in frame["y"].unique())
+
+
+def ordinary(n: int = 80) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, 3))
+
+
+def noise(share: float, size: float) -> np.ndarray:
+    """Ordinary rows after a share of rounding noise."""
+    X = ordinary()
+    X[: int(share * 80)] *= size
+    return X
+
+
+def with_values(values: Any, rows: Any = slice(None), X: np.ndarray | None = None) -> np.ndarray:
+    X = ordinary() if X is None else X.copy()
+    X[rows, 1] = values
+    return X
+
+
+ROW = np.arange(80)
+ACCEPTED = {
+    "large": ordinary() * 1e20, "small": ordinary() * 1e-300, "counts": np.floor(ordinary() * 1e5),
+    "60 % noise": noise(0.6, 1e-12), "90 % noise": noise(0.9, 1e-17), "noise beside large": noise(0.9, 1e-12) * 1e7,
+    "noise and a 1": with_values(np.where(ROW == 5, 1, 1e-12)), "nothing else": np.c_[np.where(ROW == 5, 1, 1e-12)],
+    "softmax": with_values(np.where(ROW == 5, 0.97, 1e-12)), "p-values": with_values(10.0**-ROW),
+    "zeros and a 1": with_values(ROW == 5), "ns": with_values(1.7e18 + 8.6e13 * (ROW * 7 % 80)),
+    "constant": with_values(1e18), "rare class": np.c_[np.where(ROW % 20, 1e-12, 0.9), ordinary()],
+}  # fmt: skip
+DWARFED = {
+    "one": with_values(-1e12, 5), "fill value": with_values(9.97e36, 5), "largest": with_values(-1.7e308, 5),
+    "2": with_values(1e12, [5, 9]), "8": with_values(1e12, slice(5, 13)), "30": with_values(1e12, slice(5, 35)),
+    "among small": with_values(9.97e36, 5, ordinary() * 1e-8), "among large": with_values(1e32, 5, ordinary() * 1e20),
+    "among zeros": with_values(1e12, 5, ordinary() * (ROW % 3 > 0)[:, None]),
+    "beside 1e12": np.c_[with_values(1e20, 5), np.full(80, 1e12)], "at 1e12": with_values(1e22, 5, ordinary() + 1e12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+@pytest.mark.parametrize(("name", "X"), (ACCEPTED | DWARFED).items(), ids=(ACCEPTED | DWARFED))
+def test_values_that_dwarf_the_others_are_refused_by_row_and_column(
+    tmp_path: Path, suffix: str, name: str, X: np.ndarray
+) -> None:
     labels = np.arange(80) % 2
-    y = save_npy(tmp_path / "y.npy", labels)
-    X = np.abs(np.random.default_rng(0).normal(size=(80, 3)))
-
-    def fit(X: np.ndarray) -> None:
-        if suffix == ".npy":
-            fit_model(save_npy(tmp_path / "t.npy", X), rows=y, **FAST)
-        else:
-            pd.DataFrame(X, columns=list("abc")).assign(y=labels).to_csv(tmp_path / "t.csv", index=False)
-            fit_model(tmp_path / "t.csv", target="y", **FAST)
-
+    source, rows = tmp_path / f"t{suffix}", save_npy(tmp_path / "y.npy", labels)
+    if suffix == ".npy":
+        save_npy(source, X)
+    else:
+        columns = list("abcd")[: X.shape[1]]
+        pd.DataFrame(X, columns=columns).assign(y=labels).to_csv(source, index=False)
+    arguments = {"rows": rows} if suffix == ".npy" else {"target": "y"}
+    if name in ACCEPTED:
+        fit_model(source, **arguments, **FAST)
+        return
     where = {".csv": "line 7: column 'b'", ".npy": "row 5, column 1:"}[suffix]
-    for value in (9.97e36, -1e12):
-        outlier = X.copy()
-        outlier[5, 1] = value
-        with pytest.raises(InputError, match=rf"^t\{suffix} {where} .* over 1e\+09 times"):
-            fit(outlier)
-    for factor in (1e20, 1e-300):
-        fit(X * factor)
-    share = np.where(np.arange(80) % 20 == 0, 0.9, 1e-12)  # probabilities of a rare class
-    fit(np.c_[share, 1 - share, X[:, 0]])
+    with pytest.raises(InputError, match=rf"^t\{suffix} {where} .* over 1e\+09 times"):
+        fit_model(source, **arguments, **FAST)
 
 
 def test_a_test_row_beyond_what_the_memory_scales_is_named(tmp_path: Path) -> None:
