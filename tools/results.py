@@ -51,22 +51,22 @@ def published() -> dict[str, list[int]]:
 def provenance(datasets: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment.
 
-    `digest` is that of the files in git, `tables` that of data/results/, where it is on this machine.
+    `digest` is that of the files in git, `tables` those of the stages in data/results/ that are on this machine.
     """
+
+    def digest(paths: Iterable[Path]) -> str:
+        return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+
     stored, origins, settings = read_json(PROVENANCE) if PROVENANCE.is_file() else {}, {}, report_settings()
     for name in datasets:
-        paths = {"digest": [*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")]}
-        paths["tables"] = [*Path("data/results").glob(f"*/{name}/**/*.csv")]
-        digests = {
-            key: hashlib.sha256(b"".join(path.read_bytes() for path in sorted(own))).hexdigest()
-            for key, own in paths.items()
-            if own
-        }
-        origins[name] = stored.get(name, {})
-        if not digests.items() <= origins[name].items():
+        files = [*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")]
+        folders = sorted(Path("data/results").glob(f"*/{name}"))
+        now = {"digest": digest(files), "tables": {f.parts[2]: digest(f.rglob("*.csv")) for f in folders}}
+        origins[name] = old = stored.get(name, {})
+        if now["digest"] != old.get("digest") or not now["tables"].items() <= old.get("tables", {}).items():
             common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
             own = common | flatten(settings["overrides"].get(name, {}))
-            now = {**digests, "revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+            now |= {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
             origins[name] = {**now, **environment(), "settings": own}
     write_json(PROVENANCE, origins)
     return origins

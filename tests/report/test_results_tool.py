@@ -58,6 +58,10 @@ def test_tables_pages_and_provenance(folder: Path, capsys: pytest.CaptureFixture
     path.write_text(path.read_text().replace(stored["date"], "2020-01-02"))
     main()
     assert "2020-01-02" in Path("RESULTS.md").read_text(), "the same numbers keep their date"
+    table.rename(folder / "kept.csv")
+    main()
+    assert "2020-01-02" in Path("RESULTS.md").read_text(), "a table that is not here changed nothing"
+    (folder / "kept.csv").rename(table)
     edits = (
         lambda: write_results(folder, "birds", 3, {**WIN, "distance": (1.0, 2.0)}),
         lambda: table.write_text("b\n"),

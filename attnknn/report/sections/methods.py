@@ -76,10 +76,7 @@ def claims_table(claims: pd.DataFrame) -> Table:
             opponent = Cell(method_name(row["method"]), f"best {row['role']}", method=row["method"])
             numbers = [p_value(row["p"]), f"{row['family']}", f"{row['errors']:g}"]
             rows.append([METRICS[row["metric"]], opponent, difference_cell(row), *numbers, row["verdict"]])
-    caption = (
-        "Every claim; p by Holm's method within each question, the conditions of one dataset, opponent and score that "
-        f"have {FEWEST_ERRORS} errors; family is their number"
-    )
+    caption = f"Every claim; family: those of a dataset, opponent and score with {FEWEST_ERRORS} errors (Holm's method)"
     head = ["attention's", "against", "difference", "p", "family", "errors", "verdict"]
     return Table("claims", caption, head, rows)
 
@@ -107,8 +104,7 @@ def evaluate(runs: Sequence[Run]) -> Section:
     return Section(
         "evaluate",
         "All methods",
-        "kNN, attention, prototypes and linear head read the same embeddings; the plain network and the classifiers of "
-        "tables read the rows themselves. The test rows are read once.",
+        "kNN, attention, prototypes and linear head read the same embeddings; the others read the rows themselves.",
         figures,
         [
             scores_table(
