@@ -13,8 +13,10 @@ def load_spaces(run: Run) -> list[EmbeddingSpace]:
 
 
 def load_heads(run: Run, *names: str) -> dict[str, LearnedHead]:
-    """Fitted heads by name."""
-    return {name: load_head(run.path("models/attention") / name).to(run.device) for name in names}
+    """Fitted heads by name; all of `train_attention` without names."""
+    folder = run.path("models/attention")
+    found = names or sorted(path.name for path in folder.iterdir() if path.is_dir())
+    return {name: load_head(folder / name).to(run.device) for name in found}
 
 
 def load_peers(run: Run) -> list[Predictions]:

@@ -13,7 +13,7 @@ from pipeline.run import Run, main
 
 
 def evaluate(run: Run) -> None:
-    p, spaces, heads = run.params, load_spaces(run), load_heads(run, "attention", "prototypes")
+    p, spaces, heads = run.params, load_spaces(run), load_heads(run)
     k, device, space = p.k_eval, run.device, spaces[0]
     network, split = Embeddings.load(run.path("data/cnn")), Split.load(run.path("data/split"))
     result, val = compare_all(spaces, heads, network, load_peers(run), k, device=device, **p.tune.model_dump())

@@ -18,11 +18,12 @@ import typer
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file, read_json, write_json
+from attnknn.evaluation.opponents import OURS
 from attnknn.report.page import environment, flatten, sections
-from attnknn.report.results import Run, all_conditions, read_runs
+from attnknn.report.results import Run, read_runs
 from attnknn.report.sections.methods import summary, summary_figure
 from attnknn.report.tables import Section, as_markdown
-from attnknn.report.verdicts import claims
+from attnknn.report.verdicts import every_claim
 from pipeline.revision import CODE, revision
 from pipeline.settings import report_settings
 
@@ -112,13 +113,14 @@ def main() -> None:
     _, mark, after = rest.partition(END)
     if not mark:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
-    claimed = claims(all_conditions(evaluated))
+    claimed = every_claim(evaluated)
     table = as_markdown(summary(evaluated, claimed))
     origins = provenance(by_name)
     lines = [HEAD, table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
-            shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
+            of_ours = claimed[(claimed["dataset"] == name) & (claimed["ours"] == OURS)]
+            shown = of_ours if "intervals" in own[0].tables else pd.DataFrame()
             path, text = PAGES / f"{name}.md", page(own[0], sections(own, shown), origins[name])
             earlier = path.read_text("utf-8").splitlines() if path.is_file() else []
             if lost := [line[3:] for line in earlier if line.startswith("## ") and line not in text.splitlines()]:

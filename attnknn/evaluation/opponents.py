@@ -1,7 +1,7 @@
 """Compare attention with its strongest opponents, chosen on validation rows."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,15 +21,17 @@ from attnknn.evaluation.paired_tests import (
     scores,
 )
 
-OURS = "attention"
-KNN, WITHOUT = "kNN", "without neighbours"
+OURS = "attention"  # by neighbours alone, uncalibrated
+KNN, WITHOUT, BEST = "kNN", "without neighbours", "best attention"
 # The opponent of each role is the best of these on val rows, without or with a calibration.
 ROLES = {
     KNN: ("uniform", "distance", "raw-uniform", "raw-distance"),
     WITHOUT: ("prototypes", "linear", "cnn", "logistic", "forest", "boosting", "catboost", "xgboost"),
 }
 COLUMNS = ("role", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
-COLUMNS += ("errors", "p")
+COLUMNS += ("errors", "p", "ours")
+# Bases of the role BEST, chosen in NLL as the opponents are.
+FORMS = ("attention", "attention-means", "attention-linear")
 TUNED = ("uniform", "distance")
 UNDER_CONDITIONS = ("accuracy", "balanced_accuracy", "nll", "ece")
 _CHOSEN_BY = {metric: metric for metric in TESTED} | {"balanced_accuracy": "accuracy"}
@@ -42,11 +44,14 @@ def select(predictions: Predictions, methods: Iterable[str]) -> Predictions:
     return dataclasses.replace(predictions, probs=probs, methods=methods)
 
 
-def best_on_val(val: Sequence[Predictions], bins: int) -> dict[tuple[str, str], str]:
+def best_on_val(
+    val: Sequence[Predictions], bins: int, roles: Mapping[str, Sequence[str]] = ROLES
+) -> dict[tuple[str, str], str]:
     """The method of each role that is best on val rows in each tested metric, by (role, metric); the first on a tie.
 
     Args:
         val: predictions of val rows by different methods, compared on the rows that all have.
+        roles: bases by role.
 
     Raises:
         InputError: no method has one of the roles.
@@ -58,7 +63,7 @@ def best_on_val(val: Sequence[Predictions], bins: int) -> dict[tuple[str, str], 
         probs = predictions.probs[:, kept]
         on_val |= scores(dataclasses.replace(predictions, rows=rows, y=predictions.y[kept], probs=probs), bins)
     best = {}
-    for role, bases in ROLES.items():
+    for role, bases in roles.items():
         candidates = [name for name in on_val if Method.parse(name).base in bases]
         require(bool(candidates), f"validation rows: no prediction by {' or '.join(bases)}; run `dvc repro`")
         for metric in TESTED:
@@ -78,40 +83,49 @@ def compare_with_opponents(
     metric_names: Sequence[str],
     others: Sequence[str] = (),
     ours: str = OURS,
+    forms: Sequence[str] = FORMS,
 ) -> Table:
     """Score attention and the opponents of `best_on_val` on test rows, and test attention against each.
+
+    So is the form of attention that is best on val rows in NLL, without or with a calibration, like its opponents.
 
     Args:
         metric_names: metrics to score; those of `paired_tests.TESTED` are tested. Balanced accuracy is shown of the
             opponents in accuracy.
-        ours: the form of attention.
+        ours: attention.
+        forms: bases of the role BEST; none leaves it out.
         others: methods to add, tested too; their role is empty. One that is also an opponent has a row as each.
 
     Returns:
-        Rows of `COLUMNS`; differences are attention − method.
+        Rows of `COLUMNS`; differences are those of the role `ours`, OURS or BEST, − method.
     """
     best = best_on_val(val, bins)
-    methods = list(dict.fromkeys([ours, *others, *best.values()]))
-    against = [(ours, name) for name in methods[1:]]
-    scored, tests = intervals_and_tests(select(test, methods), against, bins, resamples, confidence, seed, metric_names)
-    tested = {(row["baseline"], row["metric"]): row for row in tests}
+    compared = {OURS: ours}
+    if forms:
+        compared[BEST] = best_on_val(val, bins, {BEST: forms})[BEST, "nll"]
+    opponents = dict.fromkeys(best.values())
+    methods = list(dict.fromkeys([*compared.values(), *others, *opponents]))
+    against = dict.fromkeys((a, b) for a in compared.values() for b in methods if a != b)
+    scoring = bins, resamples, confidence, seed, metric_names
+    scored, tests = intervals_and_tests(select(test, methods), [*against], *scoring)
+    tested = {(row["method"], row["baseline"], row["metric"]): row for row in tests}
     table: Table = []
     row: dict[str, Any]
     for row in scored:
         method, metric = row["method"], row["metric"]
-        roles = [OURS] if method == ours else [r for r in ROLES if best.get((r, _CHOSEN_BY.get(metric, ""))) == method]
-        roles += [""] * (method in others and method != ours)
-        pair = tested.get((method, metric), {})
-        values = [pair.get(key) for key in ("difference", "low", "high", "errors", "p")]
-        for role in roles:
-            table.append(dict(zip(COLUMNS, (role, *row.values(), *values), strict=True)))
+        roles = [role for role in ROLES if best.get((role, _CHOSEN_BY.get(metric, ""))) == method]
+        for name, own_method in compared.items():
+            own = [name] if method == own_method else roles + [""] * (method in others and name == OURS)
+            pair = tested.get((own_method, method, metric), {})
+            values = [pair.get(key) for key in ("difference", "low", "high", "errors", "p")]
+            table += [dict(zip(COLUMNS, (role, *row.values(), *values, name), strict=True)) for role in own]
     return table
 
 
 def opponents_over_repeats(runs: Sequence[Table]) -> Table:
     """Combine tables of `compare_with_opponents`; an opponent that differs is named by the most frequent one."""
     rows = [{"key": row["role"] or row["method"], **row} for run in runs for row in run]
-    return [{k: v for k, v in row.items() if k != "key"} for row in mean_over_repeats(rows, ("key", "metric"))]
+    return [{k: v for k, v in row.items() if k != "key"} for row in mean_over_repeats(rows, ("ours", "key", "metric"))]
 
 
 def score_tables(

@@ -16,7 +16,8 @@ Pair = tuple[str, str]
 # Peer classifiers on tables, see experiments/peers.py.
 PEERS = ("raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost")
 # The compared methods; all others are one of these with a calibration, `<base>_<kind>`.
-BASE = ("uniform", "distance", "distance_vector", "attention", "prototypes", "linear", "linear_temperature")
+BASE = ("uniform", "distance", "distance_vector", "attention", "attention-means", "attention-linear", "prototypes")
+BASE += ("linear", "linear_temperature")
 BASE += ("cnn", "cnn_temperature", *PEERS)
 # Means over the main encoder and those of the cross-fitting folds, see experiments/repeats.py.
 FOLDS = ("distance-folds", "attention-folds")

@@ -34,6 +34,7 @@ NOTHING: Parts = {
     "label_bias": False,
     "prototypes": False,
     "move_prototypes": False,
+    "linear": False,
     "class_correction": False,
     "learned_prior": False,
     "dropout": 0.0,

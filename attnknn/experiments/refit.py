@@ -11,9 +11,16 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import Comparison, compare
 from attnknn.evaluation.metrics import shot_accuracy
-from attnknn.evaluation.opponents import TUNED, UNDER_CONDITIONS, compare_with_opponents, opponents_over_repeats
+from attnknn.evaluation.opponents import (
+    BEST,
+    OURS,
+    TUNED,
+    UNDER_CONDITIONS,
+    compare_with_opponents,
+    opponents_over_repeats,
+)
 from attnknn.evaluation.paired_tests import TESTED, Table
-from attnknn.heads.fit import fit_head
+from attnknn.heads.fit import fit_forms
 from attnknn.heads.prototypes import fit_prototypes
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -33,11 +40,11 @@ def fit_and_compare(
     memory: EmbeddingSpace | None = None,
     members: Sequence[EmbeddingSpace] = (),
 ) -> Comparison:
-    """Fit attention and the prototypes, tune the baselines, and predict all test and val rows.
+    """Fit attention in all forms and the prototypes, tune the baselines, and predict all test and val rows.
 
     Args:
         k: neighbours of all methods; lowered to those stored.
-        fitting: keyword arguments of `fit_head` other than those given here.
+        fitting: keyword arguments of `fit_forms` other than those given here.
         grids: ks, temperatures, priors, ridges of `compare`.
         calibrations: kinds of `calibration.calibrate`.
         memory, members: see `evaluate.compare`.
@@ -45,7 +52,8 @@ def fit_and_compare(
     k = min(k, *(space.neighbours.ids.shape[1] for space in spaces))
     starts = {"temperatures": grids["temperatures"], "priors": grids["priors"]}
     common = {**fitting, **starts, "k_train": k, "seed": seed, "device": device}
-    heads = {"attention": fit_head(spaces, **common)[0], "prototypes": fit_prototypes(spaces, grids["ridges"], device)}
+    heads = {name: head for name, (head, _) in fit_forms(spaces, **common).items()}
+    heads["prototypes"] = fit_prototypes(spaces, grids["ridges"], device)
     others = {"memory": memory, "members": members}
     return compare(spaces, heads, k, **grids, calibrations=calibrations, device=device, **others)  # type: ignore[arg-type]
 
@@ -103,5 +111,7 @@ def refit_and_score(
     table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
+        if row["ours"] != OURS and row["role"] != BEST:
+            continue
         means.setdefault(row["condition"], {}).setdefault(row["role"], {})[row["metric"]] = row["value"]
     return means, table

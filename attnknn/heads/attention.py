@@ -23,6 +23,7 @@ Head = Callable[[NeighbourBatch], HeadOutput]
 
 FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
+LINEAR_WEIGHT = 0.9  # of the linear head at initialisation
 PROTOTYPE_SCALE = 30.0  # of prototype logits: cosines lie in [−1, 1], useful logits do not
 
 
@@ -52,6 +53,9 @@ class Attention(nn.Module):
       the same for all neighbours would cancel in the softmax.)
     * prototypes: 30·g·q·(P_y + Δ_y) + d_y for a neighbour of class y and for that class's null neighbour, with P the
       mean embeddings of the classes in the bank.
+    * linear: g·ℓ_y + d_y − log share_y likewise, with ℓ the logits of the encoder's linear head and g = 1 at
+      initialisation. The null neighbours then vote for that head's classes, and neighbours correct it:
+      p_c ∝ exp(g·ℓ_c + d_c)·(weight of null neighbours + vote_c/share_c).
     * class_correction: −η·log share_y, for neighbours only, which corrects votes for the class shares of the bank.
 
     Similarities: `bank` takes those of the search. `l2` learns one projection W = I + Δ shared by query and keys,
@@ -95,6 +99,7 @@ class Attention(nn.Module):
         label_bias: bool = False,
         prototypes: bool = False,
         move_prototypes: bool = False,
+        linear: bool = False,
         class_correction: bool = False,
         learned_prior: bool = True,
         neighbours: bool = True,
@@ -111,7 +116,7 @@ class Attention(nn.Module):
         self.metric, self.sim_scale, self.similarity, self.features = metric, sim_scale, similarity, tuple(features)
         projects = similarity != "bank"
         needs = {"query": projects or prototypes, "keys": projects}
-        needs |= {name: name in features for name in ("agreement", "density")}
+        needs |= {name: name in features for name in ("agreement", "density")} | {"logits": linear}
         self.needs = tuple(name for name, needed in needs.items() if needed)
         self.neighbours = neighbours
         self.dropout = dropout
@@ -144,6 +149,8 @@ class Attention(nn.Module):
         self.prototype_gain = nn.Parameter(torch.tensor(0.0)) if prototypes else None
         self.prototype_bias = nn.Parameter(torch.zeros(n_classes)) if prototypes else None
         self.prototype_move = nn.Parameter(torch.zeros(n_classes, dim)) if prototypes and move_prototypes else None
+        self.linear_gain = nn.Parameter(torch.tensor(1.0)) if linear else None
+        self.linear_bias = nn.Parameter(torch.zeros(n_classes)) if linear else None
         self.correction = nn.Parameter(torch.tensor(0.0)) if class_correction else None
 
     def temperatures(self) -> Float[Tensor, " H"]:
@@ -233,6 +240,9 @@ class Attention(nn.Module):
             prototypes = n.prototypes if self.prototype_move is None else n.prototypes + self.prototype_move
             query = PROTOTYPE_SCALE * self.prototype_gain * n.require("query")
             class_bias = torch.addmm(class_bias + self.prototype_bias, query, prototypes.T)
+        if self.linear_gain is not None:
+            logits = self.linear_gain * n.require("logits")
+            class_bias = class_bias + logits + self.linear_bias - n.shares.log()
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)
         log_mass = scores.logsumexp(2, keepdim=True)  # (B, H, 1)
         offset = log_mass + (self.null_bias + nearest)[:, None]  # (B, H, 1)

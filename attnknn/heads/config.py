@@ -19,7 +19,8 @@ class Parts(Block):
     hidden: Count = 32  # units of the feature network
     self_attention: bool = False  # among the neighbours
     label_bias: bool = False  # learned for each class
-    prototypes: bool = True  # class means of the bank score the null neighbours
+    prototypes: bool = False  # class means of the bank score the null neighbours
+    linear: bool = False  # the encoder's linear head scores them
     move_prototypes: bool = False  # whether class means are learned
     class_correction: bool = False
     learned_prior: bool = True  # the null neighbours' mass

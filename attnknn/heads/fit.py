@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.device import torch_threads
 from attnknn.core.errors import require
-from attnknn.heads.attention import Attention
+from attnknn.heads.attention import LINEAR_WEIGHT, Attention
 from attnknn.heads.baselines import similarity_scale, tune_distance
 from attnknn.heads.classify import classify_part
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
@@ -53,7 +53,8 @@ def fit_head(
 ) -> tuple[LearnedHead, list[Row]]:
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
-    The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val. Parameters
+    The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val; with `linear`
+    its null neighbours then weigh .9. Parameters
     per embedding dimension are added, at 0, to the head fitted without them. So the validation NLL is never above that
     of distance weighting, nor of the head without those parameters.
 
@@ -106,7 +107,8 @@ def fit_head(
         return [batches[i] for i in rng.permutation(len(batches))]
 
     # Everything but the keys (B, K, D) is gathered once and held in memory.
-    small = [name for name in NEEDS if name != "keys"]
+    without = {"keys"} if has_logits(spaces) else {"keys", "logits"}
+    small = [name for name in NEEDS if name not in without]
     on_fit = [space.around(rows, k_train, small).to(device) for space, rows in zip(spaces, fit_rows, strict=True)]
     on_val = [
         space.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
@@ -158,7 +160,7 @@ def fit_head(
                 n_classes=len(spaces[0].embeddings.classes),
                 n_sizes=len(spaces[0].statistics.sizes),
                 temperature=initial["temperature"],
-                prior=initial["prior"],
+                prior=LINEAR_WEIGHT if parts.get("linear") else initial["prior"],
                 metric=spaces[0].neighbours.metric,
                 sim_scale=similarity_scale(sims),
             ).to(device)
@@ -213,6 +215,31 @@ def fit_head(
                     break
             head.load_state_dict(best_state)
     return head.eval(), history
+
+
+def has_logits(spaces: Sequence[EmbeddingSpace]) -> bool:
+    """Whether all encoders have a linear head."""
+    return all(space.embeddings.logits is not None for space in spaces)
+
+
+# Attention by neighbours alone, and with classifiers that score its null neighbours: what is added to its parts.
+FORMS: dict[str, dict[str, bool]] = {
+    "attention": {},
+    "attention-means": {"prototypes": True},
+    "attention-linear": {"linear": True},
+}
+
+
+def fit_forms(
+    spaces: Sequence[EmbeddingSpace], kind: str, parts: Mapping[str, Any], **settings: Any
+) -> dict[str, tuple[LearnedHead, list[Row]]]:
+    """`fit_head` in each of `FORMS`; `tabr` has one, and `attention-linear` needs the logits of a linear head."""
+    names = [name for name in FORMS if kind == "attention" or name == "attention"]
+    return {
+        name: fit_head(spaces, kind=kind, parts={**parts, **FORMS[name]}, **settings)
+        for name in names
+        if has_logits(spaces) or not FORMS[name].get("linear")
+    }
 
 
 def kept_start(history: Sequence[Row]) -> bool:

@@ -16,7 +16,7 @@ from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares
 
 _FOLDERS = ("embeddings", "neighbours", "statistics")
-NEEDS = ("query", "keys", "agreement", "density")  # fields of a batch that are gathered on request
+NEEDS = ("query", "keys", "agreement", "density", "logits")  # fields of a batch that are gathered on request
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class NeighbourBatch:
     keys: Float[Tensor, "B K D"] | None = None  # embeddings of the neighbours
     agreement: Float[Tensor, "B K S"] | None = None  # share of a neighbour's own neighbours that have its label
     density: Float[Tensor, "B K"] | None = None  # mean similarity of a neighbour to its own neighbours
+    logits: Float[Tensor, "B C"] | None = None  # of the encoder's linear head
     log_weight: Float[Tensor, "B K"] | None = None  # of the neighbours' sample weights; None for equal weights
     log_share: Float[Tensor, "B K"] | None = None  # precomputed by a head, see `Attention.precompute`
     features: Float[Tensor, "B K F"] | None = None  # likewise
@@ -125,12 +126,17 @@ class EmbeddingSpace:
         """Batch of query rows with their k stored neighbours, and the fields of `NEEDS` that are named.
 
         Raises:
-            InputError: fewer than k neighbours are stored, or none for a row.
+            InputError: fewer than k neighbours are stored, or none for a row; or logits of an encoder without a linear
+                head are named.
         """
         ids, sims = self.neighbours.take(rows, k)
         e, s = self.embeddings, self.statistics
         sources = {"query": e.z, "keys": e.z, "agreement": s.agreement, "density": s.density}
-        arrays = {name: np.asarray(sources[name][rows if name == "query" else ids]) for name in needs}
+        no_logits = "logits" in needs and e.logits is None
+        require(not no_logits, "linear: the encoder has no linear head; set linear: false")
+        sources["logits"] = e.logits  # type: ignore[assignment]
+        of_queries = ("query", "logits")
+        arrays = {name: np.asarray(sources[name][rows if name in of_queries else ids]) for name in needs}
         if self.log_weight is not None:
             arrays["log_weight"] = self.log_weight[ids]
         gathered = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -2,7 +2,7 @@
 
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.metrics import HIGHER_IS_BETTER as _HIGHER_IS_BETTER
-from attnknn.evaluation.opponents import KNN, WITHOUT
+from attnknn.evaluation.opponents import BEST, KNN, WITHOUT
 
 # method: (display name, colour). The hues are distinct for colour-blind readers (Okabe & Ito, 2008).
 METHODS = {
@@ -10,6 +10,8 @@ METHODS = {
     "distance": ("Distance-weighted kNN", "#0072b2"),
     "distance_vector": ("Distance + vector scaling", "#009e73"),
     "attention": ("Attention", "#d55e00"),
+    "attention-means": ("Attention + class means", "#e07b39"),
+    "attention-linear": ("Attention + linear head", "#a63603"),
     "distance-folds": ("Distance-weighted kNN, mean over folds", "#66aad1"),
     "attention-folds": ("Attention, mean over folds", "#e89e66"),
     "prototypes": ("Prototypes alone", "#e69f00"),
@@ -26,6 +28,7 @@ METHODS = {
     "xgboost": ("XGBoost", "#88ccee"),
 }
 ROLES = {KNN: ("Best kNN", "#0072b2"), WITHOUT: ("Best without neighbours", "#b07aa1")}  # of opponents
+ROLES |= {BEST: ("Best attention", "#d55e00")}
 # calibration: display name. A calibrated method is named `<method>_<calibration>`.
 CALIBRATIONS = {
     "temperature": "temperature",

@@ -17,11 +17,12 @@ from jinja2 import Environment, StrictUndefined
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_folder
 from attnknn.core.parallel import run_parallel
+from attnknn.evaluation.opponents import OURS
 from attnknn.report.names import method_colour
 from attnknn.report.results import Run, all_conditions, read_runs
 from attnknn.report.sections import banks, examples, fields, historic, methods, neighbours, parts
 from attnknn.report.tables import Section, as_frame, as_tex
-from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, claims
+from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, every_claim
 
 _SCALE = 0.6  # CSS pixels per pixel of a picture of 160 dpi
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "pandas", "torch", "torchvision", "faiss-cpu", "dvc")
@@ -115,8 +116,8 @@ def write_report(
         InputError: a file is missing or damaged.
     """
     runs = read_runs(root, datasets, seeds)
-    claimed = claims(all_conditions(runs))
-    parts = sections(runs, claimed, workers)
+    claimed = every_claim(runs)
+    parts = sections(runs, claimed[claimed["ours"] == OURS], workers)
     summary, every = methods.summary(runs, claimed), methods.claims_table(claimed)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": method_colour, "uri": examples.png_uri}

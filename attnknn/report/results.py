@@ -10,6 +10,7 @@ import pandas as pd
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json
+from attnknn.evaluation.opponents import OURS
 
 CLEAN = "clean"  # the condition of evaluate's own rows
 UNCHANGED = "noise 0.0"  # the same bank as CLEAN
@@ -78,11 +79,15 @@ def read_runs(
     return runs
 
 
-def joined(runs: Sequence[Run], table: str) -> pd.DataFrame:
-    """One table of the runs that have it, with `dataset`, `seed` and `digits` as first columns; empty if none has."""
+def joined(runs: Sequence[Run], table: str, ours: str = OURS) -> pd.DataFrame:
+    """One table of the runs that have it, with `dataset`, `seed` and `digits` as first columns; empty if none has.
+
+    Of a table of comparisons, those of the role `ours`, see `opponents.compare_with_opponents`.
+    """
     frames = [
         r.tables[table].assign(dataset=r.dataset, seed=r.seed, digits=r.digits) for r in runs if table in r.tables
     ]
+    frames = [frame[frame.pop("ours") == ours] if "ours" in frame else frame for frame in frames]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -92,22 +97,22 @@ def by_dataset(runs: Sequence[Run], table: str) -> dict[str, list[Run]]:
     return {name: [run for run in runs if run.dataset == name and table in run.tables] for name in names}
 
 
-def by_nll(runs: Sequence[Run]) -> pd.DataFrame:
+def by_nll(runs: Sequence[Run], ours: str = OURS) -> pd.DataFrame:
     """Of attention and the opponents of each run that are chosen by the NLL: role, method, and all their scores."""
-    rows = joined(runs, "intervals").query("role != '' and metric == 'nll'")[["role", "method", "seed"]]
+    rows = joined(runs, "intervals", ours).query("role != '' and metric == 'nll'")[["role", "method", "seed"]]
     scores = {run.seed: run.json["evaluate"] for run in runs}
     own = [scores[row.seed][row.method] for row in rows.itertuples()]  # type: ignore[index]
     return pd.concat([rows.reset_index(drop=True), pd.DataFrame(own)], axis=1)
 
 
-def all_conditions(runs: Sequence[Run]) -> pd.DataFrame:
+def all_conditions(runs: Sequence[Run], ours: str = OURS) -> pd.DataFrame:
     """`intervals` under every condition of the bank, with the column condition; clean holds the rows of `evaluate`.
 
     Datasets keep their order, and each has its conditions together. Noise 0 is left out, and so is p below
     `FEWEST_ERRORS`.
     """
     frames = [
-        joined(group, name).assign(**({"condition": CLEAN} if name == "intervals" else {}))
+        joined(group, name, ours).assign(**({"condition": CLEAN} if name == "intervals" else {}))
         for group in by_dataset(runs, "intervals").values()
         for name in ("intervals", "noise", "imbalance")
         if any(name in run.tables for run in group)

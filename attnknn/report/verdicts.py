@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from attnknn.evaluation.opponents import ROLES
+from attnknn.evaluation.opponents import BEST, OURS, ROLES
 from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.names import HIGHER_IS_BETTER
-from attnknn.report.results import CLEAN, FEWEST_ERRORS, differences
+from attnknn.report.results import CLEAN, FEWEST_ERRORS, Run, all_conditions, differences
 
 BETTER, WORSE, SAME = "better", "worse", "no significant difference"
 CLAIMED = ("nll", "accuracy", "ece")
@@ -79,6 +79,12 @@ def judged(paired: pd.DataFrame, keys: Sequence[str], family: Sequence[str] = ("
         verdict(*row) for row in zip(rows["per_run"], rows["p"], rows["errors"], rows["metric"], strict=True)
     ]
     return rows
+
+
+def every_claim(runs: Sequence[Run]) -> pd.DataFrame:
+    """`claims` of attention and of the best attention, which are separate questions; told apart by `ours`."""
+    parts = [claims(all_conditions(runs, ours)).assign(ours=ours) for ours in (OURS, BEST)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def claims(rows: pd.DataFrame) -> pd.DataFrame:

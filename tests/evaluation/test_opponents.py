@@ -1,6 +1,7 @@
 """Attention against the opponents that are best on validation rows."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import pytest
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
 from attnknn.evaluation.opponents import (
+    BEST,
     COLUMNS,
+    FORMS,
     KNN,
+    OURS,
     ROLES,
     UNDER_CONDITIONS,
     WITHOUT,
@@ -67,17 +71,20 @@ def test_rows_are_those_of_the_tests(parts: tuple[Predictions, Predictions]) -> 
     )
     best = best_on_val([val], 15)
     assert {tuple(row) for row in table} == {COLUMNS}
-    for role in ROLES:
-        names = {row["metric"]: row["method"] for row in table if row["role"] == role}
+    form = best_on_val([val], 15, {BEST: FORMS})[BEST, "nll"]
+    assert {r["method"] for r in table if r["ours"] == BEST and r["role"] not in ROLES} == {form}
+    for role, ours in product(ROLES, (OURS, BEST)):
+        names = {row["metric"]: row["method"] for row in table if (row["role"], row["ours"]) == (role, ours)}
         assert names == {m: best[role, m] for m in TESTED} | {"balanced_accuracy": best[role, "accuracy"]}
     assert {row["method"] for row in table if row["role"] == ""} == {"uniform", "distance"}
-    methods = list(dict.fromkeys(["attention", "uniform", "distance", *best.values()]))
-    against = [("attention", name) for name in methods[1:]]
+    methods = list(dict.fromkeys(["attention", form, "uniform", "distance", *best.values()]))
+    against = [("attention", name) for name in methods[1:]] + [(form, name) for name in dict.fromkeys(best.values())]
     _, tests = intervals_and_tests(select(test, methods), against, **SCORING, metric_names=UNDER_CONDITIONS)
-    expected = {(row["baseline"], row["metric"]): row for row in tests}
+    expected = {(row["method"], row["baseline"], row["metric"]): row for row in tests}
     for row in table:
-        if row["role"] != "attention" and row["metric"] in TESTED:
-            other = expected[row["method"], row["metric"]]
+        ours = {OURS: "attention", BEST: form}[row["ours"]]
+        if row["method"] != ours and row["metric"] in TESTED:
+            other = expected[ours, row["method"], row["metric"]]
             values = [other[key] for key in ("difference", "low", "high", "errors", "p")]
             assert [row[key] for key in ("difference", "difference_low", "difference_high", "errors", "p")] == values
         else:
@@ -86,8 +93,8 @@ def test_rows_are_those_of_the_tests(parts: tuple[Predictions, Predictions]) -> 
 
 def test_mean_over_repeats_by_hand() -> None:
     def run(method: str, value: float, errors: int, p: float) -> list[dict[str, object]]:
-        row = KNN, method, "nll", value, value - 0.1, value + 0.1, -value, -value - 0.2, -value + 0.2, errors, p
-        untested = "", "uniform", "balanced_accuracy", value, 0.0, 1.0, None, None, None, None, None
+        row = KNN, method, "nll", value, value - 0.1, value + 0.1, -value, -value - 0.2, -value + 0.2, errors, p, OURS
+        untested = "", "uniform", "balanced_accuracy", value, 0.0, 1.0, None, None, None, None, None, OURS
         return [dict(zip(COLUMNS, cells, strict=True)) for cells in (row, untested)]
 
     tested, untested = opponents_over_repeats(

@@ -15,7 +15,9 @@ import pytest
 import synthetic
 from attnknn.core.artifacts import TEST, VAL
 from attnknn.evaluation.opponents import (
+    BEST,
     COLUMNS,
+    FORMS,
     KNN,
     ROLES,
     TUNED,
@@ -66,10 +68,12 @@ def test_each_condition_has_attention_its_opponents_and_the_tuned_baselines(resu
     assert {tuple(row) for row in rows} == {("condition", *COLUMNS)}
     for condition, by_role in means.items():
         assert {role: set(scores) for role, scores in by_role.items()} == {
-            role: {*TESTED} for role in ["attention", *ROLES]
+            role: {*TESTED} for role in ["attention", BEST, *ROLES]
         }
-        keys = Counter((r["role"] or r["method"], r["metric"]) for r in rows if r["condition"] == condition)
-        assert keys == Counter(product(["attention", *ROLES, *TUNED], UNDER_CONDITIONS))
+        keys = Counter((r["ours"], r["role"] or r["method"], r["metric"]) for r in rows if r["condition"] == condition)
+        roles = [("attention", role) for role in ["attention", *ROLES, *TUNED]]
+        roles += [(BEST, role) for role in [BEST, *ROLES]]
+        assert keys == Counter((*role, metric) for role, metric in product(roles, UNDER_CONDITIONS))
 
 
 def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, spaces: list[EmbeddingSpace]) -> None:
@@ -80,7 +84,8 @@ def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, space
     expected = opponents_over_repeats([compare_with_opponents(one.test, [one.val], **settings) for one in fitted])
     rows = [row for row in result[1] if row["condition"] == "noise 0.3"]
     assert pd.DataFrame(rows).drop(columns="condition").equals(pd.DataFrame(expected))
-    assert result[0]["noise 0.3"]["attention"]["nll"] == expected[2]["value"]
+    (nll,) = (r["value"] for r in expected if (r["role"], r["metric"]) == ("attention", "nll"))
+    assert result[0]["noise 0.3"]["attention"]["nll"] == nll
     first, second = ([one.probs for one in (f.test, f.val)] for f in fitted)
     assert not np.allclose(first[0], second[0])
 
@@ -115,13 +120,13 @@ def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pyte
     rare = with_imbalance(spaces, 0.01, rng())
     stored = min(one.neighbours.ids.shape[1] for one in rare)
     assert stored < 30
-    fit, compared = mock.Mock(side_effect=refit.fit_head), mock.Mock(side_effect=refit.compare)
-    monkeypatch.setattr(refit, "fit_head", fit)
+    fit, compared = mock.Mock(side_effect=refit.fit_forms), mock.Mock(side_effect=refit.compare)
+    monkeypatch.setattr(refit, "fit_forms", fit)
     monkeypatch.setattr(refit, "compare", compared)
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 30})
     _, heads, k = compared.call_args.args
     assert fit.call_args.kwargs["k_train"] == k == stored
-    assert set(heads) == {"attention", "prototypes"}
+    assert set(heads) == {*FORMS, "prototypes"}
     assert isinstance(heads["prototypes"], Attention)
     assert not heads["prototypes"].neighbours
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 4})

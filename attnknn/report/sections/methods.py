@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from attnknn.evaluation.method import Method
-from attnknn.evaluation.opponents import OURS, ROLES
+from attnknn.evaluation.opponents import BEST, KNN, OURS, ROLES, WITHOUT
 from attnknn.report import plots
 from attnknn.report.names import CALIBRATIONS, METRICS, method_colour, method_name
 from attnknn.report.results import Run, by_dataset, by_nll, differences, joined
@@ -29,25 +29,27 @@ _RIVALS = ("distance", "logistic", "forest", "boosting", "catboost")  # of the v
 _FEWEST_ROWS = 5  # of a bin in the reliability plot
 
 
+# The comparisons of the first table: which form of attention with which opponent.
+COMPARED = ((OURS, KNN), (BEST, WITHOUT))
+
+
 def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
     """The first table of the page: attention and its opponents on the clean bank, by dataset."""
     rows: list[Row] = []
     for name, mine in by_dataset(runs, "intervals").items():
-        chosen = by_nll(mine)
-        texts = {
-            role: " / ".join(
-                fixed(chosen[chosen["role"] == role][m].mean(), mine[0].digits) for m in ("accuracy", "nll")
+        cells = []
+        for role, ours in ((KNN, OURS), (OURS, OURS), (BEST, BEST), (WITHOUT, OURS)):
+            own = by_nll(mine, ours).query("role == @role")
+            numbers = (fixed(own[m].mean(), mine[0].digits) for m in ("accuracy", "nll"))
+            cells.append(
+                Cell(" / ".join(numbers), "" if role == OURS else method_name("/".join(own["method"].unique())))
             )
-            for role in (OURS, *ROLES)
-        }
         nll = claims[(claims["dataset"] == name) & claims["clean"] & (claims["metric"] == "nll")]
-        by_role = {row["role"]: row for row in nll.to_dict("records")}
-        knn, without = (Cell(texts[role], method_name(by_role[role]["method"])) for role in ROLES)
-        tests = [Cell(by_role[role]["verdict"], str(difference_cell(by_role[role]))) for role in ROLES]
-        errors = " / ".join(f"{by_role[role]['errors']:g}" for role in ROLES)
-        rows.append([name, knn, texts[OURS], without, *tests, errors])
-    head = ["dataset", "best kNN", "attention", "best without neighbours"]
-    head += ["NLL against best kNN", "against best without neighbours", "errors against each"]
+        tests = [nll.query("ours == @ours and role == @role").to_dict("records")[0] for ours, role in COMPARED]
+        verdicts = [Cell(row["verdict"], str(difference_cell(row))) for row in tests]
+        rows.append([name, *cells, *verdicts, " / ".join(f"{row['errors']:g}" for row in tests)])
+    head = ["dataset", "best kNN", "attention", "best attention", "best without neighbours"]
+    head += ["NLL: attention − best kNN", "best attention − best without neighbours", "errors"]
     caption = "Accuracy / NLL on test rows of the same method, chosen by the NLL on val"
     return Table("summary", caption, head, rows, folded=False)
 
@@ -55,15 +57,18 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
 def summary_figure(claims: pd.DataFrame) -> bytes:
     """NLL of attention − that of its opponents on the clean bank, a dataset a line, on the scale of its interval."""
     rows = claims[claims["clean"] & (claims["metric"] == "nll")]
+    rows = rows[[pair in COMPARED for pair in zip(rows["ours"], rows["role"], strict=True)]]
     unit = (rows["high"] - rows["low"]) / 2
     rows = rows.assign(
         **{column: rows[column] / unit for column in ("difference", "low", "high")},
         label=[f"{r['dataset']} {fixed(r['difference'], r['digits'] + 1, True)}" for r in rows.to_dict("records")],
         colour=rows["role"].map(method_colour),
-        group=[f"− {method_name(role).replace('Best', 'best')}" for role in rows["role"]],
-    )
+        group=[
+            f"{o} − {method_name(r).replace('Best', 'best')}" for o, r in zip(rows["ours"], rows["role"], strict=True)
+        ],
+    ).sort_values("role", kind="stable")
     label = "difference ÷ half its interval\nleft of 0: attention is better"
-    return plots.forest_plot(rows, "NLL of attention", label)
+    return plots.forest_plot(rows, "NLL", label)
 
 
 def claims_table(claims: pd.DataFrame) -> Table:
@@ -75,9 +80,10 @@ def claims_table(claims: pd.DataFrame) -> Table:
         for row in group.to_dict("records"):
             opponent = Cell(method_name(row["method"]), f"best {row['role']}", method=row["method"])
             numbers = [p_value(row["p"]), f"{row['family']}", f"{row['errors']:g}"]
-            rows.append([METRICS[row["metric"]], opponent, difference_cell(row), *numbers, row["verdict"]])
+            ours = f"{row['ours']}: {METRICS[row['metric']]}"
+            rows.append([ours, opponent, difference_cell(row), *numbers, row["verdict"]])
     caption = f"Every claim; family: those of a dataset, opponent and score with {FEWEST_ERRORS} errors (Holm's method)"
-    head = ["attention's", "against", "difference", "p", "family", "errors", "verdict"]
+    head = ["score", "against", "difference", "p", "family", "errors", "verdict"]
     return Table("claims", caption, head, rows)
 
 
