@@ -118,7 +118,8 @@ def compare_with_opponents(
             own = [name] if method == own_method else roles + [""] * (method in others and name == OURS)
             pair = tested.get((own_method, method, metric), {})
             values = [pair.get(key) for key in ("difference", "low", "high", "errors", "p")]
-            table += [dict(zip(COLUMNS, (role, *row.values(), *values, name), strict=True)) for role in own]
+            for role in own:
+                table.append(dict(zip(COLUMNS, (role, *row.values(), *values, name), strict=True)))
     return table
 
 

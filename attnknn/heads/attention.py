@@ -241,6 +241,7 @@ class Attention(nn.Module):
             query = PROTOTYPE_SCALE * self.prototype_gain * n.require("query")
             class_bias = torch.addmm(class_bias + self.prototype_bias, query, prototypes.T)
         if self.linear_gain is not None:
+            assert self.linear_bias is not None, "set with the gain"
             logits = self.linear_gain * n.require("logits")
             class_bias = class_bias + logits + self.linear_bias - n.shares.log()
         nearest = self.null_slope * n.sims.amax(1, keepdim=True) / self.sim_scale  # (B, 1)

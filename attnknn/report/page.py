@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_folder
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.opponents import OURS
+from attnknn.evaluation.opponents import BEST, OURS
 from attnknn.report.names import method_colour
 from attnknn.report.results import Run, all_conditions, read_runs
 from attnknn.report.sections import banks, examples, fields, historic, methods, neighbours, parts
@@ -138,7 +138,8 @@ def write_report(
     )
     with atomic_folder(out) as draft:
         (draft / "index.html").write_text(page + "\n", "utf-8")
-        all_conditions(runs).to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
+        scores = pd.concat([all_conditions(runs, ours).assign(ours=ours) for ours in (OURS, BEST)])
+        scores.to_csv(draft / "comparison.csv", index=False, lineterminator="\n")
         (draft / "tables").mkdir()
         for name, table in [("claims", every), ("summary", summary)] + [
             (f"{s.name}_{t.name}", t) for s in parts for t in s.tables

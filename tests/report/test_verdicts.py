@@ -30,7 +30,7 @@ def paired(
     ):
         for metric, sign in (("accuracy", 1), ("nll", -1), ("ece", -1)):
             d = sign * improvement
-            scores = role, method, metric, 0.5, 0.0, 1.0, d, d - 0.01, d + 0.01, errors, p
+            scores = role, method, metric, 0.5, 0.0, 1.0, d, d - 0.01, d + 0.01, errors, p, "attention"
             rows.append(dict(zip(COLUMNS, scores, strict=True)))
     return pd.DataFrame([{**run, **row} for row in rows])
 

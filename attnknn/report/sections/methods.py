@@ -41,9 +41,8 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
         for role, ours in ((KNN, OURS), (OURS, OURS), (BEST, BEST), (WITHOUT, OURS)):
             own = by_nll(mine, ours).query("role == @role")
             numbers = (fixed(own[m].mean(), mine[0].digits) for m in ("accuracy", "nll"))
-            cells.append(
-                Cell(" / ".join(numbers), "" if role == OURS else method_name("/".join(own["method"].unique())))
-            )
+            method = method_name("/".join(own["method"].unique()))
+            cells.append(Cell(" / ".join(numbers), "" if role == OURS else method))
         nll = claims[(claims["dataset"] == name) & claims["clean"] & (claims["metric"] == "nll")]
         tests = [nll.query("ours == @ours and role == @role").to_dict("records")[0] for ours, role in COMPARED]
         verdicts = [Cell(row["verdict"], str(difference_cell(row))) for row in tests]
@@ -63,9 +62,7 @@ def summary_figure(claims: pd.DataFrame) -> bytes:
         **{column: rows[column] / unit for column in ("difference", "low", "high")},
         label=[f"{r['dataset']} {fixed(r['difference'], r['digits'] + 1, True)}" for r in rows.to_dict("records")],
         colour=rows["role"].map(method_colour),
-        group=[
-            f"{o} − {method_name(r).replace('Best', 'best')}" for o, r in zip(rows["ours"], rows["role"], strict=True)
-        ],
+        group=rows["ours"] + " − best " + rows["role"],
     ).sort_values("role", kind="stable")
     label = "difference ÷ half its interval\nleft of 0: attention is better"
     return plots.forest_plot(rows, "NLL", label)
