@@ -15,8 +15,8 @@ def load_spaces(run: Run) -> list[EmbeddingSpace]:
 def load_heads(run: Run, *names: str) -> dict[str, LearnedHead]:
     """Fitted heads by name; all of `train_attention` without names."""
     folder = run.path("models/attention")
-    found = names or sorted(path.name for path in folder.iterdir() if path.is_dir())
-    return {name: load_head(folder / name).to(run.device) for name in found}
+    names = names or tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+    return {name: load_head(folder / name).to(run.device) for name in names}
 
 
 def load_peers(run: Run) -> list[Predictions]:
