@@ -21,6 +21,7 @@ MISSING = "(missing)"
 QUANTILES = 1000  # maximum per column; one per 30 rows, at least ten
 SCALES = ("standard", "quantile")
 _FEW = 20  # fewer rows may be monotonic or unique by chance
+_EXACT = 2**53  # up to which all whole numbers differ in float64
 _UNIQUE = 0.95  # minimum share of unique values in an id
 _INFINITE = "infinite; give a finite value, or leave it empty"
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -29,7 +30,8 @@ _DATE = (
     rf"|\d{{4}}[-/](?:0[1-9]|1[0-2])|{_DAY}[- ]{_MONTH}[- ,]+(?:\d{{2}}|\d{{4}})(?: .*)?"
     rf"|{_MONTH} {_DAY},? \d{{4}}(?: .*)?|{_MONTH}[- ]\d{{2,4}})"
 )
-_COMMA = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+,\d+)"
+# Numbers with a comma, a percent or a currency sign.
+_FORMATTED = r"[-+]?[$€£¥]?\s?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)\s?[%$€£¥]?"
 _CODE, _CODES = r"0\d+", 0.05  # numbers with a leading 0, and their minimum share in a column of codes
 _DATES = 0.8  # minimum share of dates in a column of dates
 _NUMBERS = 0.9  # minimum share of numbers in a column for its other values to be errors
@@ -217,6 +219,11 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
         coded = name not in numeric and texts.str.fullmatch(_CODE).mean() >= _CODES
         if not no_number.any() and not coded:
             _refuse(column, np.isinf(floats), _INFINITE)
+            large = column[floats.abs() > _EXACT].drop_duplicates()
+            merged = column.isin(large[as_floats(large).duplicated(keep=False)])
+            _refuse(
+                column, merged, "the same as another number in float64; subtract a constant, or name it in `categories`"
+            )
             if name not in numeric:
                 _refuse_dates(file, present, _date_like(present).mean() >= _DATES)
             result[name] = "number" if name in numeric else _number_or_id(file, present)
@@ -226,8 +233,9 @@ def column_kinds(frame: Any, numeric: Collection[str] = (), categories: Collecti
         if no_number.sum() <= (1 - _NUMBERS) * len(present) or (markers <= _MARKERS and numbers > _FEW):
             remedy = "correct it, name it in `missing` if it marks a missing value, or the column in `categories`"
             _refuse(column, no_number, f"no number, unlike other values of the column; {remedy}")
-        if (texts.str.fullmatch(_COMMA) | as_floats(texts).notna()).mean() >= _NUMBERS and not coded:
-            _refuse(column, no_number, "a number with a comma; write 1.5 and 1000, or name the column in `categories`")
+        if (texts.str.fullmatch(_FORMATTED) | as_floats(texts).notna()).mean() >= _NUMBERS and not coded:
+            reason = "a number with a comma, % or currency; write 1.5 and 1000, or name the column in `categories`"
+            _refuse(column, no_number, reason)
         result[name] = "id" if len(present) >= _FEW and present.nunique() >= _UNIQUE * len(present) else "category"
     if set(result.values()) == {"id"}:  # without other columns, ids that are numbers become features
         result = {name: "id" if as_floats(frame[name]).isna().any() else "number" for name in result}
