@@ -64,8 +64,7 @@ def ablation(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Each part (docs/guide/head.md) is removed, added, and alone. A head that ends above one that it contains, "
-        "on fit or val rows, did not train; one that no epoch improves on val rows kept its start.",
+        "A head that ends above one that it contains did not train; one that no epoch improves on val rows kept its start.",
         figures,
         tables,
         "dvc repro ablation",
