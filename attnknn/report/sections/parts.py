@@ -64,7 +64,8 @@ def ablation(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "A head that ends above one that it contains did not train; one that no epoch improves on val rows kept its start.",
+        "A head that ends above one that it contains did not train; one that no epoch improves on val rows kept its "
+        "start.",
         figures,
         tables,
         "dvc repro ablation",
