@@ -143,4 +143,5 @@ def neighbourhood(
     if missing:
         sims[0, -2:], labels[0, -2:] = -torch.inf, -1
     shares = torch.arange(c, 0, -1).float() / (c * (c + 1) / 2)
-    return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density)
+    logits = torch.randn(b, c, generator=g)
+    return NeighbourBatch(sims, labels, shares, prototypes, query, keys, agreement, density, logits)

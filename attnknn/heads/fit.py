@@ -79,7 +79,7 @@ def fit_head(
 
     Raises:
         InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
-            are no fit rows, or the loss diverges.
+            are no fit rows, `linear` lacks a linear head, or the loss diverges.
     """
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     require(
@@ -90,6 +90,8 @@ def fit_head(
         "train_attention.parts: parameters per embedding dimension mean nothing in another fold's space; with folds "
         "set kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
     )
+    linear = parts.get("linear", False)
+    require(not linear or has_logits(spaces), "train_attention.parts.linear: the encoder has no linear head; set false")
     fit_rows = [space.embeddings.rows(FIT) for space in spaces]
     n_queries = sum(map(len, fit_rows))
     n_batches = sum(-(-len(rows) // batch_size) for rows in fit_rows)
@@ -160,7 +162,7 @@ def fit_head(
                 n_classes=len(spaces[0].embeddings.classes),
                 n_sizes=len(spaces[0].statistics.sizes),
                 temperature=initial["temperature"],
-                prior=LINEAR_WEIGHT if parts.get("linear") else initial["prior"],
+                prior=LINEAR_WEIGHT if linear else initial["prior"],
                 metric=spaces[0].neighbours.metric,
                 sim_scale=similarity_scale(sims),
             ).to(device)

@@ -126,17 +126,14 @@ class EmbeddingSpace:
         """Batch of query rows with their k stored neighbours, and the fields of `NEEDS` that are named.
 
         Raises:
-            InputError: fewer than k neighbours are stored, or none for a row; or logits of an encoder without a linear
-                head are named.
+            InputError: fewer than k neighbours are stored, or none for a row.
         """
         ids, sims = self.neighbours.take(rows, k)
         e, s = self.embeddings, self.statistics
-        sources = {"query": e.z, "keys": e.z, "agreement": s.agreement, "density": s.density}
-        no_logits = "logits" in needs and e.logits is None
-        require(not no_logits, "linear: the encoder has no linear head; set linear: false")
-        sources["logits"] = e.logits  # type: ignore[assignment]
-        of_queries = ("query", "logits")
-        arrays = {name: np.asarray(sources[name][rows if name in of_queries else ids]) for name in needs}
+        of_queries = {"query": e.z, "logits": e.logits}
+        of_neighbours = {"keys": e.z, "agreement": s.agreement, "density": s.density}
+        arrays = {name: np.asarray(of_neighbours[name][ids]) for name in of_neighbours.keys() & needs}
+        arrays |= {name: np.asarray(of_queries[name][rows]) for name in of_queries.keys() & needs}  # type: ignore[index]
         if self.log_weight is not None:
             arrays["log_weight"] = self.log_weight[ids]
         gathered = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -30,6 +30,8 @@ EVERYTHING |= {"features": ALL, "self_attention": True, "dropout": 0.3}
 HISTORIC = {"similarity": "dot", "heads": 7, "temperature_bounds": [0.05, 20.0]}
 PARTS |= {"all, bank": EVERYTHING, "all, l2": EVERYTHING | {"similarity": "l2"}, "historic": HISTORIC}
 PARTS["bounded"] = EVERYTHING | {"similarity": "dot", "temperature_bounds": [0.05, 20.0]}
+starts_as_distance = pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
+PARTS = PARTS | {"linear": {"linear": True}, "all, linear": EVERYTHING | {"linear": True}}
 every_part = pytest.mark.parametrize("parts", PARTS.values(), ids=[*PARTS])
 
 
@@ -58,7 +60,7 @@ def test_distance_by_hand() -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("missing", [False, True])
-@every_part
+@starts_as_distance
 def test_untrained_attention_is_exactly_distance_weighting(parts: dict[str, Any], metric: str, missing: bool) -> None:
     n = neighbourhood(missing=missing, metric=metric)
     expected = Distance(n.labels.shape[1], 0.7, 0.1)(n)
@@ -88,6 +90,21 @@ def test_rows_sum_to_one_and_missing_neighbours_weigh_nothing(parts: dict[str, A
         torch.testing.assert_close(probs.sum(1), torch.ones(13), rtol=0, atol=1e-6)
         votes = torch.zeros(13, C).scatter_add(1, n.labels.clamp(min=0), weights)
         assert (probs - votes > -1e-6).all(), "the null neighbours hold what is left, of each class"
+
+
+@torch.no_grad()
+def test_neighbours_correct_the_linear_head_by_hand() -> None:
+    """p_c ∝ exp(g·ℓ_c + d_c)·(.9 + .1·v_c/share_c), with v the votes of distance weighting."""
+    n = neighbourhood()
+    head = untrained({"linear": True}, prior=0.9)
+    head.linear_gain.fill_(1.3)  # type: ignore[union-attr]
+    head.linear_bias.copy_(torch.tensor([0.2, -0.1, 0.0]))  # type: ignore[union-attr]
+    votes = torch.zeros(5, C).scatter_add(1, n.labels, (n.sims / 0.7).softmax(1))
+    linear = (1.3 * n.logits + torch.tensor([0.2, -0.1, 0.0])).exp()  # type: ignore[operator]
+    expected = linear * (0.9 + 0.1 * votes / n.shares)
+    torch.testing.assert_close(head(n)[0], expected / expected.sum(1, keepdim=True))
+    alone = untrained({"linear": True, "neighbours": False})
+    torch.testing.assert_close(alone(n)[0], n.logits.softmax(1))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("head", [Uniform(3, 0.1), Distance(5, 0.7, 0.1)], ids=["uniform", "distance"])

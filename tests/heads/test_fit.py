@@ -9,9 +9,10 @@ import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
+from attnknn.evaluation import opponents
 from attnknn.experiments.corruption import noisy_labels
 from attnknn.heads.baselines import Distance, tune_distance
-from attnknn.heads.fit import fit_head, kept_start
+from attnknn.heads.fit import FORMS, fit_forms, fit_head, kept_start
 from attnknn.heads.registry import LearnedHead
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, part_neighbours
 from attnknn.nn.objectives import entropy, hardness, nll, soft_ece
@@ -133,6 +134,24 @@ def test_a_head_with_a_projection_starts_as_the_head_without(data: EmbeddingSpac
     head, unmoved = fit(data, parts=parts, lr=1e-12)
     assert kept_start(unmoved)
     assert not head.state_dict()["key_projection"].any()
+
+
+def test_forms_of_attention(data: EmbeddingSpace) -> None:
+    """Neighbours alone, with class means, and with the linear head, which is never worse than that head on val rows."""
+    settings = {**SETTINGS, "parts": {"features": ["agreement"]}, "epochs": 5}
+    forms = fit_forms([data], **settings)
+    assert tuple(forms) == tuple(FORMS) == opponents.FORMS
+    assert [head.config["prototypes"] for head, _ in forms.values()] == [False, True, False]
+    y, logits = (
+        torch.from_numpy(np.array(v[data.embeddings.rows(VAL)])) for v in (data.embeddings.y, data.embeddings.logits)
+    )
+    linear = float(torch.nn.functional.cross_entropy(logits, y))
+    assert min(row["val_nll"] for row in forms["attention-linear"][1]) < linear + 0.01
+    assert tuple(fit_forms([data], **settings | {"kind": "tabr", "parts": {}, "epochs": 0})) == ("attention",)
+    bare = dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, logits=None))
+    assert tuple(fit_forms([bare], **settings | {"epochs": 0})) == ("attention", "attention-means")
+    with pytest.raises(InputError, match=r"parts\.linear: the encoder has no linear head"):
+        fit(bare, parts={"linear": True})
 
 
 def test_patience_stops_it(data: EmbeddingSpace) -> None:

@@ -44,7 +44,7 @@ def test_around_is_what_is_stored_of_each_neighbour(space: EmbeddingSpace) -> No
     np.testing.assert_allclose(batch.sims, -((e.z[rows][:, None] - e.z[ids]) ** 2).sum(2), rtol=0, atol=1e-5)
     np.testing.assert_array_equal(batch.labels, e.y[ids])
     stored = {"query": e.z[rows], "keys": e.z[ids], "agreement": evidence.agreement[ids]}
-    stored["density"] = evidence.density[ids]
+    stored |= {"density": evidence.density[ids], "logits": e.logits[rows]}  # type: ignore[index]
     for needs in (NEEDS, (), ("density",), ("query", "keys")):
         part = space.around(rows, 6, needs)
         for name in NEEDS:
