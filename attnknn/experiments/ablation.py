@@ -110,17 +110,25 @@ def variants(full: Mapping[str, Any]) -> dict[tuple[str, str], Parts]:
     return settings
 
 
-def nested_pair(group: str, name: str) -> tuple[str, str] | None:
-    """The nested pair (larger, smaller) of variants that a variant stands in, by their names in the table, if any."""
+def nested_pairs(group: str, name: str, features: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs (larger, smaller) of heads, by their names in the table, of which the larger contains the smaller.
+
+    Args:
+        features: of the full head.
+    """
     if name in _NOT_NESTED:
-        return None
+        return []
     if group == "with":
-        return f"with {name}", "full"
+        return [(f"with {name}", "full")]
     if group == "without":
-        return "full", f"without {name}"
-    if group == "alone" and name != "temperature":
-        return f"alone {name}", "alone temperature"
-    return ("historic", "alone temperature") if name == "historic" else None
+        return [("full", f"without {name}")]
+    pairs = []
+    if group == "alone" or name == "historic":
+        own = f"alone {name}" if group == "alone" else name
+        pairs = [(own, "alone temperature")] * (name != "temperature")
+        if name in (*features, "temperature", "all evidence"):
+            pairs.append(("full", own))
+    return pairs
 
 
 def _fit_and_score(
@@ -136,26 +144,26 @@ def _fit_and_score(
     return on_test, on_fit, on_val, kept_start(history)
 
 
-def training_states(rows: Table, kept: Mapping[str, bool], pairs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Whether each variant trained: a larger head must reach the NLL of a smaller one that it contains.
+def training_states(rows: Table, kept: Mapping[str, bool], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Whether each head trained: a larger one must reach the NLL of a smaller one that it contains.
 
-    `KEPT_START` where no epoch lowered the larger head's NLL on val rows; else `NOT_TRAINED` where its mean NLL on fit
-    or val rows is higher by more than its range over repeats and 1e-3.
+    `KEPT_START` where no epoch lowered its NLL on val rows; else `NOT_TRAINED` where its mean NLL on fit or val rows is
+    higher than a smaller one's by more than its range over repeats and 1e-3.
 
     Args:
         rows: of variant, repeat, metric, fit, validation.
         kept: by variant, whether all repeats kept their start.
-        pairs: by variant, (larger, smaller).
+        pairs: (larger, smaller).
     """
     table = pd.DataFrame(rows)
     table = table[table["metric"] == "nll"].groupby("variant")[["fit", "validation"]]
     mean, spread = table.mean(), table.max() - table.min()
-    states = {}
-    for name in mean.index:
-        larger, smaller = pairs.get(name, (name, name))
+    states = dict.fromkeys(mean.index, TRAINED)
+    for larger, smaller in pairs:
         excess = mean.loc[larger] - mean.loc[smaller] - spread.loc[larger].clip(lower=_TOLERANCE)
-        states[name] = KEPT_START if kept.get(larger) else NOT_TRAINED if excess.to_numpy().max() > 0 else TRAINED
-    return states
+        if excess.to_numpy().max() > 0:
+            states[larger] = NOT_TRAINED
+    return states | {name: KEPT_START for name, kept_start in kept.items() if kept_start}
 
 
 def ablate(
@@ -222,7 +230,7 @@ def ablate(
 
     table: Table = []
     kept: dict[str, bool] = {}
-    pairs: dict[str, tuple[str, str]] = {}
+    pairs: set[tuple[str, str]] = set()
     for repeat in range(repeats):
         groups: dict[str, str] = dict.fromkeys(REFERENCES, "reference")
         references: dict[str, str] = dict.fromkeys(REFERENCES, "full")
@@ -236,9 +244,11 @@ def ablate(
             groups[name] = group
             alone = (group, part) in on_main and len(spaces) > 1
             default = ONE_SPACE if alone and name != ONE_SPACE else "full"
-            pair = nested_pair(group, part)
-            if pair is not None and not (alone and pair[1] != "full"):  # other rows to fit on
-                pairs[name] = (pair[0], ONE_SPACE) if alone else pair
+            for larger, smaller in nested_pairs(group, part, full["features"]):
+                if not alone:
+                    pairs.add((larger, smaller))
+                elif smaller == "full":  # fitted on the same rows
+                    pairs.add((larger, ONE_SPACE))
             references[name] = {"alone": "distance", "retrieval": "retrieval"}.get(group, default)
         stacked = dataclasses.replace(base.test, probs=np.stack(list(probs.values())), methods=tuple(probs))
         against = [(name, reference) for name, reference in references.items() if name != reference]

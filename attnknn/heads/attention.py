@@ -23,7 +23,7 @@ Head = Callable[[NeighbourBatch], HeadOutput]
 
 FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
-LINEAR_WEIGHT = 0.9  # of the linear head at initialisation
+LINEAR_WEIGHT = 0.9  # ε of a head with `linear` at initialisation
 PROTOTYPE_SCALE = 30.0  # of prototype logits: cosines lie in [−1, 1], useful logits do not
 
 

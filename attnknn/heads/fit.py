@@ -54,9 +54,9 @@ def fit_head(
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
     The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val; with `linear`
-    its null neighbours then weigh .9. Parameters
+    at its linear head, corrected by a tenth of the votes (ε = .9). Parameters
     per embedding dimension are added, at 0, to the head fitted without them. So the validation NLL is never above that
-    of distance weighting, nor of the head without those parameters.
+    of this start, nor of the head without those parameters.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
 
@@ -245,6 +245,7 @@ def fit_forms(
 
 
 def kept_start(history: Sequence[Row]) -> bool:
-    """Whether no epoch of the last phase lowered the NLL on val rows: nothing was learned that holds on them."""
-    best = min(history, key=lambda row: row["val_nll"])
-    return best["epoch"] == 0 or best["phase"] < history[-1]["phase"]
+    """Whether no epoch of the last phase lowered the NLL on val rows by 1e-4, so that nothing was learned."""
+    first = next(i for i, row in enumerate(history) if row["phase"] == history[-1]["phase"])
+    start = min(row["val_nll"] for row in history[: max(first, 1)])
+    return min(row["val_nll"] for row in history) > start - TOLERANCE

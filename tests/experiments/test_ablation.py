@@ -22,7 +22,7 @@ from attnknn.experiments.ablation import (
     TABR_PARTS,
     TRAINED,
     ablate,
-    nested_pair,
+    nested_pairs,
     training_states,
     variants,
 )
@@ -189,27 +189,40 @@ def test_variants_differ_from_their_reference_and_not_from_themselves(table: Tab
 
 
 def test_fault_17_a_head_worse_than_one_it_contains_did_not_train() -> None:
-    """On fit rows or on val rows, beyond the range of its repeats; either side of a `without` may be the larger."""
+    """On fit rows or on val rows, beyond the range of its repeats; the larger head is marked, not the smaller."""
     nll = {  # fit and val rows, two repeats each
         "full": [(0.30, 0.40), (0.30, 0.40)],
         "with l2": [(0.30, 0.45), (0.30, 0.43)],
         "with dot": [(0.28, 0.39), (0.28, 0.43)],
-        "without agreement": [(0.25, 0.41), (0.25, 0.41)],
-        "without prototypes": [(0.32, 0.40), (0.32, 0.42)],
         "with dropout": [(0.50, 0.60), (0.50, 0.60)],
+        "without gap": [(0.32, 0.40), (0.32, 0.42)],
+        "alone gap": [(0.41, 0.40), (0.41, 0.41)],
+        "alone temperature": [(0.40, 0.50), (0.40, 0.50)],
     }
-    rows = [
-        {"variant": name, "repeat": i, "metric": "nll", "fit": fit, "validation": val}
-        for name, values in nll.items()
-        for i, (fit, val) in enumerate(values)
-    ]
-    groups = {name: name.split(" ", 1) for name in nll if " " in name}
-    pairs = {name: pair for name, key in groups.items() if (pair := nested_pair(*key))}
-    assert "with dropout" not in pairs
-    expected = dict.fromkeys(nll, TRAINED) | {"with l2": NOT_TRAINED, "without agreement": NOT_TRAINED}
-    assert training_states(rows, {}, pairs) == expected, "with dot: its repeats are as far apart"
-    kept = training_states(rows, {"full": True}, pairs)
-    assert kept == expected | dict.fromkeys(("full", "without agreement", "without prototypes"), KEPT_START)
+    groups = [name.split(" ", 1) for name in nll if " " in name]
+    pairs = [pair for group, name in groups for pair in nested_pairs(group, name, ["gap"])]
+    assert set(pairs) == {
+        ("with l2", "full"),
+        ("with dot", "full"),
+        ("full", "without gap"),
+        ("alone gap", "alone temperature"),
+        ("full", "alone gap"),
+        ("full", "alone temperature"),
+    }
+
+    def states(**kept: bool) -> dict[str, str]:
+        rows = [
+            {"variant": name, "repeat": i, "metric": "nll", "fit": fit, "validation": val}
+            for name, values in nll.items()
+            for i, (fit, val) in enumerate(values)
+        ]
+        return training_states(rows, kept, pairs)
+
+    expected = dict.fromkeys(nll, TRAINED) | {"with l2": NOT_TRAINED, "alone gap": NOT_TRAINED}
+    assert states() == expected, "the repeats of with dot are as far apart"
+    assert states(full=True) == expected | {"full": KEPT_START}
+    nll["without gap"] = [(0.25, 0.40), (0.25, 0.42)]
+    assert states() == expected | {"full": NOT_TRAINED}
 
 
 def test_references_are_fitted_once_and_heads_anew_in_each_repeat(table: Table, spied: Any) -> None:

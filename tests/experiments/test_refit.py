@@ -81,6 +81,7 @@ def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, space
     banks = [with_noise(spaces, 0.3, np.random.default_rng([3, repeat])) for repeat in (0, 1)]
     fitted = [fit_and_compare(bank, seed=301 + repeat, **SETTINGS) for repeat, bank in enumerate(banks)]
     settings = {**SCORING, "seed": 3, "metric_names": UNDER_CONDITIONS, "others": TUNED}
+    settings["forms"] = ["attention", "attention-means"]  # the linear head knows the labels of the unmodified bank
     expected = opponents_over_repeats([compare_with_opponents(one.test, [one.val], **settings) for one in fitted])
     rows = [row for row in result[1] if row["condition"] == "noise 0.3"]
     assert pd.DataFrame(rows).drop(columns="condition").equals(pd.DataFrame(expected))

@@ -35,12 +35,16 @@ SCORES = ("accuracy", "nll", "ece")
 def ablation(runs: Sequence[Run]) -> Section:
     rows, figures, tables = joined(runs, "ablation"), [], []
     if len(rows):
-        rows = rows[rows["variant"] != rows["reference"]].assign(variant=rows["variant"].str.replace("_", " "))
+        rows = rows.assign(**{name: rows[name].str.replace("_", " ") for name in ("variant", "reference")})
+        trained = rows.set_index(["dataset", "variant"])["trained"].to_dict()
+        rows = rows[rows["variant"] != rows["reference"]]
         means = over_runs(rows, ["dataset", "group", "variant", "reference", "metric"])
         means = means.sort_values("group", key=lambda g: g.map(list(GROUPS).index), kind="stable")
         drawn = means[(means["metric"] == "nll") & means["group"].isin(("without", "with", "reference"))]
-        trained = rows.set_index(["dataset", "variant"])["trained"].to_dict()
-        drawn = drawn[[trained[key] == "yes" for key in zip(drawn["dataset"], drawn["variant"], strict=True)]]
+        for column in ("variant", "reference"):
+            drawn = drawn[
+                [trained.get(key, "yes") == "yes" for key in zip(drawn["dataset"], drawn[column], strict=True)]
+            ]
         for dataset, own in drawn.groupby("dataset", sort=False):
             own = own.assign(
                 label=own["variant"],
@@ -56,8 +60,10 @@ def ablation(runs: Sequence[Run]) -> Section:
             for row in own[own["metric"] == "nll"].to_dict("records"):
                 scores = columns[dataset, row["variant"], "nll"].values()
                 numbers = ("" if math.isnan(score) else fixed(score, row["digits"]) for score in scores)
-                state = trained[dataset, row["variant"]]
-                difference = difference_cell(row) if state == "yes" else state
+                states = [trained.get((dataset, row[column]), "yes") for column in ("variant", "reference")]
+                difference = difference_cell(row) if states == ["yes", "yes"] else states[0]
+                if states[0] == "yes" != states[1]:
+                    difference = f"{row['reference']} {states[1]}"
                 lines.append([row["variant"], row["reference"], *numbers, difference])
         head = ["variant", "against", "NLL on fit ↓", "NLL on val ↓", "NLL on test ↓", "difference"]
         tables = [Table("ablation", "All variants; intervals without the variation between fits", head, lines)]
