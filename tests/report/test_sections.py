@@ -149,6 +149,10 @@ def test_ablation_shows_fit_val_and_test_over_runs_and_no_difference_of_a_head_t
     numbers = ["full", "0.250", "0.350", "0.500"]
     assert list(lines[0][1:]) == ["null", *numbers, "+0.2000 (+0.0500 … +0.4000)"]
     assert list(lines[1][1:]) == ["l2", *numbers, "did not train"]
+    untrained = [{**row, **first, "variant": "full", "trained": "kept its start"}, {**row, **first}]
+    section = parts.ablation([a_run(seed=1, ablation=untrained)])
+    assert not section.figures, "nothing to draw beside a full head that learned nothing"
+    assert frame(section, "ablation").to_numpy()[0][-1] == "full kept its start"
 
 
 def theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from attnknn.report import plots
 from attnknn.report.names import METHODS, method_colour, method_name
 from attnknn.report.results import Run, by_dataset, differences, joined
@@ -41,10 +43,9 @@ def ablation(runs: Sequence[Run]) -> Section:
         means = over_runs(rows, ["dataset", "group", "variant", "reference", "metric"])
         means = means.sort_values("group", key=lambda g: g.map(list(GROUPS).index), kind="stable")
         drawn = means[(means["metric"] == "nll") & means["group"].isin(("without", "with", "reference"))]
-        for column in ("variant", "reference"):
-            drawn = drawn[
-                [trained.get(key, "yes") == "yes" for key in zip(drawn["dataset"], drawn[column], strict=True)]
-            ]
+        names = drawn[["dataset", "variant", "reference"]].itertuples(index=False)
+        shown = [{trained.get((d, v), "yes"), trained.get((d, r), "yes")} == {"yes"} for d, v, r in names]
+        drawn = drawn.loc[np.array(shown, dtype=bool)]
         for dataset, own in drawn.groupby("dataset", sort=False):
             own = own.assign(
                 label=own["variant"],
