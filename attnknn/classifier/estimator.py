@@ -256,9 +256,12 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         """Call scikit-learn's `validate_data`, without NumPy's warnings of values that it then refuses."""
         with np.errstate(over="ignore", invalid="ignore"):
             try:
-                return validate_data(self, *arrays, dtype=np.float64, **options)
+                checked = validate_data(self, *arrays, dtype=np.float64, **options)
             except OverflowError as error:  # of Python's whole numbers
                 raise ValueError(f"X: {error}; give numbers below {LARGEST:g}") from None
+        missing = len(arrays) > 1 and any(label is None for label in checked[1])
+        require(not missing, "y: None is no label; give the row a label, or leave it out")
+        return checked
 
     def _encode_labels(self, name: str, y: np.ndarray) -> np.ndarray:
         """Class numbers of labels."""

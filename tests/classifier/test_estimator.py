@@ -571,6 +571,7 @@ def test_saved_and_pickled_models_predict_the_same(index: Any, metric: Any, tmp_
         ({"device": "cuda:7"}, *blobs(), "device: cuda:7"),
         ({"device": "gpu"}, *blobs(), "device: 'gpu'; allowed are auto, cpu"),
         ({}, np.eye(4), np.zeros(4), "single class"),
+        ({}, np.eye(4), ["a", "b", None, "a"], "y: None is no label"),
         ({}, np.eye(4)[:1], [0], "minimum of 2"),
         ({}, np.eye(4)[:2], [0, 1], "n_samples = 2: at least three"),
         ({}, 1e308 * np.sign(blobs()[0]), blobs()[1], "too large to be added up"),
