@@ -1,7 +1,6 @@
 """Load what earlier stages stored: embedding spaces, heads and peers."""
 
-from attnknn.core.artifacts import Predictions
-from attnknn.core.files import read_json
+from attnknn.core.artifacts import PartProbs, Predictions
 from attnknn.heads.registry import LearnedHead, load_head
 from attnknn.neighbours.space import EmbeddingSpace
 from pipeline.run import Run
@@ -19,7 +18,7 @@ def load_heads(run: Run, *names: str) -> dict[str, LearnedHead]:
     return {name: load_head(folder / name).to(run.device) for name in names}
 
 
-def load_peers(run: Run) -> list[Predictions]:
-    """Predictions of test and of val rows by other classifiers of tables; empty for images."""
-    folder = run.path("data/peers")
-    return [Predictions.load(folder / part) for part in read_json(folder / "peers.json")["parts"]]
+def load_peers(run: Run) -> PartProbs:
+    """Probabilities of fit, val and test rows by other classifiers."""
+    fit, val, test = (Predictions.load(run.path("data/peers") / part) for part in ("fit", "val", "test"))
+    return dict(zip(fit.methods, zip(fit.probs, val.probs, test.probs, strict=True), strict=True))

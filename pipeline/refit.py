@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from attnknn.experiments.refit import Condition, refit_and_score
+from attnknn.experiments.conditions import Condition, refit_and_score
 from pipeline.run import Run
 
 

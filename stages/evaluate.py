@@ -14,7 +14,8 @@ from pipeline.run import Run, main
 
 def evaluate(run: Run) -> None:
     p, spaces, heads = run.params, load_spaces(run), load_heads(run)
-    k, device, space = p.k_eval, run.device, spaces[0]
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    k, device, space = min(p.k_eval, stored), run.device, spaces[0]
     network, split = Embeddings.load(run.path("data/cnn")), Split.load(run.path("data/split"))
     result, val = compare_all(spaces, heads, network, load_peers(run), k, device=device, **p.tune.model_dump())
     with atomic_folder(run.path("data/predictions")) as draft:
@@ -30,7 +31,6 @@ def evaluate(run: Run) -> None:
     for name, values in metrics.items():
         run.write_metrics(values, name)
     run.write_tables(**tables, **selective, confusion=confusion(result.test, [OURS]))
-    stored = min(space.neighbours.ids.shape[1] for space in spaces)
     for name in [name for name, settings in result.tuned.items() if settings.get("k") == k < stored]:
         print(f"{name}: best k on val is {k}, the largest that k_eval allows; raise k_eval (stored: {stored})")
 

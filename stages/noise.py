@@ -1,4 +1,4 @@
-"""Refit and compare all methods on a bank with wrong labels."""
+"""Refit and compare all methods with wrong labels in the bank, or in all labels but those of test rows."""
 
 from functools import partial
 
@@ -10,8 +10,10 @@ from pipeline.run import Run, main
 
 def noise(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
-    kinds = noise_conditions(p.noise.kinds, p.noise.rates, len(spaces[0].embeddings.classes))
-    conditions = {name: partial(with_noise, spaces, rate, kind=kind) for name, (kind, rate) in kinds.items()}
+    named = noise_conditions(p.noise.kinds, p.noise.rates, p.noise.labels, len(spaces[0].embeddings.classes))
+    conditions = {
+        name: partial(with_noise, spaces, rate, kind=kind, parts=parts) for name, (kind, rate, parts) in named.items()
+    }
     refit_conditions(run, conditions, p.noise.repeats, p.noise.k or p.k_train)
 
 

@@ -12,7 +12,8 @@ def tta(run: Run) -> None:
     means, tables = {}, {name: [] for name in COLUMNS}
     if views:
         main, heads = load_spaces(run)[0], load_heads(run, "attention", "prototypes")
-        probs = predict_views(main, views, heads, p.k_train, p.tune.model_dump(), run.device)
+        k = min(max(p.tune.ks), main.neighbours.ids.shape[1])
+        probs = predict_views(main, views, heads, k, p.tune.model_dump(), run.device)
         means, tables = score_views(probs, main, p.tune.ridges, p.evaluate.model_dump(), run.seed)
     else:
         print(f"{run.label}: no views")

@@ -5,7 +5,7 @@ Row ids are positions in the dataset's `Split` and mean the same row in every ar
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -188,6 +188,10 @@ class NeighbourStatistics(Artifact):
         require(self.agreement.shape == expected, f"agreement: shape {self.agreement.shape}; expected {expected}")
         low, high = float(self.agreement.min()), float(self.agreement.max())
         require(low >= 0 and high <= 1, f"agreement: values {low:.3g} … {high:.3g}; expected shares")
+
+
+# By method: probabilities of fit, val and test rows.
+PartProbs = Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)

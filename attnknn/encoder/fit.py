@@ -10,6 +10,7 @@ from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
 from attnknn.core.progress import epoch_progress
 from attnknn.encoder.config import Losses, TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed_split
+from attnknn.encoder.linear_probe import add_linear_head
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.numeric_embeddings import fit_numeric
@@ -36,7 +37,8 @@ def fit_encoder(
         checkpoint, judged_by: see `train_encoder`.
 
     Returns:
-        The encoder with the weights of its best epoch, and a row per epoch; see `train_encoder`.
+        The encoder with the weights of its best epoch, and a row per epoch; see `train_encoder`. Trained without
+        cross-entropy, it has the linear head of `add_linear_head`.
     """
     torch.manual_seed(seed)
     n_classes, bank = len(split.classes), split.part == BANK
@@ -52,7 +54,10 @@ def fit_encoder(
         neighbours = NeighbourLoss(split.y[bank], n_classes, encoder.dim, **vote_losses)
     options = {"neighbours": neighbours, "seed": seed, "device": device, "judged_by": judged_by, "resume": checkpoint}
     with epoch_progress(label, settings.epochs) as progress:
-        return encoder, train_encoder(split, encoder, loss, settings, **options, progress=progress)
+        history = train_encoder(split, encoder, loss, settings, **options, progress=progress)
+    if encoder.classifier is None:
+        add_linear_head(encoder, split, device, settings.bf16)
+    return encoder, history
 
 
 def classifier_settings(settings: TrainEmbedder) -> TrainEmbedder:

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from scipy.special import softmax
 
-from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, Predictions
+from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, PartProbs, Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import KINDS, calibrate
 from attnknn.evaluation.method import Method
@@ -17,8 +18,6 @@ from attnknn.heads.attention import Head
 from attnknn.heads.baselines import Distance, Tuned, Uniform, choices_of_k, tune_distance, tune_uniform
 from attnknn.heads.classify import classify_part
 from attnknn.neighbours.space import EmbeddingSpace, classes_of, part_neighbours, part_rows
-
-PartProbs = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # by method: probabilities of fit, val and test rows
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def predict_parts(
     Fit and val rows are those of all spaces, test rows those of the first, or of `memory`.
     """
     parts = ((spaces, FIT), (spaces, VAL), ([memory or spaces[0]], TEST))
-    probs: PartProbs = {}
+    probs = {}
     for name, head in heads.items():
         fit, val, test = (classify_part(head, part_spaces, part, k, device) for part_spaces, part in parts)
         probs[name] = fit, val, test
@@ -154,42 +153,42 @@ def compare(
     return Comparison(test, val, tuned | fitted)
 
 
-def classifier(
+def without_neighbours(
     network: Embeddings,
     like: EmbeddingSpace,
     ridges: Sequence[float],
     calibrations: Sequence[str],
-    peers: Sequence[Predictions] = (),
+    peers: PartProbs = MappingProxyType({}),
 ) -> Comparison:
-    """Predictions of a plain classifier from its logits, as the method `cnn`, uncalibrated and with each calibration.
+    """Predictions of a plain network from its logits, as the method `cnn`, and of peers; and with each calibration.
 
     Args:
         network: its outputs for the rows of `like`, whose embeddings they replace.
-        peers: predictions of test and of val rows by other classifiers, added to its own; or none.
+        peers: probabilities of fit, val and test rows by other classifiers.
     """
     space = [dataclasses.replace(like, embeddings=network)]
-    test, val, tuned = calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations)
-    return Comparison(stack_methods(test, *peers[:1]), stack_methods(val, *peers[1:]), tuned)
+    probs = {"cnn": predict_parts(space, {}, 1)["linear"], **peers}
+    return Comparison(*calibrated(probs, space, ridges, calibrations))
 
 
 def compare_all(
     spaces: Sequence[EmbeddingSpace],
     heads: Mapping[str, Head],
     network: Embeddings,
-    peers: Sequence[Predictions],
+    peers: PartProbs,
     k_eval: int,
     ridges: Sequence[float],
     device: str = "cpu",
     **grids: Sequence[float],
 ) -> tuple[Comparison, tuple[Predictions, Predictions]]:
-    """`compare` and `classifier` together, with every calibration.
+    """`compare` and `without_neighbours` together, with every calibration.
 
     Returns:
-        The comparison, whose val predictions lack the classifiers under cross-fitting: they do not predict the val rows
-        of the folds. And the val predictions of the two apart.
+        The comparison, whose val predictions lack the network and peers under cross-fitting: they do not predict the
+        val rows of the folds. And the val predictions of the two apart.
     """
     ours = compare(spaces, heads, k_eval, ridges=ridges, calibrations=KINDS, device=device, **grids)  # type: ignore[arg-type]
-    others = classifier(network, spaces[0], ridges, KINDS, peers)
+    others = without_neighbours(network, spaces[0], ridges, KINDS, peers)
     val = ours.val if spaces[1:] else stack_methods(ours.val, others.val)
     test = stack_methods(ours.test, others.test)
     return Comparison(test, val, ours.tuned | others.tuned), (ours.val, others.val)

@@ -13,6 +13,7 @@ from attnknn.evaluation import metrics
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import (
     BASE,
+    EMBEDDING_PEERS,
     TESTED,
     Table,
     intervals_and_tests,
@@ -26,7 +27,7 @@ KNN, WITHOUT, BEST = "kNN", "without neighbours", "best attention"
 # The opponent of each role is the best of these on val rows, without or with a calibration.
 ROLES = {
     KNN: ("uniform", "distance", "raw-uniform", "raw-distance"),
-    WITHOUT: ("prototypes", "linear", "cnn", "logistic", "forest", "boosting", "catboost", "xgboost"),
+    WITHOUT: ("prototypes", "linear", "cnn", *EMBEDDING_PEERS, "logistic", "forest", "boosting", "catboost", "xgboost"),
 }
 COLUMNS = ("role", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
 COLUMNS += ("errors", "p", "ours")

@@ -23,7 +23,9 @@ Kind = Literal["symmetric", "asymmetric", "instance"]
 
 
 class Peers(Distinct):
-    """Classifiers without an encoder, on a table's own columns; each tuned on val."""
+    """Other classifiers, each tuned on val: on embeddings, and on a table's own columns."""
+
+    embedding: list[Literal["rbf", "mlp", "boosting"]] = ["rbf", "mlp", "boosting"]
 
     methods: list[Literal["raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost"]] = [
         "raw-uniform", "raw-distance", "logistic", "forest", "boosting",
@@ -32,15 +34,26 @@ class Peers(Distinct):
 
 
 class KSweep(Distinct):
-    ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 50]  # √n, its half and double are added
+    ks: Annotated[list[Count], Field(min_length=1)] = [
+        1,
+        3,
+        5,
+        10,
+        20,
+        50,
+        100,
+        256,
+    ]  # and √n/2, √n, 2√n
     resamples: Resamples = 1000
 
 
 class Noise(Distinct):
-    """Wrong labels in the bank; at rate 0 they are clean."""
+    """Wrong labels; at rate 0 they are clean."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
-    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.1, 0.2, 0.3, 0.6]  # see noise_conditions
+    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.3, 0.6]  # see noise_conditions
+    # wrong in the bank alone, or also in fit and val rows
+    labels: Annotated[list[Literal["bank", "all"]], Field(min_length=1)] = ["bank", "all"]
     repeats: Count = 2  # new wrong labels and a new head each
     k: Count | None = None
 

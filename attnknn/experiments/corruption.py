@@ -12,6 +12,8 @@ from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 
 NOISES = ("symmetric", "asymmetric", "instance")
+TRAINING_PARTS = (BANK, FIT, VAL)
+NOISY_PARTS = {"bank": (BANK,), "all": TRAINING_PARTS}  # held-out labels clean, or as wrong as the bank's
 
 
 def instance_noise(y: np.ndarray, rate: float, scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -86,24 +88,28 @@ def imbalanced(y: np.ndarray, ratio: float, kind: str, rng: np.random.Generator)
     return np.sort(np.concatenate(rows))
 
 
-def condition_name(kind: str, rate: float) -> str:
-    """`noise 0.3` for symmetric noise, `asymmetric noise 0.3`, `instance noise 0.3`, `long tail 0.1`, `step 0.1`."""
+def condition_name(kind: str, rate: float, parts: Sequence[int] = (BANK,)) -> str:
+    """`noise 0.3` (symmetric), `asymmetric noise 0.3`, `noise of all labels 0.3`, `long tail 0.1`, `step 0.1`."""
     if kind in NOISES:
-        return f"noise {rate}" if kind == "symmetric" or rate == 0 else f"{kind} noise {rate}"
+        name = "noise" if kind == "symmetric" or rate == 0 else f"{kind} noise"
+        return f"{name}{' of all labels' * (len(parts) > 1 and rate > 0)} {rate}"
     return f"{kind.replace('_', ' ')} {rate}"
 
 
-def noise_conditions(kinds: Sequence[str], rates: Sequence[float], classes: int) -> dict[str, tuple[str, float]]:
-    """Name → (kind, rate) of every kind at every rate.
+def noise_conditions(
+    kinds: Sequence[str], rates: Sequence[float], labels: Sequence[str], classes: int
+) -> dict[str, tuple[str, float, tuple[int, ...]]]:
+    """Name → (kind, rate, parts) of every kind at every rate, in each of the keys `labels` of `NOISY_PARTS`.
 
     What is the same is included once: rate 0 of all kinds and, of two classes, asymmetric noise, as symmetric.
     Asymmetric noise, and any noise of two classes, is included below 0.5 only: then right labels outnumber wrong ones.
     """
-    conditions: dict[str, tuple[str, float]] = {}
-    for kind, rate in product(kinds, rates):
+    conditions: dict[str, tuple[str, float, tuple[int, ...]]] = {}
+    for name, kind, rate in product(labels, kinds, rates):
         if rate < 0.5 or (kind != "asymmetric" and classes > 2):
             kind = "symmetric" if classes == 2 and kind == "asymmetric" else kind
-            conditions.setdefault(condition_name(kind, rate), (kind, rate))
+            noisy = kind, rate, NOISY_PARTS[name]
+            conditions.setdefault(condition_name(*noisy), noisy)
     return conditions
 
 
@@ -114,9 +120,15 @@ def imbalance_conditions(kinds: Sequence[str], ratios: Sequence[float], classes:
 
 
 def with_noise(
-    spaces: Sequence[EmbeddingSpace], rate: float, rng: np.random.Generator, kind: str = "symmetric"
+    spaces: Sequence[EmbeddingSpace],
+    rate: float,
+    rng: np.random.Generator,
+    kind: str = "symmetric",
+    parts: Sequence[int] = (BANK,),
 ) -> list[EmbeddingSpace]:
-    """The same spaces with round(rate·N) wrong labels in the first one's bank.
+    """The same spaces with round(rate·N) wrong labels in each of these parts of the first one.
+
+    A row that is in a bank or, with other parts, in any part but test of any space has the same label there.
 
     Neighbours do not depend on labels and are unchanged; neighbour statistics are computed anew. Instance noise uses
     the cosine of each row and the class means of the clean bank, in the first embeddings.
@@ -125,12 +137,15 @@ def with_noise(
         spaces: embeddings of the same rows, as of a cross-fit; the first has the largest bank.
     """
     first = spaces[0].embeddings
-    bank, y = first.rows(BANK), np.array(first.y)
-    scores = first.z[bank] @ spaces[0].statistics.prototypes.T if kind == "instance" else None
-    y[bank] = noisy_labels(y[bank], rate, len(first.classes), kind, rng, scores)
+    y = np.array(first.y)
+    for part in parts:
+        rows = first.rows(part)
+        scores = first.z[rows] @ spaces[0].statistics.prototypes.T if kind == "instance" else None
+        y[rows] = noisy_labels(y[rows], rate, len(first.classes), kind, rng, scores)
     result = []
     for space in spaces:
-        e = dataclasses.replace(space.embeddings, y=np.where(space.embeddings.part == BANK, y, space.embeddings.y))
+        noisy = np.isin(space.embeddings.part, parts)
+        e = dataclasses.replace(space.embeddings, y=np.where(noisy, y, space.embeddings.y))
         statistics = neighbour_statistics(e, space.neighbours, space.statistics.sizes)
         result.append(EmbeddingSpace(e, space.neighbours, statistics))
     return result
@@ -167,7 +182,6 @@ def with_imbalance(
     return result
 
 
-_TRAINING_PARTS = (BANK, FIT, VAL)
 NETWORK = "cross_entropy"  # the variant that is a plain network, trained with cross-entropy alone
 NETWORKS = (NETWORK, f"{NETWORK}_cleaned")  # plain networks under noise: trained on noisy and on cleaned labels
 
@@ -178,7 +192,7 @@ def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Gener
     Instance noise uses the distances of the raw rows to the class means, before any encoder is trained.
     """
     y, c = np.array(split.y), len(split.classes)
-    for part in _TRAINING_PARTS:
+    for part in TRAINING_PARTS:
         rows = split.rows(part)
         scores = class_similarity(np.asarray(split.x[rows]), y[rows], c) if kind == "instance" else None
         y[rows] = noisy_labels(y[rows], rate, c, kind, rng, scores)
@@ -188,7 +202,7 @@ def with_wrong_labels(split: Split, rate: float, kind: str, rng: np.random.Gener
 def with_rare_classes(split: Split, ratio: float, kind: str, rng: np.random.Generator) -> Split:
     """Subsample bank, fit and val by `imbalanced`; test rows are unchanged, and rows are numbered anew."""
     by_part = [split.rows(TEST)]
-    for part in _TRAINING_PARTS:
+    for part in TRAINING_PARTS:
         rows = split.rows(part)
         by_part.append(rows[imbalanced(np.asarray(split.y[rows]), ratio, kind, rng)])
     rows = np.sort(np.concatenate(by_part))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnknn.core.artifacts import FIT, TEST, VAL
-from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, tuned_baselines
+from attnknn.core.artifacts import FIT, TEST, VAL, PartProbs
+from attnknn.evaluation.evaluate import calibrated, predict_parts, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests
 from attnknn.experiments.learned_stopping import fit_stopping, mixture

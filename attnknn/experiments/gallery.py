@@ -108,7 +108,7 @@ def gallery(
     Args:
         head: attention, as in `predictions`.
         other: the head whose weights are shown beside, as tuned distance weighting.
-        k: neighbours of both heads.
+        k: the most neighbours of a head.
         neighbours: number shown for each row.
 
     Returns:
@@ -122,8 +122,9 @@ def gallery(
     probs_of_all = np.asarray(predictions.probs[predictions.methods.index("attention")])
     picked = pick_cases(probs_of_all, np.asarray(predictions.y))
     rows = np.asarray(predictions.rows)[[i for _, i in picked]]
-    batch = space.around(rows, k, {*head.needs, *other.needs}).to(device)
-    probs, weights, other_weights = (t.cpu().double().numpy() for t in (*head(batch), other(batch)[1]))
+    other_weights = other(space.around(rows, k, other.needs).to(device))[1].cpu().double().numpy()
+    k = min(k, getattr(head, "k", 0) or k)
+    probs, weights = (t.cpu().double().numpy() for t in head(space.around(rows, k, head.needs).to(device)))
     ids = space.neighbours.take(rows, k)[0]
     cases, strips = [], {}
     for i, (row, (kind, _)) in enumerate(zip(rows, picked, strict=True)):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from attnknn.core.artifacts import BANK, Predictions
+from attnknn.core.artifacts import BANK, PartProbs, Predictions
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
+from attnknn.evaluation.evaluate import calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import KINDS, Method
 from attnknn.evaluation.opponents import OURS, compare_with_opponents, select
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores

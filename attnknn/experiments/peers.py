@@ -1,17 +1,18 @@
-"""Baseline classifiers of tables, tuned on val rows: kNN on the columns, logistic regression, forests, boosting."""
+"""Classifiers of scikit-learn and others on a table's columns, or on embeddings; tuned on val rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs, Split
 from attnknn.core.errors import InputError
 
 Settings = dict[str, Any]
 _KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
 _PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
+_FOLDS = 5  # that predict fit rows out of fold
 
 
 def _grid(**values: Sequence[Any]) -> list[Settings]:
@@ -87,57 +88,130 @@ PEERS: dict[str, Peer] = {
 }
 
 
+def _rbf(gamma: float, C: float, random_state: int) -> Any:
+    """Logistic regression on random Fourier features of the RBF kernel (Rahimi & Recht 2007)."""
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    features = RBFSampler(gamma=gamma, n_components=1000, random_state=random_state)
+    return make_pipeline(features, LogisticRegression(C=C, max_iter=200))
+
+
+def _mlp(alpha: float, random_state: int) -> Any:
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    network = MLPClassifier((128,), alpha=alpha, early_stopping=True, n_iter_no_change=5, random_state=random_state)
+    return make_pipeline(StandardScaler(), network)
+
+
+# On embeddings, which are unit vectors.
+EMBEDDING_PEERS: dict[str, Peer] = {
+    "linear": PEERS["logistic"]._replace(fixed={"max_iter": 200}, grid=_grid(C=(10.0, 1.0, 100.0))),
+    "rbf": Peer(f"{__name__}._rbf", {}, _grid(gamma=(1.0, 4.0, 1.0), C=(10.0, 10.0, 100.0))),
+    "mlp": Peer(f"{__name__}._mlp", {}, _grid(alpha=(1e-3, 0.1, 1.0))),
+    "boosting": PEERS["boosting"]._replace(fixed={"max_bins": 63}, grid=[{}]),
+}
+
+
 def fit_and_predict(
-    split: Split, names: Sequence[str], tries: int, seed: int, threads: int, refit: bool = False
-) -> tuple[Predictions, Predictions, dict[str, Settings]]:
-    """Fit each classifier on bank and fit rows, select its settings by NLL on val rows, and predict test and val rows.
+    x: np.ndarray,
+    y: np.ndarray,
+    part: np.ndarray,
+    peers: Mapping[str, Peer],
+    tries: int,
+    seed: int,
+    threads: int,
+    train: Collection[int] = (BANK, FIT),
+    refit: bool = False,
+) -> tuple[PartProbs, dict[str, Settings]]:
+    """Fit each classifier on rows of some parts, select its settings by NLL on val rows, and predict.
 
     Probabilities are (1 − ε)·p + ε·class shares, since kNN and forests predict 0 for some classes; ε is selected with
-    the settings.
+    the settings. Fit rows that train the classifiers are predicted out of fold, with the selected settings.
 
     Args:
-        split: a table.
-        names: of `PEERS`.
+        x, y, part: (N, F), (N,), (N,).
         tries: settings tried, the first of each grid.
+        train: parts to fit on.
         refit: whether to fit again, with the selected settings, on val rows too before predicting test rows.
 
     Returns:
-        Predictions of the test and of the val rows, and the selected settings by name.
+        Probabilities of fit, val and test rows, and the selected settings, by name.
 
     Raises:
         InputError: a package is not installed.
     """
-    train = np.flatnonzero((split.part == BANK) | (split.part == FIT))
-    x, y = np.asarray(split.x), np.asarray(split.y)
-    shares = np.bincount(y[train]) / len(train)
-    rows = {part: split.rows(part) for part in (VAL, TEST)}
-    probs: dict[int, list[np.ndarray]] = {part: [] for part in rows}
+    rows = np.flatnonzero(np.isin(part, list(train)))
+    fit, val, test = (np.flatnonzero(part == p) for p in (FIT, VAL, TEST))
+    counts = np.maximum(np.bincount(y[rows], minlength=int(y.max()) + 1), 1)
+    shares = counts / counts.sum()
+    # Every fold has its share of each class.
+    fold = np.empty(len(fit), dtype=int)
+    fold[np.lexsort((np.random.default_rng(seed).random(len(fit)), y[fit]))] = np.arange(len(fit)) % _FOLDS
+
+    def predict(model: Any, queries: np.ndarray, prior: float) -> np.ndarray:
+        probs = np.zeros((len(queries), len(shares)))
+        probs[:, model.classes_] = model.predict_proba(x[queries])
+        return ((1 - prior) * probs + prior * shares).astype(np.float32)
+
+    def out_of_fold(name: str, settings: Settings, prior: float) -> np.ndarray:
+        probs = np.empty((len(fit), len(shares)), dtype=np.float32)
+        for i in np.unique(fold):
+            others = np.setdiff1d(rows, fit[fold == i])
+            probs[fold == i] = predict(make(name, settings).fit(x[others], y[others]), fit[fold == i], prior)
+        return probs
+
+    def make(name: str, settings: Settings) -> Any:
+        try:
+            return peers[name].make(settings, seed, threads)
+        except ImportError:
+            raise InputError(
+                f"peers.methods: {name} is not installed; run `pip install {name}`, or take it out of the list"
+            ) from None
+
+    probs: PartProbs = {}
     selected: dict[str, Settings] = {}
-    for name in names:
+    for name, peer in peers.items():
         candidates = []
-        for settings in PEERS[name].grid[:tries]:
-            if settings.get("n_neighbors", 1) > len(train):
+        for settings in peer.grid[:tries]:
+            if settings.get("n_neighbors", 1) > len(rows):
                 continue
-            try:
-                model = PEERS[name].make(settings, seed, threads)
-            except ImportError:
-                raise InputError(
-                    f"peers.methods: {name} is not installed; run `pip install {name}`, or take it out of the list"
-                ) from None
-            model.fit(x[train], y[train])
-            on_val = model.predict_proba(x[rows[VAL]])
+            model = make(name, settings).fit(x[rows], y[rows])
             for prior in _PRIORS:
-                true_probs = ((1 - prior) * on_val + prior * shares)[np.arange(len(on_val)), y[rows[VAL]]]
-                candidates.append((-float(np.log(true_probs).mean()), {**settings, "prior": prior}, model))
-        _, selected[name], model = min(candidates, key=lambda candidate: candidate[0])
-        prior = selected[name]["prior"]
-        for part, idx in rows.items():
-            if refit and part == TEST:
-                model.fit(x[split.part != TEST], y[split.part != TEST])
-            mixed = (1 - prior) * model.predict_proba(x[idx]) + prior * shares
-            probs[part].append(mixed.astype(np.float32))
-    val, test = (
-        Predictions(idx.astype(np.int32), y[idx], np.stack(probs[part]), tuple(names), split.classes)
-        for part, idx in rows.items()
-    )
-    return test, val, selected
+                true_probs = predict(model, val, prior)[np.arange(len(val)), y[val]]
+                candidates.append((-float(np.log(true_probs).mean()), settings, prior, model))
+        _, settings, prior, model = min(candidates, key=lambda candidate: candidate[0])
+        on_fit = out_of_fold(name, settings, prior) if FIT in train else predict(model, fit, prior)
+        on_val = predict(model, val, prior)
+        if refit:
+            model.fit(x[part != TEST], y[part != TEST])
+        probs[name], selected[name] = (on_fit, on_val, predict(model, test, prior)), {**settings, "prior": prior}
+    return probs, selected
+
+
+def table_peers(split: Split, names: Sequence[str], **settings: Any) -> tuple[PartProbs, dict[str, Settings]]:
+    """`fit_and_predict` with classifiers of `PEERS` on a table's columns."""
+    x, y = np.asarray(split.x), np.asarray(split.y)
+    return fit_and_predict(x, y, split.part, {name: PEERS[name] for name in names}, **settings)
+
+
+def embedding_peers(e: Embeddings, names: Sequence[str], **settings: Any) -> tuple[PartProbs, dict[str, Settings]]:
+    """`fit_and_predict` with classifiers of `EMBEDDING_PEERS` on embeddings.
+
+    Returns:
+        As `bank-<name>` those fitted on bank rows, as `heldout-<name>` on fit rows alone; `linear` on these only, since
+        the linear head is fitted on the bank.
+    """
+    z, y = np.asarray(e.z), np.asarray(e.y)
+    probs: PartProbs = {}
+    selected: dict[str, Settings] = {}
+    for start, train, own in (("bank", BANK, names), ("heldout", FIT, ["linear", *names])):
+        if len(np.unique(y[e.part == train])) < 2:
+            continue
+        results = fit_and_predict(z, y, e.part, {n: EMBEDDING_PEERS[n] for n in own}, train=[train], **settings)
+        probs |= {f"{start}-{name}": value for name, value in results[0].items()}
+        selected |= {f"{start}-{name}": value for name, value in results[1].items()}
+    return probs, selected

@@ -4,7 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnknn.core.artifacts import Split
+import numpy as np
+
+from attnknn.core.artifacts import TEST, Predictions, Split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,13 +30,13 @@ def train_split(
         search: k_max, sizes, metric, device of `retrieve`.
         refit: for test rows, add fit and val rows to the bank, and train the encoders of the folds and the peers on
             them too.
-        peers, tries: of `peers.fit_and_predict`.
+        peers, tries: of `peers.table_peers`.
         out: folder to write to.
     """
     # torch is imported here: without splits, the stage takes no time.
     from attnknn.encoder.crossfit import fold_embeddings
     from attnknn.encoder.fit import fit_and_embed
-    from attnknn.experiments.peers import fit_and_predict
+    from attnknn.experiments.peers import table_peers
     from attnknn.index.faiss_index import set_threads
     from attnknn.neighbours.search import retrieve, with_larger_bank
     from attnknn.neighbours.space import EmbeddingSpace
@@ -52,4 +54,6 @@ def train_split(
     members = (larger(replace(member, part=embeddings.part), **search) for member in members)
     EmbeddingSpace.save_folds(members, out / "members")
     if peers:
-        fit_and_predict(split, peers, tries, seed, 1, refit)[0].save(out / "peers")
+        probs, _ = table_peers(split, peers, tries=tries, seed=seed, threads=1, refit=refit)
+        rows, on_test = split.rows(TEST), np.stack([test for _, _, test in probs.values()])
+        Predictions(rows.astype(np.int32), split.y[rows], on_test, tuple(probs), split.classes).save(out / "peers")

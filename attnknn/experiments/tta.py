@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.artifacts import BANK
+from attnknn.core.artifacts import BANK, PartProbs
 from attnknn.core.errors import require
-from attnknn.evaluation.evaluate import PartProbs, calibrated, predict_parts, stack_methods, tuned_baselines
+from attnknn.evaluation.evaluate import calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import Method
 from attnknn.evaluation.paired_tests import TESTED, Table, intervals_and_tests, scores
 from attnknn.heads.attention import Head

@@ -23,7 +23,6 @@ Head = Callable[[NeighbourBatch], HeadOutput]
 
 FEATURES = ("distance", "gap", "rank", "label_share", "agreement", "density", "class_prior")
 SIMILARITIES = ("bank", "l2", "dot")
-LINEAR_WEIGHT = 0.9  # ε of a head with `linear` at initialisation
 PROTOTYPE_SCALE = 30.0  # of prototype logits: cosines lie in [−1, 1], useful logits do not
 
 
@@ -80,6 +79,8 @@ class Attention(nn.Module):
     Raises:
         InputError: an unknown name, or incompatible arguments.
     """
+
+    k = 0  # neighbours that it was fitted with, the most that `classify` gives it; 0 for any number
 
     def __init__(
         self,

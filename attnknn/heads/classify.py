@@ -18,9 +18,12 @@ _BATCH = 1024
 def classify(head: Head, space: EmbeddingSpace, rows: np.ndarray, k: int, device: str = "cpu") -> np.ndarray:
     """Class probabilities float32 (M, C) of query rows (M,), by a head over their k nearest stored neighbours.
 
+    A head that was fitted or tuned with fewer neighbours is given as many.
+
     Raises:
         InputError: k is above the number of stored neighbours, or a row has none stored.
     """
+    k = min(k, getattr(head, "k", 0) or k)
     out = np.empty((len(rows), len(space.embeddings.classes)), dtype=np.float32)
     for start in range(0, len(rows), _BATCH):
         batch = space.around(rows[start : start + _BATCH], k, head.needs).to(device)

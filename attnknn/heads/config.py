@@ -61,7 +61,9 @@ class Tune(Block):
     """Search grids of the baselines and of calibration, on val."""
 
     # values below k_eval are searched, and k_eval
-    ks: Annotated[list[Count], Field(min_length=1)] = [1, 3, 5, 10, 16, 20, 32, 50, 64]
+    ks: Annotated[list[Count], Field(min_length=1)] = [
+        1, 3, 5, 10, 16, 20, 32, 50, 64, 100, 128, 256,
+    ]  # fmt: skip
     # times `baselines.similarity_scale`; the last is practically uniform
     temperatures: Annotated[list[Positive], Field(min_length=1)] = [
         0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0,

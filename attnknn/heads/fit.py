@@ -13,9 +13,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attnknn.core.artifacts import FIT, VAL
 from attnknn.core.device import torch_threads
 from attnknn.core.errors import require
-from attnknn.heads.attention import LINEAR_WEIGHT, Attention
+from attnknn.heads.attention import Attention
 from attnknn.heads.baselines import similarity_scale, tune_distance
 from attnknn.heads.classify import classify_part
+from attnknn.heads.prototypes import scaled_logits
 from attnknn.heads.registry import LearnedHead, learns_space, make_head
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, classes_of, part_neighbours, part_rows
 from attnknn.nn.objectives import entropy, hard_weights, hardness, nll, soft_ece
@@ -24,9 +25,11 @@ from attnknn.nn.optim import AdamW
 Row = dict[str, float]
 VAL_BATCH = 1024
 TOLERANCE = 1e-4  # nats
-FAN_IN = (
-    10  # matrices of more inputs learn slower in proportion, so that a step changes W x equally (μP, Yang et al. 2021)
-)
+# Matrices of more inputs learn slower in proportion, so that a step changes W x equally (μP, Yang et al. 2021).
+FAN_IN = 10
+LINEAR_ALONE = 14.0  # logit of ε that leaves neighbours no weight
+VOTES_AT_START = 0.1  # share of unanimous neighbours in the answer of a head with `linear`, when training starts
+RIDGES = (1e-4, 1e-3, 0.01, 0.1, 1.0, 1000.0)  # of the linear head's scaling
 AVERAGED_EPOCHS = 2  # of the exponential moving average of the weights
 
 
@@ -54,9 +57,9 @@ def fit_head(
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
     The head is initialised to the distance weighting of k_train neighbours whose τ and ε are best on val; with `linear`
-    at its linear head, corrected by a tenth of the votes (ε = .9). Parameters
-    per embedding dimension are added, at 0, to the head fitted without them. So the validation NLL is never above that
-    of this start, nor of the head without those parameters.
+    to the linear head alone, its logits scaled and shifted by `scaled_logits`, before training lets neighbours correct
+    it. Parameters per embedding dimension are added, at 0, to the head fitted without them. So the validation NLL is
+    never above that of this start, nor of the head without those parameters.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
 
@@ -162,10 +165,13 @@ def fit_head(
                 n_classes=len(spaces[0].embeddings.classes),
                 n_sizes=len(spaces[0].statistics.sizes),
                 temperature=initial["temperature"],
-                prior=LINEAR_WEIGHT if linear else initial["prior"],
+                k=k_train,
+                prior=initial["prior"],
                 metric=spaces[0].neighbours.metric,
                 sim_scale=similarity_scale(sims),
             ).to(device)
+            if linear and not history:
+                start_from_linear(cast(Attention, head), spaces)
             state = head.state_dict()
             best_state = copy.deepcopy(state) | {name: t.expand_as(state[name]) for name, t in best_state.items()}
             head.load_state_dict(best_state)
@@ -179,9 +185,8 @@ def fit_head(
                 [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()]
             )
             rates = [group["lr"] for group in optimiser.param_groups]
-            moving = AveragedModel(head, multi_avg_fn=get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * n_batches)))
-            moving.update_parameters(head)
-            averaged = cast(LearnedHead, moving.module)
+            average = get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * n_batches))
+            moving = AveragedModel(head, multi_avg_fn=average)
             stalled, lowest, steps = 0, best, 0
             for epoch in range(len(history), len(history) + epochs + (not history)):
                 training = epoch > 0  # epoch 0 measures the initialisation
@@ -203,8 +208,8 @@ def fit_head(
                     f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
                 )
                 require(math.isfinite(total), diverged)
-                row = {"epoch": epoch, "fit_loss": total / n_queries, "val_nll": validate(averaged)}
-                row["phase"] = phases.index(phase)
+                row = {"epoch": epoch, "fit_loss": total / n_queries, "phase": phases.index(phase)}
+                row["val_nll"] = validate(cast(LearnedHead, moving.module))
                 history.append(row)
                 if progress is not None:
                     progress(row)
@@ -212,11 +217,32 @@ def fit_head(
                 if row["val_nll"] < lowest - TOLERANCE:
                     stalled, lowest = 0, row["val_nll"]
                 if row["val_nll"] < best:
-                    best, best_state = row["val_nll"], copy.deepcopy(averaged.state_dict())
+                    best, best_state = row["val_nll"], copy.deepcopy(moving.module.state_dict())
                 if stalled >= patience:
                     break
+                if epoch == 0 and linear:
+                    n_classes = len(spaces[0].embeddings.classes)
+                    with torch.no_grad():
+                        cast(Attention, head).null_bias.fill_(math.log(n_classes * (1 / VOTES_AT_START - 1)))
+                    moving = AveragedModel(head, multi_avg_fn=average)
             head.load_state_dict(best_state)
     return head.eval(), history
+
+
+def start_from_linear(head: Attention, spaces: Sequence[EmbeddingSpace]) -> None:
+    """Set a head with `linear` to p_c ∝ exp(g·ℓ_c + d_c), fitted on fit rows and val rows, without neighbours."""
+    logits = [
+        np.concatenate([np.asarray(s.embeddings.logits)[rows] for s, rows in part_rows(spaces, part)]).astype(float)
+        for part in (FIT, VAL)
+    ]
+    y = [classes_of(spaces, part) for part in (FIT, VAL)]
+    change = scaled_logits(logits, logits, y, RIDGES, unit=1.0)
+    assert head.linear_gain is not None, "a head with `linear`"
+    assert head.linear_bias is not None, "set with the gain"
+    with torch.no_grad():
+        head.linear_gain.fill_(1 + change[0])
+        head.linear_bias.copy_(torch.from_numpy(change[1:]))
+        head.null_bias.fill_(LINEAR_ALONE)
 
 
 def has_logits(spaces: Sequence[EmbeddingSpace]) -> bool:

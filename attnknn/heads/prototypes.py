@@ -23,12 +23,43 @@ def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, n
     return np.concatenate(x), np.concatenate(shares)
 
 
-def fit_prototypes(spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], device: str = "cpu") -> Attention:
-    """Fit p_c ∝ share_c·exp(g·q·P_c + d_c) on fit rows; choose the ridge by NLL on val rows.
+def scaled_logits(
+    x: Sequence[np.ndarray], offset: Sequence[np.ndarray], y: Sequence[np.ndarray], ridges: Sequence[float], unit: float
+) -> np.ndarray:
+    """Fit p_c ∝ exp(offset_c + g·x_c + d_c) on fit rows; choose the ridge by NLL on val rows.
 
-        NLL + ridge·((g/30)² + Σ_c d_c²/C)
+        NLL + ridge·((g/unit)² + Σ_c d_c²/C)
 
     The loss is convex, so L-BFGS needs neither a learning rate nor a seed.
+
+    Args:
+        x, offset: (M, C) of fit rows, and of val rows.
+        y: (M,) classes of fit rows, and of val rows.
+        ridges: at least one.
+
+    Returns:
+        g and d as one array (1 + C,).
+    """
+    n, classes = x[0].shape
+    onehot, scale = np.eye(classes)[y[0]], np.r_[1 / unit**2, np.full(classes, 1 / classes)]
+
+    def fit(ridge: float) -> np.ndarray:
+        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            log_p = log_softmax(offset[0] + flat[0] * x[0] + flat[1:], axis=1)
+            residual = (np.exp(log_p) - onehot) / n
+            gradient = np.r_[(residual * x[0]).sum(), residual.sum(0)] + 2 * ridge * scale * flat
+            return -float((log_p * onehot).sum()) / n + ridge * float((scale * flat**2).sum()), gradient
+
+        return minimize(loss, np.zeros(1 + classes), jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
+
+    def val_nll(flat: np.ndarray) -> float:
+        return -float(log_softmax(offset[1] + flat[0] * x[1] + flat[1:], axis=1)[np.arange(len(y[1])), y[1]].mean())
+
+    return min((fit(ridge) for ridge in ridges), key=val_nll)
+
+
+def fit_prototypes(spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], device: str = "cpu") -> Attention:
+    """Fit p_c ∝ share_c·exp(g·q·P_c + d_c) by `scaled_logits`.
 
     Args:
         spaces: the main embedding space, then those of cross-fitting folds, if any.
@@ -37,28 +68,18 @@ def fit_prototypes(spaces: Sequence[EmbeddingSpace], ridges: Sequence[float], de
     Returns:
         An `Attention` head with prototypes as its only part and neighbours masked, on the device.
     """
-    (x, offset), y = _cosines(spaces, FIT), classes_of(spaces, FIT)
-    (x_val, offset_val), y_val = _cosines(spaces, VAL), classes_of(spaces, VAL)
-    onehot = np.eye(x.shape[1])[y]
-
-    def fit(ridge: float) -> np.ndarray:
-        scale = np.r_[1 / PROTOTYPE_SCALE**2, np.full(x.shape[1], 1 / x.shape[1])]
-
-        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            log_p = log_softmax(offset + flat[0] * x + flat[1:], axis=1)
-            residual = (np.exp(log_p) - onehot) / len(y)
-            gradient = np.r_[(residual * x).sum(), residual.sum(0)] + 2 * ridge * scale * flat
-            return -float((log_p * onehot).sum()) / len(y) + ridge * float((scale * flat**2).sum()), gradient
-
-        return minimize(loss, np.zeros(1 + x.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
-
-    def val_nll(flat: np.ndarray) -> float:
-        return -float(log_softmax(offset_val + flat[0] * x_val + flat[1:], axis=1)[np.arange(len(y_val)), y_val].mean())
-
-    best = min((fit(ridge) for ridge in ridges), key=val_nll)
+    x, offset = zip(*(_cosines(spaces, part) for part in (FIT, VAL)), strict=True)
+    y = [classes_of(spaces, part) for part in (FIT, VAL)]
+    best = scaled_logits(x, offset, y, ridges, PROTOTYPE_SCALE)
     main = spaces[0]
     head = Attention(
-        main.embeddings.z.shape[1], x.shape[1], len(main.statistics.sizes), 1.0, 0.5, prototypes=True, neighbours=False
+        main.embeddings.z.shape[1],
+        x[0].shape[1],
+        len(main.statistics.sizes),
+        1.0,
+        0.5,
+        prototypes=True,
+        neighbours=False,
     )
     assert head.prototype_gain is not None, "prototypes=True"
     assert head.prototype_bias is not None, "set with the gain"

@@ -14,8 +14,10 @@ from attnknn.heads.tabr import TabR
 LearnedHead = Attention | TabR
 
 
-def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, sim_scale: float, **start: Any) -> LearnedHead:
-    """Construct a head of one kind, initialised to distance weighting.
+def make_head(
+    kind: str, parts: Mapping[str, Any], *, k: int, n_sizes: int, sim_scale: float, **start: Any
+) -> LearnedHead:
+    """Construct a head of one kind, initialised to distance weighting of k neighbours.
 
     Args:
         kind: attention or tabr.
@@ -29,8 +31,11 @@ def make_head(kind: str, parts: Mapping[str, Any], *, n_sizes: int, sim_scale: f
     """
     if kind == "tabr":
         names = ("hidden", "dropout", "key", "label_embedding", "correction")
-        return TabR(**start, **{name: parts[name] for name in names if name in parts})
-    return Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **parts)
+        head: LearnedHead = TabR(**start, **{name: parts[name] for name in names if name in parts})
+    else:
+        head = Attention(**start, n_sizes=n_sizes, sim_scale=sim_scale, **parts)
+    head.k = k
+    return head
 
 
 def learns_space(kind: str, parts: Mapping[str, Any]) -> bool:
@@ -42,7 +47,7 @@ def learns_space(kind: str, parts: Mapping[str, Any]) -> bool:
 def save_head(head: LearnedHead, folder: Path) -> None:
     """Write weights and configuration to `folder`, atomically."""
     kind = "tabr" if isinstance(head, TabR) else "attention"
-    save_weights(folder, head.state_dict(), {"kind": kind, **head.config})
+    save_weights(folder, head.state_dict(), {"kind": kind, "k": head.k, **head.config})
 
 
 def load_head(folder: Path) -> LearnedHead:
@@ -69,8 +74,9 @@ def restored_head(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Lea
         TypeError, RuntimeError: configuration and weights do not match.
     """
     config = {_RENAMED.get(name, name): value for name, value in config.items()}
-    kind = config.pop("kind", None)
+    kind, k = config.pop("kind", None), config.pop("k", 0)
     head = TabR(**config) if kind in ("tabr", "retrieval") else Attention(**config)
     renamed = {".".join(_RENAMED_WEIGHTS.get(part, part) for part in name.split(".")): t for name, t in state.items()}
     head.load_state_dict(renamed)
+    head.k = k
     return head.eval()

@@ -33,6 +33,7 @@ class TabR(nn.Module):
     """
 
     needs = ("query", "keys")
+    k = 0  # see `Attention`
 
     def __init__(
         self,
