@@ -85,8 +85,8 @@ def page(run: Run, parts: Sequence[Section], origin: dict[str, Any]) -> str:
     lines = [f"# {run.dataset}", "", f"Revision {origin['revision']}, run {origin['date']}; {versions}.", ""]
     for part in parts:
         tables = [table for table in part.tables if table.name in SHOWN and table.rows]
-        if part.verdicts and not any(table.name == "by_rate" for table in tables):
-            tables.insert(0, part.verdicts)
+        if not any(table.name == "by_rate" for table in tables):
+            tables[:0] = part.verdicts
         if tables:
             lines += [f"## {part.title}", ""]
         for table in tables:

@@ -141,13 +141,19 @@ def verdict_cell(row: Mapping[Any, Any]) -> Cell:
 
 
 def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> list[Table]:
-    """Judged comparisons in two columns under a heading for each dataset: `compared`, and the verdict; [] of none."""
+    """Judged comparisons in two columns, `compared` and the verdict; [] of none.
+
+    One dataset is named in the caption, several have headings.
+    """
     rows: list[Row] = []
-    for dataset, own in tests.groupby("dataset", sort=False):
-        rows.append([str(dataset)])
-        for row in own.to_dict("records"):
+    datasets = list(dict.fromkeys(tests["dataset"]))
+    for dataset in datasets:
+        rows += [[str(dataset)]] if len(datasets) > 1 else []
+        for row in tests[tests["dataset"] == dataset].to_dict("records"):
             names = [method_name(row[c]) if c in ("method", "baseline") else metric_name(str(row[c])) for c in compared]
             rows.append([", ".join(names), verdict_cell(row)])
+    if len(datasets) == 1:
+        caption = f"{datasets[0]}: {caption}"
     return [Table("verdicts", caption, [caption, "verdict"], rows)] if rows else []
 
 

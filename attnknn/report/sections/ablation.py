@@ -38,12 +38,14 @@ def _tests(runs: Sequence[Run], rows: pd.DataFrame) -> pd.DataFrame:
     Errors are those of the method that makes more, since the table does not have those of either.
     """
     sizes = {run.dataset: run.json["prepare"]["test"] for run in runs}
-    accuracy = rows[rows["metric"] == "accuracy"].set_index(["dataset", "seed", "variant"])["value"].to_dict()
-    wrong = {key: round((1 - value) * sizes[key[0]]) for key, value in accuracy.items()}
+    row: dict[Any, Any]
+    wrong = {
+        (row["dataset"], row["seed"], row["variant"]): round((1 - row["value"]) * sizes[row["dataset"]])
+        for row in rows[rows["metric"] == "accuracy"].to_dict("records")
+    }
     states = rows[rows["trained"] != "yes"].groupby(["dataset", "variant"])["trained"].first().to_dict()
     rows = rows[(rows["metric"] == "nll") & (rows["variant"] != rows["reference"])]
     errors, state = [], []
-    row: dict[Any, Any]
     for row in rows.to_dict("records"):
         dataset, pair = row["dataset"], (row["variant"], row["reference"])
         own, other = (states.get((dataset, name), "") for name in pair)

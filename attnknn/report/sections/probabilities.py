@@ -59,7 +59,7 @@ def calibration(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         figures,
         tables,
         "dvc repro evaluate",
-        verdicts=verdicts_table("ECE of attention − that of the best", main, ["role", "method"]),
+        verdicts=verdicts_table("ECE of attention −", main, ["method"]),
     )
 
 
