@@ -72,7 +72,7 @@ def ablation(runs: Sequence[Run]) -> Section:
             if drawn.empty:
                 undrawn += judgements
                 continue
-            verdicts.append(Table("verdicts", "", ["NLL", "verdict"], judgements))
+            verdicts.append(Table("verdicts", "NLL", ["NLL", "verdict"], judgements))
             drawn = drawn.assign(
                 label=drawn["variant"],
                 colour=[GROUPS[g][1] for g in drawn["group"]],
@@ -82,7 +82,7 @@ def ablation(runs: Sequence[Run]) -> Section:
             figures.append((str(dataset), plots.forest_plot(drawn, f"{dataset}: NLL", label)))
         if undrawn:
             last = verdicts.pop().rows if verdicts else []
-            verdicts.append(Table("verdicts", "", ["NLL", "verdict"], [*last, *undrawn]))
+            verdicts.append(Table("verdicts", "NLL", ["NLL", "verdict"], [*last, *undrawn]))
         columns = rows.groupby(["dataset", "variant", "metric"])[["fit", "validation", "value"]].mean().to_dict("index")
         lines: list[Row] = []
         for (dataset, group), own in tests.groupby(["dataset", "group"], sort=False):

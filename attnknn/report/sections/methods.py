@@ -195,5 +195,7 @@ def training(runs: Sequence[Run]) -> Section:
             )
         ],
         "dvc repro train_attention",
-        verdicts=[Table("verdicts", "", ["Attention head: NLL on val", "verdict"], states)] if states else [],
+        verdicts=[Table("verdicts", "Attention head: NLL on val", ["Attention head: NLL on val", "verdict"], states)]
+        if states
+        else [],
     )

@@ -100,7 +100,7 @@ def theory(runs: Sequence[Run]) -> Section:
                 seed = f", seed {run.seed}" * (len(group) > 1)
                 rows = [row for row in _theory_rows(run) if isinstance(row[1], Cell) and row[1].method == OURS]
                 main += [[f"{claim}{seed}", Cell(str(verdict), str(text))] for claim, _, text, verdict in rows]
-        verdicts = [Table("verdicts", "", ["of attention", "verdict"], main)]
+        verdicts = [Table("verdicts", "Claims, by attention", ["Claims, by attention", "verdict"], main)]
         tables = [
             Table("claims", "Claims", ["dataset", "seed", "claim", "method", "measured", "verdict"], lines),
             Table(
