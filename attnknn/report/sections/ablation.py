@@ -93,7 +93,14 @@ def ablation(runs: Sequence[Run]) -> Section:
                 cell = row["state"] or verdict_cell(row)
                 lines.append([row["variant"], row["reference"], *numbers, cell])
         head = ["variant", "against", "NLL on fit ↓", "NLL on val ↓", "NLL on test ↓", "verdict"]
-        tables = [Table("ablation", "All variants; intervals without the variation between fits", head, lines)]
+        tables = [
+            Table(
+                "ablation",
+                "All variants; intervals without the variation between fits, errors of the worse method",
+                head,
+                lines,
+            )
+        ]
     return Section(
         "ablation",
         "Ablation of the attention head",

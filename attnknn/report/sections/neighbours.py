@@ -191,7 +191,8 @@ def profile(runs: Sequence[Run]) -> Section:
         tests = judged(paired.assign(index=paired["index"].map(_INDEXES)), ["dataset", "index", "method", "metric"])
         verdicts = verdicts_table("NLL of attention − with exact search", tests[tests["method"] == OURS], ["index"])
         about: list[Row] = [
-            [str(v) for v in row] for row in joined(runs[:1], "profile_about")[["quantity", "value"]].to_numpy()
+            [str(v) for v in row]
+            for row in joined(runs, "profile_about").drop_duplicates("quantity")[["quantity", "value"]].to_numpy()
         ]
         tables = [
             Table(
