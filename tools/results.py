@@ -31,8 +31,9 @@ START, END = "<!-- results -->", "<!-- /results -->"
 PAGES, PICTURE = Path("docs/results"), Path("docs/assets/results.png")
 PROVENANCE = PAGES / "provenance.json"
 NO_VERSIONS = ("digest", "tables", "settings", "revision", "date")  # of an entry
-# Tables of a dataset's page, besides the verdicts of every section.
-SHOWN = ("methods", "means", "by_rate", "claims", "conclusions", "psnr")
+# Tables of a dataset's page, besides the verdicts of every section but these.
+SHOWN = ("methods", "means", "by_rate", "conclusions", "psnr")
+WITHOUT_VERDICTS = ("evaluate", "calibration", "noise", "imbalance", "profile", "training")
 HEAD = """# Results
 
 Accuracy / NLL on test rows; opponents are the best in NLL on validation rows. Verdicts are of the NLL: p < .01 by
@@ -85,8 +86,8 @@ def page(run: Run, parts: Sequence[Section], origin: dict[str, Any]) -> str:
     lines = [f"# {run.dataset}", "", f"Revision {origin['revision']}, run {origin['date']}; {versions}.", ""]
     for part in parts:
         tables = [table for table in part.tables if table.name in SHOWN and table.rows]
-        if part.verdicts and not any(table.name == "by_rate" for table in tables):
-            tables.insert(0, part.verdicts)
+        if part.name not in WITHOUT_VERDICTS:
+            tables[:0] = part.verdicts
         if tables:
             lines += [f"## {part.title}", ""]
         for table in tables:

@@ -20,7 +20,17 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.opponents import BEST, OURS
 from attnknn.report.names import method_colour
 from attnknn.report.results import Run, all_conditions, read_runs
-from attnknn.report.sections import banks, examples, fields, historic, methods, neighbours, parts
+from attnknn.report.sections import (
+    ablation,
+    banks,
+    examples,
+    fields,
+    historic,
+    methods,
+    neighbours,
+    probabilities,
+    theory,
+)
 from attnknn.report.tables import Section, as_frame, as_tex
 from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, every_claim
 
@@ -75,18 +85,17 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
             print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
     calls: list[Callable[[], Section]] = [partial(probed, runs) for probed in (fields.probe, fields.field_report)]
     if evaluated:
-        compared = (methods.evaluate, methods.splits, examples.examples, methods.calibration, neighbours.k_sweep)
-        modified = (banks.noise_trained, banks.imbalance_trained)
-        others = (neighbours.tta, neighbours.ensemble, parts.selective, parts.ablation, parts.encoder_ablation)
+        others = (banks.noise_trained, banks.imbalance_trained, neighbours.tta, neighbours.ensemble)
+        others += (probabilities.selective, ablation.ablation, ablation.encoder_ablation)
+        last = (neighbours.profile, theory.theory, historic.historic, methods.training)
         calls = [
-            *(partial(section, evaluated) for section in compared),
+            *(partial(section, evaluated) for section in (methods.evaluate, methods.splits, examples.examples)),
+            partial(probabilities.calibration, evaluated, claimed),
+            partial(neighbours.k_sweep, evaluated),
             *(partial(section, evaluated, claimed) for section in (banks.noise, banks.imbalance)),
-            *(partial(section, evaluated) for section in (*modified, *others)),
+            *(partial(section, evaluated) for section in others),
             *calls,
-            *(
-                partial(section, evaluated)
-                for section in (neighbours.profile, parts.theory, historic.historic, parts.training)
-            ),
+            *(partial(section, evaluated) for section in last),
         ]
     try:
         drawn = list(run_parallel(calls, workers))

@@ -36,6 +36,12 @@ class Run:
         """Digits of scores: the standard error of an accuracy is above .0035 below 5,000 test rows."""
         return 4 if self.json["prepare"]["test"] >= 5000 else 3
 
+    @cached_property
+    def kept_start(self) -> bool:
+        """Whether no epoch lowered the NLL of the attention head on val rows by 1e-4, as in `heads.fit.kept_start`."""
+        val_nll = self.tables["attention"]["val_nll"] if "attention" in self.tables else pd.Series([1.0, 0.0])
+        return bool(val_nll.min() > val_nll.iloc[0] - 1e-4)
+
     def folder(self, name: str) -> Path:
         return self.pictures / name / f"{self.dataset}-{self.seed}"
 

@@ -1,5 +1,6 @@
 """Tables of texts, built from scores and tests, and written as HTML (by the page), Markdown, CSV and LaTeX."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class Section:
     Attributes:
         text: at most two sentences.
         figures: (caption, PNG).
-        verdicts: of the main comparisons, beside the figures.
+        verdicts: of the main comparisons: a table for each figure, beside it, or one beside all.
         html: of examples, already escaped.
         command: repeats the experiment.
     """
@@ -69,7 +70,7 @@ class Section:
     tables: Sequence[Table]
     command: str = ""
     html: str = ""
-    verdicts: Table | None = None
+    verdicts: Sequence[Table] = ()
 
 
 def fixed(value: float, digits: int, sign: bool = False) -> str:
@@ -131,13 +132,29 @@ def judged_table(name: str, caption: str, tests: pd.DataFrame, compared: Sequenc
     return Table(name, caption, head, rows)
 
 
-def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> Table | None:
-    """Judged comparisons in two columns, what is compared and the verdict with its difference; None without any."""
+def verdict_cell(row: Mapping[Any, Any]) -> Cell:
+    """The verdict on a judged comparison, with its difference and, where it was tested, p and errors."""
+    numbers = [str(difference_cell(row))]
+    if row["p"] == row["p"]:
+        numbers += [f"p {p_value(row['p'])}", *([f"{row['errors']:g} errors"] if math.isfinite(row["errors"]) else [])]
+    return Cell(row["verdict"], ", ".join(numbers))
+
+
+def verdicts_table(caption: str, tests: pd.DataFrame, compared: Sequence[str]) -> list[Table]:
+    """Judged comparisons in two columns, `compared` and the verdict; [] of none.
+
+    One dataset is named in the caption, several have headings.
+    """
     rows: list[Row] = []
-    for row in tests.to_dict("records"):
-        names = [method_name(row[c]) if c in ("method", "baseline") else metric_name(str(row[c])) for c in compared]
-        rows.append([", ".join(names), Cell(row["verdict"], str(difference_cell(row)))])
-    return Table("verdicts", caption, [caption, "verdict"], rows) if rows else None
+    datasets = list(dict.fromkeys(tests["dataset"]))
+    for dataset in datasets:
+        rows += [[str(dataset)]] if len(datasets) > 1 else []
+        for row in tests[tests["dataset"] == dataset].to_dict("records"):
+            names = [method_name(row[c]) if c in ("method", "baseline") else metric_name(str(row[c])) for c in compared]
+            rows.append([", ".join(names), verdict_cell(row)])
+    if len(datasets) == 1:
+        caption = f"{datasets[0]}: {caption}"
+    return [Table("verdicts", caption, [caption, "verdict"], rows)] if rows else []
 
 
 def scores_table(name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> Table:

@@ -92,21 +92,37 @@ def test_conclusions_depend_on_the_numbers() -> None:
         assert answers(a_run({"intervals": table}))[claim].value == expected
 
 
-@pytest.mark.parametrize(
-    ("difference", "half", "expected"),
-    [(0.05, 0.002, "contradicted"), (0.09, 0.002, "supported"), (0.073, 0.004, "undecided")],
-)
-def test_difference_of_differences_adds_the_widths(difference: float, half: float, expected: str) -> None:
-    rows = [
-        {"variant": name, "reference": "full", "metric": "nll", "value": 0.4, "difference": d, "p": 0.0001}
-        | {"low": d - half, "high": d + half}
-        for name, d in (("distance", 0.08), ("historic", difference))
-    ]
-    rows += [{**row, "metric": "accuracy", "value": 0.9} for row in rows]
-    cell = answers(a_run({**compared(TIE), "ablation": rows}))["Attention alone gives nothing over distance weighting."]
-    assert cell.value == expected
-    low, high = difference - 0.08 - 2 * half, difference - 0.08 + 2 * half
-    assert cell.around.endswith(f": {low:+.4f} … {high:+.4f}".replace("-", "−"))
+def test_no_conclusion_rests_on_a_head_that_did_not_train() -> None:
+    """The fitted head in comparisons of attention, the variant in those of the ablation; costs need no training."""
+    row = {"variant": "alone temperature", "reference": "distance", "metric": "ece", "difference": -0.1, "p": 0.0001}
+    row |= {"value": 0.1, "low": -0.2, "high": -0.05}
+    cost = {"head": "attention", "quantity": "over_distance_ms", "value": 0.2, "low": 0.1, "high": 0.3}
+    epochs = [{"epoch": e, "fit_loss": 0.4, "val_nll": nll} for e, nll in enumerate((0.35, 0.36))]
+    claims = (
+        "Attention outperforms uniform and distance weighting.",
+        "A learned temperature improves calibration.",
+        "Attention adds less than 1 ms a query.",
+    )
+    for trained, state, expected in (
+        (epochs, "yes", ["no verdict: kept its start", "supported", "supported"]),
+        (epochs[::-1], "did not train", ["supported", "no verdict: did not train", "supported"]),
+    ):
+        ablation = [{**row, "trained": state}, {**row, "trained": state, "metric": "accuracy", "value": 0.7}]
+        tables = {**compared(WIN), "attention": trained, "ablation": ablation, "profile_heads": [cost]}
+        cells = answers(a_run(tables))
+        assert [cells[claim].value for claim in claims] == expected
+
+
+def test_paired_comparisons_answer_where_they_are_stored() -> None:
+    """Three conclusions are tested by the difference of two scores, and say so."""
+    conclusions = historic._read("conclusions.csv")
+    unpaired = conclusions[conclusions["less"] != ""]
+    assert unpaired["measure"].str.startswith("accuracy, distance-weighted kNN").tolist() == [True] * 3
+    intervals = compared(WIN)["intervals"]
+    nll = intervals.query("role == '' and method == 'distance' and metric == 'nll'").iloc[0]
+    cell = answers(a_run({"intervals": intervals}))["Attention alone gives nothing over distance weighting."]
+    low, high = nll["difference_low"], nll["difference_high"]
+    assert cell.around == f"{nll['difference']:+.4f} ({low:+.4f} … {high:+.4f})".replace("-", "−")
 
 
 @pytest.mark.parametrize(("accuracy", "expected"), [(0.9982, "no verdict: 18 errors"), (0.998, "supported")])
@@ -116,7 +132,7 @@ def test_errors_are_those_of_the_methods_compared(accuracy: float, expected: str
     swept = [{**row, "k": k, "value": a, "low": a - 1e-3, "high": a + 1e-3} for k, a in ((1, 0.9984), (50, accuracy))]
     rows = historic.historic([a_run({**compared(TIE), "k_sweep": swept})]).tables[0].rows
     ((conclusion, cell),) = [row for row in rows if str(row[0]).startswith("Accuracy is stable over k")]
-    assert "k 50 − k 1; within ±0.01 (" in str(conclusion)
+    assert "k 50 − k 1, unpaired; within ±0.01 (" in str(conclusion)
     assert str(cell).startswith(expected)
 
 

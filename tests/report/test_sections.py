@@ -12,7 +12,16 @@ from attnknn.core.errors import InputError
 from attnknn.core.files import write_csv, write_json
 from attnknn.report import plots
 from attnknn.report.results import Run
-from attnknn.report.sections import banks, examples, fields, methods, neighbours, parts
+from attnknn.report.sections import (
+    ablation,
+    banks,
+    examples,
+    fields,
+    methods,
+    neighbours,
+    probabilities,
+    theory,
+)
 from attnknn.report.tables import Section, as_frame
 from attnknn.report.verdicts import BETTER, SAME
 
@@ -32,7 +41,7 @@ def a_run(json: dict[str, Any] | None = None, seed: int = 1, **tables: list[dict
 
 
 def frame(section: Section, table: str) -> pd.DataFrame:
-    return as_frame(next(t for t in (*section.tables, section.verdicts) if t and t.name == table))
+    return as_frame(next(t for t in (*section.tables, *section.verdicts) if t.name == table))
 
 
 def scores(**columns: Any) -> list[dict[str, Any]]:
@@ -60,7 +69,7 @@ def test_k_of_the_lowest_nll_on_val_and_its_comparison() -> None:
     assert not neighbours.k_sweep([a_run(k_sweep=swept)]).figures, "without the tests, which git does not hold"
     section = neighbours.k_sweep([run])
     (row,) = frame(section, "verdicts").to_numpy()
-    assert list(row) == ["digits, Uniform kNN + vector scaling", "better: −0.1500 (−0.2000 … −0.1000)"]
+    assert list(row) == ["Uniform kNN + vector scaling", "better: −0.1500 (−0.2000 … −0.1000), p < .001, 50 errors"]
     assert list(frame(section, "by_k")["group"]) == [
         "digits, k 1",
         "digits, k 1",
@@ -109,13 +118,14 @@ def test_profile_shows_indexes_heads_and_lost_accuracy() -> None:
             for q in quantities
         ],
         profile_heads=[{"head": "attention", "quantity": q, "value": 0.5, **SCORE} for q in neighbours._HEAD_COLUMNS],
-        profile_paired=differences(index="hnsw", method="attention"),
+        profile_paired=[row for i in ("flat_ip", "hnsw") for row in differences(index=i, method="attention")],
         profile_about=[{"quantity": "k", "value": "50"}],
     )
     section = neighbours.profile([run])
     assert frame(section, "indexes").iloc[1, 1:3].tolist() == ["HNSW", "2 (1 … 3)"]
     assert frame(section, "heads").iloc[0].tolist() == ["digits", "Attention", "0.5", "0.5", "0.5"]
-    assert frame(section, "lost")["verdict"].tolist() == ["worse"]
+    assert frame(section, "lost")["verdict"].tolist() == [BETTER]
+    assert frame(section, "verdicts")["digits: NLL of attention − with exact search"].tolist() == ["HNSW"]
 
 
 def test_abstention_joins_calibrations_that_differ_by_seed() -> None:
@@ -130,32 +140,67 @@ def test_abstention_joins_calibrations_that_differ_by_seed() -> None:
         )
         for seed, name in ((1, "distance_vector"), (2, "distance_isotonic"))
     ]
-    section = parts.selective(runs)
+    section = probabilities.selective(runs)
     assert frame(section, "aurc")[["against", "verdict"]].to_numpy().tolist() == [["Distance-weighted kNN", BETTER]]
     assert frame(section, "areas").iloc[0, 2].startswith("0.0150 (± 0.0071")
     assert frame(section, "sets").iloc[0].tolist()[1:3] == ["Distance-weighted kNN", "0.900 (± 0.000)"]
 
 
 def test_ablation_shows_fit_val_and_test_over_runs_and_no_difference_of_a_head_that_did_not_train() -> None:
+    """Errors are those of the worse of two methods: 30 of 100 rows."""
     row = {"group": "without", "variant": "null", "metric": "nll", "reference": "full", "trained": "yes"}
-    first = {"fit": 0.2, "validation": 0.3, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.01}
-    second = {"fit": 0.3, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.03}
+    first = {"fit": 0.2, "validation": 0.3, "value": 0.4, "difference": 0.1, "low": 0.05, "high": 0.15, "p": 0.001}
+    second = {"fit": 0.3, "validation": 0.4, "value": 0.6, "difference": 0.3, "low": 0.2, "high": 0.4, "p": 0.003}
     failed = {"variant": "l2", "group": "with", "trained": "did not train"}
-    runs = [
-        a_run(seed=seed, ablation=[{**row, **numbers}, {**row, **numbers, **failed}])
-        for seed, numbers in ((1, first), (2, second))
-    ]
-    lines = frame(parts.ablation(runs), "ablation").to_numpy()
+    accuracy = {**row, **first, "metric": "accuracy", "value": 0.7}
+
+    def ablated(accuracy: dict[str, Any]) -> Section:
+        runs = [
+            a_run(seed=seed, ablation=[{**row, **numbers}, {**row, **numbers, **failed}, accuracy])
+            for seed, numbers in ((1, first), (2, second))
+        ]
+        return ablation.ablation(runs)
+
+    lines = frame(ablated(accuracy), "ablation").to_numpy()
     numbers = ["full", "0.250", "0.350", "0.500"]
-    assert list(lines[0][1:]) == ["null", *numbers, "+0.2000 (+0.0500 … +0.4000)"]
+    expected = "worse: +0.2000 (+0.0500 … +0.4000), p .004, 30 errors"
+    assert list(lines[0][1:]) == ["null", *numbers, expected]
     assert list(lines[1][1:]) == ["l2", *numbers, "did not train"]
+    assert frame(ablated(accuracy), "verdicts")["verdict"].tolist() == [expected, "did not train"]
+    few = frame(ablated({**accuracy, "value": 0.81}), "verdicts")["verdict"]
+    assert few[0] == "no verdict: 19 errors: +0.2000 (+0.0500 … +0.4000)"
     untrained = [{**row, **first, "variant": "full", "trained": "kept its start"}, {**row, **first}]
-    section = parts.ablation([a_run(seed=1, ablation=untrained)])
+    section = ablation.ablation([a_run(seed=1, ablation=untrained)])
     assert not section.figures, "nothing to draw beside a full head that learned nothing"
     assert frame(section, "ablation").to_numpy()[0][-1] == "full kept its start"
+    assert frame(section, "verdicts").to_numpy().tolist() == [["digits", "1 variant", "full kept its start"]]
 
 
-def theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]:
+def test_all_methods_have_a_verdict_beside_their_plot() -> None:
+    ends = {"difference_low": -0.2, "difference_high": -0.1, "p": 0.0001}
+    tested = [
+        {"role": "", "method": m, "metric": "nll", "value": 0.4, **SCORE, **ends, "difference": -0.15, "errors": errors}
+        for m, errors in (("new method", 50), ("distance", 19))
+    ]
+    json = {"prepare": dict.fromkeys(("test", "bank", "fit", "val", "classes"), 100)}
+    json |= {"headroom": dict.fromkeys(("oracle_at_1", "oracle_at_5", "oracle_at_k"), 1.0)}
+    section = methods.evaluate([a_run(json, intervals=tested)])
+    assert len(section.figures) == len(section.verdicts) == 1
+    assert frame(section, "verdicts").to_numpy().tolist() == [
+        ["Distance-weighted kNN", "no verdict: 19 errors: −0.1500 (−0.2000 … −0.1000)"],
+        ["new method", "better: −0.1500 (−0.2000 … −0.1000), p < .001, 50 errors"],
+    ]
+
+
+@pytest.mark.parametrize(("best", "expected"), [(0.3498, "trained"), (0.34995, "kept its start")])
+def test_training_shows_whether_the_head_trained(best: float, expected: str) -> None:
+    """By at least 1e-4 nats, as `heads.fit.kept_start`."""
+    epochs = [{"epoch": e, "fit_loss": 0.4, "val_nll": v} for e, v in enumerate((0.35, best, 0.36))]
+    verdicts = frame(methods.training([a_run(attention=epochs)]), "verdicts")
+    assert verdicts["verdict"].tolist() == [f"{expected} (0.3500 → {best:.4f}, epoch 1)"]
+
+
+def claims_of_theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]:
     """Verdicts on the claims about attention, by claim."""
     values = {
         ("norm", "min"): (1, 1), ("norm", "max"): (1, 1), ("same_order", "test rows"): (1, 1),
@@ -169,7 +214,7 @@ def theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]
         for (q, i), (low, high) in values.items()
     ]
     json = {"evaluate": {"attention": {"accuracy": 1 - errors / 100}}}
-    return frame(parts.theory([a_run(json, theory=rows)]), "claims").set_index("claim")["verdict"].to_dict()
+    return frame(theory.theory([a_run(json, theory=rows)]), "claims").set_index("claim")["verdict"].to_dict()
 
 
 @pytest.mark.parametrize(
@@ -188,12 +233,12 @@ def theory(errors: int = 50, **intervals: tuple[float, float]) -> dict[str, str]
     ],
 )
 def test_claims_of_theory_depend_on_the_numbers(claim: str, intervals: dict[str, Any], expected: str) -> None:
-    assert theory(**intervals)[claim] == expected
+    assert claims_of_theory(**intervals)[claim] == expected
 
 
 def test_claims_of_theory_need_errors() -> None:
-    assert theory(errors=19)["The error falls as 1/k"] == "no verdict: 19 errors"
-    assert theory(errors=19)["Embeddings have unit length"] == "supported"
+    assert claims_of_theory(errors=19)["The error falls as 1/k"] == "no verdict: 19 errors"
+    assert claims_of_theory(errors=19)["Embeddings have unit length"] == "supported"
 
 
 def test_splits_have_no_errors_and_a_family_a_score() -> None:
@@ -220,7 +265,14 @@ def test_calibrations_of_every_method() -> None:
             )
         )
         runs.append(a_run({"evaluate": first | second}, seed))
-    table = frame(methods.calibration(runs), "calibrated_nll").set_index("method")
+    columns = {"dataset": "digits", "condition": "clean", "clean": True, "role": "kNN", "method": "distance_vector"}
+    columns |= {"digits": 3, "verdict": BETTER}
+    claims = pd.DataFrame([row | columns for row in differences()])
+    section = probabilities.calibration(runs, pd.concat([claims, claims.assign(clean=False)]))
+    assert frame(section, "verdicts").to_numpy().tolist() == [
+        ["Distance + vector scaling", "better: −0.1500 (−0.2000 … −0.1000), p < .001, 50 errors"]
+    ], "ECE, on the clean bank"
+    table = frame(section, "calibrated_nll").set_index("method")
     assert list(table.columns) == ["group", "none", "vector scaling"]
     assert table.loc["Attention", ["none", "vector scaling"]].tolist() == ["0.350 (± 0.141)", "0.400 (± 0.141)"]
     assert "Random forest" not in table.index, "was not calibrated"
@@ -237,8 +289,8 @@ def test_trained_on_wrong_labels_names_labels_and_methods() -> None:
     )
     section = banks.noise_trained([run])
     assert frame(section, "verdicts").iloc[0].tolist() == [
-        "digits, noise 0.4, Plain network, cleaned",
-        "worse: −0.1500 (−0.2000 … −0.1000)",
+        "noise 0.4, Plain network, cleaned",
+        "worse: −0.1500 (−0.2000 … −0.1000), p < .001, 50 errors",
     ]
     assert frame(section, "paired")["method"].iloc[0] == "Attention, cleaned"
     assert list(frame(section, "scores")["group"]) == ["digits, noise 0.4, as given", "digits, noise 0.4, cleaned"]

@@ -9,7 +9,7 @@ from attnknn.evaluation.opponents import KNN, OURS, ROLES
 from attnknn.report import plots
 from attnknn.report.names import METRICS, method_colour, method_name
 from attnknn.report.results import CLEAN, Run, all_conditions, joined
-from attnknn.report.tables import Cell, Section, Table, difference_cell, judged_table, scores_table, verdicts_table
+from attnknn.report.tables import Section, Table, judged_table, scores_table, verdict_cell, verdicts_table
 from attnknn.report.verdicts import judged
 
 METRICS_SHOWN = ("accuracy", "nll", "ece")
@@ -40,7 +40,7 @@ def _section(
     words = claims["condition"].str.rpartition(" ")
     nll = claims.assign(kind=words[0], rate=words[2])[(claims["metric"] == "nll") & words[0].isin(list(kinds))]
     for (dataset, kind), own in nll.groupby(["dataset", "kind"], sort=False):
-        cells = {(r["rate"], r["role"]): Cell(r["verdict"], str(difference_cell(r))) for r in own.to_dict("records")}
+        cells = {(r["rate"], r["role"]): verdict_cell(r) for r in own.to_dict("records")}
         lines.append([f"{dataset}, {kind}"])
         lines += [[rate, *(cells.get((rate, role), "") for role in ROLES)] for rate in own["rate"].unique()]
     tables = []
@@ -53,7 +53,7 @@ def _section(
             ),
         ]
     main = nll[(nll["role"] == KNN) & nll["condition"].isin(first)]
-    verdicts = verdicts_table("NLL of attention − best kNN", main, ["dataset", "condition"])
+    verdicts = verdicts_table("NLL of attention − best kNN", main, ["condition"])
     return Section(figures=figures, tables=tables, verdicts=verdicts, **texts)
 
 
@@ -110,7 +110,7 @@ def _trained_tests(paired: pd.DataFrame) -> pd.DataFrame:
 
 def noise_trained(runs: Sequence[Run]) -> Section:
     rows, paired = joined(runs, "noise_trained"), joined(runs, "noise_trained_paired")
-    figures, tables, verdicts = [], [], None
+    figures, tables, verdicts = [], [], []
     if len(rows):
         for dataset, own in rows[rows["metric"] == "accuracy"].groupby("dataset", sort=False):
             lines = [
@@ -131,9 +131,7 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         scores = rows.assign(labels=rows["variant"].replace(_LABELS).replace({"plain": "as given"}))
         rivals = (paired["method"] == "attention") & (paired["variant"] == "cleaned")
         main = _trained_tests(paired[rivals & (paired["metric"] == "accuracy")])
-        verdicts = verdicts_table(
-            "Accuracy of attention, cleaned labels − that of", main, ["dataset", "condition", "baseline"]
-        )
+        verdicts = verdicts_table("Accuracy of attention, cleaned labels − that of", main, ["condition", "baseline"])
         tables = [
             judged_table("paired", "All comparisons", _trained_tests(paired), [*_TRAINED, "errors"]),
             scores_table(

@@ -50,7 +50,7 @@ def _tested(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def probe(runs: Sequence[Run]) -> Section:
-    scores, figures, tables, verdicts = joined(runs, "probe"), [], [], None
+    scores, figures, tables, verdicts = joined(runs, "probe"), [], [], []
     if len(scores):
         order = list(NAMES).index
         named = scores.sort_values("representation", key=lambda c: c.map(order), kind="stable").assign(
@@ -71,9 +71,7 @@ def probe(runs: Sequence[Run]) -> Section:
             figures.append((text, plots.forest_plot(means, text, "accuracy", None, "value")))
         compared, tests = ["dataset", "mode", "read", "against", "errors"], _tested(joined(runs, "probe_paired"))
         main = tests[tests["read"].str.endswith("attention") & tests["against"].str.startswith(NAMES["pixels"])]
-        verdicts = verdicts_table(
-            "Accuracy on pixels: difference between", main, ["dataset", "mode", "read", "against"]
-        )
+        verdicts = verdicts_table("Accuracy on pixels: difference between", main, ["mode", "read", "against"])
         tables = [
             judged_table("tests", "Accuracy by fields, contrastive training, attention", tests, compared),
             scores_table(

@@ -2,9 +2,11 @@
 
 `historic.csv` holds the study's numbers as its documents state them: one run each, without intervals. `conclusions.csv`
 holds its conclusions and the difference that tests each: rows of `table` (with `:difference`, their differences
-attention − method) with the column values `rows`, less those of `less_table` with the values `less`. A conclusion is
-supported where sign · difference lies above `least`, and contradicted where it lies below `margin`; one of equality,
-without a sign, is supported where the interval lies within ± `margin`, and contradicted where all of it lies outside.
+attention − method) with the column values `rows`. No paired comparison is stored for three of them: there it is the
+score in these rows less that in the rows of `less_table` with the values `less`. A conclusion is supported where
+sign · difference lies above `least`, and contradicted where it lies below `margin`; one of equality, without a sign, is
+supported where the interval lies within ± `margin`, and contradicted where all of it lies outside. None rests on a
+head that did not train.
 """
 
 import re
@@ -22,6 +24,7 @@ from attnknn.report.tables import Cell, Row, Section, Table, fixed, interval
 from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS
 
 _SHOWN = ("accuracy", "nll", "ece")
+_OF_ATTENTION = ("intervals:difference", "ensemble_paired", "tta_paired")  # by the head that train_attention fitted
 
 
 def verdict(low: float, high: float, p: float, sign: int, least: float, margin: float) -> str:
@@ -98,12 +101,25 @@ def _tested(runs: Sequence[Run], claim: dict[Any, Any]) -> Cell | None:
     if less is not None:  # the same test rows: dependent, so the widths are added
         row["difference"] -= less["difference"]
         row |= {"low": row["low"] - less["high"], "high": row["high"] - less["low"], "p": float("nan")}
-        # Of two comparisons both need errors; of two methods either is wrong on at least the worse one's.
-        row["errors"] = (min if ":" in claim["table"] else max)(row["errors"], less["errors"])
+        row["errors"] = max(row["errors"], less["errors"])  # either is wrong on at least these
     word = verdict(row["low"], row["high"], row["p"], claim["sign"], claim["least"], claim["margin"])
     if row["errors"] < FEWEST_ERRORS and claim["table"] != "profile_heads":
         word = f"no verdict: {row['errors']:g} errors"
-    return Cell(word, f"{fixed(row['difference'], 4, True)}: {interval(row, 4, True)}")
+    elif state := _untrained(runs, claim):
+        word = f"no verdict: {state}"
+    return Cell(word, f"{fixed(row['difference'], 4, True)} ({interval(row, 4, True)})")
+
+
+def _untrained(runs: Sequence[Run], claim: dict[Any, Any]) -> str:
+    """Why a conclusion has no verdict where a head that its rows compare did not train; empty where all did."""
+    if claim["table"] in _OF_ATTENTION:
+        return "kept its start" * any(run.kept_start for run in runs)
+    rows = _rows(runs, claim["table"], claim["rows"])
+    if "trained" not in rows:
+        return ""
+    heads = joined(runs, "ablation")
+    states = heads.loc[heads["variant"].isin({*rows["variant"], *rows["reference"]}), "trained"]
+    return next((state for state in states if state != "yes"), "")
 
 
 def _read(name: str) -> pd.DataFrame:
@@ -150,7 +166,10 @@ def historic(runs: Sequence[Run]) -> Section:
     for claim in _read("conclusions.csv").to_dict("records"):
         cells = [_tested(own, claim) or "" for own in by_name.values()]
         if any(cells):
-            lines.append([Cell(claim["claim"], f"{claim['measure']}; {_rule(claim)} ({claim['source']})"), *cells])
+            unpaired = ", unpaired" if claim["less"] else ""
+            lines.append(
+                [Cell(claim["claim"], f"{claim['measure']}{unpaired}; {_rule(claim)} ({claim['source']})"), *cells]
+            )
     numbers = [line for dataset, own in by_name.items() for line in _numbers(dataset, own)]
     tables = [
         Table(

@@ -1,14 +1,12 @@
-"""All methods on the test rows: the first table, claims, scores, calibration, repeated splits."""
+"""All methods on the test rows: the first table, claims, scores, repeated splits; and how they were fitted."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 
-from attnknn.evaluation.method import Method
 from attnknn.evaluation.opponents import BEST, KNN, OURS, ROLES, WITHOUT
 from attnknn.report import plots
-from attnknn.report.names import CALIBRATIONS, METRICS, method_colour, method_name
+from attnknn.report.names import METRICS, method_colour, method_name
 from attnknn.report.results import Run, by_dataset, by_nll, differences, joined
 from attnknn.report.tables import (
     Cell,
@@ -17,7 +15,9 @@ from attnknn.report.tables import (
     Table,
     difference_cell,
     fixed,
+    in_order,
     judged_table,
+    method_cell,
     p_value,
     scores_table,
     verdicts_table,
@@ -26,7 +26,6 @@ from attnknn.report.verdicts import FEWEST_ERRORS, judged
 
 SCORES = ("accuracy", "nll", "ece")
 _RIVALS = ("distance", "logistic", "forest", "boosting", "catboost")  # of the verdicts over splits
-_FEWEST_ROWS = 5  # of a bin in the reliability plot
 
 
 # The comparisons of the first table: which form of attention with which opponent.
@@ -88,12 +87,14 @@ def claims_table(claims: pd.DataFrame) -> Table:
 
 
 def evaluate(runs: Sequence[Run]) -> Section:
-    scores = joined(runs, "intervals")
-    own = scores[scores["role"] == ""]
-    figures = []
-    for name, rows in differences(own[own["metric"] == "nll"]).groupby("dataset", sort=False):
+    scores, figures, verdicts = joined(runs, "intervals"), [], []
+    own = differences(scores[(scores["role"] == "") & (scores["metric"] == "nll")])
+    tests = in_order(judged(own, ["dataset", "method", "metric"]))
+    for name in dict.fromkeys(own["dataset"]):
+        rows = tests[tests["dataset"] == name]
         label = plots.better_side("nll", "attention − method")
-        figures.append((f"{name}", plots.forest_plot(plots.by_method(rows), f"{name}: NLL", label)))
+        figures.append((name, plots.forest_plot(plots.by_method(rows), f"{name}: NLL", label)))
+        verdicts += verdicts_table("NLL of attention −", rows, ["method"])
     shown = scores[~scores["role"].isin(list(ROLES))]
     sizes: list[Row] = []
     for run in runs:
@@ -116,61 +117,18 @@ def evaluate(runs: Sequence[Run]) -> Section:
             scores_table(
                 "methods", "Scores of all methods", shown, ["method"], [m for m in METRICS if m in set(shown["metric"])]
             ),
+            judged_table("tests", "NLL of attention − that of each method", tests, ["dataset", "method", "errors"]),
             Table("sizes", "Rows, and the share of test rows whose class is among the nearest neighbours", head, sizes),
             *tables,
         ],
         "dvc repro evaluate",
-    )
-
-
-def calibration(runs: Sequence[Run]) -> Section:
-    """Reliability of attention and its opponents, and NLL and ECE of every method under every calibration."""
-    figures = []
-    for name, mine in by_dataset(runs, "reliability").items():
-        bins = joined(mine, "reliability").dropna(subset=["accuracy"])
-        bins = bins.assign(x=bins["confidence"].round(2), value=bins["accuracy"])
-        bins = bins[bins["count"] >= _FEWEST_ROWS].drop(columns=["low", "high"])
-        diagonal = plots.Line("", "#999999", pd.DataFrame({"x": [0, 1], "value": [0, 1]}), thin=True)
-        methods = list(dict.fromkeys(bins["method"]))
-        if bins["x"].nunique() < 3:
-            continue
-        lines = [diagonal, *plots.method_lines(bins.sort_values("x"), "x", methods)]
-        roles = [next((r for r, bases in ROLES.items() if Method.parse(m).base in bases), OURS) for m in methods]
-        lines[1:] = [replace(line, colour=method_colour(r)) for line, r in zip(lines[1:], roles, strict=True)]
-        figures.append((name, plots.line_plot(lines, f"{name}: reliability", "confidence", "accuracy")))
-    tables, rows = [], []
-    for run in runs:
-        for method, values in run.json["evaluate"].items():
-            base, _, kind = method.rpartition("_")
-            base, kind = (base, kind) if kind in CALIBRATIONS else (method, "")
-            shared = {"dataset": run.dataset, "digits": run.digits, "low": None, "high": None}
-            rows += [shared | {"method": base, "kind": kind, "metric": m, "value": values[m]} for m in ("nll", "ece")]
-    table = pd.DataFrame(rows)
-    table = table[table["method"].isin(table.loc[table["kind"] != "", "method"])]
-    for metric in ("nll", "ece") if len(table) else ():
-        of_metric = table[table["metric"] == metric].assign(
-            metric=lambda t: t["kind"].map({"": "none", **CALIBRATIONS})
-        )
-        kinds = [k for k in ("none", *CALIBRATIONS.values()) if k in set(of_metric["metric"])]
-        scored = scores_table(
-            f"calibrated_{metric}", f"{METRICS[metric]} under each calibration", of_metric, ["method"], kinds
-        )
-        head = ["method", *kinds]
-        tables.append(Table(scored.name, scored.caption, head, scored.rows))
-    return Section(
-        "calibration",
-        "Calibration",
-        "Calibrations are fitted on fit rows for every method alike, and kept only where they lower the NLL on "
-        f"validation rows. Bins of at least {_FEWEST_ROWS} rows; below the diagonal is overconfident.",
-        figures,
-        tables,
-        "dvc repro evaluate",
+        verdicts=verdicts,
     )
 
 
 def splits(runs: Sequence[Run]) -> Section:
     scores, paired = joined(runs, "splits"), joined(runs, "splits_paired")
-    figures, tables, verdicts = [], [], None
+    figures, tables, verdicts = [], [], []
     if len(scores):
         scores = scores.assign(low=scores["value"] - scores["sd"], high=scores["value"] + scores["sd"])
         for name, rows in scores[scores["metric"] == "nll"].groupby("dataset", sort=False):
@@ -178,7 +136,7 @@ def splits(runs: Sequence[Run]) -> Section:
             figures.append((str(name), plots.forest_plot(plots.by_method(rows), text, "NLL", None, "value")))
         tests = judged(paired, ["dataset", "method", "baseline", "metric"])
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll") & tests["baseline"].isin(_RIVALS)]
-        verdicts = verdicts_table("NLL of attention − that of", main, ["dataset", "baseline"])
+        verdicts = verdicts_table("NLL of attention − that of", main, ["baseline"])
         tables = [
             judged_table("tests", "All comparisons", tests, ["dataset", "method", "baseline", "metric"]),
             scores_table("means", "Mean ± standard deviation of every method", scores, ["method"], SCORES),
@@ -192,4 +150,52 @@ def splits(runs: Sequence[Run]) -> Section:
         tables,
         "dvc exp run -S 'splits.datasets=[winequality_red]'",
         verdicts=verdicts,
+    )
+
+
+def training(runs: Sequence[Run]) -> Section:
+    figures, states = [], []
+    for dataset, own in by_dataset(runs, "attention").items():
+        states.append([dataset])
+        kept = set()
+        for run in own:
+            start, *_ = epochs = run.tables["attention"].to_dict("records")
+            best = min(epochs, key=lambda row: row["val_nll"])
+            kept.add(best["epoch"])
+            numbers = f"{start['val_nll']:.4f} → {best['val_nll']:.4f}, epoch {best['epoch']:g}"
+            states.append([f"seed {run.seed}", Cell("kept its start" if run.kept_start else "trained", numbers)])
+        rows = joined(own, "attention")
+        lines = [
+            plots.Line(
+                name, colour, rows.assign(x=rows["epoch"], value=rows[column]), kept if column == "val_nll" else ()
+            )
+            for name, column, colour in (
+                ("fit loss", "fit_loss", "#7f7f7f"),
+                ("NLL on val", "val_nll", method_colour("attention")),
+            )
+        ]
+        figures.append((f"{dataset}, head", plots.line_plot(lines, f"{dataset}: attention head", "epoch")))
+    tuned: list[Row] = []
+    for run in runs:
+        for method, values in run.json.get("tuned", {}).items():
+            text = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
+            if "unchanged" not in values:
+                tuned.append([run.dataset, str(run.seed), method_cell(method), text])
+    return Section(
+        "training",
+        "Training and tuned values",
+        "Dots mark the epoch that was kept; epoch 0 of the head is tuned distance weighting.",
+        figures,
+        [
+            Table(
+                "tuned",
+                "Tuned or fitted values; what is missing did not lower the NLL on val",
+                ["dataset", "seed", "method", "values"],
+                tuned,
+            )
+        ],
+        "dvc repro train_attention",
+        verdicts=[Table("verdicts", "Attention head: NLL on val", ["Attention head: NLL on val", "verdict"], states)]
+        if states
+        else [],
     )

@@ -33,7 +33,7 @@ def best_k(swept: pd.DataFrame) -> pd.DataFrame:
 
 def k_sweep(runs: Sequence[Run]) -> Section:
     swept, paired = joined(runs, "k_sweep"), joined(runs, "k_sweep_paired")
-    figures, tables, verdicts = [], [], None
+    figures, tables, verdicts = [], [], []
     if len(swept) and len(paired):
         best = best_k(swept)
         for dataset, own in swept[swept["metric"] == "nll"].groupby("dataset", sort=False):
@@ -45,7 +45,7 @@ def k_sweep(runs: Sequence[Run]) -> Section:
         keys = ["dataset", "role", "metric"]
         tests = judged(paired, keys)
         tests["method"] = paired.groupby(keys, sort=False)["method"].agg(lambda m: "/".join(m.unique())).to_numpy()
-        verdicts = verdicts_table("NLL of attention −", tests, ["dataset", "method"])
+        verdicts = verdicts_table("NLL of attention −", tests, ["method"])
         tables = [
             scores_table(
                 "by_k", "Scores at each k", swept.assign(k=swept["k"].map("k {:g}".format)), ["k", "method"], SCORES
@@ -65,7 +65,7 @@ def k_sweep(runs: Sequence[Run]) -> Section:
 
 def tta(runs: Sequence[Run]) -> Section:
     rows, paired = joined(runs, "tta"), joined(runs, "tta_paired")
-    figures, tables, verdicts = [], [], None
+    figures, tables, verdicts = [], [], []
     if len(rows) and len(paired):
         for dataset, own in rows[rows["metric"] == "nll"].groupby("dataset", sort=False):
             lines, ticks = plots.method_lines(own, "views", _DRAWN), sorted(own["views"].unique())
@@ -77,7 +77,7 @@ def tta(runs: Sequence[Run]) -> Section:
         )
         ours = judged(paired[~same & (paired["metric"] == "nll")], ["dataset", "views", "method", "baseline", "metric"])
         main = gains[gains["method"].isin(("distance", "attention"))]
-        verdicts = verdicts_table("All views − the original image", main, ["dataset", "method", "metric"])
+        verdicts = verdicts_table("All views − the original image", main, ["method", "metric"])
         views = rows.assign(views=rows["views"].map("{:g} views".format))
         tables = [
             judged_table("changes", "All views − the original image", gains, ["dataset", "method", "metric", "errors"]),
@@ -111,7 +111,7 @@ _VARIANTS = {
 
 def ensemble(runs: Sequence[Run]) -> Section:
     rows, paired = joined(runs, "ensemble"), joined(runs, "ensemble_paired")
-    figures, tables, verdicts = [], [], None
+    figures, tables, verdicts = [], [], []
     if len(rows):
         paired = paired[paired["method"].isin(METHODS) & paired["metric"].isin(("nll", "accuracy"))]
         paired = paired.assign(variant=paired["variant"].map(_VARIANTS))
@@ -121,7 +121,7 @@ def ensemble(runs: Sequence[Run]) -> Section:
             label = plots.better_side("nll", "difference from one k")
             figures.append((str(dataset), plots.forest_plot(own, f"{dataset}: NLL", label)))
         main = tests[(tests["method"] == OURS) & (tests["metric"] == "nll")]
-        verdicts = verdicts_table("NLL − that of one k", main, ["dataset", "variant"])
+        verdicts = verdicts_table("NLL − that of one k", main, ["variant"])
         named = rows.assign(variant=rows["variant"].map(_VARIANTS))
         tables = [
             judged_table(
@@ -160,7 +160,8 @@ _HEAD_COLUMNS = {"batched_ms": "ms, in a batch", "single_p50_ms": "ms, single", 
 
 
 def profile(runs: Sequence[Run]) -> Section:
-    rows, heads, paired, figures, tables = *(joined(runs, f"profile{t}") for t in ("", "_heads", "_paired")), [], []
+    rows, heads, paired = (joined(runs, f"profile{t}") for t in ("", "_heads", "_paired"))
+    figures, tables, verdicts = [], [], []
     if len(rows):
         indexes: list[Row] = []
         for (dataset, index), own in rows.groupby(["dataset", "index"], sort=False):
@@ -186,10 +187,12 @@ def profile(runs: Sequence[Run]) -> Section:
         for (dataset, head), own in heads.groupby(["dataset", "head"], sort=False):
             means = own.groupby("quantity")["value"].mean()
             timed.append([str(dataset), method_cell(str(head)), *(short(means[q]) for q in _HEAD_COLUMNS)])
-        tests = judged(paired[paired["metric"] == "accuracy"], ["dataset", "index", "method", "metric"])
-        tests = tests.assign(index=tests["index"].map(_INDEXES))
+        paired = paired[~paired["index"].str.startswith("flat") & (paired["metric"] == "nll")]
+        tests = judged(paired.assign(index=paired["index"].map(_INDEXES)), ["dataset", "index", "method", "metric"])
+        verdicts = verdicts_table("NLL of attention − with exact search", tests[tests["method"] == OURS], ["index"])
         about: list[Row] = [
-            [str(v) for v in row] for row in joined(runs[:1], "profile_about")[["quantity", "value"]].to_numpy()
+            [str(v) for v in row]
+            for row in joined(runs, "profile_about").drop_duplicates("quantity")[["quantity", "value"]].to_numpy()
         ]
         tables = [
             Table(
@@ -199,7 +202,7 @@ def profile(runs: Sequence[Run]) -> Section:
                 indexes,
             ),
             Table("heads", "Heads, ms per query", ["dataset", "head", *_HEAD_COLUMNS.values()], timed),
-            judged_table("lost", "Accuracy − that of exact search", tests, ["dataset", "index", "method"]),
+            judged_table("lost", "NLL − with exact search", tests, ["dataset", "index", "method", "errors"]),
             Table("machine", "Machine and settings", ["quantity", "value"], about),
         ]
     return Section(
@@ -210,4 +213,5 @@ def profile(runs: Sequence[Run]) -> Section:
         figures,
         tables,
         "dvc repro profile",
+        verdicts=verdicts,
     )
