@@ -5,16 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
 from attnknn.core.progress import epoch_progress
 from attnknn.encoder.config import Losses, TrainEmbedder
-from attnknn.encoder.encoder import Encoder, embed_split
-from attnknn.encoder.linear_probe import add_linear_head
+from attnknn.encoder.encoder import Encoder, embed, embed_split
 from attnknn.encoder.losses import EncoderLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.numeric_embeddings import fit_numeric
 from attnknn.encoder.train import Row, linear_score, summary, train_encoder
+from attnknn.nn.linear_probe import logistic_regression
 
 LOSS = {"label_smoothing", "supcon_temperature", "proxy_margin", "proxy_alpha", "contrastive_margin"}
 VOTES = {"knn", "entropy", "calibration"}  # terms of `NeighbourLoss`
@@ -58,6 +59,22 @@ def fit_encoder(
     if encoder.classifier is None:
         add_linear_head(encoder, split, device, settings.bf16)
     return encoder, history
+
+
+def add_linear_head(encoder: Encoder, split: Split, device: str, bf16: bool) -> None:
+    """Give an encoder without a linear head one, fitted to the bank's labels by logistic regression.
+
+    As the head of an encoder that is trained with one, it reads e, not the unit vector.
+    """
+    encoder.classifier = nn.Identity()  # type: ignore[assignment]  # so that its logits are e, times head_scale
+    x, bank, val = np.asarray(split.x), split.rows(BANK), split.rows(VAL)
+    e_bank, e_val = (np.asarray(embed(encoder, x[rows], device, bf16)[1]) for rows in (bank, val))
+    weight, bias = logistic_regression(e_bank, split.y[bank], e_val, split.y[val], len(split.classes))
+    encoder.classifier = nn.Linear(*weight.T.shape)
+    with torch.no_grad():
+        encoder.classifier.weight.copy_(torch.from_numpy(weight))
+        encoder.classifier.bias.copy_(torch.from_numpy(bias / encoder.head_scale))
+    encoder.config["n_classes"] = len(split.classes)
 
 
 def classifier_settings(settings: TrainEmbedder) -> TrainEmbedder:

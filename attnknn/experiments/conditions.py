@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from attnknn.core.parallel import run_parallel
-from attnknn.encoder.linear_probe import with_linear_probe
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import calibrated, stack_methods
 from attnknn.evaluation.opponents import (
@@ -23,6 +22,7 @@ from attnknn.evaluation.paired_tests import TESTED, Table
 from attnknn.experiments.peers import embedding_peers
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
 from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.nn.linear_probe import with_linear_probe
 
 Condition = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 PEERS = ("rbf", "mlp")  # of `peers.EMBEDDING_PEERS`; boosting takes as long as all others together

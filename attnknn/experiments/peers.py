@@ -1,10 +1,12 @@
 """Classifiers of scikit-learn and others on a table's columns, or on embeddings; tuned on val rows."""
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs, Split
 from attnknn.core.errors import InputError
@@ -103,7 +105,7 @@ def _mlp(alpha: float, random_state: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    network = MLPClassifier((128,), alpha=alpha, early_stopping=True, n_iter_no_change=5, random_state=random_state)
+    network = MLPClassifier((128,), alpha=alpha, max_iter=30, random_state=random_state)
     return make_pipeline(StandardScaler(), network)
 
 
@@ -161,16 +163,19 @@ def fit_and_predict(
         probs = np.empty((len(fit), len(shares)), dtype=np.float32)
         for i in np.unique(fold):
             others = np.setdiff1d(rows, fit[fold == i])
-            probs[fold == i] = predict(make(name, settings).fit(x[others], y[others]), fit[fold == i], prior)
+            probs[fold == i] = predict(fitted(name, settings, others), fit[fold == i], prior)
         return probs
 
-    def make(name: str, settings: Settings) -> Any:
+    def fitted(name: str, settings: Settings, on: np.ndarray) -> Any:
         try:
-            return peers[name].make(settings, seed, threads)
+            model = peers[name].make(settings, seed, threads)
         except ImportError:
             raise InputError(
                 f"peers.methods: {name} is not installed; run `pip install {name}`, or take it out of the list"
             ) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the limits of iterations are settings
+            return model.fit(x[on], y[on])
 
     probs: PartProbs = {}
     selected: dict[str, Settings] = {}
@@ -179,7 +184,7 @@ def fit_and_predict(
         for settings in peer.grid[:tries]:
             if settings.get("n_neighbors", 1) > len(rows):
                 continue
-            model = make(name, settings).fit(x[rows], y[rows])
+            model = fitted(name, settings, rows)
             for prior in _PRIORS:
                 true_probs = predict(model, val, prior)[np.arange(len(val)), y[val]]
                 candidates.append((-float(np.log(true_probs).mean()), settings, prior, model))
@@ -187,7 +192,7 @@ def fit_and_predict(
         on_fit = out_of_fold(name, settings, prior) if FIT in train else predict(model, fit, prior)
         on_val = predict(model, val, prior)
         if refit:
-            model.fit(x[part != TEST], y[part != TEST])
+            model = fitted(name, settings, np.flatnonzero(part != TEST))
         probs[name], selected[name] = (on_fit, on_val, predict(model, test, prior)), {**settings, "prior": prior}
     return probs, selected
 

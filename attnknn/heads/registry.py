@@ -15,7 +15,7 @@ LearnedHead = Attention | TabR
 
 
 def make_head(
-    kind: str, parts: Mapping[str, Any], *, k: int, n_sizes: int, sim_scale: float, **start: Any
+    kind: str, parts: Mapping[str, Any], *, k: int = 0, n_sizes: int, sim_scale: float, **start: Any
 ) -> LearnedHead:
     """Construct a head of one kind, initialised to distance weighting of k neighbours.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings
-from attnknn.experiments.corruption import NOISES, with_imbalance, with_noise
+from attnknn.experiments.corruption import NOISES, TRAINING_PARTS, with_imbalance, with_noise
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
@@ -70,6 +70,19 @@ def test_folds_have_the_same_noise_and_lose_the_same_rows(spaces: list[Embedding
     for before, fold in zip(spaces[1:], folds, strict=True):
         bank = origin(fold)[fold.rows(BANK)]
         assert set(bank) == set(bank_rows) & set(before.embeddings.rows(BANK))
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_noise_of_all_labels_leaves_test_labels_and_is_one_label_a_row(spaces: list[EmbeddingSpace], kind: str) -> None:
+    noisy = [one.embeddings for one in with_noise(spaces, 0.3, rng(), kind, TRAINING_PARTS)]
+    main, clean = noisy[0], spaces[0].embeddings
+    for part in TRAINING_PARTS:
+        rows = clean.rows(part)
+        assert (main.y[rows] != clean.y[rows]).sum() == round(0.3 * len(rows))
+    np.testing.assert_array_equal(main.y[clean.rows(TEST)], clean.y[clean.rows(TEST)])
+    for fold in noisy[1:]:
+        held_out = np.isin(fold.part, TRAINING_PARTS)
+        np.testing.assert_array_equal(fold.y[held_out], main.y[held_out])
 
 
 def test_statistics_have_the_wrong_labels(spaces: list[EmbeddingSpace]) -> None:

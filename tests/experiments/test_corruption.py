@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.experiments import corruption
 from synthetic import rng
 
@@ -102,22 +103,25 @@ def test_every_kind_hits_so_many_rows_and_follows_the_generator(kind: str) -> No
 
 def test_conditions_are_named_and_what_is_the_same_is_there_once() -> None:
     kinds = ("symmetric", "asymmetric", "instance")
-    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), 3) == {
-        "noise 0.0": ("symmetric", 0.0),
-        "noise 0.3": ("symmetric", 0.3),
-        "noise 0.6": ("symmetric", 0.6),
-        "asymmetric noise 0.3": ("asymmetric", 0.3),
-        "instance noise 0.3": ("instance", 0.3),
-        "instance noise 0.6": ("instance", 0.6),
+    bank, everywhere = (BANK,), (BANK, FIT, VAL)
+    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), ["bank"], 3) == {
+        "noise 0.0": ("symmetric", 0.0, bank),
+        "noise 0.3": ("symmetric", 0.3, bank),
+        "noise 0.6": ("symmetric", 0.6, bank),
+        "asymmetric noise 0.3": ("asymmetric", 0.3, bank),
+        "instance noise 0.3": ("instance", 0.3, bank),
+        "instance noise 0.6": ("instance", 0.6, bank),
     }
-    two = corruption.noise_conditions(kinds[1:], (0.0, 0.3, 0.6), 2)
+    two = corruption.noise_conditions(kinds[1:], (0.0, 0.3, 0.6), ["bank", "all"], 2)
     assert two == {
-        "noise 0.0": ("symmetric", 0.0),
-        "noise 0.3": ("symmetric", 0.3),
-        "instance noise 0.3": ("instance", 0.3),
+        "noise 0.0": ("symmetric", 0.0, bank),
+        "noise 0.3": ("symmetric", 0.3, bank),
+        "instance noise 0.3": ("instance", 0.3, bank),
+        "noise of all labels 0.3": ("symmetric", 0.3, everywhere),
+        "instance noise of all labels 0.3": ("instance", 0.3, everywhere),
     }
-    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), 2) == two
-    assert list(corruption.noise_conditions(("instance",), (0.0,), 3)) == ["noise 0.0"]
+    assert corruption.noise_conditions(kinds, (0.0, 0.3, 0.6), ["bank", "all"], 2) == two
+    assert list(corruption.noise_conditions(("instance",), (0.0,), ["bank", "all"], 3)) == ["noise 0.0"]
     long_tail = {"long tail 0.1": ("long_tail", 0.1)}
     both = ("long_tail", "step")
     assert corruption.imbalance_conditions(both, (0.1,), 3) == long_tail | {"step 0.1": ("step", 0.1)}

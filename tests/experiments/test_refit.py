@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 import synthetic
 from attnknn.core.artifacts import TEST, VAL
+from attnknn.evaluation.calibration import KINDS
+from attnknn.evaluation.evaluate import calibrated, stack_methods
 from attnknn.evaluation.opponents import (
     BEST,
     COLUMNS,
@@ -26,13 +29,16 @@ from attnknn.evaluation.opponents import (
     compare_with_opponents,
     opponents_over_repeats,
 )
-from attnknn.evaluation.paired_tests import TESTED
-from attnknn.experiments import refit
+from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, TESTED
+from attnknn.experiments import conditions, refit
+from attnknn.experiments.conditions import refit_and_score
 from attnknn.experiments.corruption import with_imbalance, with_noise
-from attnknn.experiments.refit import fit_and_compare, refit_and_score
+from attnknn.experiments.peers import embedding_peers
+from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.nn.linear_probe import with_linear_probe
 from synthetic import SCORING, blobs, crossfit_spaces, embedded, rng
 
 SETTINGS: dict[str, Any] = {
@@ -50,11 +56,11 @@ def spaces() -> list[EmbeddingSpace]:
 
 
 def run(spaces: Sequence[EmbeddingSpace], repeats: int = 2, seed: int = 3) -> Any:
-    conditions = {
+    named = {
         "noise 0.3": partial(with_noise, spaces, 0.3),
         "long tail 0.01": partial(with_imbalance, spaces, 0.01),
     }
-    return refit_and_score(conditions, repeats, SCORING, seed, **SETTINGS)
+    return refit_and_score(named, repeats, SCORING, seed, **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +83,17 @@ def test_each_condition_has_attention_its_opponents_and_the_tuned_baselines(resu
 
 
 def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, spaces: list[EmbeddingSpace]) -> None:
-    """The seeds of banks, heads and resamples as documented."""
+    """The seeds of banks, heads and resamples as documented; a regression on the noisy bank is the linear head."""
     banks = [with_noise(spaces, 0.3, np.random.default_rng([3, repeat])) for repeat in (0, 1)]
+    banks = [[replace(s, embeddings=with_linear_probe(s.embeddings)) for s in bank] for bank in banks]
     fitted = [fit_and_compare(bank, seed=301 + repeat, **SETTINGS) for repeat, bank in enumerate(banks)]
     settings = {**SCORING, "seed": 3, "metric_names": UNDER_CONDITIONS, "others": TUNED}
-    settings["forms"] = ["attention", "attention-means"]  # the linear head knows the labels of the unmodified bank
-    expected = opponents_over_repeats([compare_with_opponents(one.test, [one.val], **settings) for one in fitted])
+    compared = []
+    for repeat, (bank, one) in enumerate(zip(banks, fitted, strict=True)):
+        peers, _ = embedding_peers(bank[0].embeddings, conditions.PEERS, tries=3, seed=301 + repeat, threads=1)
+        test, val, _ = calibrated(peers, bank[:1], SETTINGS["grids"]["ridges"], KINDS)
+        compared.append(compare_with_opponents(stack_methods(one.test, test), [one.val, val], **settings))
+    expected = opponents_over_repeats(compared)
     rows = [row for row in result[1] if row["condition"] == "noise 0.3"]
     assert pd.DataFrame(rows).drop(columns="condition").equals(pd.DataFrame(expected))
     (nll,) = (r["value"] for r in expected if (r["role"], r["metric"]) == ("attention", "nll"))
@@ -126,32 +137,42 @@ def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pyte
     monkeypatch.setattr(refit, "compare", compared)
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 30})
     _, heads, k = compared.call_args.args
-    assert fit.call_args.kwargs["k_train"] == k == stored
+    assert fit.call_args.kwargs["k_train"] == stored
+    assert k == 5  # the largest of the grid, which baselines are tuned over
     assert set(heads) == {*FORMS, "prototypes"}
     assert isinstance(heads["prototypes"], Attention)
     assert not heads["prototypes"].neighbours
     fit_and_compare(rare, seed=0, **{**SETTINGS, "k": 4})
-    assert fit.call_args.kwargs["k_train"] == compared.call_args.args[2] == 4
+    assert fit.call_args.kwargs["k_train"] == 4
 
 
 def test_without_a_linear_head(spaces: list[EmbeddingSpace]) -> None:
     bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
     _, rows = refit_and_score({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
-    assert {row["method"].partition("_")[0] for row in rows if row["role"] == WITHOUT} == {"prototypes"}
+    methods = {row["method"].partition("_")[0] for row in rows if row["role"] == WITHOUT}
+    assert methods <= {"prototypes", "linear", *EMBEDDING_PEERS}
+
+
+def test_the_encoders_linear_head_which_knows_the_clean_labels_is_not_read(spaces: list[EmbeddingSpace]) -> None:
+    logits = np.roll(np.asarray(spaces[0].embeddings.logits), 1, axis=1)
+    others = [replace(one, embeddings=replace(one.embeddings, logits=logits)) for one in spaces[:1]]
+    noise = [{"noise 0.3": partial(with_noise, x, 0.3)} for x in (spaces[:1], others)]
+    one, other = (refit_and_score(named, 1, SCORING, 3, **SETTINGS)[1] for named in noise)
+    pd.testing.assert_frame_equal(pd.DataFrame(one), pd.DataFrame(other))
 
 
 def test_a_bank_of_wrong_labels_is_worse_for_uniform_votes(spaces: list[EmbeddingSpace]) -> None:
     one = spaces[0]
     two = dataclasses.replace(one.embeddings, y=one.embeddings.y % 2, classes=("a", "b"), logits=None)
     space = [retrieve(two, 20, (3, 20))]
-    conditions = {f"noise {rate}": partial(with_noise, space, rate) for rate in (0.0, 1.0)}
-    _, rows = refit_and_score(conditions, 1, SCORING, 3, **SETTINGS)
+    named = {f"noise {rate}": partial(with_noise, space, rate) for rate in (0.0, 1.0)}
+    _, rows = refit_and_score(named, 1, SCORING, 3, **SETTINGS)
     nll = {r["condition"]: r["value"] for r in rows if (r["role"], r["method"], r["metric"]) == ("", "uniform", "nll")}
     assert nll["noise 1.0"] > nll["noise 0.0"]
 
 
 def test_the_number_of_processes_changes_only_rounding(spaces: list[EmbeddingSpace]) -> None:
-    conditions = {"noise 0.3": partial(with_noise, spaces, 0.3), "noise 0.1": partial(with_noise, spaces, 0.1)}
-    one, two = (refit_and_score(conditions, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
+    named = {"noise 0.3": partial(with_noise, spaces, 0.3), "noise 0.1": partial(with_noise, spaces, 0.1)}
+    one, two = (refit_and_score(named, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
     assert [(row["condition"], row["role"]) for row in one] == [(row["condition"], row["role"]) for row in two]
     np.testing.assert_allclose([row["value"] for row in one], [row["value"] for row in two], atol=2e-3)

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax, softmax
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Neighbours
 from attnknn.core.errors import InputError
 from attnknn.evaluation import opponents
 from attnknn.experiments.corruption import noisy_labels
 from attnknn.heads.baselines import Distance, tune_distance
+from attnknn.heads.classify import classify
 from attnknn.heads.fit import FORMS, fit_forms, fit_head, kept_start
 from attnknn.heads.registry import LearnedHead
 from attnknn.neighbours.space import NEEDS, EmbeddingSpace, part_neighbours
@@ -137,21 +139,44 @@ def test_a_head_with_a_projection_starts_as_the_head_without(data: EmbeddingSpac
 
 
 def test_forms_of_attention(data: EmbeddingSpace) -> None:
-    """Neighbours alone, with class means, and with the linear head, which is never worse than that head on val rows."""
+    """Neighbours alone, with class means, and with the linear head."""
     settings = {**SETTINGS, "parts": {"features": ["agreement"]}, "epochs": 5}
     forms = fit_forms([data], **settings)
     assert tuple(forms) == tuple(FORMS) == opponents.FORMS
     assert [head.config["prototypes"] for head, _ in forms.values()] == [False, True, False]
-    y, logits = (
-        torch.from_numpy(np.array(v[data.embeddings.rows(VAL)])) for v in (data.embeddings.y, data.embeddings.logits)
-    )
-    linear = float(torch.nn.functional.cross_entropy(logits, y))
-    assert min(row["val_nll"] for row in forms["attention-linear"][1]) < linear + 0.01
     assert tuple(fit_forms([data], **settings | {"kind": "tabr", "parts": {}, "epochs": 0})) == ("attention",)
     bare = dataclasses.replace(data, embeddings=dataclasses.replace(data.embeddings, logits=None))
     assert tuple(fit_forms([bare], **settings | {"epochs": 0})) == ("attention", "attention-means")
     with pytest.raises(InputError, match=r"parts\.linear: the encoder has no linear head"):
         fit(bare, parts={"linear": True})
+
+
+def test_with_a_linear_head_it_is_never_worse_on_val_rows_than_that_head_scaled() -> None:
+    """Logits that are twice too large; and neighbours without information, which are left without weight."""
+    e = embedded(blobs(480, noise=0.8))
+    logits = np.asarray(e.logits, dtype=float)
+    rows, y, bank = e.rows(VAL), e.y[e.rows(VAL)], e.rows(BANK)
+    true = [log_softmax(logits[rows] / t, axis=1)[np.arange(len(rows)), y] for t in np.geomspace(0.5, 4, 50)]
+    shuffled = np.array(e.y)
+    shuffled[bank] = np.random.default_rng(0).permutation(shuffled[bank])
+    moved = []
+    for labels in (e.y, shuffled):
+        space = retrieved(dataclasses.replace(e, logits=logits.astype(np.float32), y=labels))
+        head, history = fit(space, parts={"linear": True})
+        assert history[0]["val_nll"] < min(-nll.mean() for nll in true) + 0.02
+        assert part_nll(head, [space], VAL, 20) <= history[0]["val_nll"] + 1e-5
+        gain, bias = head.linear_gain.item(), head.linear_bias.detach().numpy()  # type: ignore[union-attr]
+        alone = softmax(logits[rows] * gain + bias, 1)
+        moved.append(np.abs(classify(head, space, rows, 20) - alone).mean())
+    assert moved[1] < 0.003 < moved[0]
+
+
+def test_it_is_given_no_more_neighbours_than_it_was_fitted_with(data: EmbeddingSpace) -> None:
+    head, _ = fit(data, k_train=7, epochs=0)
+    rows = data.embeddings.rows(TEST)
+    np.testing.assert_array_equal(classify(head, data, rows, 20), classify(head, data, rows, 7))
+    head.k = 0
+    assert not np.array_equal(classify(head, data, rows, 20), classify(head, data, rows, 7))
 
 
 def test_patience_stops_it(data: EmbeddingSpace) -> None:

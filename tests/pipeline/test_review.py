@@ -77,7 +77,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name, text in {
         "evaluate.py": SCRIPT,
         "dvc.yaml": DVC_YAML,
-        "params.yaml": PARAMS.replace("k_eval: 50", "k_eval: 5"),
+        "params.yaml": PARAMS.replace("k_eval: 256", "k_eval: 5"),
         "params.yaml.note": "1",
         ".gitignore": "/dvc_plots\n",
     }.items():
@@ -88,7 +88,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     result.commit("first")
     result("git", "switch", "-q", "-c", "change")
     (result.folder / "params.yaml").write_text(
-        PARAMS.replace("k_eval: 50", "k_eval: 20").replace("tune: {}", "tune: {ks: [5]}")
+        PARAMS.replace("k_eval: 256", "k_eval: 20").replace("tune: {}", "tune: {ks: [5]}")
     )
     result("dvc", "repro")
     result.commit("k_eval 20")

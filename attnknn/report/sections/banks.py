@@ -16,13 +16,19 @@ METRICS_SHOWN = ("accuracy", "nll", "ece")
 
 
 def _section(
-    runs: Sequence[Run], claims: pd.DataFrame, kinds: dict[str, float], middle: float, **texts: Any
+    runs: Sequence[Run],
+    claims: pd.DataFrame,
+    kinds: dict[str, float],
+    middle: float,
+    drawn: Sequence[str],
+    **texts: Any,
 ) -> Section:
     """Scores over the rate of each kind of modification.
 
     Args:
         kinds: first words of conditions → the rate of the unmodified bank.
         middle: rate of the verdicts beside the figures.
+        drawn: kinds with a figure.
     """
     figures, lines, shown, first = [], [], [], [f"{kind} {middle:g}" for kind in kinds]
     rows = all_conditions(runs)
@@ -35,7 +41,8 @@ def _section(
         ticks = sorted(curve["rate"].unique(), reverse=kinds[str(kind)] > 0)
         nll = plots.method_lines(curve[curve["metric"] == "nll"], "rate", [OURS, *ROLES])
         png = plots.line_plot(nll, f"{dataset}: NLL", f"{kind}: rate", ticks=ticks, legend=not figures)
-        figures.append((f"{dataset}, {kind}", png))
+        if kind in drawn:
+            figures.append((f"{dataset}, {kind}", png))
         shown.append(own)
     words = claims["condition"].str.rpartition(" ")
     nll = claims.assign(kind=words[0], rate=words[2])[(claims["metric"] == "nll") & words[0].isin(list(kinds))]
@@ -61,12 +68,15 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
     return _section(
         runs,
         claims,
-        {"noise": 0.0, "asymmetric noise": 0.0, "instance noise": 0.0},
+        dict.fromkeys(
+            (f"{kind}noise{of}" for of in ("", " of all labels") for kind in ("", "asymmetric ", "instance ")), 0.0
+        ),
         0.3,
+        ("noise", "noise of all labels"),
         name="noise",
-        title="Wrong labels in the bank",
-        text="A share of the bank's labels is wrong: any other class (noise), the next class (asymmetric), or the "
-        "class that the row resembles (instance). Attention is refitted and opponents chosen anew on clean rows.",
+        title="Wrong labels",
+        text="A share of the labels is wrong, in the bank alone or in all rows but test: any other class (noise), the "
+        "next one (asymmetric), or one that the row resembles (instance). All methods are fitted and chosen on these.",
         command="dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )
 
@@ -77,6 +87,7 @@ def imbalance(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         claims,
         {"long tail": 1.0, "step": 1.0},
         0.1,
+        ("long tail", "step"),
         name="imbalance",
         title="Rare classes in the bank",
         text="Classes are subsampled to a long tail, or half of them to one size (step); the rate is the smallest "

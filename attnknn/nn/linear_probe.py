@@ -1,29 +1,30 @@
-"""Logistic regression on embeddings: the linear head of an encoder trained without one, or of other labels."""
+"""Logistic regression of the bank's labels on its embeddings."""
 
 import dataclasses
+import warnings
 
 import numpy as np
-import torch
-from torch import nn
 
-from attnknn.core.artifacts import BANK, VAL, Embeddings, Split
-from attnknn.encoder.encoder import Encoder, embed
+from attnknn.core.artifacts import BANK, VAL, Embeddings
 
 _CS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties, of rows with a root mean square norm of 1
 _ABSENT = -20.0  # logit of a class without a row
 
 
-def _logistic_regression(
+def logistic_regression(
     x: np.ndarray, y: np.ndarray, x_val: np.ndarray, y_val: np.ndarray, n_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (C, D) and biases (C,) of the multinomial logistic regression whose penalty has the lowest NLL on val."""
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression  # a slow import
 
     scale = float(np.sqrt((x.astype(np.float64) ** 2).sum(1).mean()))
     model, best = LogisticRegression(max_iter=200, warm_start=True), np.inf
     weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _ABSENT)
     for c in _CS:
-        model.set_params(C=c).fit(x / scale, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # close enough after 200 iterations
+            model.set_params(C=c).fit(x / scale, y)
         w, b = model.coef_ / scale, model.intercept_
         if len(model.classes_) == 2:
             w, b = np.concatenate([-w, w]) / 2, np.concatenate([-b, b]) / 2
@@ -38,22 +39,5 @@ def _logistic_regression(
 def with_linear_probe(e: Embeddings) -> Embeddings:
     """Replace the logits by those of a logistic regression of the bank's labels on its unit vectors."""
     z, y, bank, val = np.asarray(e.z), np.asarray(e.y), e.rows(BANK), e.rows(VAL)
-    weight, bias = _logistic_regression(z[bank], y[bank], z[val], y[val], len(e.classes))
+    weight, bias = logistic_regression(z[bank], y[bank], z[val], y[val], len(e.classes))
     return dataclasses.replace(e, logits=(z @ weight.T + bias).astype(np.float32))
-
-
-def add_linear_head(encoder: Encoder, split: Split, device: str, bf16: bool) -> None:
-    """Give an encoder without a linear head one, fitted to the bank's labels by logistic regression.
-
-    As the head of an encoder that is trained with one, it reads e, not the unit vector.
-    """
-    encoder.classifier = nn.Identity()  # type: ignore[assignment]  # its logits are e, times head_scale
-    x = np.asarray(split.x)
-    bank, val = split.rows(BANK), split.rows(VAL)
-    e_bank, e_val = (np.asarray(embed(encoder, x[rows], device, bf16)[1]) for rows in (bank, val))
-    weight, bias = _logistic_regression(e_bank, split.y[bank], e_val, split.y[val], len(split.classes))
-    encoder.classifier = nn.Linear(*weight.T.shape)
-    with torch.no_grad():
-        encoder.classifier.weight.copy_(torch.from_numpy(weight))
-        encoder.classifier.bias.copy_(torch.from_numpy(bias / encoder.head_scale))
-    encoder.config["n_classes"] = len(split.classes)
