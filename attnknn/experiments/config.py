@@ -133,8 +133,8 @@ class Finetune(Distinct):
 
     seeds: list[Seed] = []
     layers: Count = 1  # last weight matrices of the encoder
-    epochs: Count = 20
-    lr: Positive = 0.0001
+    epochs: Count = 10
+    lr: Positive = 0.0001  # of the encoder's layers
     head_lr: Positive = 0.001
 
 

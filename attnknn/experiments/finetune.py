@@ -66,7 +66,7 @@ def finetune(
     Args:
         head: fitted in the encoder's space; both are changed in place.
         k: neighbours.
-        search: k_max, sizes, metric, device of `retrieve`.
+        search: sizes, metric, device of `retrieve`.
         layers: number of the encoder's weight matrices to train; 0 trains the head alone.
         lr, head_lr: learning rates of AdamW.
         bf16: see `embed`.
@@ -78,6 +78,7 @@ def finetune(
         InputError: the loss is not finite.
     """
     device, metric = search["device"], search["metric"]
+    search = {**search, "k_max": max(k, *search["sizes"])}
     kept = np.flatnonzero(split.part != TEST)
     x, y, part = (np.asarray(array)[kept] for array in (split.x, split.y, split.part))
     fit_rows, val_rows = (np.flatnonzero(part == p) for p in (FIT, VAL))
@@ -89,10 +90,11 @@ def finetune(
     optimiser = AdamW(groups, lr=head_lr)
     rng, best, best_state = np.random.default_rng([seed, 1]), math.inf, {}
     torch.manual_seed(seed * 1009)  # dropout of the head
-    history, loss = [], math.nan
+    history, loss, space = [], math.nan, None
     for epoch in range(epochs + 1):
-        z, logits = embed(encoder, x, device, bf16)
-        space = retrieve(Embeddings(z, y, part, split.classes, logits), **search)
+        if trained or space is None:
+            z, logits = embed(encoder, x, device, bf16)
+            space = retrieve(Embeddings(z, y, part, split.classes, logits), **search)
         probs = classify(head.eval(), space, val_rows, k, device)[np.arange(len(val_rows)), y[val_rows]]
         history.append({"epoch": epoch, "fit_loss": loss, "val_nll": -float(np.log(probs.clip(1e-37)).mean())})
         if history[-1]["val_nll"] < best:
