@@ -86,7 +86,12 @@ def _check_agreement(params: Params) -> None:
         largest[f"{block}.k"] = getattr(params, block).k or 1
     for key, k in largest.items():
         require(k <= params.k_max, f"{PARAMS}: {key}: {k} is above k_max: {params.k_max}; lower it or raise k_max")
-    for block, key in (("train_corrupted", "seeds"), ("encoder_ablation", "seeds"), ("splits", "datasets")):
+    for block, key in (
+        ("train_corrupted", "seeds"),
+        ("encoder_ablation", "seeds"),
+        ("finetune", "seeds"),
+        ("splits", "datasets"),
+    ):
         all_values = getattr(params, key)
         for value in getattr(getattr(params, block), key):
             known = f"is not among {key}: {', '.join(map(str, all_values))}; add it there or leave it out"

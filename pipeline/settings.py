@@ -21,7 +21,7 @@ EXPERIMENTS = {
     "peers": "Peers", "k_sweep": "KSweep", "noise": "Noise", "imbalance": "Imbalance", "tta": "Tta",
     "train_corrupted": "TrainCorrupted", "ensemble": "Ensemble", "ablation": "Ablation",
     "encoder_ablation": "EncoderAblation", "profile": "Profile", "splits": "Splits", "theory": "Theory",
-    "explain": "Explain",
+    "explain": "Explain", "finetune": "Finetune",
 }  # fmt: skip
 # The class of each block of settings; imported when the block is read, so that a stage depends on its own only.
 BLOCKS = {

@@ -2,6 +2,7 @@
 
 from attnknn.core.artifacts import PARTS, TEST
 from attnknn.core.duplicates import duplicate_counts, first_identical
+from attnknn.data.near_copies import near_copies
 from attnknn.data.split import prepare as split_source
 from pipeline.run import Run, main
 
@@ -11,9 +12,11 @@ def prepare(run: Run) -> None:
     if ids := split.schema.get("ids"):
         print(f"{run.dataset}: left out as ids: {', '.join(ids)}; to keep one, name it in `numeric` or `categories`")
     split.save(run.path("data/split"))
-    sizes = {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
-    duplicates = duplicate_counts(first_identical(split.x), split.y, split.part == TEST)
-    run.write_metrics({"rows": len(split.y), **sizes, "classes": len(split.classes), **duplicates})
+    test = split.part == TEST
+    counts = {"rows": len(split.y)} | {name: len(split.rows(part)) for part, name in enumerate(PARTS)}
+    counts["classes"] = len(split.classes)
+    counts |= duplicate_counts(first_identical(split.x), split.y, test, split.groups)
+    run.write_metrics(counts | (near_copies(split.x[test], split.x[~test]) if split.is_image else {}))
 
 
 if __name__ == "__main__":

@@ -87,12 +87,16 @@ class Split(_Parted):
     classes: tuple[str, ...]
     features: tuple[str, ...] = ()  # names of a table's F columns; empty for images
     schema: dict[str, Any] = dataclasses.field(default_factory=dict)  # `Schema.to_dict` of a table; empty for images
+    groups: np.ndarray | None = None  # int64 (N,), rows of one group stay together; None without a column of groups
 
     def __post_init__(self) -> None:
         check_array("x", self.x, "uint8 or float32", 4 if self.is_image else 2)
         _check_labels(self.y, self.part, len(self.x), len(self.classes))
         named = self.is_image or len(self.features) == self.x.shape[1]
         require(named, f"features: {len(self.features)} names for {self.x.shape[1]} columns")
+        if self.groups is not None:
+            check_array("groups", self.groups, "int64", 1)
+            require(len(self.groups) == len(self.y), f"groups: {len(self.groups)} for {len(self.y)} rows")
         empty = [name for part, name in enumerate(PARTS) if not (self.part == part).any()]
         require(not empty, f"part: no rows in {', '.join(empty)}; give more data or other shares")
         missing = np.setdiff1d(np.arange(len(self.classes)), self.y[self.part == BANK])

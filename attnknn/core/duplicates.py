@@ -1,6 +1,8 @@
 """Identical rows, which belong on the same side of a split, unless rows are duplicates because values are few."""
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 _FEW_VALUES = 20  # of a column of categories
 
@@ -32,15 +34,35 @@ def mostly_duplicates(first: np.ndarray, x: np.ndarray) -> bool:
     return bool(most <= max(_FEW_VALUES, len(distinct) / max(2, second / 4)))
 
 
-def split_groups(first: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Row (N,) that each row is on one side of a split with: `first`, or the row itself if `mostly_duplicates`."""
-    return np.arange(len(first)) if mostly_duplicates(first, x) else first
+def split_groups(first: np.ndarray, x: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Row (N,) that each row is on one side of a split with: `first`, or the row itself if `mostly_duplicates`.
+
+    Args:
+        groups: (N,) named groups; the result is then the first row linked by identical rows and equal groups.
+    """
+    rows = np.arange(len(first))
+    first = rows if mostly_duplicates(first, x) else first
+    if groups is None:
+        return first
+    nodes = len(rows) + np.unique(groups, return_inverse=True)[1]
+    edges = np.tile(rows, 2), np.concatenate([first, nodes])
+    links = coo_array((np.ones(2 * len(rows), np.int8), edges), shape=(nodes.max() + 1,) * 2)
+    return first_identical(connected_components(links, directed=False)[1][rows])
 
 
-def duplicate_counts(first: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, int]:
-    """Count rows identical to an earlier one, those with another label than it, and test rows with a training copy."""
-    return {
+def duplicate_counts(
+    first: np.ndarray, y: np.ndarray, test: np.ndarray, groups: np.ndarray | None = None
+) -> dict[str, int]:
+    """Count rows identical to an earlier one, those with another label than it, and test rows with a training copy.
+
+    With named groups, count them too, and the test rows whose group is in training, as in official parts.
+    """
+    counts = {
         "duplicates": int((first != np.arange(len(first))).sum()),
         "conflicting_duplicates": int((y != y[first]).sum()),
         "test_duplicates": int(np.isin(first[test], first[~test]).sum()),
     }
+    if groups is not None:
+        counts["groups"] = len(np.unique(groups))
+        counts["test_rows_of_training_groups"] = int(np.isin(groups[test], groups[~test]).sum())
+    return counts

@@ -67,6 +67,7 @@ class Csv(Block):
     missing: list[str] = []
     target_strip: str = ""
     drop: list[str] = []
+    groups: str = ""  # column whose equal values stay in one part, such as an id of patients; it is no feature
     numeric: list[str] = []
     categories: list[str] = []
 

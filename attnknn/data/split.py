@@ -25,7 +25,9 @@ def prepare(
     subset: int = 0,
     numeric: str = "standard",
 ) -> Split:
-    """Read the raw files of a source and assign the parts; identical rows get the same one (see `assign_parts`).
+    """Read the raw files of a source and assign the parts; see `assign_parts`.
+
+    Identical rows, and those of equal `groups` in the source, get the same part.
 
     Args:
         source: see `data/config.py`.
@@ -48,16 +50,18 @@ def prepare(
 
         table = data.table.iloc[rows]
         x = fit_schema(table, data.kinds, np.ones(len(rows), bool)).encode(table)
-    first = split_groups(first_identical(x), x)
+    groups = None if data.groups is None else data.groups[rows]
+    first = split_groups(first_identical(x), x, groups)
+    shares = {"test": test, "val": val, "fit": fit}
     try:
-        part = assign_parts(y, data.classes, seed, test=test, val=val, fit=fit, official=official, first=first)
+        part = assign_parts(y, data.classes, seed, **shares, official=official, first=first, named=groups is not None)
     except InputError as error:
         hint = f" (subset: {subset} keeps {len(rows)} of {len(data.y)} rows)" if subset else ""
         raise InputError(f"{data.where}: {error}{hint}") from None
     if table is None:
         return Split(x, y, part, data.classes)
     schema = fit_schema(table, data.kinds, part == BANK, numeric)
-    return Split(schema.encode(table), y, part, data.classes, schema.features, schema.to_dict())
+    return Split(schema.encode(table), y, part, data.classes, schema.features, schema.to_dict(), groups)
 
 
 def prepare_repeats(
@@ -99,10 +103,12 @@ def assign_parts(
     fit: float,
     official: np.ndarray | None = None,
     first: np.ndarray | None = None,
+    named: bool = False,
 ) -> np.ndarray:
     """Assign each row to a part at random, stratified by class: int8 (N,).
 
-    Shares are of distinct rows, and duplicates follow, unless a class has too few distinct rows.
+    Shares are of distinct rows, and duplicates follow, unless a class has too few distinct rows. A named group is never
+    divided: its class is that of one row drawn from it, and where a class has too few groups, none are stratified.
 
     Args:
         y: int64 (N,).
@@ -111,9 +117,10 @@ def assign_parts(
         val, fit: shares of the training rows; the rest is the bank.
         official: bool (N,), the official test rows, which are the test part.
         first: (N,) of `split_groups`; None if all rows differ.
+        named: whether `first` has groups that the source names.
 
     Raises:
-        InputError: a class has too few rows for one in each part.
+        InputError: a class has too few rows for one in each part, or there are too few groups.
     """
     test = test if official is None else 0.0
     official = np.zeros(len(y), bool) if official is None else official
@@ -121,17 +128,21 @@ def assign_parts(
     shuffled = np.random.default_rng(seed).permutation(np.flatnonzero(~official))
     lead = np.arange(len(shuffled)) if first is None else first_identical(first[shuffled])
     distinct = shuffled[lead == np.arange(len(lead))]
-    for number, name in enumerate(classes):
+    fewest = int(np.bincount(y[distinct], minlength=len(classes)).min())
+    strata, unit = [f"class {name!r}" for name in classes], "training rows" if official.any() else "rows"
+    if named and part_counts(fewest, test=test, val=val, fit=fit)[0] < 1:
+        y, strata, unit = np.zeros_like(y), ["the table"], "groups"
+    for number, name in enumerate(strata):
         rows = distinct[y[distinct] == number]
-        if part_counts(len(rows), test=test, val=val, fit=fit)[0] < 1:  # columns of few values: no copies
+        if not named and part_counts(len(rows), test=test, val=val, fit=fit)[0] < 1:  # columns of few values: no copies
             alone = np.flatnonzero(y[shuffled] == number)
             rows, lead[alone] = shuffled[alone], alone
         n = len(rows)
         bank, n_fit, n_val, n_test = part_counts(n, test=test, val=val, fit=fit)
         if bank < 1:
             least = next(m for m in count(n + 1) if part_counts(m, test=test, val=val, fit=fit)[0] >= 1)
-            has = f"class {name!r} has {n} {'training rows' if official.any() else 'rows'}"
-            raise InputError(f"{has}; its parts need at least {least}; give more rows of it, or leave it out")
+            remedy = "give more, or leave out `groups`" if named else "give more rows of it, or leave it out"
+            raise InputError(f"{name} has {n} {unit}; its parts need at least {least}; {remedy}")
         # Test rows first, so that they do not depend on the other shares.
         part[rows] = np.repeat([TEST, VAL, FIT, BANK], [n_test, n_val, n_fit, bank])
     part[shuffled] = part[shuffled[lead]]
@@ -163,6 +174,7 @@ class _Labelled:
     images: Callable[[np.ndarray], np.ndarray] | None = None
     table: Any = None
     kinds: Mapping[str, str] = field(default_factory=dict)
+    groups: np.ndarray | None = None  # int64 (N,)
 
 
 def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -213,6 +225,10 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     for path, table in zip(files, tables, strict=True):
         same = list(table.columns) == list(tables[0].columns)
         require(same, f"{path.name}: columns differ from {files[0].name}; give both the same header")
+    groups = None
+    if name := source.get("groups"):
+        columns = [_pop_groups(path, table, name) for path, table in zip(files, tables, strict=True)]
+        groups = pd.factorize(pd.concat(columns))[0].astype(np.int64)
     # Inferred from the first file, because both may number their rows from 1.
     target, categories = source["target"], list(source.get("categories", ()))
     features = [name for name in categories if name != target]
@@ -221,4 +237,14 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     all_labels = pd.concat(labels).rename(where)
     y, classes = class_numbers(all_labels, rule.get("threshold"), rule.get("map"), target in categories)
     test = np.repeat([False, True], list(map(len, tables))) if len(files) > 1 else None
-    return _Labelled(where, y, classes, test, table=pd.concat(tables), kinds=kinds)
+    return _Labelled(where, y, classes, test, table=pd.concat(tables), kinds=kinds, groups=groups)
+
+
+def _pop_groups(path: Path, table: Any, name: str) -> Any:
+    """Take the column of groups out of a table of features."""
+    require(name in table, f"{path.name}: {name!r} in `groups` is no feature column (they are {', '.join(table)})")
+    require(table.shape[1] > 1, f"{path.name}: no column beside the target and {name!r}; give at least one feature")
+    column = table.pop(name)
+    for where in column.index[column.isna()]:
+        raise InputError(f"{where}: no value in column {name!r}, which `groups` names; give it one")
+    return column

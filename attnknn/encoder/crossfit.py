@@ -17,8 +17,8 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
     """Stratified folds of the bank, each a split of the same rows for an encoder of its own.
 
     Half of the bank rows that a fold holds out become its fit rows, half its val rows; the others stay its bank. All
-    other rows become test rows, which no fold reads. Identical rows are in one fold and in one half of it; see
-    `split_groups`.
+    other rows become test rows, which no fold reads. Identical rows and groups are in one fold and in one half of it;
+    see `split_groups`.
 
     Args:
         refit: fit and val rows count as bank rows: for encoders refitted after heads and baselines are tuned.
@@ -31,7 +31,7 @@ def fold_splits(split: Split, folds: int, seed: int, refit: bool = False) -> lis
         part = np.where(part == TEST, part, BANK).astype(part.dtype)
     bank = np.flatnonzero(part == BANK)
     x = np.asarray(split.x)[bank]
-    first = split_groups(first_identical(x), x)
+    first = split_groups(first_identical(x), x, None if split.groups is None else split.groups[bank])
     distinct = bank[first == np.arange(len(bank))]
     n = int(np.bincount(y[distinct]).min())
     kind = "bank rows" if len(distinct) == len(bank) else "distinct bank rows"

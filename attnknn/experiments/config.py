@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from attnknn.core.config import Block, Count, Name, Rate, Resamples, Seed, Share, Whole, no_duplicates
+from attnknn.core.config import Block, Count, Name, Positive, Rate, Resamples, Seed, Share, Whole, no_duplicates
 
 
 class Distinct(Block):
@@ -126,6 +126,16 @@ class EncoderAblation(Distinct):
         "neighbours alone in training": {"losses": {"knn": 1.0, "cross_entropy": 0.0, "supcon": 0.0}},
         "no dropout": {"dropout": 0.0},
     }
+
+
+class Finetune(Distinct):
+    """Head and last layers of the encoder fine-tuned together, for the seeds named here."""
+
+    seeds: list[Seed] = []
+    layers: Count = 1  # last weight matrices of the encoder
+    epochs: Count = 10
+    lr: Positive = 0.0001  # of the encoder's layers
+    head_lr: Positive = 0.001
 
 
 class Hnsw(Block):

@@ -86,7 +86,7 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
     calls: list[Callable[[], Section]] = [partial(probed, runs) for probed in (fields.probe, fields.field_report)]
     if evaluated:
         others = (banks.noise_trained, banks.imbalance_trained, neighbours.tta, neighbours.ensemble)
-        others += (probabilities.selective, ablation.ablation, ablation.encoder_ablation)
+        others += (probabilities.selective, ablation.ablation, ablation.encoder_ablation, ablation.finetune)
         last = (neighbours.profile, theory.theory, historic.historic, methods.training)
         calls = [
             *(partial(section, evaluated) for section in (methods.evaluate, methods.splits, examples.examples)),

@@ -36,6 +36,16 @@ def test_counts_by_hand() -> None:
     test = np.array([0, 0, 0, 1, 0, 1], bool)
     counts = {"duplicates": 3, "conflicting_duplicates": 2, "test_duplicates": 1}
     assert duplicate_counts(first_identical(x), y, test) == counts
+    groups = np.array([4, 4, 5, 5, 6, 7])
+    counts |= {"groups": 4, "test_rows_of_training_groups": 1}
+    assert duplicate_counts(first_identical(x), y, test, groups) == counts
+
+
+def test_named_groups_are_joined_by_identical_rows() -> None:
+    x, groups = np.array([1, 2, 3, 4, 2, 5, 6]), np.array([7, 8, 8, 9, 9, 5, 7])
+    assert split_groups(first_identical(x), x, groups).tolist() == [0, 1, 1, 1, 1, 5, 0]
+    few = np.zeros(7)  # identical rows are then split as if all differed, named groups are not
+    assert split_groups(first_identical(few), few, groups).tolist() == [0, 1, 1, 3, 3, 5, 0]
 
 
 def test_copies_of_rows_with_many_values_are_split_together() -> None:

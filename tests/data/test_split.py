@@ -108,6 +108,51 @@ def test_duplicates_of_a_source_have_one_part(tmp_path):
         assert duplicate_counts(first, split.y, split.part == TEST) == expected
 
 
+def grouped_table(folder: Path, n: int = 90, classes: str = "xy") -> dict:
+    """Three rows of each patient with classes in turn, so that a patient has several; all values differ."""
+    rows = [f"p{i // 3},{i * 37 % 101}.5,{classes[i % len(classes)]}" for i in range(n)]
+    (folder / "t.csv").write_text("\n".join(["patient,a,y", *rows]))
+    return {"kind": "csv", "train": {"path": str(folder / "t.csv")}, "target": "y", "groups": "patient"}
+
+
+def test_named_groups_have_one_part_and_are_no_feature(tmp_path):
+    source = grouped_table(tmp_path)
+    split = make(source, tmp_path)
+    assert split.features == ("a",)
+    assert (split.groups == np.arange(90) // 3).all()
+    np.testing.assert_array_equal(split.part, split.part[split.groups * 3])
+    assert np.bincount(split.part).tolist() == [63, 6, 6, 15], "of 30 groups, rounded down in each class"
+    assert not np.array_equal(split.part, make(source, tmp_path, seed=1).part)
+    split.save(tmp_path / "split")
+    np.testing.assert_array_equal(Split.load(tmp_path / "split").groups, split.groups)
+    assert make({**source, "groups": ""}, tmp_path).groups is None
+
+
+def test_named_groups_of_mixed_classes_are_never_divided(tmp_path):
+    """A class that is drawn for too few groups; with too few groups in all, one line says so."""
+    source = grouped_table(tmp_path, 60, "x" * 29 + "y")
+    split = make(source, tmp_path)
+    np.testing.assert_array_equal(split.part, split.part[split.groups * 3])
+    assert np.bincount(split.part).tolist() == [42, 3, 3, 12]
+    source = grouped_table(tmp_path, 9)
+    with pytest.raises(InputError, match=r"the table has 3 groups; its parts need at least 4; give more, or leave"):
+        make(source, tmp_path)
+
+
+def test_groups_across_official_files_are_the_same_and_must_be_complete(tmp_path):
+    source = grouped_table(tmp_path)
+    (tmp_path / "test.csv").write_text("patient,a,y\np3,1000,x\nq,1001,y\n")
+    source["test"] = {"path": str(tmp_path / "test.csv")}
+    split = make(source, tmp_path)
+    assert split.groups[-2:].tolist() == [3, 30]
+    assert (split.part == TEST).tolist() == [False] * 90 + [True] * 2
+    (tmp_path / "test.csv").write_text("patient,a,y\n,1000,x\nq,1001,y\n")
+    with pytest.raises(InputError, match=r"^test\.csv line 2: no value in column 'patient', which `groups` names"):
+        make(source, tmp_path)
+    with pytest.raises(InputError, match=r"^t\.csv: 'doctor' in `groups` is no feature column \(they are patient, a\)"):
+        make(source | {"groups": "doctor"}, tmp_path)
+
+
 def test_subset_keeps_classes_and_the_test_share_in_proportion():
     y, official = np.repeat([0, 1, 0, 1], [60, 20, 15, 5]), np.arange(100) >= 80
     rows = subset_rows(y, official, 20)

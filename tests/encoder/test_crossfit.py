@@ -80,3 +80,12 @@ def test_identical_rows_are_in_one_fold_and_one_half_of_it() -> None:
     np.testing.assert_array_equal(sum((part[bank] != BANK).astype(int) for part in folds), 1)
     for part in folds:
         np.testing.assert_array_equal(part[:120], part[120:])
+
+
+def test_named_groups_are_in_one_fold_and_one_half_of_it() -> None:
+    split = blobs(240)
+    bank = split.rows(BANK)
+    groups = np.arange(240)
+    groups[bank] = np.arange(len(bank)) // 4
+    for fold in fold_splits(dataclasses.replace(split, groups=groups), 3, seed=0):
+        np.testing.assert_array_equal(fold.part[bank], fold.part[bank][np.arange(len(bank)) // 4 * 4])

@@ -43,7 +43,8 @@ QUICK = {
 TRAINS = {"train_embedder", "train_ablation", "train_corrupted", "train_splits"}
 # What reads the predictions of heads and baselines.
 JUDGED = {
-    "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "k_sweep", "theory", "tta", "ensemble",
+    "evaluate", "noise", "imbalance", "ablation", "encoder_ablation", "finetune", "k_sweep", "theory", "tta",
+    "ensemble",
     "ensemble_seeds", "splits", "grow", "profile", "corrupted", "probe", "report",
 }  # fmt: skip
 
@@ -144,7 +145,7 @@ def test_a_table_of_ones_own_goes_the_whole_way_with_no_code_then_nothing_is_lef
     assert project("git", "status", "--porcelain") == ""
 
 
-NOT_HERE = {"ensemble_seeds", "encoder_ablation", "corrupted"}  # reads no heads; for seeds that are named
+NOT_HERE = {"ensemble_seeds", "encoder_ablation", "finetune", "corrupted"}  # reads no heads; for seeds that are named
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 
 
@@ -158,7 +159,7 @@ def rerun_by(path: str) -> set[str]:
     [
         ("attnknn/evaluation/metrics.py", JUDGED | {"field_report"}),
         ("attnknn/heads/attention.py", JUDGED - {"ensemble_seeds", "report"} | {"train_attention"}),
-        ("attnknn/encoder/losses.py", TRAINS | {"views", "probe", "field_report"}),
+        ("attnknn/encoder/losses.py", TRAINS | {"views", "finetune", "probe", "field_report"}),
         ("attnknn/experiments/ablation.py", {"ablation"}),
         ("attnknn/experiments/tta.py", {"tta"}),
         ("attnknn/experiments/corruption.py", {"noise", "imbalance", "corrupted", "train_corrupted"}),

@@ -146,6 +146,19 @@ def test_abstention_joins_calibrations_that_differ_by_seed() -> None:
     assert frame(section, "sets").iloc[0].tolist()[1:3] == ["Distance-weighted kNN", "0.900 (± 0.000)"]
 
 
+def test_fine_tuning_shows_val_and_test_of_each_form() -> None:
+    own = {"best_epoch": 3, "fit_loss": 0.3, "val_nll": 0.35, "val_nll_start": 0.41}
+    ends = {"difference": None, "difference_low": None, "difference_high": None}
+    less = {"difference": -0.02, "difference_low": -0.03, "difference_high": -0.01}
+    table = [*scores(source="head and encoder", **own, **ends), *scores(source="before", **own, **less)]
+    section = ablation.finetune([a_run(finetune=table)])
+    shown = frame(section, "finetune").iloc[:, 2:].to_numpy().tolist()
+    assert shown[0] == ["head and encoder", "0.900", "0.400", "0.350", "0.410", "3", ""]
+    assert shown[1][:-1] == ["before", "0.900", "0.400", "0.350", "0.410", "3"]
+    assert shown[1][-1] == "−0.0200 (−0.0300 … −0.0100)"
+    assert not ablation.finetune([a_run()]).tables
+
+
 def test_ablation_shows_fit_val_and_test_over_runs_and_no_difference_of_a_head_that_did_not_train() -> None:
     """Errors are those of the worse of two methods: 30 of 100 rows."""
     row = {"group": "without", "variant": "null", "metric": "nll", "reference": "full", "trained": "yes"}

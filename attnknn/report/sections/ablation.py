@@ -13,6 +13,7 @@ from attnknn.report.tables import (
     Row,
     Section,
     Table,
+    difference_cell,
     fixed,
     judged_table,
     scores_table,
@@ -143,4 +144,29 @@ def encoder_ablation(runs: Sequence[Run]) -> Section:
         tables,
         "dvc exp run -S 'encoder_ablation.seeds=[42]'",
         verdicts=verdicts,
+    )
+
+
+def finetune(runs: Sequence[Run]) -> Section:
+    rows, tables = joined(runs, "finetune"), []
+    if len(rows):
+        keys = ["dataset", "seed", "source"]
+        accuracy = rows[rows["metric"] == "accuracy"].set_index(keys)["value"].to_dict()
+        lines: list[Row] = []
+        for row in rows[rows["metric"] == "nll"].to_dict("records"):
+            values = accuracy[tuple(row[key] for key in keys)], row["value"], row["val_nll"], row["val_nll_start"]
+            difference = {"low": row["difference_low"], "high": row["difference_high"]}
+            cell = "" if math.isnan(row["difference"]) else difference_cell(row | difference)
+            numbers = [fixed(value, row["digits"]) for value in values]
+            lines.append([*(str(row[key]) for key in keys), *numbers, str(row["best_epoch"]), cell])
+        head = [*keys, "accuracy ↑", "NLL ↓", "NLL on val ↓", "at the start", "epoch", "NLL: together − this"]
+        tables = [Table("finetune", "Attention on test rows", head, lines)]
+    return Section(
+        "finetune",
+        "Head and encoder fine-tuned together",
+        "By the NLL of fit rows, with a memory embedded anew each epoch; the epoch is chosen on val rows. `head alone` "
+        "is trained as long with the encoder fixed.",
+        [],
+        tables,
+        "dvc exp run -S 'finetune.seeds=[42]'",
     )
