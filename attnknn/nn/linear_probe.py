@@ -21,18 +21,20 @@ def logistic_regression(
     scale = float(np.sqrt((x.astype(np.float64) ** 2).sum(1).mean()))
     model, best = LogisticRegression(max_iter=200, warm_start=True), np.inf
     weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _ABSENT)
-    for c in _CS:
+    present = np.unique(y)
+    bias[present] = 0.0
+    for c in _CS if len(present) > 1 else ():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # close enough after 200 iterations
             model.set_params(C=c).fit(x / scale, y)
         w, b = model.coef_ / scale, model.intercept_
-        if len(model.classes_) == 2:
+        if len(present) == 2:
             w, b = np.concatenate([-w, w]) / 2, np.concatenate([-b, b]) / 2
         log_probs = np.full((len(x_val), n_classes), _ABSENT)
-        log_probs[:, model.classes_] = model.predict_log_proba(x_val / scale)
+        log_probs[:, present] = model.predict_log_proba(x_val / scale)
         nll = -float(log_probs[np.arange(len(y_val)), y_val].mean())
         if nll < best:
-            best, weight[model.classes_], bias[model.classes_] = nll, w, b
+            best, weight[present], bias[present] = nll, w, b
     return weight, bias
 
 

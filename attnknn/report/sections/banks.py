@@ -69,7 +69,7 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         runs,
         claims,
         dict.fromkeys(
-            (f"{kind}noise{of}" for of in ("", " of all labels") for kind in ("", "asymmetric ", "instance ")), 0.0
+            (f"{kind}noise{where}" for where in ("", " of all labels") for kind in ("", "asymmetric ", "instance ")), 0.0
         ),
         0.3,
         ("noise", "noise of all labels"),
