@@ -22,9 +22,7 @@ KS = (1, 3, 5, 10, 16, 20, 32, 50, 64)
 FEATURES = ("distance", "gap", "label_share", "agreement", "density", "class_prior")
 # What may score the null neighbours, and the head's part for it; the first wins a tie.
 NULL_SCORES: dict[str, dict[str, bool]] = {"shares": {}, "means": {"prototypes": True}, "linear": {"linear": True}}
-_MAX_LINEAR = (
-    3e8  # rows · columns · classes, above which `auto` leaves the linear classifier out
-)
+_MAX_LINEAR = 3e8  # rows · columns · classes, above which `auto` leaves the linear classifier out
 _FEW, _SCREENING_EPOCHS = 2_000, 20  # with more FIT rows `auto` chooses after so many epochs
 
 

@@ -19,6 +19,7 @@ from attnknn.neighbours.statistics import agreement_and_density, class_prototype
 from attnknn.nn.votes import class_shares
 
 SIZES = (5, 20, 64)  # neighbourhood sizes of label agreement; the defaults of the pipeline
+_LARGE_FIT = 1e6  # rows · columns · classes of a linear classifier that takes more than about .1 s
 _SPARE = 32  # neighbours stored beyond the largest size; so many can be removed before a row is searched again
 
 
@@ -37,7 +38,9 @@ class Memory:
     neighbour_sims: np.ndarray  # (N, S), padded by −inf
     sums: np.ndarray  # float64 (C, D), weighted sum of the vectors of each class
     next_id: int  # of the next row to be added; ids are never reused
-    strength: float | None = field(init=False, default=None)  # C of the linear classifier; None for no linear classifier
+    strength: float | None = field(
+        init=False, default=None
+    )  # C of the linear classifier; None for no linear classifier
     linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
     agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
     density: np.ndarray = field(init=False)  # float32 (N,)
@@ -138,17 +141,19 @@ class Memory:
         return class_shares(y, len(sums), weight.astype(np.float64)), torch.from_numpy(class_prototypes(sums))
 
     def linear_classifier(self, without: Sequence[int] | np.ndarray = ()) -> LinearClassifier:
-        """Linear classifier of the rows, fitted at the first call after a change, from zeros: it keeps no trace of
-        forgotten rows. Without the rows of some ids it is fitted from there, up to the solver's tolerance the same.
+        """Linear classifier of the rows, without those of some ids; fitted from zeros at the first call after a change,
+        so that it keeps no trace of forgotten rows.
         """
         if self.linear is None:
-            self.linear = self._fit_linear()
+            self.linear = self._fit_linear(())
         return self._fit_linear(without, self.linear) if len(without) else self.linear
 
     def _fit_linear(
-        self, without: Sequence[int] | np.ndarray = (), start: LinearClassifier | None = None
+        self, without: Sequence[int] | np.ndarray, start: LinearClassifier | None = None
     ) -> LinearClassifier:
+        """Fit without some rows; in a large memory from `start`, up to the solver's tolerance the same."""
         assert self.strength is not None, "set by the fit of a head that needs logits"
+        start = start if len(self) * self.sums.size > _LARGE_FIT else None
         positions = self.positions(np.asarray(without, dtype=np.int64))
         z, y, weight = (np.delete(array, positions, axis=0) for array in (self.vectors(), self.y, self.weight))
         return fit_linear(z, y, weight, len(self.sums), self.strength, start)
@@ -164,7 +169,7 @@ class Memory:
         result.y[positions] = label
         result.sums = self.sums - self._class_sums(positions) + result._class_sums(positions)
         result._update_statistics(self.positions(neighbour_ids[neighbour_ids >= 0]))
-        result.linear = None if self.linear is None else result._fit_linear(start=self.linear)
+        result.linear = None if self.linear is None else result._fit_linear((), self.linear)
         return result
 
     def _copy(self) -> "Memory":

@@ -55,6 +55,7 @@ def changed(model: AttnKNNClassifier, memory: Memory) -> AttnKNNClassifier:
     """The same model with another memory."""
     other = copy.deepcopy(model)
     other.memory_ = memory
+    memory.strength = model.memory_.strength
     return other
 
 
