@@ -8,7 +8,7 @@ NLL counts a probability of 0 as 2.2e-16, as scikit-learn's `log_loss` does. `ac
 differences within a split; ours is better where the first is below 0 and the second above.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "quick": {"splits": 2, "noisy": 200, "names": ("wine", "noisy labels")},
 }
 OURS = "AttnKNNClassifier()"
+Scores = tuple[float, float, float, float]  # accuracy, NLL, ECE, seconds of the fit
 NOISE = 0.3  # share of labels redrawn
 
 
@@ -96,25 +97,36 @@ def fitted_models(seed: int, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str
         yield f"calibrated {name}", *fit(calibrated)
 
 
+def split_scores(seed: int, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> dict[str, Scores]:
+    """Scores of each method on one split."""
+    results = {}
+    for method, fitted, seconds in fitted_models(seed, X[train], y[train]):
+        probs = np.asarray(fitted.predict_proba(X[test]))
+        values = scores(np.maximum(probs, np.finfo(np.float64).eps), y[test])  # plain kNN gives probabilities of 0
+        results[method] = values["accuracy"], values["nll"], values["ece"], seconds
+    return results
+
+
+def summary(name: str, splits: Sequence[Mapping[str, Scores]]) -> list[Row]:
+    """A row per method from the scores on each split."""
+    table: list[Row] = []
+    for method in splits[0]:
+        rows = np.array([results[method] for results in splits])
+        mean, sd = rows.mean(0), rows.std(0, ddof=1)
+        cells = {score: f"{mean[i]:.3f} ± {sd[i]:.3f}" for i, score in enumerate(("accuracy", "NLL", "ECE"))}
+        differences = rows - [results[OURS] for results in splits]
+        for i, score in enumerate(("accuracy − ours", "NLL − ours")):
+            own, spread = differences.mean(0)[i], differences.std(0, ddof=1)[i]
+            cells[score] = "" if method == OURS else f"{own:+.3f} ± {spread:.3f}"
+        table.append({"data": name, "method": method, **cells, "fit, s": f"{mean[3]:.2f}"})
+    return table
+
+
 def measure(threads: int, repeats: int, splits: int, noisy: int, names: tuple[str, ...]) -> list[Row]:
     """A row per dataset and method."""
     table: list[Row] = []
     for name in names:
         X, y = data(name, noisy)
-        results: dict[str, list[tuple[float, ...]]] = {}
-        folds = StratifiedShuffleSplit(splits, test_size=0.25, random_state=0)
-        for seed, (train, test) in enumerate(folds.split(X, y)):
-            for method, fitted, seconds in fitted_models(seed, X[train], y[train]):
-                probs = np.asarray(fitted.predict_proba(X[test]))
-                floored = np.maximum(probs, np.finfo(np.float64).eps)  # plain kNN gives probabilities of 0
-                values = scores(floored, y[test])
-                results.setdefault(method, []).append((values["accuracy"], values["nll"], values["ece"], seconds))
-        for method, rows in results.items():
-            mean, sd = np.mean(rows, 0), np.std(rows, 0, ddof=1)
-            cells = {score: f"{mean[i]:.3f} ± {sd[i]:.3f}" for i, score in enumerate(("accuracy", "NLL", "ECE"))}
-            differences = np.subtract(rows, results[OURS])
-            for i, score in enumerate(("accuracy − ours", "NLL − ours")):
-                own, spread = differences.mean(0)[i], differences.std(0, ddof=1)[i]
-                cells[score] = "" if method == OURS else f"{own:+.3f} ± {spread:.3f}"
-            table.append({"data": f"{name} ({len(y):,})", "method": method, **cells, "fit, s": f"{mean[3]:.2f}"})
+        folds = enumerate(StratifiedShuffleSplit(splits, test_size=0.25, random_state=0).split(X, y))
+        table += summary(f"{name} ({len(y):,})", [split_scores(seed, X, y, *split) for seed, split in folds])
     return table
