@@ -24,7 +24,7 @@ from attnknn.neighbours.space import EmbeddingSpace
 
 
 def wine(classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_wine(return_X_y=True)
+    X, y = map(np.asarray, load_wine(return_X_y=True))
     X, y = X[y < classes], y[y < classes]
     X = scale(X) + np.random.default_rng(0).normal(size=X.shape)
     return (X / np.sqrt((X**2).sum(1).mean())).astype(np.float32), y
@@ -94,7 +94,7 @@ def test_held_out_labels_do_not_change_the_logits(monkeypatch: pytest.MonkeyPatc
     part = fold_parts(y, 0)[0]
     relabelled = np.where(part == BANK, y, (y + 1) % 3)
     first = [with_logits(spaces(y=labels)[:1])[1][0].embeddings.logits for labels in (y, relabelled)]
-    np.testing.assert_array_equal(*first)
+    np.testing.assert_array_equal(first[0], first[1])
 
 
 def test_auto_has_the_lowest_val_nll_of_all() -> None:
@@ -147,7 +147,7 @@ def test_added_and_forgotten_rows_leave_a_refit() -> None:
     model.forget(gone)  # a whole class, but for added rows
     kept = model.memory_.ids
     z, y_kept = model._vectors(np.r_[X, more])[kept], np.r_[y, labels][kept]
-    refit = fit_linear(z, y_kept, np.ones(len(z)), 3, model.memory_.strength)
+    refit = fit_linear(z, y_kept, np.ones(len(z)), 3, model.memory_.strength or 0.0)
     np.testing.assert_array_equal(model.memory_.linear_classifier().coef, refit.coef)
     rebuilt = copy.deepcopy(model)
     rebuilt.memory_ = Memory.build(z, y_kept, np.ones(len(z)), 3)
@@ -183,7 +183,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 def test_neighbours_correct_the_logistic_regression() -> None:
-    X, y = load_digits(return_X_y=True)
+    X, y = map(np.asarray, load_digits(return_X_y=True))
     X = X + np.random.default_rng(0).normal(size=X.shape)
     model = AttnKNNClassifier(null_scores="linear", random_state=0).fit(X[:900], y[:900])
     alone = softmax(model.memory_.linear_classifier().logits(model._vectors(X[900:])), axis=1)
