@@ -1,10 +1,8 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours with scikit-learn's interface."""
 
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -15,13 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from attnknn.classifier import persistence
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
-from attnknn.classifier.fitting import fit_and_calibrate
+from attnknn.classifier.fitting import NULL_SCORES, fit_and_calibrate
 from attnknn.classifier.held_out import fold_parts, held_out_space, nearest_sims, query_space
 from attnknn.classifier.memory import Memory
-from attnknn.classifier.persistence import head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
+from attnknn.classifier.saving import SaveMixin
 from attnknn.classifier.scaling import fit_scaling, to_vectors
 from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
@@ -33,17 +30,8 @@ from attnknn.index.validation import LARGEST
 
 FAR = 99.9  # distance percentile from which a row is far from the memory
 
-# Fitted scalars: name on disk → attribute.
-_FITTED = {
-    "n_features_in_": "n_features_in_",
-    "n_iter_": "n_iter_",
-    "_unit": "_unit",
-    "_usual_weight": "_mean_weight",
-    "_doubt": "_smoothing",
-}
 
-
-class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier with learned attention weights and calibrated probabilities.
 
     A prediction is the weighted vote of a query's k nearest training rows and of a null neighbour of each class:
@@ -76,12 +64,17 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         Nearest-neighbour index; `flat` compares all rows, `auto` does so up to 100,000.
     calibration : {'temperature', 'vector', None}, default='temperature'
         Fitted on held-out rows; skipped if it does not lower their log-loss.
-    prototypes : bool, default=True
-        Whether class means vote beside the neighbours in `attention`, with a learned weight. They improve probabilities
-        where an encoder separates the classes, and make explanations less complete: most of a prediction may be due to
-        the means; `explain` returns their share.
+    null_scores : {'auto', 'shares', 'means', 'linear'}, default='auto'
+        What scores the classes beside the neighbours in `attention`: class shares, so that neighbours alone decide;
+        similarity to the class means; or a logistic regression on the rows of the memory, which the neighbours
+        correct. `auto` takes that of lowest log-loss on held-out rows; with over 2,000 to fit on, after 20 epochs, and
+        without the regression where rows × columns × classes exceed 3e8. Means and regression improve probabilities and
+        make explanations less complete: most of a prediction may be due to them; `explain` returns their share.
+    prototypes : bool or 'auto', default='auto'
+        True is `null_scores='means'`, False is `null_scores='shares'`.
     prior : float or None, default=None
-        Total weight of the null neighbours, above 0 and below 1; None learns it.
+        Total weight of the null neighbours, above 0 and below 1; None learns it. Not with `null_scores='linear'`, whose
+        weight is learned.
     abstain : float, default=0.0
         Confidence below which `abstains` is true. `predict` always returns a label.
     max_iter : int, default=200
@@ -116,6 +109,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         Those with another label than the first one; not saved.
     usual_distances_ : ndarray of shape (n_held_out,)
         Distances of the held-out rows to their nearest neighbours, ascending; see `distance_percentiles`.
+    null_scores_ : {'shares', 'means', 'linear'}
+        The `null_scores` chosen; `shares` for `distance` and `uniform`.
     n_iter_ : int
         Number of epochs; 1 for `distance` and `uniform`, which are tuned by grid search.
 
@@ -135,7 +130,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         "metric": [StrOptions({"l2", "cosine"})],
         "index": [StrOptions({"auto", "flat", "hnsw", "ivf", "ivfpq"})],
         "calibration": [StrOptions({"vector", "temperature"}), None],
-        "prototypes": ["boolean"],
+        "null_scores": [StrOptions({"auto", *NULL_SCORES})],
+        "prototypes": ["boolean", StrOptions({"auto"})],
         "prior": [Interval(Real, 0, 1, closed="neither"), None],
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -153,7 +149,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         metric: Literal["l2", "cosine"] = "l2",
         index: Literal["auto", "flat", "hnsw", "ivf", "ivfpq"] = "auto",
         calibration: Literal["vector", "temperature"] | None = "temperature",
-        prototypes: bool = True,
+        null_scores: Literal["auto", "shares", "means", "linear"] = "auto",
+        prototypes: bool | Literal["auto"] = "auto",
         prior: float | None = None,
         abstain: float = 0.0,
         max_iter: int = 200,
@@ -167,6 +164,7 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         self.metric = metric
         self.index = index
         self.calibration = calibration
+        self.null_scores = null_scores
         self.prototypes = prototypes
         self.prior = prior
         self.abstain = abstain
@@ -203,6 +201,10 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None) -> Self:
         self._validate_params()
+        one = "auto" in (self.null_scores, self.prototypes)
+        require(one, f"prototypes: {self.prototypes} with null_scores {self.null_scores}; give one of them")
+        learned = self.prior is None or self.null_scores != "linear"
+        require(learned, "prior: is learned with null_scores linear; leave it None")
         device = resolve_device(self.device)
         X, y = self._validated(X, y, ensure_min_samples=2)
         with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
@@ -244,7 +246,9 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
             self.usual_distances_ = np.sort(self._distances(sims))
             with torch.random.fork_rng():  # keeps the caller's random state
                 fitted = fit_and_calibrate(spaces, self.get_params(), seed, device)
-            self.head_, self.n_iter_, self.calibration_, votes, y_val = fitted
+            self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength = fitted
+            if memory.strength is not None:
+                memory.linear_classifier()
             # Laplace's rule of succession bounds the confidence that n rows support.
             self._smoothing = 1 / (len(y_val) + 1)
             calibrated = self._predictor().calibrated
@@ -297,6 +301,12 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         from joblib import cpu_count, effective_n_jobs
 
         return limit_threads(None if self.n_jobs is None else min(effective_n_jobs(self.n_jobs), cpu_count()))
+
+    @property
+    def null_scores_(self) -> str:
+        """What scores the null neighbours."""
+        parts = getattr(self.head_, "config", {})
+        return next((name for name, own in NULL_SCORES.items() if own and own.items() <= parts.items()), "shares")
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (B, C), float64, columns in the order of `classes_`; rows sum to 1."""
@@ -351,6 +361,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory without refitting the head. The first call is `fit`.
 
+        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows.
+
         Args:
             classes: (C,) possible labels; only read by the first call, to check y.
             sample_weight: as in `fit`, in its units.
@@ -375,6 +387,8 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
     def forget(self, ids: Any) -> Self:
         """Remove rows from the memory by their ids, without refitting the head.
 
+        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
+
         Raises:
             ValueError: an id is not in the memory, or fewer than two rows would be left.
         """
@@ -382,78 +396,3 @@ class AttnKNNClassifier(ExplainMixin, ClassifierMixin, BaseEstimator):
         with self.memory_.lock.writing(), self._threads():
             self.memory_.forget(check_row_ids(ids))
         return self
-
-    def save(
-        self,
-        path: str | Path,
-        write_more: Callable[[Path], None] | None = None,
-        read_back: Callable[[Path], object] | None = None,
-    ) -> None:
-        """Save the fitted model to a folder, atomically; see `persistence`.
-
-        Args:
-            write_more: writes more files into the new folder; `load` checks them too.
-            read_back: reads the new folder before it takes the place of the earlier one; None for `load`.
-
-        Raises:
-            ValueError: labels that JSON cannot represent, or `path` holds something other than a model.
-        """
-        check_is_fitted(self)
-        labels = self.classes_.tolist()
-        plain = all(isinstance(label, str | int | float | bool) for label in labels)
-        require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
-        # A grid search passes NumPy scalars, which JSON cannot represent.
-        params = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.get_params().items()}
-        state = params["random_state"] if isinstance(params["random_state"], int) else None
-        values = {
-            "params": {**params, "random_state": state},
-            "classes": labels,
-            "classes_dtype": self.classes_.dtype.str,
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "fitted": {name: getattr(self, attribute) for name, attribute in _FITTED.items()},
-        }
-        arrays = {"origin": self._origin, "held_out": self._held_out, "usual_distances": self.usual_distances_}
-        arrays["scale"], arrays["bias"] = self.calibration_
-        with self._reading():
-            parts = persistence.Parts(self.memory_, self.head_, arrays, values)
-            persistence.save_parts(parts, Path(path), write_more, read_back or self.load)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a saved model.
-
-        Raises:
-            ValueError: not a model, a damaged one, or one of a later format.
-        """
-        path = Path(path)
-        memory, head, arrays, values = persistence.read_consistently(path, lambda: persistence.load_parts(path))
-        try:
-            model = cls(**values["params"])
-            model._validate_params()
-            model.classes_ = np.array(values["classes"], dtype=np.dtype(values["classes_dtype"]))
-            fitted = {attribute: values["fitted"][name] for name, attribute in _FITTED.items()}
-            if values["feature_names"]:
-                fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
-            model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
-            model.calibration_ = arrays["scale"], arrays["bias"]
-            model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
-            own = arrays.get("held_out")  # format 1 stores all probabilities
-            model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
-            persistence.check_classifier(memory, values, arrays, model._held_out)
-            vars(model).update(fitted)
-            probs, _ = model._predictor("cpu").predict(memory.vectors(slice(2)))  # a head of other parts
-            require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")
-        except Exception as error:  # values of other types and shapes raise anything
-            raise persistence.incomplete(path, error) from None
-        return model
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
-        if "head_" in state:
-            state["head_"] = head_to_arrays(state["head_"])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "head_" in state:
-            state = {**state, "head_": head_from_arrays(*state["head_"])}
-        super().__setstate__(state)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnknn.classifier.linear import LinearClassifier, fit_linear
 from attnknn.core.errors import require
 from attnknn.core.lock import SharedLock
 from attnknn.index.bank import Bank, build
@@ -18,6 +19,7 @@ from attnknn.neighbours.statistics import agreement_and_density, class_prototype
 from attnknn.nn.votes import class_shares
 
 SIZES = (5, 20, 64)  # neighbourhood sizes of label agreement; the defaults of the pipeline
+_LARGE_FIT = 1e6  # rows · columns · classes of a linear classifier that takes more than about .1 s
 _SPARE = 32  # neighbours stored beyond the largest size; so many can be removed before a row is searched again
 
 
@@ -36,6 +38,10 @@ class Memory:
     neighbour_sims: np.ndarray  # (N, S), padded by −inf
     sums: np.ndarray  # float64 (C, D), weighted sum of the vectors of each class
     next_id: int  # of the next row to be added; ids are never reused
+    strength: float | None = field(
+        init=False, default=None
+    )  # C of the linear classifier; None for no linear classifier
+    linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
     agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
     density: np.ndarray = field(init=False)  # float32 (N,)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
@@ -104,6 +110,8 @@ class Memory:
         else:
             agreement, density = self.agreement[positions], self.density[positions]
         arrays = {"agreement": agreement, "density": density, "query": np.ascontiguousarray(queries, dtype=np.float32)}
+        if "logits" in needs:
+            arrays["logits"] = self.linear_classifier(removed).logits(queries)
         optional = {name: torch.from_numpy(array) for name, array in arrays.items() if name in needs}
         labels = torch.from_numpy(np.where(positions >= 0, self.y[positions], -1))
         log_weight = torch.from_numpy(np.log(self.weight[positions])) if self.weighted else None
@@ -132,6 +140,24 @@ class Memory:
         y, weight = np.delete(self.y, positions), np.delete(self.weight, positions)
         return class_shares(y, len(sums), weight.astype(np.float64)), torch.from_numpy(class_prototypes(sums))
 
+    def linear_classifier(self, without: Sequence[int] | np.ndarray = ()) -> LinearClassifier:
+        """Linear classifier of the rows, without those of some ids; fitted from zeros at the first call after a change,
+        so that it keeps no trace of forgotten rows.
+        """
+        if self.linear is None:
+            self.linear = self._fit_linear(())
+        return self._fit_linear(without, self.linear) if len(without) else self.linear
+
+    def _fit_linear(
+        self, without: Sequence[int] | np.ndarray, start: LinearClassifier | None = None
+    ) -> LinearClassifier:
+        """Fit without some rows; in a large memory from `start`, up to the solver's tolerance the same."""
+        assert self.strength is not None, "set by the fit of a head that needs logits"
+        start = start if len(self) * self.sums.size > _LARGE_FIT else None
+        positions = self.positions(np.asarray(without, dtype=np.int64))
+        z, y, weight = (np.delete(array, positions, axis=0) for array in (self.vectors(), self.y, self.weight))
+        return fit_linear(z, y, weight, len(self.sums), self.strength, start)
+
     def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
         return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
 
@@ -143,6 +169,7 @@ class Memory:
         result.y[positions] = label
         result.sums = self.sums - self._class_sums(positions) + result._class_sums(positions)
         result._update_statistics(self.positions(neighbour_ids[neighbour_ids >= 0]))
+        result.linear = None if self.linear is None else result._fit_linear((), self.linear)
         return result
 
     def _copy(self) -> "Memory":
@@ -173,6 +200,7 @@ class Memory:
         changed = self._insert_neighbours(z, new)
         self.bank = copy.copy(self.bank)
         self.bank.add(z, new)
+        self.linear = None
         neighbours = self.bank.search(z, min(SIZES[-1] + _SPARE, len(self.bank) - 1), exclude=new)
         self.next_id += len(new)
         self.sums = self.sums + class_sums(z, y, weight, len(self.sums))
@@ -209,6 +237,7 @@ class Memory:
         self.sums = self.sums - self._class_sums(positions)
         self.bank = copy.copy(self.bank)
         self.bank.remove(removed)
+        self.linear = None
         for name in ("ids", "y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
             setattr(self, name, np.delete(getattr(self, name), positions, axis=0))
         self._update_positions()

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from attnknn.classifier.linear import LinearClassifier
 from attnknn.classifier.memory import Memory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
@@ -22,7 +24,7 @@ from attnknn.index.bank import Bank
 from attnknn.index.faiss_index import similarities
 from attnknn.index.validation import check_vectors
 
-FORMAT = 2
+FORMAT = 3  # 2 has no linear classifier
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
@@ -105,6 +107,8 @@ def save_parts(
     folder = folder.resolve()  # a symbolic link is kept
     config, weights = head_to_arrays(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
+    if parts.memory.strength is not None:
+        arrays |= {f"linear.{name}": array for name, array in vars(parts.memory.linear_classifier()).items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
     with model_lock(folder):
@@ -119,7 +123,7 @@ def save_parts(
             files = (path for path in sorted(draft.rglob("*")) if path.is_file())
             digests = {path.relative_to(draft).as_posix(): _digest(path) for path in files}
             meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
-            meta = {**meta, "about": parts.values, "sha256": digests}
+            meta = {**meta, "strength": parts.memory.strength, "about": parts.values, "sha256": digests}
             write_json(draft / _META, {**meta, "own_sha256": _meta_digest(meta)})
             read_back(draft)
 
@@ -205,10 +209,14 @@ def load_parts(folder: Path) -> Parts:
         bank = Bank.load(folder / _BANK)
         _check_memory(columns, bank, meta["next_id"])
         memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
-        own, weights = (_with_prefix(arrays, prefix) for prefix in ("own.", "head."))
-        for name, array in (own | weights).items():
+        own, weights, linear = (_with_prefix(arrays, prefix) for prefix in ("own.", "head.", "linear."))
+        for name, array in (own | weights | linear).items():
             require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name}: NaN or infinite values")
-        return Parts(memory, head_from_arrays(meta["head"], weights), own, meta["about"])
+        head = head_from_arrays(meta["head"], weights)
+        if "logits" in head.needs:
+            memory.strength, memory.linear = meta["strength"], LinearClassifier(**linear)
+            _check_linear(memory.strength, memory.linear, memory.sums.shape)
+        return Parts(memory, head, own, meta["about"])
     except Exception as error:  # values of other types and shapes raise anything
         raise incomplete(folder, error) from None
 
@@ -241,6 +249,15 @@ def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> No
     nearest = similarities(z[order], z[order], np.searchsorted(ids, neighbours[:, :1]), bank.metric)
     same = np.isclose(nearest, sims[:, :1], rtol=1e-3) | (neighbours[:, :1] < 0)
     require(bool(same.all()), "neighbours: other similarities than the vectors have")
+
+
+def _check_linear(strength: Any, linear: LinearClassifier, shape: tuple[int, ...]) -> None:
+    """Check the types and shapes of the linear classifier of a memory of `shape` (C, D)."""
+    require(type(strength) is float and 0 < strength < math.inf, "strength: not a number above 0")
+    check_array("coef", linear.coef, "float64", 2)
+    check_array("intercept", linear.intercept, "float64", 1)
+    fits = linear.coef.shape == shape and len(linear.intercept) == shape[0]
+    require(fits, f"coef, intercept: not of {shape[0]} classes and {shape[1]} dimensions")
 
 
 def check_classifier(

@@ -19,8 +19,8 @@ _SEARCH_BATCH, _HEAD_BATCH = 16_384, 1024  # queries
 class Explanation:
     """Neighbours, attention weights and votes behind predictions.
 
-    The weights of the null neighbours, one a class, come from its prototype where `prototypes` is set, else from its
-    share of the memory. `weights` and `null` of a query sum to 1.
+    The weights of the null neighbours, one a class, come from what `null_scores_` says: class shares, class means or
+    the linear classifier. `weights` and `null` of a query sum to 1.
     """
 
     ids: np.ndarray  # (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`
@@ -32,6 +32,7 @@ class Explanation:
     probabilities: np.ndarray  # (B, C) calibrated votes, as in `predict_proba`
     predictions: np.ndarray  # (B,)
     shares: np.ndarray  # (B, K) of the votes for the predicted class, by neighbour; 0 for other labels
+    null_share: np.ndarray  # (B,) of these votes, by the null neighbour; it and `shares` sum to 1
     distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
 
 
@@ -92,7 +93,10 @@ class Predictor:
         probabilities = self.calibrated(votes, without)
         top = probabilities.argmax(1)
         shares = np.where(labels == top[:, None], weights, 0) / votes[rows, top][:, None]
-        return Explanation(ids, labels, sims, weights, null.clip(0), votes, probabilities, top, shares, sims[:, 0])
+        null = null.clip(0)
+        null_share = null[rows, top] / votes[rows, top]
+        given = ids, labels, sims, weights, null, votes, probabilities, top
+        return Explanation(*given, shares, null_share, sims[:, 0])
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

@@ -20,7 +20,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     folder = tmp_path_factory.mktemp("saved") / "m"
-    AttnKNNClassifier(max_iter=1, random_state=0).fit(rng.normal(size=(60, 4)) + y[:, None], y).save(folder)
+    model = AttnKNNClassifier(max_iter=1, random_state=0, null_scores="linear")
+    model.fit(rng.normal(size=(60, 4)) + y[:, None], y).save(folder)
     return folder
 
 
@@ -49,6 +50,10 @@ ARRAYS: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
     ("memory.sums", lambda sums: sums[:, :3], "sums: 3 dimensions"),
     ("memory.sums", lambda sums: sums[:2], "y: not a class number"),
     ("head.fc1.weight", filled(np.nan), "fc1.weight: NaN"),
+    ("linear.coef", filled(np.nan), "coef: NaN"),
+    ("linear.coef", lambda coef: coef[:2], "coef, intercept: not of 3 classes"),
+    ("linear.intercept", lambda intercept: intercept[:1], "coef, intercept: not of 3 classes"),
+    ("linear.intercept", lambda intercept: intercept.astype("f4"), "intercept: dtype float32"),
     ("own.origin", lambda origin: origin[:3], "origin: 3 values"),
     ("own.scale", filled(np.nan), "scale: NaN"),
     ("own.scale", filled(-1), "scale: not above 0"),
@@ -87,6 +92,7 @@ def test_ids_of_other_vectors(folder: Path) -> None:
         {"next_id": 59},
         {"next_id": 2**62 + 1},
         {"next_id": "60"},
+        *({"strength": strength} for strength in (0.0, "1", None)),
         {"head": None},
         {"head": {"kind": "attention"}},
         {"head": {"kind": "distance", "k": 5, "temperature": 0.0, "prior": 0.1}},

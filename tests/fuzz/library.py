@@ -15,7 +15,8 @@ from tests.fuzz.mutate import VALUES, damage_array
 
 _PARAMS: dict[str, list[Any]] = {
     "n_neighbors": [1, 3, 50, 2**40, np.int64(4)], "weights": ["distance", "uniform", "attention"],
-    "metric": ["l2", "cosine"], "index": ["flat", "hnsw", "ivf", "ivfpq", "auto"], "prototypes": [True, False],
+    "metric": ["l2", "cosine"], "index": ["flat", "hnsw", "ivf", "ivfpq", "auto"],
+    "null_scores": ["shares", "means", "linear", "auto"], "prototypes": ["auto", True],
     "calibration": ["vector", "temperature", None], "prior": [None, 0.5, 1e-300, 1 - 1e-16], "abstain": [0.0, 0.5, 1],
     "max_iter": [1, 5], "learning_rate": [0.003, 1e-300, 1e6], "n_jobs": [None, 1, -1, 2**40],
     "device": ["auto", "cpu", "cuda", "cuda:9", "gpu", "meta", "mps", ""], "random_state": [None, 0],

@@ -15,6 +15,7 @@ from attnknn.app.commands.output import print_table
 from attnknn.app.model.sentences import (
     describe_answer,
     describe_counterfactual,
+    describe_decision,
     describe_nearest,
     describe_rest,
     percent,
@@ -72,7 +73,8 @@ def explain(
             typer.echo()
         typer.echo(f"{name}: {describe_answer(answer)}")
         print_table(_by_neighbour(rows, answer) if queries.table is None else _by_column(rows, query, answer))
-        typer.echo("\n".join(filter(None, (describe_nearest(answer), describe_counterfactual(answer, change)))))
+        lines = describe_decision(answer), describe_nearest(answer), describe_counterfactual(answer, change)
+        typer.echo("\n".join(filter(None, lines)))
     if output is not None and not as_json:
         typer.echo(f"drawn to {output}")
 

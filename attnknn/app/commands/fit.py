@@ -26,7 +26,10 @@ def fit(
     neighbours: int = typer.Option(50, "--neighbours", "-k", help="Number of neighbours."),
     weights: str = typer.Option("attention", help="attention, distance or uniform."),
     metric: str = typer.Option("l2", help="l2 or cosine."),
-    prototypes: bool = typer.Option(True, help="Whether class means vote beside neighbours."),
+    null_scores: str = typer.Option(
+        "auto", help="What scores classes beside neighbours: shares, means, linear, or auto: the best on held-out rows."
+    ),
+    prototypes: bool = typer.Option(None, help="--null-scores means, or shares."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option(
@@ -65,7 +68,8 @@ def fit(
             n_neighbors=neighbours,
             weights=weights,
             metric=metric,
-            prototypes=prototypes,
+            null_scores=null_scores,
+            prototypes="auto" if prototypes is None else prototypes,
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None

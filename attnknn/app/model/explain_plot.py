@@ -8,7 +8,13 @@ import numpy as np
 
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.model import Model
-from attnknn.app.model.sentences import describe_counterfactual, describe_nearest, describe_rest, percent
+from attnknn.app.model.sentences import (
+    describe_counterfactual,
+    describe_decision,
+    describe_nearest,
+    describe_rest,
+    percent,
+)
 from attnknn.core.figure import INK, SOFT, as_png, new_figure, style_axes
 
 if TYPE_CHECKING:
@@ -45,7 +51,8 @@ def plot_explanations(
         band.set_facecolor("white")
         title = f"{name}: {answer['prediction']}, {percent(answer['confidence'])}"
         band.suptitle(title, x=0.01, ha="left", size=9.5, color=INK, weight="bold", parse_math=False)
-        lines = f"Besides, {describe_rest(answer)}.", describe_nearest(answer), describe_counterfactual(answer, change)
+        lines = [f"Besides, {describe_rest(answer)}. {describe_decision(answer)}", describe_nearest(answer)]
+        lines.append(describe_counterfactual(answer, change))
         caption = "\n".join(fill(line, int(15 * width)) for line in lines if line)
         band.supxlabel(caption, x=0.01, ha="left", size=8, color=INK, parse_math=False)
         if queries.images is not None:

@@ -192,7 +192,7 @@ class Model:
         percentiles, usual = explanation.distance_percentiles, c.usual_distances_
         sets = c.sets_from_proba(explanation.probabilities, alpha, percentiles)
         classes = c.classes_.tolist()
-        null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
+        null = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}[c.null_scores_]
         answers = []
         for i, probs in enumerate(explanation.probabilities):
             ids, weights, distances = explanation.ids[i], explanation.weights[i], explanation.distances[i]
@@ -220,7 +220,11 @@ class Model:
                     "nearest": nearest if len(usual) else None,
                     "neighbours": [dict(zip(names, row, strict=True)) for row in rows],
                     "rest": {"count": len(rest), "weight": float(weights[rest].sum())},
-                    "null": {"of": null, "weight": float(explanation.null[i].sum())},
+                    "null": {
+                        "of": null,
+                        "weight": float(explanation.null[i].sum()),
+                        "share": float(explanation.null_share[i]),
+                    },
                 }
             )
         return answers

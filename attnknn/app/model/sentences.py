@@ -36,6 +36,12 @@ def describe_rest(answer: dict[str, Any]) -> str:
     return f"{others}{null['of']} {percent(null['weight'])}"
 
 
+def describe_decision(answer: dict[str, Any]) -> str:
+    """Which part gave the votes for the prediction."""
+    share = answer["null"]["share"]
+    return f"Votes for it: {percent(1 - share)} from neighbours, {percent(share)} from the {answer['null']['of']}."
+
+
 def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> str:
     """Counterfactual of a prediction; see `Model.counterfactuals`."""
     ids = ", ".join(f"#{row}" for row in change["ids"][:8]) + (", …" if len(change["ids"]) > 8 else "")

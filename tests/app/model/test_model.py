@@ -114,13 +114,21 @@ def test_answers_are_those_of_explain(table: tuple[Path, Model, dict]) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [({"weights": "distance"}, "class shares"), ({"prototypes": False}, "class shares"), ({}, "class means")],
+    [
+        ({"weights": "distance"}, "class shares"),
+        ({"prototypes": False}, "class shares"),
+        ({"prototypes": True}, "class means"),
+        ({"null_scores": "linear"}, "linear classifier"),
+    ],
 )
 def test_names_of_null_neighbours_and_abstention(settings: dict, expected: str) -> None:
     X, y = load_iris(return_X_y=True)
     classifier = AttnKNNClassifier(7, max_iter=1, random_state=0, abstain=0.99, **settings).fit(X, y)
     answers = Model(classifier, Vectors(4), Examples()).answers(classifier.explain(X[60:90]))
     assert {answer["null"]["of"] for answer in answers} == {expected}
+    for answer in answers:
+        decided = sum(n["share"] for n in answer["neighbours"])
+        assert decided + answer["null"]["share"] == pytest.approx(1)
     assert [answer["abstains"] for answer in answers] == classifier.abstains(X[60:90]).tolist()
 
 

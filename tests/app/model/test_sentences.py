@@ -16,6 +16,7 @@ from attnknn.app.model.model import Model
 from attnknn.app.model.sentences import (
     describe_answer,
     describe_counterfactual,
+    describe_decision,
     describe_nearest,
     describe_rest,
     percent,
@@ -34,6 +35,12 @@ def test_describe_answer() -> None:
     parts = {"rest": {"count": 4, "weight": 0.2}, "null": {"of": "class means", "weight": 0.3}}
     assert describe_rest(parts) == "4 more neighbours weigh 20 %, class means 30 %"
     assert describe_rest({**parts, "rest": {"count": 0, "weight": 0}}) == "class means 30 %"
+
+
+def test_describe_decision() -> None:
+    null = {"of": "linear classifier", "weight": 0.4, "share": 0.25}
+    line = "Votes for it: 75 % from neighbours, 25 % from the linear classifier."
+    assert describe_decision({"null": null}) == line
 
 
 def test_describe_nearest() -> None:

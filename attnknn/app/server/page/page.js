@@ -454,7 +454,8 @@ function drawNeighbours() {
   const lighter = rest.count && `${hold} ${percent(rest.weight)} of the weight. `;
   const words = [
     lighter,
-    held.weight > 0.0005 && `${percent(held.weight)} ${lighter ? "" : "of the weight "}comes from ${held.of}. `,
+    held.share > 0.0005 && `Votes for it: ${percent(1 - held.share)} from neighbours, `
+      + `${percent(held.share)} from the ${held.of}. `,
     fields.length && !(about.kind === "vectors" && example.columns)
       && "Small print is the query's value; bold is far from it. ",
     example.vector && "Bars are standard deviations from the memory's mean, and ticks the query's.",
@@ -468,7 +469,7 @@ function drawNeighbours() {
     h("details", { id: "weights", className: "quiet", open: weightsOpen,
       ontoggle: (event) => { weightsOpen = event.target.open; } }, h("summary", {}, "What is a weight?"),
       "A row's share of the votes. It depends on the distance, and on labels too: a row whose own neighbours carry ",
-      "other labels counts for little, as its label is probably wrong. Class means may hold most of the weight."));
+      "other labels counts for little, as its label is probably wrong."));
   const more = () => {
     shown = Math.min(MOST, shown + MORE);
     return show(current.query);

@@ -1,0 +1,92 @@
+"""Logistic regression on the rows of a memory: its logits may score the null neighbours."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import log_softmax
+
+from attnknn.core.artifacts import BANK, FIT, VAL
+from attnknn.neighbours.space import EmbeddingSpace
+
+STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # grid of C, ascending, for rows at an RMS distance of 1 from the origin
+
+
+@dataclass(frozen=True)
+class LinearClassifier:
+    """Logits W·z + b of a multinomial logistic regression."""
+
+    coef: Float[np.ndarray, "C D"]  # float64
+    intercept: Float[np.ndarray, " C"]  # float64
+
+    def logits(self, z: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B C"]:
+        """Logits of queries, float64."""
+        return np.asarray(z, dtype=np.float64) @ self.coef.T + self.intercept
+
+
+def fit_linear(
+    z: Float[np.ndarray, "N D"],
+    y: Int[np.ndarray, " N"],
+    weight: Float[np.ndarray, " N"],
+    n_classes: int,
+    strength: float,
+    start: LinearClassifier | None = None,
+) -> LinearClassifier:
+    """Fit scikit-learn's `LogisticRegression` with C = `strength`.
+
+    A class without rows has half a row at the origin, as it counts in `votes.class_shares`.
+
+    Args:
+        start: of the solver; None for zeros.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
+
+    absent = np.setdiff1d(np.arange(n_classes), y)
+    z = np.concatenate([np.asarray(z, dtype=np.float64), np.zeros((len(absent), z.shape[1]))])
+    y = np.concatenate([y, absent])
+    weight = np.concatenate([weight, np.full(len(absent), weight.mean() / 2)])
+    model = LogisticRegression(C=strength, max_iter=200, warm_start=True)
+    if start is not None:
+        model.coef_, model.intercept_ = start.coef, start.intercept
+        if n_classes == 2:
+            model.coef_, model.intercept_ = (np.diff(a, axis=0) for a in (start.coef, start.intercept))
+    with warnings.catch_warnings(), threadpool_limits(1):  # each step is small, and waiting threads spin
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(z, y, weight)
+    coef, intercept = model.coef_, np.asarray(model.intercept_)
+    if n_classes == 2:  # of the second class against the first
+        coef, intercept = np.concatenate([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
+    return LinearClassifier(coef, intercept)
+
+
+def with_logits(spaces: Sequence[EmbeddingSpace]) -> tuple[float, list[EmbeddingSpace]]:
+    """Fit linear classifiers on the bank rows of embedding spaces; choose C by NLL on all held-out rows.
+
+    Returns:
+        C, and the spaces with the logits of their classifier.
+    """
+    best = (np.inf, 0.0, [])
+    classifiers: list[LinearClassifier | None] = [None] * len(spaces)
+    for strength in STRENGTHS:
+        fitted = [_fit_on_bank(*pair, strength) for pair in zip(spaces, classifiers, strict=True)]
+        logits = [c.logits(s.embeddings.z).astype(np.float32) for s, c in zip(spaces, fitted, strict=True)]
+        classifiers = [*fitted]
+        nll = -float(np.concatenate([_held_out_log_p(*pair) for pair in zip(spaces, logits, strict=True)]).mean())
+        best = min(best, (nll, strength, logits), key=lambda choice: choice[0])
+    embeddings = [replace(s.embeddings, logits=logits) for s, logits in zip(spaces, best[2], strict=True)]
+    return best[1], [replace(s, embeddings=e) for s, e in zip(spaces, embeddings, strict=True)]
+
+
+def _fit_on_bank(space: EmbeddingSpace, start: LinearClassifier | None, strength: float) -> LinearClassifier:
+    e, rows = space.embeddings, space.embeddings.rows(BANK)
+    weight = np.ones(len(rows)) if space.log_weight is None else np.exp(space.log_weight[rows])
+    return fit_linear(e.z[rows], e.y[rows], weight, len(e.classes), strength, start)
+
+
+def _held_out_log_p(space: EmbeddingSpace, logits: np.ndarray) -> np.ndarray:
+    rows = np.flatnonzero(np.isin(space.embeddings.part, (FIT, VAL)))
+    return log_softmax(logits[rows], axis=1)[np.arange(len(rows)), space.embeddings.y[rows]]
