@@ -246,16 +246,3 @@ def test_far_rows_are_named_and_get_every_class(folder: Path, tmp_path: Path) ->
     assert (done.exit_code, done.stderr) == (0, f"warning: {warning}\n")
     last = succeeded("explain", folder / "vectors", far, "--first", 42).splitlines()[-2]
     assert last.startswith("Far from the memory: nearest neighbour at 1,")
-
-
-def test_an_output_replaces_no_picture_that_standard_input_names(copied: Path) -> None:
-    picture = copied / "images/left/0.png"
-    names = {command: copied / name for command, name in (("predict", "q.csv"), ("explain", "q.png"))}
-    for command, name in names.items():
-        shutil.copy(picture, name)
-        for inputs, stdin in ((["-"], f"{name}\n"), ([picture, "-"], f"{picture}\n" * 300 + f"{name}\n")):
-            call = (command, copied / "pictures", *inputs, "-o", name, "--force")
-            line = refused(*call, stdin=stdin)
-            assert f"--output: {name} would replace {name}, which standard input names" in line
-            assert name.read_bytes() == picture.read_bytes()
-    succeeded("predict", copied / "pictures", "-", "-o", names["predict"], "--force", stdin=f"{picture}\n")
