@@ -67,17 +67,6 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
     assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
-def test_the_plain_resnet_predicts_and_is_trained() -> None:
-    t = Params(dataset="cifar10").train_embedder.model_copy(update={"batch_size": 8})
-    split = training.noise_images(16, 8)
-    one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
-    assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
-    z, logits = training.plain_outputs(one, split.x, "cpu")
-    assert (z.shape, logits.shape) == ((46, 512), (46, 10))
-    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
-    assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
-
-
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on noise; accuracies are shares of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda *_: 2)
@@ -98,11 +87,6 @@ def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: 
         assert row["note"].endswith("seed 3")
 
 
-def test_our_points_are_no_later_than_the_peer_s() -> None:
-    mine, theirs = [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)], [(0.5, 0.5), (1.9, 0.6), (2.98, 0.7)]
-    assert training.side_by_side(mine, theirs) == [(mine[0], theirs[1]), (mine[2], theirs[2])]
-
-
 def test_the_plain_peers_agree_with_ours() -> None:
     data = random_space(300, 200, 8, 7, (5,))
     test = data.embeddings.rows(TEST)
@@ -118,17 +102,6 @@ def test_the_plain_peers_agree_with_ours() -> None:
     same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
     spread = both[0][1:].std(0)
     np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
-
-
-def test_synthetic_embeddings_are_clusters_of_unit_vectors() -> None:
-    z, y = clustered(500, 24)
-    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
-    assert z.dtype == np.float32
-    sims = z @ z.T - 2 * np.eye(len(z), dtype=np.float32)
-    nearest = sims.argmax(1)
-    assert (y[nearest] == y).mean() > 0.9
-    assert sims.max(1).mean() < 0.999, "classes are not single points"
-    np.testing.assert_array_equal(clustered(500, 24)[0], z)
 
 
 def test_every_index_of_a_large_bank_is_built_and_searched(tmp_path: Path, threads_kept: None) -> None:
