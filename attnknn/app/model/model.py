@@ -173,20 +173,17 @@ class Model:
         names = getattr(self.classifier, "feature_names_in_", None)
         return vectors if names is None else pd.DataFrame(vectors, columns=names)
 
-    def answers(
-        self, explanation: Explanation, shown: int = 8, alpha: float = 0.1, row_id: int | None = None
-    ) -> list[dict[str, Any]]:
+    def answers(self, explanation: Explanation, shown: int = 8, row_id: int | None = None) -> list[dict[str, Any]]:
         """Convert an explanation to one JSON-serialisable dict a query.
 
         Args:
             explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
             shown: number of neighbours to list, largest weight first.
-            alpha: of the prediction sets.
             row_id: id of a neighbour to list in any case, last.
         """
         c = self.classifier
         percentiles, usual = explanation.distance_percentiles, c.usual_distances_
-        sets = c.sets_from_proba(explanation.probabilities, alpha, percentiles)
+        sets = c.sets_from_proba(explanation.probabilities, 0.1, percentiles)
         classes = c.classes_.tolist()
         null = "class means" if c.weights == "attention" and c.prototypes else "class shares"
         answers = []

@@ -184,6 +184,9 @@ def test_files_that_do_not_fit_their_model(table: tuple[Path, Model, dict], tmp_
         file.write_bytes(before)
     sign(folder)
     Model.load(folder)
+    (folder / "input/memory.csv").unlink()
+    with pytest.raises(InputError, match="missing; copy the whole folder"):
+        Model.load(folder)
 
 
 def test_pictures_and_encoders_that_do_not_fit_their_model(pictures: tuple[Path, Model, dict], tmp_path: Path) -> None:
