@@ -68,7 +68,7 @@ def test_examples_follow_added_and_forgotten_rows(table: tuple[Path, Model, dict
 
 
 def test_examples_are_saved_loaded_and_appended(tmp_path: Path) -> None:
-    table = {"a": ["None", "1.0", np.nan], "b, c": ['"', "NULL", "two\nlines\r"]}
+    table = {"a": ["None", "1\r0", np.nan], "b, c": ['"', "NULL", "two\nlines"]}
     examples = Examples(table=pd.DataFrame(table, dtype=object))
     examples.save(tmp_path, "memory")
     loaded = Examples.load(tmp_path, "memory", 3)
