@@ -87,6 +87,11 @@ def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: 
         assert row["note"].endswith("seed 3")
 
 
+def test_our_points_are_no_later_than_the_peer_s() -> None:
+    mine, theirs = [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)], [(0.5, 0.5), (1.9, 0.6), (2.98, 0.7)]
+    assert training.side_by_side(mine, theirs) == [(mine[0], theirs[1]), (mine[2], theirs[2])]
+
+
 def test_the_plain_peers_agree_with_ours() -> None:
     data = random_space(300, 200, 8, 7, (5,))
     test = data.embeddings.rows(TEST)
