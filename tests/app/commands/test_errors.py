@@ -81,6 +81,7 @@ def bad_calls(f: Path) -> list[tuple[tuple[object, ...], str]]:
         (("explain", v, z, "--shown", 0), "give 1 or more"),
         (("add", v, z), "give --label, --target or --rows"),
         (("add", v, z, "--label", "sideways"), "not a class of this model; its classes are down, up"),
+        (("add", v, z, f / "nan.npy", "--label", "up"), "nan.npy row 1: NaN"),
         *((("add", v, z, "--rows", f / f"y{n}.npy"), f"{n} labels for 80 rows") for n in (2, 99)),
         (("add", v, z, "--label", "up", "--target", "way"), "--label and --target given"),
         (("add", v, z, "--rows", f / "words.csv"), "name the label column with --target"),
