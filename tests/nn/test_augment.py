@@ -36,6 +36,17 @@ def test_everything_off_is_the_identity_and_draws_nothing(dtype: torch.dtype) ->
     assert torch.equal(generator.get_state(), before)
 
 
+@pytest.mark.parametrize(
+    ("part", "draws"),
+    [("crop", random_crop), ("jitter", random_jitter), ("rotate", random_rotation), ("cutout", cut_out)],
+)
+def test_one_part_alone_is_that_part(part: str, draws) -> None:
+    x, strength = images(), PARTS[part]
+    alone = draws(x, strength, gen())
+    assert torch.equal(augment(x, gen(), **{part: strength}), alone)
+    assert not torch.equal(alone.float(), x.float())
+
+
 @pytest.mark.parametrize(("h", "w", "padding"), [(7, 11, 2), (13, 5, 1), (3, 5, 7), (1, 3, 2)])
 def test_crop_is_a_window_of_the_image_padded_by_its_mirror(h: int, w: int, padding: int) -> None:
     """Among 1000 copies of an image of different numbers every shift turns up, and nothing else."""

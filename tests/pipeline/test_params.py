@@ -110,6 +110,7 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("seeds", [10**20], f"seeds.0: {10**20} given; input should be less than 2147483648"),
         ("statistics.sizes", [5, 1000], "statistics.sizes: 1000 is above k_max: 256"),
         ("statistics.sizes", [5, 5], "statistics.sizes: [5, 5] names one twice"),
+        ("noise.rates", [0.3, 0.3], "noise.rates: [0.3, 0.3] names one twice"),
         ("noise.rates", [1.0], "noise.rates.0: 1.0 given; input should be less than 1"),
         ("train_embedder.folds", 1, "train_embedder.folds: 1 leaves no rows to train on"),
         ("train_attention.lr", math.inf, "train_attention.lr: inf given; input should be a finite number"),
