@@ -168,3 +168,10 @@ def test_save_overwrites_nothing_but_a_model(saved: Path, tmp_path: Path) -> Non
     assert (tmp_path / "empty/notes.txt").read_text() == "mine"
     X = np.eye(4)
     np.testing.assert_array_equal(AttnKNNClassifier.load(tmp_path / "empty").predict_proba(X), model.predict_proba(X))
+
+
+def test_every_file_of_a_model_has_the_mode_of_the_umask(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    AttnKNNClassifier.load(saved).save(tmp_path / "m")
+    usual = (tmp_path / "usual").stat().st_mode
+    assert {path.stat().st_mode for path in (tmp_path / "m").rglob("*") if path.is_file()} == {usual}

@@ -136,6 +136,7 @@ def test_files_have_the_mode_of_the_umask_or_of_the_file_they_replace(tmp_path: 
 
     def save() -> None:
         with atomic_folder(tmp_path / "a") as draft:
+            assert draft.stat().st_mode & 0o777 == 0o700
             save_weights(draft / "inner", {"w": torch.zeros(2)}, {})
             (draft / "changing").touch()
 

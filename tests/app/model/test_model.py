@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -199,6 +200,19 @@ def test_pictures_and_encoders_that_do_not_fit_their_model(pictures: tuple[Path,
     name = next(name for name, tensor in weights.items() if tensor.dtype.kind == "f")
     save_file(weights | {name: weights[name] * np.nan}, path)
     refuses(folder, "NaN")
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e20, 1e200])
+def test_vectors_of_any_scale_that_fit_takes_are_predicted(factor: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    z = save_npy(tmp_path / "z.npy", factor * (rng.normal(size=(60, 3)) + 3 * labels[:, None]))
+    model, _ = fit_model(z, rows=save_npy(tmp_path / "y.npy", labels), **FAST)
+    (batch,) = model.input.batches([str(z)])
+    assert (model.classifier.predict(model.encode(batch)) == labels.astype(str)).mean() > 0.9
+    far = replace(batch, values=batch.values * 1e20)
+    with pytest.raises(InputError, match=r"z\.npy row 0: values beyond ±1e\+15 times those of the memory"):
+        model.encode(far)
 
 
 def test_a_classifier_saved_alone_does_not_replace_a_model_with_input(
