@@ -11,21 +11,21 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXEMPT = {Path("attnknn/__init__.py")}
 
 
-def _file_of(module: str, root: Path) -> Path | None:
+def _file_of(module: str) -> Path | None:
     """The project's file of a dotted module name, relative to the root; None if it is not the project's."""
     parts = Path(*module.split("."))
     for base in (Path(), Path("tools")):
         for candidate in (base / parts.with_suffix(".py"), base / parts / "__init__.py"):
-            if (root / candidate).is_file():
+            if (ROOT / candidate).is_file():
                 return candidate
     return None
 
 
 @cache
-def imports_of(path: Path, root: Path = ROOT) -> frozenset[Path]:
+def imports_of(path: Path) -> frozenset[Path]:
     """The project's modules that one module imports itself, lazily or not."""
     files: set[Path] = set()
-    for node in ast.walk(ast.parse((root / path).read_text("utf-8"))):
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -36,12 +36,12 @@ def imports_of(path: Path, root: Path = ROOT) -> frozenset[Path]:
         for name in names:
             parts = name.split(".")
             # Importing a.b.c runs a and a.b too.
-            files |= {f for i in range(len(parts)) if (f := _file_of(".".join(parts[: i + 1]), root))}
+            files |= {f for i in range(len(parts)) if (f := _file_of(".".join(parts[: i + 1])))}
     return frozenset(files - {path})
 
 
 @cache
-def closure(script: Path, root: Path = ROOT) -> frozenset[Path]:
+def closure(script: Path) -> frozenset[Path]:
     """The script and every module of the project that it imports, directly or not, less the exempt ones."""
     seen: set[Path] = set()
     todo = [script]
@@ -49,5 +49,5 @@ def closure(script: Path, root: Path = ROOT) -> frozenset[Path]:
         path = todo.pop()
         if path not in seen and path not in EXEMPT:
             seen.add(path)
-            todo += imports_of(path, root)
+            todo += imports_of(path)
     return frozenset(seen)

@@ -1,4 +1,4 @@
-"""`python -m tests.kills save|add|fit|repro`: kill runs at random moments, and check what they leave."""
+"""`python -m tests.kills save|repro`: kill runs at random moments, and check what they leave."""
 
 import argparse
 import multiprocessing
@@ -18,15 +18,10 @@ import pandas as pd
 import yaml
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = {
-    "add": ["add", "m", "rows.csv", "--target", "y"],
-    "fit": ["fit", "rows.csv", "--target", "y", "--weights", "distance", "-o", "m", "--force"],
-    "repro": ["repro", "prepare@mine-42"],
-}
 
 
 def work(kind: str, folder: Path) -> None:
-    """Run a command in a process group of its own, or save the models `old` and `new` in turn."""
+    """Reproduce a stage, or save the models `old` and `new` in turn, in a process group of its own."""
     os.setsid()
     os.chdir(folder)
     log = os.open(folder.with_name("log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -35,12 +30,9 @@ def work(kind: str, folder: Path) -> None:
     if kind == "repro":
         from dvc.cli import main
 
-        sys.exit(main(COMMANDS[kind]))
-    from attnknn.app.cli import app
+        sys.exit(main(["repro", "prepare@mine-42"]))
     from attnknn.app.model.model import Model
 
-    if kind != "save":
-        app(COMMANDS[kind])
     for name in ("old", "new") * 3:
         Model.load(Path(name)).save(Path("m"))
 
@@ -48,7 +40,7 @@ def work(kind: str, folder: Path) -> None:
 def run(kind: str, folder: Path, kill_after: float | None = None) -> float:
     """Fork from a server that has imported everything, which takes longer than the work; return the seconds taken."""
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attnknn.app.model.fit", "attnknn.app.commands.fit", "dvc.repo", __name__])
+    context.set_forkserver_preload(["attnknn.app.model.fit", "dvc.repo", __name__])
     process, began = context.Process(target=work, args=(kind, folder)), time.monotonic()
     process.start()
     if kill_after is not None:
@@ -137,7 +129,7 @@ def kill_runs(kind: str, folder: Path, kills: int, seed: int = 0) -> Counter[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
-    parser.add_argument("kind", choices=["save", *COMMANDS])
+    parser.add_argument("kind", choices=["save", "repro"])
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

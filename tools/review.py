@@ -53,10 +53,7 @@ def find_base(revision: str | None) -> str:
     for candidate in candidates:
         if git("rev-parse", "--verify", "--quiet", f"{candidate}^{{commit}}", check=False):
             return candidate
-    hint = "name another with --base REVISION (make review BASE=REVISION)"
-    if git("rev-parse", "--is-shallow-repository").strip() == "true":
-        fetch = "--deepen=1" if candidates == ["HEAD~1"] else "--depth=1 origin main:main"
-        hint = f"this clone is shallow: git fetch {fetch}"
+    hint = "fetch it, or name another with --base REVISION (make review BASE=REVISION)"
     raise InputError(f"{' or '.join(candidates)}: no such revision here; {hint}")
 
 

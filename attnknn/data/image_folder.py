@@ -24,7 +24,6 @@ from attnknn.core.errors import InputError, is_disk_full, require
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 # Formats that PIL decodes itself; some others run external programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_LABEL, _DUMPDIR = b"V", b"D"  # of GNU tar: a volume's name, and a folder of an incremental backup
 _WHOLE = 2**24  # bytes of a member that are read before its pixels are known
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image>, or <class>/<image>"
 
@@ -218,14 +217,13 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, str, Callable[[], IO[bytes]]]]:
-    kinds = {tarfile.DIRTYPE: "folder", _DUMPDIR: "folder", tarfile.LNKTYPE: "file"}  # tarfile resolves hard links
+    kinds = {tarfile.DIRTYPE: "folder", tarfile.LNKTYPE: "file"}  # tarfile resolves hard links
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
             if member.size < 0:
                 raise tarfile.ReadError(f"{member.name} has a size below 0")
             kind = "file" if member.isreg() else kinds.get(member.type, "other")
-            if member.type != _LABEL:
-                yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
+            yield member.name, kind, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
         # tarfile stops at a cut or a damaged header as at the end: two blocks of zeros, with zeros alone beyond.
         file: Any = tar.fileobj
         file.seek(tar.offset)

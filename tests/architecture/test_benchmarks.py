@@ -15,10 +15,10 @@ from attnknn.evaluation.metrics import METRICS, scores
 from attnknn.heads.baselines import Distance
 from attnknn.heads.classify import classify
 from attnknn.index import faiss_index
-from benchmarks import large_bank, metrics, training, votes
+from benchmarks import metrics, training, votes
 from benchmarks.__main__ import main, markdown
 from benchmarks.comparison import compare
-from benchmarks.synthetic import clustered, random_space
+from benchmarks.synthetic import random_space
 from pipeline.settings import Params
 
 
@@ -67,17 +67,6 @@ def test_a_schedule_fits_the_budget_by_measured_speed() -> None:
     assert training.fitted_length(minutes.__getitem__, 20.0, "ours") == (20.0 - 0.1) // 0.5
 
 
-def test_the_plain_resnet_predicts_and_is_trained() -> None:
-    t = Params(dataset="cifar10").train_embedder.model_copy(update={"batch_size": 8})
-    split = training.noise_images(16, 8)
-    one, two = (training.plain(split, t, steps, 0, "cpu", points=0)[0] for steps in (1, 2))
-    assert tuple(one.body.conv1.stride) == (1, 1), "the stem for small images"  # type: ignore[arg-type]
-    z, logits = training.plain_outputs(one, split.x, "cpu")
-    assert (z.shape, logits.shape) == ((46, 512), (46, 10))
-    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
-    assert not np.array_equal(logits, training.plain_outputs(two, split.x, "cpu")[1])
-
-
 def test_both_are_evaluated_after_the_same_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on noise; accuracies are shares of 10 test rows."""
     monkeypatch.setattr(training, "fitted_length", lambda *_: 2)
@@ -118,33 +107,6 @@ def test_the_plain_peers_agree_with_ours() -> None:
     same = [i for i, name in enumerate(METRICS) if name != "ece_adaptive"]
     spread = both[0][1:].std(0)
     np.testing.assert_array_less(np.abs(both[0][1:].mean(0) - both[1][1:].mean(0))[same], (0.5 * spread)[same])
-
-
-def test_synthetic_embeddings_are_clusters_of_unit_vectors() -> None:
-    z, y = clustered(500, 24)
-    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, rtol=1e-5)
-    assert z.dtype == np.float32
-    sims = z @ z.T - 2 * np.eye(len(z), dtype=np.float32)
-    nearest = sims.argmax(1)
-    assert (y[nearest] == y).mean() > 0.9
-    assert sims.max(1).mean() < 0.999, "classes are not single points"
-    np.testing.assert_array_equal(clustered(500, 24)[0], z)
-
-
-def test_every_index_of_a_large_bank_is_built_and_searched(tmp_path: Path, threads_kept: None) -> None:
-    z, _ = clustered(640, 16)
-    np.save(tmp_path / "z.npy", z[:600])
-    np.save(tmp_path / "queries.npy", z[600:])
-    for kind in large_bank.KINDS:
-        row = large_bank.time_build(tmp_path, kind, 1)
-        files = sum(path.stat().st_size for path in (tmp_path / kind).iterdir())
-        assert row["disk_gib"] == files / 2**30
-        row |= large_bank.time_search(tmp_path, kind, threads=1, repeats=2, k=5, singles=3)
-        assert row["recall"] == 1 if kind == "flat" else row["recall"] > 0.9
-        assert 0 < row["single_p50_ms"] <= row["single_p99_ms"]
-        assert row["open_mib"] < 1024 * row["search_peak_gib"]
-    np.save(tmp_path / "truth.npy", np.zeros((40, 5)))
-    assert large_bank.time_search(tmp_path, "ivf", threads=1, repeats=1, k=5, singles=1)["recall"] == 0
 
 
 def test_suites_run_and_earlier_results_stay(

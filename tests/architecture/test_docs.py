@@ -134,12 +134,6 @@ def exists(path: str) -> bool:
     return any(re.fullmatch(pattern, path) for pattern in made_by_stages())
 
 
-def test_what_counts_as_there() -> None:
-    stored = "attnknn/heads/attention.py presets data/split/mine/42 models/encoder report/index.html data data/source"
-    missing = "attnknn/head.py models/coder data/spilt/mine/42 reports/index.html"
-    assert " ".join(path for path in f"{stored} {missing}".split() if exists(path)) == stored
-
-
 @every_page
 def test_paths_and_modules_that_are_named_are_there(page: Path) -> None:
     tops, text = {path.name for path in ROOT.iterdir()} | set(MADE), page.read_text("utf-8")

@@ -85,7 +85,8 @@ def test_shell_lines_end_well(pages: str, prepared: Path, monkeypatch: pytest.Mo
         assert result.exit_code == 0, f"attnknn {line}\n{result.output}"
 
 
-PYTHON = ["README.md", "docs/index.md", *(f"docs/guide/{name}.md" for name in ("data", "embeddings", "large-memories"))]
+# Those of the README are run by test_packaging.
+PYTHON = ["docs/index.md", *(f"docs/guide/{name}.md" for name in ("data", "embeddings", "large-memories"))]
 
 
 @pytest.mark.parametrize("page", PYTHON)
@@ -99,12 +100,3 @@ def test_python_blocks_run(page: str, prepared: Path, monkeypatch: pytest.Monkey
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), scope)
-    if page == "README.md":
-        model, queries, truth = scope["model"], scope["new"][100:], scope["truth"][100:]
-        probabilities = model.predict_proba(queries)
-        np.testing.assert_allclose(probabilities.sum(1), 1)
-        again = type(model).load("digits-knn")
-        np.testing.assert_array_equal(again.predict_proba(queries), probabilities)
-        assert len(model.memory_) == len(scope["labels"]) + 100 - 3
-        assert scope["why"].weights.shape == (1, 50)
-        assert scope["sets"][np.arange(len(truth)), truth].mean() > 0.87  # 350 rows: .9 less two standard errors

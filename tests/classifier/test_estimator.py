@@ -15,7 +15,7 @@ import pytest
 import torch
 from joblib import cpu_count
 from scipy.spatial.distance import cdist
-from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -72,29 +72,6 @@ WEIGHT_CHECK = "check_sample_weight_equivalence_on_dense_data"
 )
 def test_estimator_checks(estimator, check) -> None:
     check(estimator)
-
-
-def test_grid_search_of_a_pipeline() -> None:
-    X, y = load_digits(return_X_y=True)
-    grid = {"attnknnclassifier__n_neighbors": [5, 15], "attnknnclassifier__weights": ["distance", "attention"]}
-    model = make_pipeline(StandardScaler(), AttnKNNClassifier(**FAST))
-    search = GridSearchCV(model, grid, cv=3, scoring=("neg_log_loss", "accuracy"), refit="neg_log_loss")
-    search.fit(X[:400], y[:400])
-    assert set(search.best_params_) == set(grid)
-    assert search.best_score_ > -0.6
-    assert search.cv_results_["mean_test_accuracy"].max() > 0.9
-
-
-def test_labels_of_any_type_and_feature_names() -> None:
-    X, y = load_iris(return_X_y=True, as_frame=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = AttnKNNClassifier(**FAST).fit(X, names)
-    assert model.score(X, names) > 0.9
-    assert list(model.feature_names_in_) == list(X.columns)
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(X.rename(columns={"sepal length (cm)": "length"}))
-    numbers = AttnKNNClassifier(**FAST).fit(X, np.array([-3, 10, 700])[y])
-    np.testing.assert_array_equal(numbers.predict_proba(X), model.predict_proba(X))
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
@@ -191,14 +168,6 @@ def test_copies_among_held_out_rows_are_counted_and_measure_no_distances() -> No
     X = np.round(X[:, :1])  # few distinct rows: new ones are copies too
     with warnings.catch_warnings(action="error"):
         model.fit(X[:200], y[:200], held_out=(X[200:], y[200:]))
-
-
-@pytest.mark.parametrize("distinct", [1, 2, 3])
-def test_few_distinct_rows(distinct: int) -> None:
-    X, y = np.arange(30.0)[:, None] % distinct, np.arange(30) % distinct % 2
-    y[:1] = 1
-    for weights in ("attention", "distance"):
-        assert np.isfinite(AttnKNNClassifier(weights=weights, **FAST).fit(X, y).predict_proba(X)).all()
 
 
 def test_neighbours_in_a_fold_are_those_of_its_bank_rows() -> None:
@@ -647,7 +616,7 @@ def test_a_pickle_does_not_contain_forgotten_rows() -> None:
     assert len(loaded.memory_) == 69
 
 
-def test_a_value_that_dwarfs_all_other_rows_is_refused_and_any_common_scale_is_not() -> None:
+def test_a_value_that_dwarfs_all_other_rows_is_refused() -> None:
     X, y = blobs(60)
     for value in (9.97e36, -1e12):
         Z = X.copy()
@@ -655,6 +624,3 @@ def test_a_value_that_dwarfs_all_other_rows_is_refused_and_any_common_scale_is_n
         with pytest.raises(InputError, match=rf"^X row 5, column 3: {re.escape(f'{value:g}')}, over 1e\+09 times"):
             AttnKNNClassifier(**FAST).fit(Z, y)
         AttnKNNClassifier(metric="cosine", **FAST).fit(Z, y)
-    Z[5] = X[5]
-    for values in (X * 1e20, X * 1e-300, np.c_[X, np.full(60, 1e18)], np.c_[np.eye(4)[y] + 1e-12, np.zeros(60)]):
-        AttnKNNClassifier(**FAST).fit(values, y)

@@ -82,8 +82,6 @@ def test_continuous_labels_are_refused_unless_a_rule_makes_classes() -> None:
     ):
         class_numbers(labels)
     assert class_numbers(labels, threshold=1.0)[0].tolist() == [0, 1, 1, 0]
-    for classes in (["1.0", "2", "3e0"], ["0.5", "x"], ["0.5", "inf"], ["yes", "no"]):
-        class_numbers(pd.Series(classes))
 
 
 MEASURED = np.random.default_rng(0).permutation(np.repeat(np.arange(103), 5)) / 7 + 1000
@@ -113,6 +111,8 @@ MEASURED = np.random.default_rng(0).permutation(np.repeat(np.arange(103), 5)) / 
         (["a,5", "b,5"], False),
         (["%", "?"], False),
         (["1", "2", "3"] * 9 + ["?"], False),
+        (["1.0", "2", "3e0"], False),
+        (["0.5", "inf"], False),
     ],
 )
 def test_continuous_labels_are_many_numbers_with_fractions_however_written(labels: list[str], continuous: bool) -> None:

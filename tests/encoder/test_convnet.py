@@ -39,12 +39,6 @@ def test_filters_begin_as_the_identity_and_are_a_convolution() -> None:
     assert layer.weight.shape == (7, 27)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_depth_is_the_number_of_convolutions_in_a_group(depth: int) -> None:
-    net = ConvNet((3, 32, 32), [5, 7], depth)
-    assert sum(isinstance(m, Filters) for m in net.modules()) == 2 * depth
-
-
 @pytest.mark.parametrize(("side", "last"), [(32, 3), (28, 3), (16, 1), (8, 1)])
 def test_space_at_the_end(side: int, last: int) -> None:
     """32 → 31 → 15 → 7 → 3, and small images are not pooled to nothing."""

@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 SECONDS, ADDRESS_SPACE = 60, 12 << 30
-KINDS = ("tables", "arrays", "pictures", "models", "settings", "archives", "requests", "library", "commands", "disk")
+KINDS = ("tables", "arrays", "pictures", "models", "settings", "archives", "requests", "library", "commands")
 MODELS = ("table", "pictures", "vectors", "beside")
 DIM = 5  # of the models `vectors` and `beside`
 Violations = list[tuple[str, str]]
@@ -34,18 +33,6 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.seed}:{self.number}"
-
-
-def can_mount() -> bool:
-    """Whether this process may mount a file system."""
-    with tempfile.TemporaryDirectory() as folder:
-        if shutil.which("mount") is None or subprocess.run(_mount(folder, 16), capture_output=True).returncode:
-            return False
-        return subprocess.run(["umount", folder]).returncode == 0
-
-
-def _mount(folder: object, size: int) -> list[str]:
-    return ["mount", "-t", "tmpfs", "-o", f"size={size}k", "fuzz", str(folder)]
 
 
 def run(cases: Sequence[Case], workers: int) -> Iterator[tuple[Case, Violations]]:
@@ -114,13 +101,11 @@ class _Worker:
         return [(f"{cause} in {':'.join(frames[0]) if frames else 'no frame of the project'}", text[-3000:])]
 
     def end(self) -> None:
-        """End the process, and unmount what it has mounted."""
+        """End the process."""
         self.connection.close()
         self.process.join(1)
         self.process.kill()
         self.process.join()
-        if os.path.ismount(self.folder / "out"):
-            subprocess.run(["umount", "-l", self.folder / "out"], check=True)
 
 
 def _serve(connection: Any, folder: Path, models: Path, errors: Path) -> None:
@@ -143,11 +128,5 @@ def run_case(case: Case, folder: Path, models: Path) -> Violations:
 
     shutil.rmtree(folder, ignore_errors=True)
     judge = Judge(folder, models)
-    if case.kind == "disk":
-        subprocess.run(_mount(judge.out, Random(str(case)).choice([16, 64, 128, 256, 512])), check=True)
-    try:
-        import_module(f"tests.fuzz.{case.kind}").run(Random(str(case)), judge)
-    finally:
-        if case.kind == "disk":
-            subprocess.run(["umount", "-l", judge.out], check=True)
+    import_module(f"tests.fuzz.{case.kind}").run(Random(str(case)), judge)
     return judge.violations

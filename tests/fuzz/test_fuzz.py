@@ -5,11 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.fuzz import runner
-from tests.fuzz.planted import CAUSES
-from tests.fuzz.runner import Case, _Worker
+from tests.fuzz.judge import Judge
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,15 +17,16 @@ def test_random_inputs() -> None:
     assert done.stderr == ""
 
 
-def test_the_judge_reports_what_is_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = _Worker(tmp_path / "0", tmp_path)
-    try:
-        causes = [cause for cause, _ in worker.run(Case("planted", 1, 0))]
-        crash = worker.run(Case("planted", 1, 1))
-        monkeypatch.setattr(runner, "SECONDS", 0.1)
-        hang = worker.run(Case("planted", 1, 4))
-    finally:
-        worker.end()
-    assert len(causes) == len(CAUSES), causes
-    assert all(cause.startswith(start) for cause, start in zip(causes, CAUSES, strict=True)), causes
-    assert [cause[:12] for cause, _ in (*crash, *hang)] == ["exit code -6", "no end in 0."]
+def test_the_judge_reports_tracebacks_changed_files_and_what_is_no_probability(tmp_path: Path) -> None:
+    judge = Judge(tmp_path / "case", tmp_path)
+    file = judge.folder / "a.csv"
+    judge.call("allowed", lambda: int("a"))
+    judge.call("declared", lambda: [file.write_text("1")], writes=[file])
+    judge.probabilities([[0.5, 0.5]])
+    assert judge.violations == []
+    judge.call("traceback", lambda: {}["a"])
+    judge.call("not declared", lambda: [file.write_text("2")])
+    judge.probabilities([0.5, 0.4])
+    causes = [cause for cause, _ in judge.violations]
+    assert causes[0].startswith("KeyError in")
+    assert causes[1:] == ["success changed .csv", "no probabilities"]

@@ -132,7 +132,7 @@ def _compiled() -> list[Check]:
 
 
 def _machine() -> list[Check]:
-    """Fast bfloat16 (AVX-512 BF16 or AMX), the pipeline's tools, disk space and mirror."""
+    """Fast bfloat16 (AVX-512 BF16 or AMX) and the pipeline's tools."""
     cpuinfo = ""
     with suppress(OSError):
         cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
@@ -145,11 +145,4 @@ def _machine() -> list[Check]:
         path = shutil.which(tool) or shutil.which(tool, path=os.path.dirname(sys.executable))
         fix = "" if path else f"needed for {use}: install it, or activate the environment"
         checks.append(Check(tool, path or "not on PATH", fix))
-    free = shutil.disk_usage(".").free / 1e9
-    fix = "" if free > 5 else "the pipeline's cache needs several GB; free some space"
-    checks.append(Check("disk", f"{free:.0f} GB free here", fix))
-    mirror = os.environ.get("ATTNKNN_MIRROR")
-    if mirror:
-        exists = "://" in mirror or os.path.isdir(mirror)
-        checks.append(Check("ATTNKNN_MIRROR", mirror, "" if exists else "no such folder; correct it, or unset it"))
     return checks

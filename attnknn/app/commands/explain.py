@@ -50,7 +50,7 @@ def explain(
     from attnknn.app.model.model import Model
 
     loaded = Model.load(model)
-    names, queries, vectors = _read_first(loaded, inputs, first, target)
+    names, queries, vectors = _read_first(loaded, inputs, first)
     answers = loaded.answers(loaded.classifier.explain(vectors), shown)
     with Console(stderr=True).status("searching for counterfactuals …"):
         changes = loaded.counterfactuals(vectors)
@@ -79,16 +79,14 @@ def explain(
         typer.echo(f"drawn to {output}")
 
 
-def _read_first(
-    model: "Model", inputs: list[str], count: int, output: Path | None
-) -> tuple[list[str], "Examples", Any]:
+def _read_first(model: "Model", inputs: list[str], count: int) -> tuple[list[str], "Examples", Any]:
     """Names, examples and vectors of the first `count` rows of all inputs."""
     import numpy as np
 
     names: list[str] = []
     vectors: list[np.ndarray] = []
     examples: Examples | None = None
-    for batch in model.input.batches(inputs, output=output):
+    for batch in model.input.batches(inputs):
         batch = batch.take(range(min(count - len(names), len(batch.names))))
         names += batch.names
         vectors.append(np.asarray(model.encode(batch)))

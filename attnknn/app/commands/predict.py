@@ -52,7 +52,7 @@ def predict(
 
     failed = skip if keep_going else None
     with _open_writer(target, suffix) as write:
-        for batch in with_progress(loaded.input.batches(inputs, failed=failed, output=target), "predict"):
+        for batch in with_progress(loaded.input.batches(inputs, failed=failed), "predict"):
             records: list[dict[str, Any]] = []
             for valid, probs, percentiles in _predict_valid(loaded, batch, failed):
                 records += _records(loaded, valid, probs, percentiles, probabilities, alpha)

@@ -57,12 +57,6 @@ class Examples:
         if self.images is not None:
             np.save(folder / f"{name}.npy", self.images)
 
-    def same_table(self, other: Self) -> bool:
-        """Whether both have the same columns and texts; a missing value is an empty text, as on disk."""
-        if self.table is None or other.table is None:
-            return self.table is other.table
-        return self.table.fillna("").astype(str).equals(other.table.fillna("").astype(str))
-
     @classmethod
     def load(cls, folder: Path, name: str, rows: int) -> Self:
         """Read the files of `save`, images memory-mapped; raise InputError if one is damaged or has not `rows` rows."""

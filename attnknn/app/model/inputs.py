@@ -141,19 +141,17 @@ class Pictures:
         self,
         sources: Sequence[str],
         failed: Callable[[InputError], None] | None = None,
-        output: Path | None = None,
         size: int = 256,
     ) -> Iterator[Batch]:
         """Decoded images of files, folders and paths on standard input, in batches.
 
         Args:
             failed: called with the error of an unreadable image, which is skipped; None raises.
-            output: a file to be written, which must not be one of the images.
             size: images per batch.
         """
         names: list[str] = []
         images: list[np.ndarray] = []
-        for path in image_files(sources, failed, output):
+        for path in image_files(sources, failed):
             try:
                 images.append(self.read(path))
                 names.append(display_name(path))

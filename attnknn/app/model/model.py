@@ -85,10 +85,6 @@ class Model:
     def save(self, folder: Path) -> None:
         """Write to `folder`, atomically, after reading it back."""
 
-        def read_back(draft: Path) -> None:
-            same = self._load(draft).examples.same_table(self.examples)
-            require(same, f"{folder}: its table would be read back otherwise, so it is not saved; please report this")
-
         def write_input(draft: Path) -> None:
             inner = draft / _FOLDER
             inner.mkdir()
@@ -99,7 +95,7 @@ class Model:
                 np.save(inner / "case_numbers.npy", np.searchsorted(self.classifier.classes_, self.cases.labels))
                 self.cases.examples.save(inner, _CASES)
 
-        self.classifier.save(folder, write_input, read_back)
+        self.classifier.save(folder, write_input, self._load)
 
     def parse_labels(self, texts: Sequence[str]) -> np.ndarray:
         """Labels in the classifier's dtype from strings; raise InputError if one is not a class of the model."""
@@ -177,20 +173,17 @@ class Model:
         names = getattr(self.classifier, "feature_names_in_", None)
         return vectors if names is None else pd.DataFrame(vectors, columns=names)
 
-    def answers(
-        self, explanation: Explanation, shown: int = 8, alpha: float = 0.1, row_id: int | None = None
-    ) -> list[dict[str, Any]]:
+    def answers(self, explanation: Explanation, shown: int = 8, row_id: int | None = None) -> list[dict[str, Any]]:
         """Convert an explanation to one JSON-serialisable dict a query.
 
         Args:
             explanation: from `AttnKNNClassifier.explain` or `explain_rows`.
             shown: number of neighbours to list, largest weight first.
-            alpha: of the prediction sets.
             row_id: id of a neighbour to list in any case, last.
         """
         c = self.classifier
         percentiles, usual = explanation.distance_percentiles, c.usual_distances_
-        sets = c.sets_from_proba(explanation.probabilities, alpha, percentiles)
+        sets = c.sets_from_proba(explanation.probabilities, 0.1, percentiles)
         classes = c.classes_.tolist()
         null = {"shares": "class shares", "means": "class means", "linear": "linear classifier"}[c.null_scores_]
         answers = []

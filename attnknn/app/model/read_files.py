@@ -25,19 +25,17 @@ def open_vectors(path: Path) -> np.ndarray:
     return array
 
 
-def image_files(
-    sources: Sequence[str], failed: Callable[[InputError], None] | None = None, output: Path | None = None
-) -> Iterator[Path]:
+def image_files(sources: Sequence[str], failed: Callable[[InputError], None] | None = None) -> Iterator[Path]:
     """Paths of images: files, images below folders sorted by name, and paths read from standard input.
 
     Args:
         failed: called with the error of a missing path, which is skipped; None raises.
-        output: a file to be written, which must not be one of the paths on standard input.
 
     Raises:
-        InputError: a path does not exist, a folder has no image, or `output` would replace an image.
+        InputError: a path does not exist, or a folder has no image.
     """
-    piped = _piped_paths(output) if STDIN in sources else iter(())
+    lines = (line.removeprefix(BOM_UTF8).rstrip(b"\r\n") for line in sys.stdin.buffer) if STDIN in sources else iter(())
+    piped = (Path(os.fsdecode(line)) for line in lines if line.strip())
     for source in sources:
         if source == STDIN:
             first = next(piped, None)
@@ -58,19 +56,6 @@ def image_files(
             if failed is None:
                 raise error
             failed(error)
-
-
-def _piped_paths(output: Path | None) -> Iterator[Path]:
-    """Paths on standard input, one a line; all are read first if `output` exists, and compared with it."""
-    lines = (line.removeprefix(BOM_UTF8).rstrip(b"\r\n") for line in sys.stdin.buffer)
-    paths = (Path(os.fsdecode(line)) for line in lines if line.strip())
-    if output is None or not output.exists():
-        return paths
-    listed = list(paths)
-    for path in listed:
-        same = os.path.exists(path) and output.samefile(path)
-        require(not same, f"--output: {output} would replace {path}, which standard input names; name another file")
-    return iter(listed)
 
 
 def _is_image(path: Path, folder: Path) -> bool:

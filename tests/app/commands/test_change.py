@@ -3,7 +3,6 @@
 import json
 import subprocess
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from synthetic_models import save_npy
 
 from attnknn.app.model.model import Model
 from attnknn.classifier import persistence
-from command_line import COMMAND, attnknn, csv_rows, json_lines, refused, succeeded
+from command_line import COMMAND, csv_rows, json_lines, refused, succeeded
 
 
 def labels(model: Path, last: int) -> list[str]:
@@ -58,13 +57,6 @@ def test_a_model_is_not_replaced_from_inside(copied: Path, monkeypatch: pytest.M
     succeeded("forget", "vectors", 3)
 
 
-def test_a_change_keeps_the_mode_of_the_folder(copied: Path) -> None:
-    for mode in (0o700, 0o750):
-        (copied / "vectors").chmod(mode)
-        succeeded("forget", copied / "vectors", mode % 64)
-        assert (copied / "vectors").stat().st_mode & 0o777 == mode
-
-
 def test_add_vectors_of_a_csv_with_a_label_column(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnknn.app.model.inputs.BATCH", 7)
     way, z = ["up", "down", "down"] * 6 + ["up", "down"], np.random.default_rng(0).normal(size=(20, 3))
@@ -88,21 +80,6 @@ def test_loading_during_a_save(copied: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(persistence, "_digest", slow)
     assert len(Model.load(copied / "vectors").classifier.memory_) == 71
-
-
-def test_an_interrupted_save_changes_nothing(copied: Path, monkeypatch) -> None:
-    monkeypatch.setattr("attnknn.app.model.examples.Examples.save", Mock(side_effect=KeyboardInterrupt))
-    flags = ("--target", "target", "--weights", "uniform", "--force")
-    for command in (
-        ("forget", copied / "vectors", 3),
-        ("add", copied / "vectors", copied / "z.npy", "--label", "up"),
-        ("fit", copied / "iris.csv", "-o", copied / "vectors", *flags),
-    ):
-        assert attnknn(*command).exit_code == 130
-    model = Model.load(copied / "vectors")
-    assert model.rows_of([3])[0]["title"]
-    assert len(model.classifier.memory_) == 72
-    assert not [path for path in copied.iterdir() if path.name.endswith((".draft", ".old"))]
 
 
 def test_concurrent_changes_are_all_kept(copied: Path) -> None:
@@ -142,10 +119,3 @@ def test_added_test_cases_are_counted_and_no_longer_held_out(copied: Path) -> No
     after = Model.load(copied / "pictures")
     assert after.cases_in_memory()[picture]
     assert added["test_cases"] == (after.cases.labels == "left").sum()
-
-
-def test_test_cases_of_a_few_categories_stay_held_out(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"a": ["low", "low", "high", "high"] * 100, "b": ["low", "high"] * 200})
-    frame.assign(y=np.where(frame["a"] == frame["b"], "off", "on")).to_csv(tmp_path / "t.csv", index=False)
-    succeeded("fit", tmp_path / "t.csv", "--target", "y", "-o", tmp_path / "m", "--weights", "distance")
-    assert not Model.load(tmp_path / "m").cases_in_memory().any()
