@@ -68,9 +68,7 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
     return _section(
         runs,
         claims,
-        dict.fromkeys(
-            (f"{kind}noise{where}" for where in ("", " of all labels") for kind in ("", "asymmetric ", "instance ")), 0.0
-        ),
+        {f"{kind}noise{where}": 0.0 for where in ("", " of all labels") for kind in ("", "asymmetric ", "instance ")},
         0.3,
         ("noise", "noise of all labels"),
         name="noise",
