@@ -1,6 +1,6 @@
 """Load what earlier stages stored: embedding spaces, heads and peers."""
 
-from attnknn.core.artifacts import PartProbs, Predictions
+from attnknn.core.artifacts import PartProbs, PeerPredictions
 from attnknn.heads.registry import LearnedHead, load_head
 from attnknn.neighbours.space import EmbeddingSpace
 from pipeline.run import Run
@@ -20,5 +20,4 @@ def load_heads(run: Run, *names: str) -> dict[str, LearnedHead]:
 
 def load_peers(run: Run) -> PartProbs:
     """Probabilities of fit, val and test rows by other classifiers."""
-    fit, val, test = (Predictions.load(run.path("data/peers") / part) for part in ("fit", "val", "test"))
-    return dict(zip(fit.methods, zip(fit.probs, val.probs, test.probs, strict=True), strict=True))
+    return PeerPredictions.load(run.path("data/peers")).by_method

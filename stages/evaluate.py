@@ -17,12 +17,12 @@ def evaluate(run: Run) -> None:
     stored = min(space.neighbours.ids.shape[1] for space in spaces)
     k, device, space = min(p.k_eval, stored), run.device, spaces[0]
     network, split = Embeddings.load(run.path("data/cnn")), Split.load(run.path("data/split"))
-    result, val = compare_all(spaces, heads, network, load_peers(run), k, device=device, **p.tune.model_dump())
+    result = compare_all(spaces, heads, network, load_peers(run), k, device=device, **p.tune.model_dump())
     with atomic_folder(run.path("data/predictions")) as draft:
         result.test.save(draft / "test")
         result.val.save(draft / "val")
     scoring = {"resamples": p.evaluate.resamples, "confidence": p.evaluate.confidence, "seed": run.seed}
-    scores, tables = score_tables(result.test, val, p.evaluate.bins, **scoring)
+    scores, tables = score_tables(result.test, result.val, p.evaluate.bins, **scoring)
     abstention, selective = selective_tables(result.test, result.val, **p.selective.model_dump(), **scoring)
     distance = Distance(**result.tuned["distance"])  # type: ignore[arg-type]
     examples = gallery(split, space, heads["attention"], distance, result.test, k, p.explain.neighbours, device)

@@ -1,28 +1,20 @@
 """Fit other classifiers on embeddings, and on a table's own columns; tuned on val rows."""
 
-import numpy as np
-
-from attnknn.core.artifacts import FIT, TEST, VAL, Embeddings, Predictions, Split
-from attnknn.core.files import atomic_folder
+from attnknn.core.artifacts import Embeddings, PeerPredictions, Split, embedding_folders
 from attnknn.experiments.peers import embedding_peers, table_peers
 from pipeline.run import Run, main
-
-PARTS = {"fit": FIT, "val": VAL, "test": TEST}
 
 
 def train_peers(run: Run) -> None:
     p, split = run.params, Split.load(run.path("data/split"))
+    embeddings = [Embeddings.load(folder) for folder in embedding_folders(run.path("data/embeddings"))]
     settings = {"tries": p.peers.tries, "seed": run.seed, "threads": p.threads}
-    embeddings = Embeddings.load(run.path("data/embeddings") / "main")
     probs, selected = embedding_peers(embeddings, p.peers.embedding, **settings)
     if not split.is_image:
-        on_columns = table_peers(split, p.peers.methods, **settings)
+        folds = [fold.part for fold in embeddings[1:]]
+        on_columns = table_peers(split, p.peers.methods, folds, **settings)
         probs, selected = {**probs, **on_columns[0]}, {**selected, **on_columns[1]}
-    with atomic_folder(run.path("data/peers")) as draft:
-        for i, (name, part) in enumerate(PARTS.items()):
-            rows = split.rows(part)
-            stacked = np.stack([by_part[i] for by_part in probs.values()])
-            Predictions(rows.astype(np.int32), split.y[rows], stacked, tuple(probs), split.classes).save(draft / name)
+    PeerPredictions.from_probs(probs).save(run.path("data/peers"))
     run.write_metrics(selected)
 
 

@@ -95,7 +95,7 @@ def write_results(
         "prior": 0.01,
     }
     write_json(folder / "train_attention.json", head)
-    scored, tables = score_tables(on_test, [on_val], 15, resamples, 0.95, seed)
+    scored, tables = score_tables(on_test, on_val, 15, resamples, 0.95, seed)
     write_json(folder / "evaluate.json", scored)
     write_json(folder / "headroom.json", {"oracle_at_1": 0.861, "oracle_at_5": 0.942, "oracle_at_k": 0.987, "k": 50})
     tuned = {
@@ -130,7 +130,7 @@ def write_conditions(
             draws = [7 * seed + 10 * i + repeat for repeat in range(repeats)]
             by_draw = [(predictions(weaker, rows, seed=d), predictions(weaker, rows, seed=d + 1000)) for d in draws]
             runs = [
-                compare_with_opponents(test, [val], 15, resamples, 0.95, seed, UNDER_CONDITIONS, TUNED)
+                compare_with_opponents(test, val, 15, resamples, 0.95, seed, UNDER_CONDITIONS, TUNED)
                 for test, val in by_draw
             ]
             table += [{"condition": condition, **row} for row in opponents_over_repeats(runs)]

@@ -95,8 +95,8 @@ class Predictor:
         shares = np.where(labels == top[:, None], weights, 0) / votes[rows, top][:, None]
         null = null.clip(0)
         null_share = null[rows, top] / votes[rows, top]
-        given = ids, labels, sims, weights, null, votes, probabilities, top
-        return Explanation(*given, shares, null_share, sims[:, 0])
+        fields = ids, labels, sims, weights, null, votes, probabilities, top
+        return Explanation(*fields, shares, null_share, sims[:, 0])
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

@@ -139,6 +139,11 @@ class Embeddings(_Parted):
             require(self.logits.shape == expected, f"logits: shape {self.logits.shape}; expected {expected}")
 
 
+def embedding_folders(folder: Path) -> list[Path]:
+    """Folders of the main embeddings and of those of the cross-fitting folds, in their order."""
+    return [folder / "main", *sorted(folder.glob("fold_*"), key=lambda path: int(path.name[5:]))]
+
+
 @dataclass(frozen=True)
 class Neighbours(Artifact):
     """The K nearest bank rows of each query row, nearest first; a smaller k is a slice `[:, :k]`."""
@@ -218,3 +223,27 @@ class Predictions(Artifact):
         error = float(np.abs(self.probs.sum(-1) - 1).max())
         valid = error < 1e-4 and float(self.probs.min()) >= 0
         require(valid, f"probs: rows must be ≥ 0 and sum to 1; off by {error:.2g}")
+
+
+@dataclass(frozen=True)
+class PeerPredictions(Artifact):
+    """Class probabilities of other classifiers: of fit and val rows of all embedding spaces, and of test rows."""
+
+    methods: tuple[str, ...]
+    fit: np.ndarray  # float32 (M, F, C)
+    val: np.ndarray  # float32 (M, V, C)
+    test: np.ndarray  # float32 (M, N, C)
+
+    def __post_init__(self) -> None:
+        for name in ("fit", "val", "test"):
+            check_array(name, getattr(self, name), "float32", 3)
+            n = len(getattr(self, name))
+            require(n == len(self.methods), f"{name}: {n} methods; expected {len(self.methods)}")
+
+    @classmethod
+    def from_probs(cls, probs: PartProbs) -> "PeerPredictions":
+        return cls(tuple(probs), *(np.stack(by_part) for by_part in zip(*probs.values(), strict=True)))
+
+    @property
+    def by_method(self) -> PartProbs:
+        return dict(zip(self.methods, zip(self.fit, self.val, self.test, strict=True), strict=True))

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from scipy.special import softmax
@@ -153,22 +152,16 @@ def compare(
     return Comparison(test, val, tuned | fitted)
 
 
-def without_neighbours(
-    network: Embeddings,
-    like: EmbeddingSpace,
-    ridges: Sequence[float],
-    calibrations: Sequence[str],
-    peers: PartProbs = MappingProxyType({}),
+def plain_network(
+    network: Embeddings, like: EmbeddingSpace, ridges: Sequence[float], calibrations: Sequence[str]
 ) -> Comparison:
-    """Predictions of a plain network from its logits, as the method `cnn`, and of peers; and with each calibration.
+    """Predictions of a plain network from its logits, as the method `cnn`, without and with each calibration.
 
     Args:
         network: its outputs for the rows of `like`, whose embeddings they replace.
-        peers: probabilities of fit, val and test rows by other classifiers.
     """
     space = [dataclasses.replace(like, embeddings=network)]
-    probs = {"cnn": predict_parts(space, {}, 1)["linear"], **peers}
-    return Comparison(*calibrated(probs, space, ridges, calibrations))
+    return Comparison(*calibrated({"cnn": predict_parts(space, {}, 1)["linear"]}, space, ridges, calibrations))
 
 
 def compare_all(
@@ -180,18 +173,17 @@ def compare_all(
     ridges: Sequence[float],
     device: str = "cpu",
     **grids: Sequence[float],
-) -> tuple[Comparison, tuple[Predictions, Predictions]]:
-    """`compare` and `without_neighbours` together, with every calibration.
+) -> Comparison:
+    """`compare`, peers (see `experiments.peers`) and `plain_network` together, with every calibration.
 
-    Returns:
-        The comparison, whose val predictions lack the network and peers under cross-fitting: they do not predict the
-        val rows of the folds. And the val predictions of the two apart.
+    Under cross-fitting the val predictions lack the network: it does not predict the val rows of the folds.
     """
     ours = compare(spaces, heads, k_eval, ridges=ridges, calibrations=KINDS, device=device, **grids)  # type: ignore[arg-type]
-    others = without_neighbours(network, spaces[0], ridges, KINDS, peers)
-    val = ours.val if spaces[1:] else stack_methods(ours.val, others.val)
-    test = stack_methods(ours.test, others.test)
-    return Comparison(test, val, ours.tuned | others.tuned), (ours.val, others.val)
+    others = Comparison(*calibrated(peers, spaces, ridges, KINDS))
+    plain = plain_network(network, spaces[0], ridges, KINDS)
+    on_val = [ours.val, others.val, *([] if spaces[1:] else [plain.val])]
+    test = stack_methods(ours.test, others.test, plain.test)
+    return Comparison(test, stack_methods(*on_val), ours.tuned | others.tuned | plain.tuned)
 
 
 def stack_methods(first: Predictions, *others: Predictions) -> Predictions:

@@ -2,10 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any
-
-import numpy as np
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
@@ -45,43 +42,29 @@ def select(predictions: Predictions, methods: Iterable[str]) -> Predictions:
     return dataclasses.replace(predictions, probs=probs, methods=methods)
 
 
-def _of_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
-    """The predictions of some rows, in this order; of a row that several spaces number alike, the first one's."""
-    unique, first = np.unique(predictions.rows, return_index=True)
-    idx = first[np.searchsorted(unique, rows)]
-    return dataclasses.replace(predictions, rows=rows, y=predictions.y[idx], probs=predictions.probs[:, idx])
-
-
-def best_on_val(
-    val: Sequence[Predictions], bins: int, roles: Mapping[str, Sequence[str]] = ROLES
-) -> dict[tuple[str, str], str]:
+def best_on_val(val: Predictions, bins: int, roles: Mapping[str, Sequence[str]] = ROLES) -> dict[tuple[str, str], str]:
     """The method of each role that is best on val rows in each tested metric, by (role, metric); the first on a tie.
 
     Args:
-        val: predictions of val rows by different methods; those of a role are compared on the rows that all have.
         roles: bases by role.
 
     Raises:
         InputError: no method has one of the roles.
     """
-    best = {}
+    on_val, best = scores(val, bins), {}
     for role, bases in roles.items():
-        named = [[name for name in predictions.methods if Method.parse(name).base in bases] for predictions in val]
-        own = [select(predictions, names) for predictions, names in zip(val, named, strict=True) if names]
-        require(bool(own), f"validation rows: no prediction by {' or '.join(bases)}; run `dvc repro`")
-        on_val: dict[str, dict[str, float]] = {}
-        for predictions in own:
-            on_val |= scores(_of_rows(predictions, reduce(np.intersect1d, [p.rows for p in own])), bins)
+        candidates = [name for name in on_val if Method.parse(name).base in bases]
+        require(bool(candidates), f"validation rows: no prediction by {' or '.join(bases)}; run `dvc repro`")
         for metric in TESTED:
             sign = -1 if metric in metrics.HIGHER_IS_BETTER else 1
             # Rounded: a calibration that changes the last bits only is a tie.
-            best[role, metric] = min(on_val, key=lambda name: round(sign * on_val[name][metric], 6))
+            best[role, metric] = min(candidates, key=lambda name: round(sign * on_val[name][metric], 6))
     return best
 
 
 def compare_with_opponents(
     test: Predictions,
-    val: Sequence[Predictions],
+    val: Predictions,
     bins: int,
     resamples: int,
     confidence: float,
@@ -136,12 +119,9 @@ def opponents_over_repeats(runs: Sequence[Table]) -> Table:
 
 
 def score_tables(
-    test: Predictions, val: Sequence[Predictions], bins: int, resamples: int, confidence: float, seed: int
+    test: Predictions, val: Predictions, bins: int, resamples: int, confidence: float, seed: int
 ) -> tuple[dict[str, dict[str, float]], dict[str, Table]]:
     """Score all methods on the test rows.
-
-    Args:
-        val: see `best_on_val`.
 
     Returns:
         Metrics by method, of those not in `BASE` the tested ones; and the tables `intervals`, of `BASE` and the

@@ -16,8 +16,7 @@ Pair = tuple[str, str]
 # Peer classifiers on tables, see experiments/peers.py.
 PEERS = ("raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost")
 # On embeddings: fitted on bank rows, or on the fit rows alone.
-EMBEDDING_PEERS = ("bank-rbf", "bank-mlp", "bank-boosting")
-EMBEDDING_PEERS += ("heldout-linear", "heldout-rbf", "heldout-mlp", "heldout-boosting")
+EMBEDDING_PEERS = ("bank-rbf", "bank-mlp", "bank-boosting", "heldout-linear", "heldout-rbf", "heldout-mlp")
 # The compared methods; all others are one of these with a calibration, `<base>_<kind>`.
 BASE = ("uniform", "distance", "distance_vector", "attention", "attention-means", "attention-linear", "prototypes")
 BASE += ("linear", "linear_temperature")

@@ -41,9 +41,12 @@ def _refit_once(condition: Condition, repeat: int, scoring: Settings, seed: int,
     # Another head than that of `train_attention`, also for seed 0.
     seed_of_repeat = 100 * seed + repeat + 1
     result = fit_and_compare(spaces, seed=seed_of_repeat, **settings)
-    peers, _ = embedding_peers(spaces[0].embeddings, PEERS, tries=3, seed=seed_of_repeat, threads=1)
-    others = calibrated(peers, spaces[:1], settings["grids"]["ridges"], KINDS)
-    test, val = stack_methods(result.test, others[0]), [result.val, others[1]]
+    embeddings = [space.embeddings for space in spaces]
+    peers, _ = embedding_peers(embeddings, PEERS, held_out=True, tries=3, seed=seed_of_repeat, threads=1)
+    test, val = result.test, result.val
+    if peers:  # none where a fold's bank has one class only
+        others = calibrated(peers, spaces, settings["grids"]["ridges"], KINDS)
+        test, val = stack_methods(test, others[0]), stack_methods(val, others[1])
     return compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=TUNED)
 
 

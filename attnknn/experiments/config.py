@@ -25,7 +25,7 @@ Kind = Literal["symmetric", "asymmetric", "instance"]
 class Peers(Distinct):
     """Other classifiers, each tuned on val: on embeddings, and on a table's own columns."""
 
-    embedding: list[Literal["rbf", "mlp", "boosting"]] = ["rbf", "mlp", "boosting"]
+    embedding: Annotated[list[Literal["rbf", "mlp", "boosting"]], Field(min_length=1)] = ["rbf", "mlp", "boosting"]
 
     methods: list[Literal["raw-uniform", "raw-distance", "logistic", "forest", "boosting", "catboost", "xgboost"]] = [
         "raw-uniform", "raw-distance", "logistic", "forest", "boosting",

@@ -113,7 +113,7 @@ def sweep(
         score = {"method": without_k[name], "metric": row["metric"], "validation": on_val[name][row["metric"]]}
         table.append({"k": k, "sqrt_n": k == sqrt_n, **score} | {key: row[key] for key in ("value", "low", "high")})
     ours = next(name for name in by_nll if methods[name].base == OURS)
-    compared = compare_with_opponents(test, [val], **scoring, seed=seed, metric_names=TESTED, ours=ours, forms=())
+    compared = compare_with_opponents(test, val, **scoring, seed=seed, metric_names=TESTED, ours=ours, forms=())
     on_test = scores(select(test, best.values()), scoring["bins"])
     best_scores = {
         name: {"best_k": methods[best[name]].k, **{m: on_test[best[name]][m] for m in TESTED}} for name in SWEPT

@@ -14,7 +14,7 @@ from attnknn.core.errors import InputError
 Settings = dict[str, Any]
 _KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
 _PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
-_FOLDS = 5  # that predict fit rows out of fold
+_FOLDS = 5  # that predict fit rows
 
 
 def _grid(**values: Sequence[Any]) -> list[Settings]:
@@ -118,10 +118,11 @@ EMBEDDING_PEERS: dict[str, Peer] = {
 }
 
 
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (N, F), y (N,), part (N,)
+
+
 def fit_and_predict(
-    x: np.ndarray,
-    y: np.ndarray,
-    part: np.ndarray,
+    data: Sequence[Data],
     peers: Mapping[str, Peer],
     tries: int,
     seed: int,
@@ -132,41 +133,28 @@ def fit_and_predict(
     """Fit each classifier on rows of some parts, select its settings by NLL on val rows, and predict.
 
     Probabilities are (1 − ε)·p + ε·class shares, since kNN and forests predict 0 for some classes; ε is selected with
-    the settings. Fit rows that train the classifiers are predicted out of fold, with the selected settings.
+    the settings. Fit rows that train the classifiers are predicted out of fold, and rows of cross-fitting folds by
+    classifiers fitted on the bank of the fold, with the selected settings.
 
     Args:
-        x, y, part: (N, F), (N,), (N,).
+        data: the main rows, whose val rows select and whose test rows are predicted; then those of cross-fitting folds.
         tries: settings tried, the first of each grid.
         train: parts to fit on.
         refit: whether to fit again, with the selected settings, on val rows too before predicting test rows.
 
     Returns:
-        Probabilities of fit, val and test rows, and the selected settings, by name.
+        Probabilities of fit and val rows, of all data in their order, and of test rows; and the selected settings.
 
     Raises:
         InputError: a package is not installed.
     """
+    x, y, part = data[0]
     rows = np.flatnonzero(np.isin(part, list(train)))
     fit, val, test = (np.flatnonzero(part == p) for p in (FIT, VAL, TEST))
     counts = np.maximum(np.bincount(y[rows], minlength=int(y.max()) + 1), 1)
     shares = counts / counts.sum()
-    # Every fold has its share of each class.
-    fold = np.empty(len(fit), dtype=int)
-    fold[np.lexsort((np.random.default_rng(seed).random(len(fit)), y[fit]))] = np.arange(len(fit)) % _FOLDS
 
-    def predict(model: Any, queries: np.ndarray, prior: float) -> np.ndarray:
-        probs = np.zeros((len(queries), len(shares)))
-        probs[:, model.classes_] = model.predict_proba(x[queries])
-        return ((1 - prior) * probs + prior * shares).astype(np.float32)
-
-    def out_of_fold(name: str, settings: Settings, prior: float) -> np.ndarray:
-        probs = np.empty((len(fit), len(shares)), dtype=np.float32)
-        for i in np.unique(fold):
-            others = np.setdiff1d(rows, fit[fold == i])
-            probs[fold == i] = predict(fitted(name, settings, others), fit[fold == i], prior)
-        return probs
-
-    def fitted(name: str, settings: Settings, on: np.ndarray) -> Any:
+    def fitted(name: str, settings: Settings, x: np.ndarray, y: np.ndarray) -> Any:
         try:
             model = peers[name].make(settings, seed, threads)
         except ImportError:
@@ -175,7 +163,27 @@ def fit_and_predict(
             ) from None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the limits of iterations are settings
-            return model.fit(x[on], y[on])
+            return model.fit(x, y)
+
+    def predict(model: Any, queries: np.ndarray, prior: float) -> np.ndarray:
+        probs = np.zeros((len(queries), len(shares)))
+        probs[:, model.classes_] = model.predict_proba(queries)
+        return ((1 - prior) * probs + prior * shares).astype(np.float32)
+
+    def on_fit_rows(name: str, settings: Settings, prior: float, model: Any) -> np.ndarray:
+        if FIT not in train:
+            return predict(model, x[fit], prior)
+        probs = np.empty((len(fit), len(shares)), dtype=np.float32)
+        for i in np.unique(fold):
+            others = np.setdiff1d(rows, fit[fold == i])
+            probs[fold == i] = predict(fitted(name, settings, x[others], y[others]), x[fit[fold == i]], prior)
+        return probs
+
+    # Every fold has its share of each class, and identical rows are in one fold.
+    fold = np.empty(len(fit), dtype=int)
+    fold[np.lexsort((np.random.default_rng(seed).random(len(fit)), y[fit]))] = np.arange(len(fit)) % _FOLDS
+    _, first, inverse = np.unique(x[fit], axis=0, return_index=True, return_inverse=True)
+    fold = fold[first][inverse.reshape(-1)]
 
     probs: PartProbs = {}
     selected: dict[str, Settings] = {}
@@ -184,39 +192,57 @@ def fit_and_predict(
         for settings in peer.grid[:tries]:
             if settings.get("n_neighbors", 1) > len(rows):
                 continue
-            model = fitted(name, settings, rows)
+            model = fitted(name, settings, x[rows], y[rows])
             for prior in _PRIORS:
-                true_probs = predict(model, val, prior)[np.arange(len(val)), y[val]]
+                true_probs = predict(model, x[val], prior)[np.arange(len(val)), y[val]]
                 candidates.append((-float(np.log(true_probs).mean()), settings, prior, model))
         _, settings, prior, model = min(candidates, key=lambda candidate: candidate[0])
-        on_fit = out_of_fold(name, settings, prior) if FIT in train else predict(model, fit, prior)
-        on_val = predict(model, val, prior)
+        on_fit, on_val = [on_fit_rows(name, settings, prior, model)], [predict(model, x[val], prior)]
+        for x_fold, y_fold, part_fold in data[1:]:
+            of_fold = fitted(name, settings, x_fold[part_fold == BANK], y_fold[part_fold == BANK])
+            on_fit.append(predict(of_fold, x_fold[part_fold == FIT], prior))
+            on_val.append(predict(of_fold, x_fold[part_fold == VAL], prior))
         if refit:
-            model = fitted(name, settings, np.flatnonzero(part != TEST))
-        probs[name], selected[name] = (on_fit, on_val, predict(model, test, prior)), {**settings, "prior": prior}
+            model = fitted(name, settings, x[part != TEST], y[part != TEST])
+        probs[name] = np.concatenate(on_fit), np.concatenate(on_val), predict(model, x[test], prior)
+        selected[name] = {**settings, "prior": prior}
     return probs, selected
 
 
-def table_peers(split: Split, names: Sequence[str], **settings: Any) -> tuple[PartProbs, dict[str, Settings]]:
-    """`fit_and_predict` with classifiers of `PEERS` on a table's columns."""
+def table_peers(
+    split: Split, names: Sequence[str], folds: Sequence[np.ndarray] = (), **settings: Any
+) -> tuple[PartProbs, dict[str, Settings]]:
+    """`fit_and_predict` with classifiers of `PEERS` on a table's columns.
+
+    Args:
+        folds: (N,) part of each row in each fold of cross-fitting.
+    """
     x, y = np.asarray(split.x), np.asarray(split.y)
-    return fit_and_predict(x, y, split.part, {name: PEERS[name] for name in names}, **settings)
+    data = [(x, y, part) for part in (split.part, *folds)]
+    return fit_and_predict(data, {name: PEERS[name] for name in names}, **settings)
 
 
-def embedding_peers(e: Embeddings, names: Sequence[str], **settings: Any) -> tuple[PartProbs, dict[str, Settings]]:
+def embedding_peers(
+    embeddings: Sequence[Embeddings], names: Sequence[str], held_out: bool = False, **settings: Any
+) -> tuple[PartProbs, dict[str, Settings]]:
     """`fit_and_predict` with classifiers of `EMBEDDING_PEERS` on embeddings.
 
+    Args:
+        embeddings: the main ones, then those of cross-fitting folds, if any.
+        held_out: whether to fit them on fit rows alone, too; not with folds, whose fit rows are in other spaces.
+
     Returns:
-        As `bank-<name>` those fitted on bank rows, as `heldout-<name>` on fit rows alone; `linear` on these only, since
-        the linear head is fitted on the bank.
+        As `bank-<name>` those fitted on bank rows, as `heldout-<name>` on fit rows; `linear` on these only, since the
+        linear head is fitted on the bank.
     """
-    z, y = np.asarray(e.z), np.asarray(e.y)
+    data = [(np.asarray(e.z), np.asarray(e.y), e.part) for e in embeddings]
+    parts = {"bank": (BANK, names)} | ({"heldout": (FIT, ["linear", *names])} if held_out and len(data) == 1 else {})
     probs: PartProbs = {}
     selected: dict[str, Settings] = {}
-    for start, train, own in (("bank", BANK, names), ("heldout", FIT, ["linear", *names])):
-        if len(np.unique(y[e.part == train])) < 2:
+    for start, (train, own) in parts.items():
+        if any(len(np.unique(y[part == train])) < 2 for _, y, part in data):
             continue
-        results = fit_and_predict(z, y, e.part, {n: EMBEDDING_PEERS[n] for n in own}, train=[train], **settings)
-        probs |= {f"{start}-{name}": value for name, value in results[0].items()}
+        results = fit_and_predict(data, {name: EMBEDDING_PEERS[name] for name in own}, train=[train], **settings)
+        probs = {**probs, **{f"{start}-{name}": value for name, value in results[0].items()}}
         selected |= {f"{start}-{name}": value for name, value in results[1].items()}
     return probs, selected

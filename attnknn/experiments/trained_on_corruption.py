@@ -10,7 +10,7 @@ import numpy as np
 
 from attnknn.core.artifacts import BANK, Embeddings, Predictions
 from attnknn.core.files import read_json
-from attnknn.evaluation.evaluate import stack_methods, without_neighbours
+from attnknn.evaluation.evaluate import plain_network, stack_methods
 from attnknn.evaluation.method import FORWARD, PRIOR, Method
 from attnknn.evaluation.opponents import UNDER_CONDITIONS
 from attnknn.evaluation.paired_tests import BASE, Pair, Table, intervals_and_tests
@@ -57,7 +57,7 @@ def predict_variants(
 
     first = next(iter(spaces.values()))
     ridges = settings["grids"]["ridges"]
-    results = {variant: without_neighbours(network, first, ridges, kinds) for variant, network in networks.items()}
+    results = {variant: plain_network(network, first, ridges, kinds) for variant, network in networks.items()}
     for variant, space in spaces.items():
         results[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
     test = reduce(stack_methods, [name_variant(variant, result.test) for variant, result in results.items()])

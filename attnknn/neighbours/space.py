@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics
+from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics, embedding_folders
 from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
 from attnknn.nn.votes import class_shares
@@ -89,7 +89,7 @@ class EmbeddingSpace:
     @classmethod
     def load_all(cls, embeddings: Path, neighbours: Path) -> "list[EmbeddingSpace]":
         """Load the main space and those of the cross-fitting folds; errors as in `load`."""
-        names = ["main", *(path.name for path in sorted(embeddings.glob("fold_*"), key=lambda p: int(p.name[5:])))]
+        names = [path.name for path in embedding_folders(embeddings)]
         return [cls.load(embeddings / n, *(neighbours / n / folder for folder in _FOLDERS[1:])) for n in names]
 
     @staticmethod

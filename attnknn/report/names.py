@@ -25,7 +25,6 @@ METHODS = {
     "heldout-linear": ("Logistic regression, fit rows only", "#4d4d00"),
     "heldout-rbf": ("RBF regression, fit rows only", "#808000"),
     "heldout-mlp": ("MLP, fit rows only", "#a6a64c"),
-    "heldout-boosting": ("Boosting, fit rows only", "#cccc99"),
     "raw-uniform": ("kNN on the columns", "#a6a6a6"),
     "raw-distance": ("kNN on the columns, by distance", "#56b4e9"),
     "logistic": ("Logistic regression", "#9c755f"),

@@ -38,7 +38,7 @@ def parts() -> tuple[Predictions, Predictions]:
 
 def test_opponents_are_the_best_on_validation_rows(parts: tuple[Predictions, Predictions]) -> None:
     on_val = scores(parts[1], 15)
-    best = best_on_val([parts[1]], 15)
+    best = best_on_val(parts[1], 15)
     names_of = {
         KNN: ("uniform", "distance", "distance_vector", "distance_isotonic"),
         WITHOUT: ("prototypes", "linear", "linear_temperature", "linear_vector", "forest"),
@@ -48,37 +48,20 @@ def test_opponents_are_the_best_on_validation_rows(parts: tuple[Predictions, Pre
         assert best[role, "accuracy"] == max(names, key=lambda name: on_val[name]["accuracy"])
     assert (best[KNN, "nll"], best[WITHOUT, "nll"]) == ("distance_isotonic", "forest")  # the worst on test rows
     tied = dataclasses.replace(parts[1], probs=parts[1].probs[:1].repeat(len(STRENGTHS), 0))
-    assert set(best_on_val([tied], 15).values()) == {"uniform", "prototypes"}, "the first of a tie"
+    assert set(best_on_val(tied, 15).values()) == {"uniform", "prototypes"}, "the first of a tie"
 
 
-def test_methods_of_fewer_validation_rows_are_compared_on_the_common_ones(
-    parts: tuple[Predictions, Predictions],
-) -> None:
-    val, half = parts[1], np.arange(0, 300, 2)
-    other = select(val, ["forest"])
-    other = dataclasses.replace(other, rows=other.rows[half], y=other.y[half], probs=other.probs[:, half])
-    ours = select(val, [name for name in val.methods if name != "forest"])
-    all_half = dataclasses.replace(val, rows=val.rows[half], y=val.y[half], probs=val.probs[:, half])
-    best, on_half, on_all = (best_on_val(x, 15) for x in ([ours, other], [all_half], [ours]))
-    assert {k: v for k, v in best.items() if k[0] == WITHOUT} == {k: v for k, v in on_half.items() if k[0] == WITHOUT}
-    assert {k: v for k, v in best.items() if k[0] == KNN} == {k: v for k, v in on_all.items() if k[0] == KNN}
-    twice = dataclasses.replace(  # a fold's rows, numbered as the main ones, with every class wrong
-        ours, rows=np.tile(ours.rows, 2), y=np.tile(ours.y, 2), probs=np.tile(ours.probs, (1, 2, 1))
-    )
-    twice.probs[:, 300:] = np.roll(twice.probs[:, 300:], 1, axis=2)
-    assert best_on_val([twice, other], 15)[WITHOUT, "nll"] == best[WITHOUT, "nll"]
+def test_a_role_that_nobody_has_is_named(parts: tuple[Predictions, Predictions]) -> None:
     with pytest.raises(InputError, match="no prediction by prototypes or linear"):
-        best_on_val([select(val, ["uniform", "attention"])], 15)
+        best_on_val(select(parts[1], ["uniform", "attention"]), 15)
 
 
 def test_rows_are_those_of_the_tests(parts: tuple[Predictions, Predictions]) -> None:
     test, val = parts
-    table = compare_with_opponents(
-        test, [val], **SCORING, metric_names=UNDER_CONDITIONS, others=("uniform", "distance")
-    )
-    best = best_on_val([val], 15)
+    table = compare_with_opponents(test, val, **SCORING, metric_names=UNDER_CONDITIONS, others=("uniform", "distance"))
+    best = best_on_val(val, 15)
     assert {tuple(row) for row in table} == {COLUMNS}
-    form = best_on_val([val], 15, {BEST: FORMS})[BEST, "nll"]
+    form = best_on_val(val, 15, {BEST: FORMS})[BEST, "nll"]
     assert {r["method"] for r in table if r["ours"] == BEST and r["role"] not in ROLES} == {form}
     for role, ours in product(ROLES, (OURS, BEST)):
         names = {row["metric"]: row["method"] for row in table if (row["role"], row["ours"]) == (role, ours)}

@@ -12,8 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, PartProbs, Split
 from attnknn.core.errors import InputError
 from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, PEERS
-from attnknn.experiments import peers
-from synthetic import blobs, embedded
+from attnknn.experiments import conditions, peers
+from synthetic import blobs, crossfit_spaces, embedded
 
 INSTALLED = ["raw-uniform", "raw-distance", "logistic", "forest", "boosting"]
 
@@ -24,8 +24,9 @@ def run(split: Split, names: list[str], tries: int, **settings: Any) -> tuple[Pa
 
 def test_every_method_has_a_name_that_is_scored():
     assert tuple(peers.PEERS) == PEERS
-    names = [name for name in peers.EMBEDDING_PEERS if name != "linear"]
-    assert (*(f"bank-{name}" for name in names), *(f"heldout-{n}" for n in peers.EMBEDDING_PEERS)) == EMBEDDING_PEERS
+    held_out = [f"heldout-{name}" for name in ("linear", *conditions.PEERS)]
+    assert ("bank-rbf", "bank-mlp", "bank-boosting", *held_out) == EMBEDDING_PEERS
+    assert set(peers.EMBEDDING_PEERS) == {name.partition("-")[2] for name in EMBEDDING_PEERS}
     assert all("_" not in name for name in PEERS + EMBEDDING_PEERS)  # what follows one is a calibration
 
 
@@ -70,7 +71,7 @@ def test_no_fit_row_is_predicted_by_a_classifier_that_it_trained():
     split = dataclasses.replace(split, y=np.random.default_rng(1).permutation(split.y))
     nearest = {"1-nn": peers.PEERS["raw-uniform"]._replace(grid=[{"n_neighbors": 1}])}
     for train in ([BANK, FIT], [FIT]):
-        probs, _ = peers.fit_and_predict(split.x, split.y, split.part, nearest, 1, 0, 1, train=train)
+        probs, _ = peers.fit_and_predict([(split.x, split.y, split.part)], nearest, 1, 0, 1, train=train)
         assert (probs["1-nn"][0].argmax(1) == split.y[split.part == FIT]).mean() < 0.6
 
 
@@ -81,9 +82,9 @@ def test_on_embeddings_they_read_the_labels_of_the_bank_or_of_fit_rows_alone():
         y = np.array(e.y)
         y[e.part == part] = np.random.default_rng(0).permutation(y[e.part == part])
         shuffled[part] = dataclasses.replace(e, y=y)
-    settings = {"tries": 1, "seed": 0, "threads": 1}
+    settings = {"held_out": True, "tries": 1, "seed": 0, "threads": 1}
     before, no_bank, no_fit = (
-        peers.embedding_peers(data, ["rbf"], **settings)[0] for data in (e, shuffled[BANK], shuffled[FIT])
+        peers.embedding_peers([data], ["rbf"], **settings)[0] for data in (e, shuffled[BANK], shuffled[FIT])
     )
     assert list(before) == ["bank-rbf", "heldout-linear", "heldout-rbf"]
     for name in ("heldout-linear", "heldout-rbf"):
@@ -96,8 +97,37 @@ def test_on_embeddings_they_read_the_labels_of_the_bank_or_of_fit_rows_alone():
 def test_fit_rows_of_one_class_train_nothing_alone():
     e = embedded(blobs())
     y = np.where(e.part == FIT, 0, e.y)
-    probs, _ = peers.embedding_peers(dataclasses.replace(e, y=y), ["rbf"], tries=1, seed=0, threads=1)
+    e = dataclasses.replace(e, y=y)
+    probs, _ = peers.embedding_peers([e], ["rbf"], held_out=True, tries=1, seed=0, threads=1)
     assert list(probs) == ["bank-rbf"]
+
+
+def test_rows_of_folds_are_predicted_in_their_own_space_by_classifiers_of_their_own_bank():
+    """Random labels are known to no classifier that did not train on the row; all orders are those of the spaces."""
+    split = blobs(noise=0.5)
+    folds = [space.embeddings for space in crossfit_spaces(embedded(split))]
+    probs, _ = peers.embedding_peers(folds, ["rbf"], held_out=True, tries=1, seed=0, threads=1)
+    on_columns, _ = run(split, ["logistic"], 1, folds=[fold.part for fold in folds[1:]])
+    assert list(probs) == ["bank-rbf"]
+    for by_part in (probs["bank-rbf"], on_columns["logistic"]):
+        for predicted, part in zip(by_part[:2], (FIT, VAL), strict=True):
+            y = np.concatenate([fold.y[fold.rows(part)] for fold in folds])
+            assert (predicted.argmax(1) == y).mean() > 0.9
+    split = dataclasses.replace(split, y=np.random.default_rng(1).permutation(split.y))
+    nearest = {"1-nn": peers.PEERS["raw-uniform"]._replace(grid=[{"n_neighbors": 1}])}
+    data = [(split.x, split.y, fold.part) for fold in folds]
+    probs, _ = peers.fit_and_predict(data, nearest, 1, 0, 1)
+    y = np.concatenate([split.y[fold.rows(FIT)] for fold in folds])
+    assert (probs["1-nn"][0].argmax(1) == y).mean() < 0.6
+
+
+def test_identical_fit_rows_do_not_predict_each_other():
+    split = blobs()
+    x, y, fit = np.array(split.x), np.random.default_rng(1).permutation(split.y), split.rows(FIT)
+    x[fit[1::2]], y[fit[1::2]] = x[fit[::2]], y[fit[::2]]
+    nearest = {"1-nn": peers.PEERS["raw-uniform"]._replace(grid=[{"n_neighbors": 1}])}
+    probs, _ = peers.fit_and_predict([(x, y, split.part)], nearest, 1, 0, 1)
+    assert (probs["1-nn"][0].argmax(1) == y[fit]).mean() < 0.6
 
 
 def test_refit_adds_val_rows_after_selection():

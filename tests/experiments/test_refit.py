@@ -90,9 +90,11 @@ def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, space
     settings = {**SCORING, "seed": 3, "metric_names": UNDER_CONDITIONS, "others": TUNED}
     compared = []
     for repeat, (bank, one) in enumerate(zip(banks, fitted, strict=True)):
-        peers, _ = embedding_peers(bank[0].embeddings, conditions.PEERS, tries=3, seed=301 + repeat, threads=1)
-        test, val, _ = calibrated(peers, bank[:1], SETTINGS["grids"]["ridges"], KINDS)
-        compared.append(compare_with_opponents(stack_methods(one.test, test), [one.val, val], **settings))
+        embeddings = [space.embeddings for space in bank]
+        peers, _ = embedding_peers(embeddings, conditions.PEERS, held_out=True, tries=3, seed=301 + repeat, threads=1)
+        test, val, _ = calibrated(peers, bank, SETTINGS["grids"]["ridges"], KINDS)
+        both = stack_methods(one.test, test), stack_methods(one.val, val)
+        compared.append(compare_with_opponents(*both, **settings))
     expected = opponents_over_repeats(compared)
     rows = [row for row in result[1] if row["condition"] == "noise 0.3"]
     assert pd.DataFrame(rows).drop(columns="condition").equals(pd.DataFrame(expected))

@@ -22,7 +22,7 @@ def a_run(tables: dict[str, Any], dataset: str = "cifar10_jpeg", seed: int = 42)
 def compared(strengths: Strengths, rows: int = 2000) -> dict[str, pd.DataFrame]:
     """`intervals` of synthetic predictions."""
     probs = predictions(strengths, rows)
-    table = pd.DataFrame(score_tables(probs, [probs], 15, 500, 0.95, 0)[1]["intervals"])
+    table = pd.DataFrame(score_tables(probs, probs, 15, 500, 0.95, 0)[1]["intervals"])
     return {"intervals": table.fillna({"role": ""})}
 
 
