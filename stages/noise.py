@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from attnknn.core.artifacts import VAL
 from attnknn.experiments.corruption import noise_conditions, with_noise
 from pipeline.load import load_spaces
 from pipeline.refit import refit_conditions
@@ -11,8 +12,10 @@ from pipeline.run import Run, main
 def noise(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
     named = noise_conditions(p.noise.kinds, p.noise.rates, p.noise.labels, len(spaces[0].embeddings.classes))
+    # Held-out rows of folds are bank rows, whose labels stay clean: with wrong ones in the bank alone they would leak.
     conditions = {
-        name: partial(with_noise, spaces, rate, kind=kind, parts=parts) for name, (kind, rate, parts) in named.items()
+        name: partial(with_noise, spaces if VAL in parts else spaces[:1], rate, kind=kind, parts=parts)
+        for name, (kind, rate, parts) in named.items()
     }
     refit_conditions(run, conditions, p.noise.repeats, p.noise.k or p.k_train)
 

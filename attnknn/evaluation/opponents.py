@@ -19,7 +19,7 @@ from attnknn.evaluation.paired_tests import (
     scores,
 )
 
-OURS = "attention"  # by neighbours alone, uncalibrated
+OURS = "attention"  # by neighbours alone
 KNN, WITHOUT, BEST = "kNN", "without neighbours", "best attention"
 # The opponent of each role is the best of these on val rows, without or with a calibration.
 ROLES = {
@@ -71,17 +71,17 @@ def compare_with_opponents(
     seed: int,
     metric_names: Sequence[str],
     others: Sequence[str] = (),
-    ours: str = OURS,
+    ours: str = "",
     forms: Sequence[str] = FORMS,
 ) -> Table:
     """Score attention and the opponents of `best_on_val` on test rows, and test attention against each.
 
-    So is the form of attention that is best on val rows in NLL, without or with a calibration, like its opponents.
+    So is the form of attention that is best on val rows in NLL; all without or with a calibration, chosen likewise.
 
     Args:
         metric_names: metrics to score; those of `paired_tests.TESTED` are tested. Balanced accuracy is shown of the
             opponents in accuracy.
-        ours: attention.
+        ours: the method compared as attention; by default `attention` with the calibration of lowest NLL on val rows.
         forms: bases of the role BEST; none leaves it out.
         others: methods to add, tested too; their role is empty. One that is also an opponent has a row as each.
 
@@ -89,9 +89,9 @@ def compare_with_opponents(
         Rows of `COLUMNS`; differences are those of the role `ours`, OURS or BEST, − method.
     """
     best = best_on_val(val, bins)
-    compared = {OURS: ours}
-    if forms:
-        compared[BEST] = best_on_val(val, bins, {BEST: forms})[BEST, "nll"]
+    own_roles = {} if ours else {OURS: (OURS,)}
+    own_roles |= {BEST: tuple(forms)} if forms else {}
+    compared = {OURS: ours} | {role: best_on_val(val, bins, {role: own_roles[role]})[role, "nll"] for role in own_roles}
     opponents = dict.fromkeys(best.values())
     methods = list(dict.fromkeys([*compared.values(), *others, *opponents]))
     against = dict.fromkeys((a, b) for a in compared.values() for b in methods if a != b)
@@ -113,7 +113,7 @@ def compare_with_opponents(
 
 
 def opponents_over_repeats(runs: Sequence[Table]) -> Table:
-    """Combine tables of `compare_with_opponents`; an opponent that differs is named by the most frequent one."""
+    """Combine tables of `compare_with_opponents`; opponents that differ are joined by `/`."""
     rows = [{"key": row["role"] or row["method"], **row} for run in runs for row in run]
     return [{k: v for k, v in row.items() if k != "key"} for row in mean_over_repeats(rows, ("ours", "key", "metric"))]
 
@@ -128,7 +128,9 @@ def score_tables(
         opponents, of those in NLL all metrics, and `reliability`, of attention and the opponents in NLL.
     """
     scored, best = scores(test, bins), best_on_val(val, bins)
-    base = dict.fromkeys([name for name in test.methods if name in BASE] + [best[role, "nll"] for role in ROLES])
+    best |= best_on_val(val, bins, {OURS: (OURS,), BEST: FORMS})
+    base = dict.fromkeys([name for name in test.methods if name in BASE])
+    base |= dict.fromkeys(best[role, "nll"] for role in (*ROLES, OURS, BEST))
     kept = {name: {m: v for m, v in own.items() if name in BASE or m in TESTED} for name, own in scored.items()}
     rows = compare_with_opponents(test, val, bins, resamples, confidence, seed, metrics.METRICS, [*base])
     shown = [row["method"] for row in rows if row["role"] and row["metric"] == "nll"]

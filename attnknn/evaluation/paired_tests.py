@@ -170,15 +170,21 @@ def combined_p(p: Sequence[float]) -> float:
 def mean_over_repeats(rows: Table, keys: Sequence[str]) -> Table:
     """Combine the rows of several runs on the same test rows that agree in `keys`; the column `repeat` is left out.
 
-    Means of values, outer ends of intervals, fewest errors, combined p, and the most frequent of other values.
+    Means of values, outer ends of intervals, fewest errors, combined p, or 1 where the repeats differ in sign; methods
+    that differ joined by `/`, and the most frequent of other values.
     """
     how: dict[str, Any] = dict.fromkeys(("value", "fit", "validation", "difference"), "mean")
     how |= dict.fromkeys(("low", "difference_low", "errors"), "min") | dict.fromkeys(("high", "difference_high"), "max")
     how["p"] = lambda p: combined_p(p.tolist()) if p.notna().all() else None
+    how["method"] = lambda method: "/".join(method.unique())
     columns = [column for column in rows[0] if column != "repeat"]
     others = [column for column in columns if column not in keys]
     grouped = pd.DataFrame(rows).groupby(list(keys), sort=False)
-    table = grouped.agg({column: how.get(column, lambda v: v.mode()[0]) for column in others}).reset_index()[columns]
+    table = grouped.agg({column: how.get(column, lambda v: v.mode()[0]) for column in others}).reset_index()
+    if "difference" in table:
+        mixed = (grouped["difference"].min() < 0) & (grouped["difference"].max() > 0)
+        table.loc[mixed.to_numpy(), "p"] = 1.0
+    table = table[columns]
     if "errors" in table:
         table["errors"] = [int(count) if count == count else None for count in table["errors"]]
     return table.astype(object).to_dict("records")  # type: ignore[return-value]

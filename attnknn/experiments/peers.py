@@ -13,7 +13,7 @@ from attnknn.core.errors import InputError
 
 Settings = dict[str, Any]
 _KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
-_PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
+_PRIORS = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5)
 _FOLDS = 5  # that predict fit rows
 
 
@@ -111,10 +111,15 @@ def _mlp(alpha: float, random_state: int) -> Any:
 
 # On embeddings, which are unit vectors.
 EMBEDDING_PEERS: dict[str, Peer] = {
-    "linear": PEERS["logistic"]._replace(fixed={"max_iter": 200}, grid=_grid(C=(10.0, 1.0, 100.0))),
-    "rbf": Peer(f"{__name__}._rbf", {}, _grid(gamma=(1.0, 4.0, 1.0), C=(10.0, 10.0, 100.0))),
-    "mlp": Peer(f"{__name__}._mlp", {}, _grid(alpha=(1e-3, 0.1, 1.0))),
-    "boosting": PEERS["boosting"]._replace(fixed={"max_bins": 63}, grid=[{}]),
+    "linear": PEERS["logistic"]._replace(fixed={"max_iter": 200}, grid=_grid(C=(10.0, 1.0, 100.0, 0.1, 1e3, 1e4))),
+    "rbf": Peer(
+        f"{__name__}._rbf", {}, _grid(gamma=(1.0, 4.0, 1.0, 0.25, 16.0, 1.0), C=(10.0, 10.0, 100.0, 100.0, 10.0, 1e4))
+    ),
+    "mlp": Peer(f"{__name__}._mlp", {}, _grid(alpha=(1e-3, 0.1, 1.0, 10.0, 1e-5, 100.0))),
+    "boosting": PEERS["boosting"]._replace(
+        fixed={"max_bins": 63},
+        grid=_grid(learning_rate=(0.1, 0.05, 0.03), max_leaf_nodes=(31, 15, 8), l2_regularization=(0.0, 1.0, 10.0)),
+    ),
 }
 
 

@@ -90,9 +90,11 @@ def test_mean_over_repeats_by_hand() -> None:
     tested, untested = opponents_over_repeats(
         [run("distance", 0.2, 9, 0.01), run("uniform", 0.4, 7, 0.05), run("distance", 0.3, 8, 0.03)]
     )
-    assert (tested["role"], tested["method"], tested["errors"]) == (KNN, "distance", 7)
+    assert (tested["role"], tested["method"], tested["errors"]) == (KNN, "distance/uniform", 7)
     numbers = [tested[key] for key in ("value", "low", "high", "difference", "difference_low", "difference_high", "p")]
     assert numbers == pytest.approx([0.3, 0.1, 0.5, -0.3, -0.6, 0.0, 0.06])
     assert untested["value"] == pytest.approx(0.3)
     assert np.isnan([untested["p"], untested["errors"]]).all()
+    opposed = opponents_over_repeats([run("distance", 0.2, 9, 1e-9), run("distance", -0.21, 9, 1e-9)])
+    assert opposed[0]["p"] == 1.0, "repeats that disagree in sign"
     assert combined_p([0.6, 0.8]) == 1.0

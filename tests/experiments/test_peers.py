@@ -56,7 +56,7 @@ def test_fitted_on_bank_and_fit_rows_with_the_settings_of_lowest_nll_on_val():
         probs = (1 - prior) * model.fit(x[train], y[train]).predict_proba(x[val]) + prior * shares
         return -sum(np.log(p[c]) for p, c in zip(probs, y[val], strict=True))
 
-    priors = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1)
+    priors = (1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5)
     regressions = {(c, e): score(LogisticRegression(C=c, max_iter=2000), e) for c in (1.0, 0.1, 10.0) for e in priors}
     neighbours = {(k, e): score(KNeighborsClassifier(k), e) for k in (1, 3, 5) for e in priors}
     (c, prior_c), (k, prior_k) = (min(nll, key=nll.get) for nll in (regressions, neighbours))

@@ -38,13 +38,14 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
     for name, mine in by_dataset(runs, "intervals").items():
         cells = []
         for role, ours in ((KNN, BEST), (OURS, OURS), (BEST, BEST), (WITHOUT, BEST)):
-            own = by_nll(mine, ours).query("role == @role")
+            own = by_nll(mine, ours)
+            own = own[own["role"] == role]
             if not len(own):
                 cells.append("")
                 continue
             numbers = (fixed(own[m].mean(), mine[0].digits) for m in ("accuracy", "nll"))
-            method = method_name("/".join(own["method"].unique()))
-            cells.append(Cell(" / ".join(numbers), "" if role == OURS else method))
+            method = "/".join(own["method"].unique())
+            cells.append(Cell(" / ".join(numbers), "" if method == OURS else method_name(method)))
         nll = claims[(claims["dataset"] == name) & claims["clean"] & (claims["metric"] == "nll")]
         tests = [nll.query("ours == @ours and role == @role").to_dict("records") for ours, role in COMPARED]
         verdicts = [Cell(row[0]["verdict"], str(difference_cell(row[0]))) if row else "" for row in tests]
