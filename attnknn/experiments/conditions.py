@@ -42,7 +42,7 @@ def _refit_once(condition: Condition, repeat: int, scoring: Settings, seed: int,
     seed_of_repeat = 100 * seed + repeat + 1
     result = fit_and_compare(spaces, seed=seed_of_repeat, **settings)
     embeddings = [space.embeddings for space in spaces]
-    peers, _ = embedding_peers(embeddings, PEERS, held_out=True, tries=6, seed=seed_of_repeat, threads=1)
+    peers, _ = embedding_peers(embeddings, PEERS, held_out=True, tries=3, seed=seed_of_repeat, threads=1)
     test, val = result.test, result.val
     if peers:  # none where a fold's bank has one class only
         others = calibrated(peers, spaces, settings["grids"]["ridges"], KINDS)

@@ -91,7 +91,7 @@ def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, space
     compared = []
     for repeat, (bank, one) in enumerate(zip(banks, fitted, strict=True)):
         embeddings = [space.embeddings for space in bank]
-        peers, _ = embedding_peers(embeddings, conditions.PEERS, held_out=True, tries=6, seed=301 + repeat, threads=1)
+        peers, _ = embedding_peers(embeddings, conditions.PEERS, held_out=True, tries=3, seed=301 + repeat, threads=1)
         test, val, _ = calibrated(peers, bank, SETTINGS["grids"]["ridges"], KINDS)
         both = stack_methods(one.test, test), stack_methods(one.val, val)
         compared.append(compare_with_opponents(*both, **settings))
