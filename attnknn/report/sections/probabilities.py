@@ -68,12 +68,15 @@ def _base(method: str) -> str:
     return method.partition("_")[0]
 
 
+_RIVALS = ("distance", "linear", "logistic")
+
+
 def selective(runs: Sequence[Run]) -> Section:
     curves, scores, paired = (joined(runs, t) for t in ("risk_coverage", "selective", "selective_paired"))
     figures, tables, verdicts = [], [], []
     for dataset, own in curves.groupby("dataset", sort=False) if len(curves) else ():
         rows = own.assign(method=own["method"].map(_base), x=100 * own["coverage"], value=100 * own["risk"])
-        lines = plots.method_lines(rows, "x", list(dict.fromkeys(rows["method"])))
+        lines = plots.method_lines(rows, "x", ["attention", *_RIVALS])
         png = plots.line_plot(
             lines, f"{dataset}: risk", "rows answered, most confident first (%)", "errors (%)", zero=True
         )
@@ -85,7 +88,7 @@ def selective(runs: Sequence[Run]) -> Section:
         )
         tests = judged(paired[paired["metric"] == "aurc"], ["dataset", "baseline", "metric"])
         tests = tests.assign(digits=tests["digits"] + 1)
-        main = tests[tests["baseline"].isin(("distance", "linear", "logistic"))]
+        main = tests[tests["baseline"].isin(_RIVALS)]
         verdicts = verdicts_table("Attention's AURC −", main, ["baseline"])
         sets = joined(runs, "conformal").melt(
             ["dataset", "seed", "digits", "method", "kind", "alpha"], ["coverage", "size", "worst_class"], "metric"
