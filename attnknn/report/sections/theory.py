@@ -21,7 +21,7 @@ def _theory_rows(run: Run) -> list[Row]:
         """Supported where the interval lies above the target, contradicted below; by the errors of the method."""
         errors = round((1 - run.json["evaluate"][method]["accuracy"]) * run.json["prepare"]["test"])
         if errors < FEWEST_ERRORS:
-            return f"no verdict: {errors} errors"
+            return f"no verdict: {errors} error{'s' * (errors != 1)}"
         return SUPPORTED if low > target else CONTRADICTED if high < target else OPEN
 
     norms = q["norm", "min"]["value"], q["norm", "max"]["value"]
