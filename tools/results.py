@@ -36,8 +36,8 @@ SHOWN = ("methods", "means", "by_rate", "conclusions", "psnr")
 WITHOUT_VERDICTS = ("evaluate", "calibration", "noise", "imbalance", "profile", "training")
 HEAD = """# Results
 
-Accuracy / NLL on test rows, means over seeds; opponents are the best in NLL on validation rows. Verdicts are of the NLL: p < .01 by
-Holm's method within the conditions of a dataset and opponent that have 20 errors; intervals are 95 %.
+Accuracy / NLL on test rows, means over seeds; opponents are the best in NLL on validation rows. Verdicts are of the
+NLL: p < .01 by Holm's method within the conditions of a dataset and opponent that have 20 errors; intervals are 95 %.
 [How to read them](docs/guide/report.md). Written by `make results`.
 """
 
