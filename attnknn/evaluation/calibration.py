@@ -113,19 +113,23 @@ def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tu
 
 
 def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
-    """Isotonic regression one-vs-rest, normalised (Zadrozny & Elkan 2002); all-zero rows keep their probabilities."""
+    """Isotonic regression one-vs-rest, normalised (Zadrozny & Elkan 2002), within 1/(n + 2) of 0 and 1 (Laplace).
+
+    Classes without a fit row keep their probability before rows are normalised.
+    """
     from sklearn.isotonic import IsotonicRegression
 
-    models = [
-        IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(fit[:, c].astype(np.float64), y == c)
-        for c in range(fit.shape[1])
-    ]
+    low = 1 / (len(y) + 2)  # n rows of one outcome do not exclude the other
+    models = {
+        c: IsotonicRegression(y_min=low, y_max=1 - low, out_of_bounds="clip").fit(fit[:, c], y == c)
+        for c in np.unique(y)
+    }
 
     def transform(probs: np.ndarray) -> np.ndarray:
-        probs = probs.astype(np.float64)
-        calibrated_probs = np.stack([model.predict(p) for model, p in zip(models, probs.T, strict=True)], 1)
-        total = calibrated_probs.sum(1, keepdims=True)
-        return np.divide(calibrated_probs, total, out=probs.copy(), where=total > 0)
+        calibrated_probs = probs.copy()
+        for c, model in models.items():
+            calibrated_probs[:, c] = model.predict(probs[:, c])
+        return calibrated_probs / calibrated_probs.sum(1, keepdims=True)
 
     return transform
 
@@ -195,9 +199,9 @@ def calibrate(
     """Calibrate one method's probabilities by the setting of lowest NLL on val; ties go to "no change".
 
     temperature: softmax(log p / T). vector: softmax(s_c · log p_c + b_c), with a ridge towards no change (Guo et al.
-    2017). isotonic: one-vs-rest, normalised; because of its zeros, a share `mix` ≥ 0.001 of the uncalibrated
-    probabilities is added. dirichlet: softmax(W log p + b), with a ridge on W. prior: p_c·share_c^(−η), normalised,
-    with η chosen by the class-balanced NLL on val, since it aims at balanced accuracy (Menon et al. 2021).
+    2017). isotonic: one-vs-rest, normalised, mixed with a share `mix` of the uncalibrated probabilities. dirichlet:
+    softmax(W log p + b), with a ridge on W. prior: p_c·share_c^(−η), normalised, with η chosen by the class-balanced
+    NLL on val, since it aims at balanced accuracy (Menon et al. 2021).
 
     Args:
         kind: one of `KINDS`, or `PRIOR`.

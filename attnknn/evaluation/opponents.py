@@ -88,11 +88,11 @@ def compare_with_opponents(
     Returns:
         Rows of `COLUMNS`; differences are those of the role `ours`, OURS or BEST, − method.
     """
-    best = best_on_val(val, bins)
-    own_roles = {} if ours else {OURS: (OURS,)}
-    own_roles |= {BEST: tuple(forms)} if forms else {}
-    compared = {OURS: ours} | {role: best_on_val(val, bins, {role: own_roles[role]})[role, "nll"] for role in own_roles}
-    opponents = dict.fromkeys(best.values())
+    own_roles = {OURS: () if ours else (OURS,), BEST: forms}
+    own_roles = {role: bases for role, bases in own_roles.items() if bases}
+    best = best_on_val(val, bins, ROLES | own_roles)
+    compared = {OURS: ours} | {role: best[role, "nll"] for role in own_roles}
+    opponents = [best[role, metric] for role in ROLES for metric in TESTED]
     methods = list(dict.fromkeys([*compared.values(), *others, *opponents]))
     against = dict.fromkeys((a, b) for a in compared.values() for b in methods if a != b)
     scoring = bins, resamples, confidence, seed, metric_names
@@ -127,8 +127,7 @@ def score_tables(
         Metrics by method, of those not in `BASE` the tested ones; and the tables `intervals`, of `BASE` and the
         opponents, of those in NLL all metrics, and `reliability`, of attention and the opponents in NLL.
     """
-    scored, best = scores(test, bins), best_on_val(val, bins)
-    best |= best_on_val(val, bins, {OURS: (OURS,), BEST: FORMS})
+    scored, best = scores(test, bins), best_on_val(val, bins, ROLES | {OURS: (OURS,), BEST: FORMS})
     base = dict.fromkeys([name for name in test.methods if name in BASE])
     base |= dict.fromkeys(best[role, "nll"] for role in (*ROLES, OURS, BEST))
     kept = {name: {m: v for m, v in own.items() if name in BASE or m in TESTED} for name, own in scored.items()}

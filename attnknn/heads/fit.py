@@ -84,71 +84,12 @@ def fit_head(
         InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
             are no fit rows, `linear` lacks a linear head, or the loss diverges.
     """
-    stored = min(space.neighbours.ids.shape[1] for space in spaces)
-    require(
-        k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
-    )
-    require(
-        len(spaces) == 1 or not learns_space(kind, parts),
-        "train_attention.parts: parameters per embedding dimension mean nothing in another fold's space; with folds "
-        "set kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
-    )
+    _check(spaces, k_train, kind, parts)
     linear = parts.get("linear", False)
-    require(not linear or has_logits(spaces), "train_attention.parts.linear: the encoder has no linear head; set false")
-    fit_rows = [space.embeddings.rows(FIT) for space in spaces]
-    n_queries = sum(map(len, fit_rows))
-    n_batches = sum(-(-len(rows) // batch_size) for rows in fit_rows)
-    require(n_queries > 0, "fit: no rows to fit the head on")
-    y_val = classes_of(spaces, VAL)
+    weights = label_smoothing, hard_weight, entropy_weight, calibration_weight
+    rows = _Rows(spaces, k_train, batch_size, device)
     sims, labels = part_neighbours(spaces, VAL, k_train)
-    initial = tune_distance(sims, labels, y_val, spaces[0].shares, [k_train], temperatures, priors)
-
-    def shuffled_batches(rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
-        """Batches of one space's fit rows each, in random order: the space's number, positions in its fit rows."""
-        batches = []
-        for i, rows in enumerate(fit_rows):
-            order = rng.permutation(len(rows))
-            batches += [(i, order[s : s + batch_size]) for s in range(0, len(order), batch_size)]
-        return [batches[i] for i in rng.permutation(len(batches))]
-
-    # Everything but the keys (B, K, D) is gathered once and held in memory.
-    without = {"keys"} if has_logits(spaces) else {"keys", "logits"}
-    small = [name for name in NEEDS if name not in without]
-    on_fit = [space.around(rows, k_train, small).to(device) for space, rows in zip(spaces, fit_rows, strict=True)]
-    on_val = [
-        space.around(rows[s : s + VAL_BATCH], k_train, small).to(device)
-        for space, rows in part_rows(spaces, VAL)
-        for s in range(0, len(rows), VAL_BATCH)
-    ]
-
-    def objective(head: LearnedHead, i: int, idx: np.ndarray) -> Tensor:
-        rows = fit_rows[i][idx]
-        if "keys" in head.needs:
-            batch = spaces[i].around(rows, k_train, head.needs).to(device)
-        else:
-            batch = on_fit[i].take(torch.from_numpy(idx).to(device))
-        target = torch.from_numpy(spaces[i].embeddings.y[rows]).to(device)
-        probs, weights = head(batch)
-        weight = hard_weights(hardness(batch.labels, target), hard_weight) if hard_weight != 1 else None
-        loss = nll(probs, target, label_smoothing, weight)
-        if entropy_weight:
-            loss = loss - entropy_weight * entropy(weights)
-        if calibration_weight:
-            loss = loss + calibration_weight * soft_ece(probs, target)
-        return loss
-
-    @torch.inference_mode()
-    def validate(head: LearnedHead) -> float:
-        head.eval()
-        if "keys" in head.needs:
-            outputs = [classify_part(head, spaces, VAL, k_train, device)]
-        else:
-            outputs = (head(batch)[0].cpu().numpy() for batch in on_val)
-        p_true = []
-        for probs in outputs:
-            p_true += probs[np.arange(len(probs)), y_val[len(p_true) :][: len(probs)]].tolist()
-        return -float(np.log(np.clip(p_true, 1e-37, None)).mean())
-
+    initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, [k_train], temperatures, priors)
     phases = [dict(parts)]
     if kind == "attention" and learns_space(kind, parts):
         phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "move_prototypes": False})
@@ -176,29 +117,23 @@ def fit_head(
             best_state = copy.deepcopy(state) | {name: t.expand_as(state[name]) for name, t in best_state.items()}
             head.load_state_dict(best_state)
             if isinstance(head, Attention) and "keys" not in head.needs:
-                on_fit, on_val = ([head.precompute(batch) for batch in batches] for batches in (on_fit, on_val))
-            groups: dict[tuple[float, float], list[Tensor]] = {}
-            for p in head.parameters():
-                rate = lr * min(1, FAN_IN / p.shape[-1]) if p.ndim > 1 else lr
-                groups.setdefault((rate, weight_decay * (p.ndim > 1)), []).extend([p] * p.requires_grad)
-            optimiser = AdamW(
-                [{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()]
-            )
+                rows.precompute(head)
+            optimiser = _optimiser(head, lr, weight_decay)
             rates = [group["lr"] for group in optimiser.param_groups]
-            average = get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * n_batches))
+            average = get_ema_multi_avg_fn(1 - 1 / (AVERAGED_EPOCHS * rows.n_batches))
             moving = AveragedModel(head, multi_avg_fn=average)
             stalled, lowest, steps = 0, best, 0
             for epoch in range(len(history), len(history) + epochs + (not history)):
                 training = epoch > 0  # epoch 0 measures the initialisation
                 head.train(training)
                 total = 0.0
-                for i, idx in shuffled_batches(rng):
+                for i, idx in rows.shuffled_batches(rng):
                     with torch.set_grad_enabled(training):
-                        loss = objective(head, i, idx)
+                        loss = rows.loss(head, i, idx, *weights)
                     if training:
                         steps += 1
                         for group, rate in zip(optimiser.param_groups, rates, strict=True):
-                            group["lr"] = rate * min(1, steps / n_batches)  # warm-up
+                            group["lr"] = rate * min(1, steps / rows.n_batches)  # warm-up
                         optimiser.zero_grad()
                         loss.backward()
                         optimiser.step()
@@ -208,8 +143,8 @@ def fit_head(
                     f"train_attention: the loss is {total} in epoch {epoch}; lower lr ({lr}) or its terms' weights"
                 )
                 require(math.isfinite(total), diverged)
-                row = {"epoch": epoch, "fit_loss": total / n_queries, "phase": phases.index(phase)}
-                row["val_nll"] = validate(cast(LearnedHead, moving.module))
+                row = {"epoch": epoch, "fit_loss": total / rows.n_fit, "phase": phases.index(phase)}
+                row["val_nll"] = rows.val_nll(cast(LearnedHead, moving.module))
                 history.append(row)
                 if progress is not None:
                     progress(row)
@@ -227,6 +162,103 @@ def fit_head(
                     moving = AveragedModel(head, multi_avg_fn=average)
             head.load_state_dict(best_state)
     return head.eval(), history
+
+
+def _check(spaces: Sequence[EmbeddingSpace], k_train: int, kind: str, parts: Mapping[str, Any]) -> None:
+    """Refuse what `fit_head` cannot fit."""
+    stored = min(space.neighbours.ids.shape[1] for space in spaces)
+    require(
+        k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
+    )
+    require(
+        len(spaces) == 1 or not learns_space(kind, parts),
+        "train_attention.parts: parameters per embedding dimension mean nothing in another fold's space; with folds "
+        "set kind: attention, similarity: bank and move_prototypes: false, or set train_embedder.folds: 0",
+    )
+    linear = parts.get("linear", False)
+    require(not linear or has_logits(spaces), "train_attention.parts.linear: the encoder has no linear head; set false")
+    require(any(len(space.embeddings.rows(FIT)) for space in spaces), "fit: no rows to fit the head on")
+
+
+def _optimiser(head: LearnedHead, lr: float, weight_decay: float) -> AdamW:
+    """AdamW with lower rates for wide matrices, and weight decay for matrices only."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for p in head.parameters():
+        rate = lr * min(1, FAN_IN / p.shape[-1]) if p.ndim > 1 else lr
+        groups.setdefault((rate, weight_decay * (p.ndim > 1)), []).extend([p] * p.requires_grad)
+    return AdamW([{"params": ps, "lr": rate, "weight_decay": decay} for (rate, decay), ps in groups.items()])
+
+
+class _Rows:
+    """Fit and val rows of the spaces with their neighbours, gathered once; keys (B, K, D) are gathered by batch."""
+
+    def __init__(self, spaces: Sequence[EmbeddingSpace], k: int, batch_size: int, device: str) -> None:
+        self.spaces, self.k, self.batch_size, self.device = spaces, k, batch_size, device
+        self.fit_rows = [space.embeddings.rows(FIT) for space in spaces]
+        self.n_fit = sum(map(len, self.fit_rows))
+        self.n_batches = sum(-(-len(rows) // batch_size) for rows in self.fit_rows)
+        self.y_val = classes_of(spaces, VAL)
+        without = {"keys"} if has_logits(spaces) else {"keys", "logits"}
+        small = [name for name in NEEDS if name not in without]
+        self.on_fit = [
+            space.around(rows, k, small).to(device) for space, rows in zip(spaces, self.fit_rows, strict=True)
+        ]
+        self.on_val = [
+            space.around(rows[s : s + VAL_BATCH], k, small).to(device)
+            for space, rows in part_rows(spaces, VAL)
+            for s in range(0, len(rows), VAL_BATCH)
+        ]
+
+    def precompute(self, head: Attention) -> None:
+        """Compute once what does not depend on the head's parameters."""
+        self.on_fit, self.on_val = ([head.precompute(batch) for batch in part] for part in (self.on_fit, self.on_val))
+
+    def shuffled_batches(self, rng: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+        """Batches of one space's fit rows each, in random order: the space's number, positions in its fit rows."""
+        batches = []
+        for i, rows in enumerate(self.fit_rows):
+            order = rng.permutation(len(rows))
+            batches += [(i, order[s : s + self.batch_size]) for s in range(0, len(order), self.batch_size)]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def loss(
+        self,
+        head: LearnedHead,
+        i: int,
+        idx: np.ndarray,
+        label_smoothing: float,
+        hard_weight: float,
+        entropy_weight: float,
+        calibration_weight: float,
+    ) -> Tensor:
+        """The objective of `fit_head` on one of `shuffled_batches`."""
+        rows = self.fit_rows[i][idx]
+        if "keys" in head.needs:
+            batch = self.spaces[i].around(rows, self.k, head.needs).to(self.device)
+        else:
+            batch = self.on_fit[i].take(torch.from_numpy(idx).to(self.device))
+        target = torch.from_numpy(self.spaces[i].embeddings.y[rows]).to(self.device)
+        probs, weights = head(batch)
+        weight = hard_weights(hardness(batch.labels, target), hard_weight) if hard_weight != 1 else None
+        loss = nll(probs, target, label_smoothing, weight)
+        if entropy_weight:
+            loss = loss - entropy_weight * entropy(weights)
+        if calibration_weight:
+            loss = loss + calibration_weight * soft_ece(probs, target)
+        return loss
+
+    @torch.inference_mode()
+    def val_nll(self, head: LearnedHead) -> float:
+        """Mean NLL on val rows."""
+        head.eval()
+        if "keys" in head.needs:
+            outputs = [classify_part(head, self.spaces, VAL, self.k, self.device)]
+        else:
+            outputs = (head(batch)[0].cpu().numpy() for batch in self.on_val)
+        p_true = []
+        for probs in outputs:
+            p_true += probs[np.arange(len(probs)), self.y_val[len(p_true) :][: len(probs)]].tolist()
+        return -float(np.log(np.clip(p_true, 1e-37, None)).mean())
 
 
 def start_from_linear(head: Attention, spaces: Sequence[EmbeddingSpace]) -> None:

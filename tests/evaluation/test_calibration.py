@@ -76,14 +76,23 @@ def test_few_rows_zeros_and_classes_without_a_fit_row(kind: str) -> None:
 
 
 def test_isotonic_by_hand() -> None:
-    """p(1) = .2, .4, .6, .8 with labels 0, 1, 0, 1: the middle two are pooled at ½, so .6 becomes .5 (less the mix)."""
+    """p(1) = .2, .4, .6, .8 with labels 0, 1, 0, 1: the middle two are pooled at ½; .2 becomes 1/202 of 200 rows."""
     p = np.array([0.2, 0.4, 0.6, 0.8] * 50)
     y = np.array([0, 1, 0, 1] * 50)
     both = np.stack([1 - p, p], 1)
     result = calibrate("isotonic", both, y, both, y, both[:4], ())
     mix = result.settings["mix"]
     assert mix == 0.001
-    np.testing.assert_allclose(result.test[:, 1], (1 - mix) * np.array([0, 0.5, 0.5, 1]) + mix * p[:4], rtol=1e-5)
+    np.testing.assert_allclose(result.test[:, 1], (1 - mix) * np.array([1 / 202, 0.5, 0.5, 201 / 202]) + mix * p[:4], rtol=1e-5)
+
+
+def test_isotonic_does_not_exclude_a_rare_class() -> None:
+    """No fit row of class 1 below p(1) = .5: a test row of it there costs log 202, not the log of its own 1e-9."""
+    p = np.array([1e-9, 0.9] * 100)
+    y = (p > 0.5).astype(int)
+    both = np.stack([1 - p, p], 1)
+    result = calibrate("isotonic", both, y, both, y, both[:1], ())
+    assert -np.log(result.test[0, 1]) < np.log(202) + 0.01
 
 
 def test_temperature_is_what_made_them_too_sure_and_explains_the_probabilities() -> None:
