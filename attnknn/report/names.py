@@ -34,7 +34,7 @@ METHODS = {
     "xgboost": ("XGBoost", "#88ccee"),
 }
 ROLES = {KNN: ("Best kNN", "#0072b2"), WITHOUT: ("Best without neighbours", "#b07aa1")}  # of opponents
-ROLES |= {BEST: ("Best attention", "#d55e00")}
+ROLES |= {BEST: ("Best attention", "#a63603")}
 # calibration: display name. A calibrated method is named `<method>_<calibration>`.
 CALIBRATIONS = {
     "temperature": "temperature",

@@ -162,7 +162,8 @@ def scores_table(name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str
 
     Args:
         rows: dataset, digits, the keys, metric, value, low, high.
-        keys: the last names the line, the others its group; the best value within a group is marked.
+        keys: the last names the line, the others its group; of the lines with most runs in a group the best value is
+            marked.
     """
     rows = rows[rows["metric"].isin(metrics)]
     groups = rows.groupby(["dataset", *keys, "metric"], sort=False)
@@ -179,7 +180,8 @@ def scores_table(name: str, caption: str, rows: pd.DataFrame, keys: Sequence[str
     lines: list[Row] = []
     for key, group in in_order(rows, keys[-1]).groupby(["dataset", *keys[:-1]], sort=False):
         lines.append([", ".join(str(k) for k in key if str(k))])  # type: ignore[union-attr]
-        own = group.groupby(["metric", keys[-1]])["value"].mean().groupby("metric")
+        own = group.groupby(["metric", keys[-1]])["value"].agg(["mean", "size"])
+        own = own.loc[own["size"] == own["size"].max(), "mean"].groupby("metric")
         best = {m: v for m, v in own.max().items() if m in HIGHER_IS_BETTER}
         best |= {m: v for m, v in own.min().items() if m in LOWER_IS_BETTER}
         for last in dict.fromkeys(group[keys[-1]]):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from attnknn.evaluation.method import Method
-from attnknn.evaluation.opponents import OURS, ROLES
+from attnknn.evaluation.opponents import BEST, FORMS, OURS, ROLES
 from attnknn.report import plots
 from attnknn.report.names import CALIBRATIONS, METRICS, method_colour
 from attnknn.report.results import Run, by_dataset, joined
@@ -29,7 +29,8 @@ def calibration(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         if bins["x"].nunique() < 3:
             continue
         lines = [diagonal, *plots.method_lines(bins.sort_values("x"), "x", methods)]
-        roles = [next((r for r, bases in ROLES.items() if Method.parse(m).base in bases), OURS) for m in methods]
+        role_of = {base: role for role, bases in ({BEST: FORMS} | ROLES | {OURS: (OURS,)}).items() for base in bases}
+        roles = [role_of[Method.parse(m).base] for m in methods]
         lines[1:] = [replace(line, colour=method_colour(r)) for line, r in zip(lines[1:], roles, strict=True)]
         figures.append((name, plots.line_plot(lines, f"{name}: reliability", "confidence", "accuracy")))
     tables, rows = [], []
