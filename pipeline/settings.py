@@ -120,13 +120,13 @@ class Params:
         self.root, self.dataset = root, dataset
         raw = load(root / PARAMS) if raw is None else raw
         require("preset" in raw, f"{PARAMS}: preset: missing; none is the one that changes nothing")
-        self._preset = load_preset(root, str(raw["preset"]))
+        preset = load_preset(root, str(raw["preset"]))
         own = {}
         if dataset is not None:
             known = load(root / DATASETS)
             require(dataset in known, f"datasets: {dataset} has no entry in {DATASETS}; known are {', '.join(known)}")
             own = known[dataset]
-        self.raw = with_preset(merge(raw, own), self._preset)
+        self.raw = with_preset(merge(raw, own), preset)
         self._own, self._blocks = own, {}
 
     def __getattr__(self, name: str) -> Any:
@@ -143,8 +143,6 @@ class Params:
             source = TypeAdapter(import_module("attnknn.data.config").Source)
             # Without defaults: the reader of each kind of source has its own.
             return checked(source, self._own["source"], where).model_dump(exclude_unset=True)
-        if name == "k_train" and not self._preset["k_train"] and self.train_attention.k:
-            return self.train_attention.k
         if name not in BLOCKS:
             return getattr(checked(Common, self.raw, PARAMS), name)
         return filled(name, self.raw.get(name), self.origin(name))

@@ -44,7 +44,6 @@ class Parts(Block):
 
 class TrainAttention(Block):
     kind: Literal["attention", "tabr"] = "attention"  # tabr: a network on the neighbours' values
-    k: Annotated[Count | None, Field(exclude=True)] = None  # k_train of this dataset; None takes that of params.yaml
     epochs: Count = 200
     batch_size: Count = 256
     lr: Positive = 0.01

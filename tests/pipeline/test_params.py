@@ -138,7 +138,6 @@ def test_a_value_that_its_key_does_not_allow(tmp_path: Path, value: Any, rule: s
         ("train_corrupted.conditions", ["asymmetric-0.6"], "asymmetric-0.6; give a rate below 0.5"),
         ("train_corrupted.conditions", ["colour-0.4"], "train_corrupted.conditions.0: 'colour-0.4' given"),
         ("noise.k", 300, "noise.k: 300 is above k_max: 256"),
-        ("train_attention.k", 300, "train_attention.k: 300 is above k_max: 256"),
         ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0, "calibration": 0.5}}, MIXUP[0]),
         ("iris.train_embedder", {"mixup": 0.4, "losses": {"knn": 1.0}, "knn": {"candidates": 0.5}}, MIXUP[1]),
     ],
@@ -177,9 +176,6 @@ def test_a_preset_lies_over_the_datasets_and_these_over_the_rest(tmp_path: Path)
     path = written(tmp_path, "preset", "experiment5", iris__train_embedder__knn={"candidates": 0.5}, **knn)
     both = r"preset experiment5 over datasets\.yaml: iris\.train_embedder: mixup 0\.4.*0\.5"
     assert re.search(both, failure(path)), "what both make together names both"
-    for preset, ks in {"none": (30, 50), "experiment5": (16, 16)}.items():
-        both = check(written(tmp_path, "preset", preset, iris__train_attention={"k": 30}))
-        assert (both["iris"].k_train, both["digits"].k_train) == ks
     small = {"k_max": 8, "k_eval": 8, "k_train": 8, "statistics__sizes": [5]}
     assert check(written(tmp_path, "preset", "none", **small))["iris"].k_max == 8, "a preset not chosen need not agree"
     assert "k_eval: 16 is above k_max: 8" in failure(written(tmp_path, "preset", "experiment5", **small))
