@@ -9,7 +9,7 @@ def ensemble(run: Run) -> None:
     p, head = run.params, load_heads(run, "attention")["attention"]
     grids, scoring = p.tune.model_dump(), p.evaluate.model_dump()
     means, intervals, paired = compare_variants(
-        load_spaces(run), head, p.ensemble.k or p.k_train, p.ensemble.ks, grids, scoring, run.seed, run.device
+        load_spaces(run), head, p.ensemble.k or head.k, p.ensemble.ks, grids, scoring, run.seed, run.device
     )
     run.write_metrics(means)
     run.write_tables(ensemble=intervals, ensemble_paired=paired)

@@ -14,7 +14,7 @@ def finetune(run: Run) -> None:
     fitted = Split.load(run.path("data/split")), encoder, load_heads(run, HEAD)[HEAD]
     settings = p.finetune.model_dump(exclude={"seeds"}) | {"bf16": about["bf16"]}
     settings["batch_size"] = p.train_attention.batch_size
-    table = compare_finetuned(*fitted, p.k_train, search_settings(run), p.evaluate.model_dump(), run.seed, **settings)
+    table = compare_finetuned(*fitted, fitted[-1].k, search_settings(run), p.evaluate.model_dump(), run.seed, **settings)
     run.write_tables({"finetune": COLUMNS}, finetune=table)
 
 

@@ -13,7 +13,7 @@ def theory(run: Run) -> None:
     scoring = p.evaluate.model_dump() | {"resamples": p.theory.resamples}
     head, by_k = load_heads(run, "attention")["attention"], Predictions.load(run.path("data/k_sweep"))
     means, tables = theory_tables(
-        load_spaces(run)[0], head, by_k, swept, p.theory.k or p.k_train, scoring, run.seed, run.device
+        load_spaces(run)[0], head, by_k, swept, p.theory.k or head.k, scoring, run.seed, run.device
     )
     if not tables["theory_fit"]:
         print(f"{run.label}: no curve of the error; it takes {FEWEST_KS} values in k_sweep.ks")

@@ -68,6 +68,7 @@ def fit_head(
     Args:
         spaces: the main embedding space, then those of cross-fitting folds, if any; their fit rows train the head and
             their val rows stop it.
+        k_train: neighbours of each query; all that are stored, where those are fewer.
         kind, parts: see `registry.make_head`.
         weight_decay: of matrices only: projections, prototype moves and the feature network.
         patience: epochs in which the validation NLL falls by less than 1e-4 before training stops.
@@ -81,10 +82,11 @@ def fit_head(
         val_nll, phase (1 with the parameters per embedding dimension added, else 0).
 
     Raises:
-        InputError: k_train is above the number of stored neighbours, the parts do not transfer between spaces, there
-            are no fit rows, `linear` lacks a linear head, or the loss diverges.
+        InputError: the parts do not transfer between spaces, there are no fit rows, `linear` lacks a linear head, or
+            the loss diverges.
     """
-    _check(spaces, k_train, kind, parts)
+    _check(spaces, kind, parts)
+    k_train = min(k_train, *(space.neighbours.ids.shape[1] for space in spaces))
     linear = parts.get("linear", False)
     weights = label_smoothing, hard_weight, entropy_weight, calibration_weight
     rows = _Rows(spaces, k_train, batch_size, device)
@@ -164,12 +166,8 @@ def fit_head(
     return head.eval(), history
 
 
-def _check(spaces: Sequence[EmbeddingSpace], k_train: int, kind: str, parts: Mapping[str, Any]) -> None:
+def _check(spaces: Sequence[EmbeddingSpace], kind: str, parts: Mapping[str, Any]) -> None:
     """Refuse what `fit_head` cannot fit."""
-    stored = min(space.neighbours.ids.shape[1] for space in spaces)
-    require(
-        k_train <= stored, f"k_train: {k_train} is above the {stored} neighbours stored for each row; lower k_train"
-    )
     require(
         len(spaces) == 1 or not learns_space(kind, parts),
         "train_attention.parts: parameters per embedding dimension mean nothing in another fold's space; with folds "

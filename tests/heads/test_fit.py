@@ -265,16 +265,17 @@ def test_an_epoch_meets_every_fit_row_of_every_space_once(data: EmbeddingSpace, 
 
 
 @pytest.mark.parametrize(
-    ("folds", "change", "message"),
+    "change",
     [
-        (1, {"kind": "tabr"}, "mean nothing in another"),
-        (1, {"parts": {"similarity": "l2"}}, "mean nothing in another"),
-        (1, {"parts": {"prototypes": True, "move_prototypes": True}}, "mean nothing in another"),
-        (0, {"k_train": 21}, "k_train: 21 is above the 20"),
+        {"kind": "tabr"},
+        {"parts": {"similarity": "l2"}},
+        {"parts": {"prototypes": True, "move_prototypes": True}},
     ],
 )
-def test_what_is_learned_of_one_space_only_and_a_k_that_is_not_stored_are_refused(
-    data: EmbeddingSpace, folds: int, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        fit(data, *[data] * folds, **change)
+def test_what_is_learned_of_one_space_only_is_refused(data: EmbeddingSpace, change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="mean nothing in another"):
+        fit(data, data, **change)
+
+
+def test_a_k_above_what_is_stored_is_that(data: EmbeddingSpace) -> None:
+    assert fit(data, k_train=21, epochs=0)[0].k == 20
