@@ -8,7 +8,7 @@ from pipeline.run import Run, main
 def ablation(run: Run) -> None:
     p, spaces = run.params, load_spaces(run)
     own, scoring = p.ablation, p.evaluate.model_dump() | {"resamples": p.ablation.resamples}
-    k = min(own.k or p.k_train, *(space.neighbours.ids.shape[1] for space in spaces))
+    k = min(own.k, *(space.neighbours.ids.shape[1] for space in spaces))
     settings = run.fit_settings(k) | {"progress": run.track("head"), "workers": run.workers}
     run.write_tables(ablation=ablate(spaces, own.repeats, own.hard_weight, scoring, run.seed, **settings))
 

@@ -11,10 +11,11 @@ from pipeline.search import search_settings
 def finetune(run: Run) -> None:
     p = run.params
     encoder, about = Encoder.load(run.path("models/encoder"))
-    fitted = Split.load(run.path("data/split")), encoder, load_heads(run, HEAD)[HEAD]
+    head = load_heads(run, HEAD)[HEAD]
+    fitted = Split.load(run.path("data/split")), encoder, head, head.k
     settings = p.finetune.model_dump(exclude={"seeds"}) | {"bf16": about["bf16"]}
     settings["batch_size"] = p.train_attention.batch_size
-    table = compare_finetuned(*fitted, fitted[-1].k, search_settings(run), p.evaluate.model_dump(), run.seed, **settings)
+    table = compare_finetuned(*fitted, search_settings(run), p.evaluate.model_dump(), run.seed, **settings)
     run.write_tables({"finetune": COLUMNS}, finetune=table)
 
 

@@ -13,10 +13,10 @@ def profile(run: Run) -> None:
     about: dict[str, object] = {**machine()}  # with the load before ours
     set_threads(run.params.threads)
     p, t, tune, spaces, device = run.params, run.params.profile, run.params.tune, load_spaces(run), run.device
-    fitted = load_heads(run, "attention")
-    space, k = spaces[0], p.profile.k or fitted["attention"].k
+    space = spaces[0]
+    k = min(p.profile.k, space.neighbours.ids.shape[1])
     heads = tuned_baselines(spaces, choices_of_k(tune.ks, k), tune.temperatures, tune.priors)[0]
-    heads |= fitted
+    heads |= load_heads(run, "attention")
     timing = {"repeats": t.repeats, "singles": t.singles, "seed": run.seed}
     kinds = {"hnsw": t.hnsw.model_dump(), "ivf": t.ivf.model_dump()}
     table, by_index = profile_indexes(space.embeddings, k, space.neighbours.metric, **kinds, **timing)

@@ -108,7 +108,7 @@ class Ablation(Block):
     repeats: Count = 1  # heads, each from another seed
     hard_weight: Annotated[float, Field(gt=1)] = 3.0  # loss weight of a fit query whose neighbours all disagree
     resamples: Resamples = 1000
-    k: Count | None = None
+    k: Count = 50  # projections of more keys take minutes a head
 
 
 class EncoderAblation(Distinct):
@@ -157,7 +157,7 @@ class Profile(Block):
     hnsw: Hnsw = {"hnsw_m": 32, "ef_construction": 200, "ef_search": 64}  # type: ignore[assignment]  # literals, which DVC reads
     ivf: Ivf = {"ivf_nlist": 256, "ivf_nprobe": 16}  # type: ignore[assignment]
     resamples: Resamples = 1000
-    k: Count | None = None
+    k: Count = 50
 
 
 class Splits(Distinct):

@@ -83,7 +83,8 @@ def test_isotonic_by_hand() -> None:
     result = calibrate("isotonic", both, y, both, y, both[:4], ())
     mix = result.settings["mix"]
     assert mix == 0.001
-    np.testing.assert_allclose(result.test[:, 1], (1 - mix) * np.array([1 / 202, 0.5, 0.5, 201 / 202]) + mix * p[:4], rtol=1e-5)
+    isotonic = np.array([1 / 202, 0.5, 0.5, 201 / 202])
+    np.testing.assert_allclose(result.test[:, 1], (1 - mix) * isotonic + mix * p[:4], rtol=1e-5)
 
 
 def test_isotonic_does_not_exclude_a_rare_class() -> None:
