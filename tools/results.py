@@ -18,7 +18,6 @@ import typer
 
 from attnknn.core.errors import InputError
 from attnknn.core.files import atomic_file, read_json, write_json
-from attnknn.evaluation.opponents import OURS
 from attnknn.report.page import environment, flatten, sections
 from attnknn.report.results import Run, read_runs
 from attnknn.report.sections.methods import summary, summary_figure
@@ -120,8 +119,7 @@ def main() -> None:
     lines = [HEAD, table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
-            of_ours = claimed[(claimed["dataset"] == name) & (claimed["ours"] == OURS)]
-            shown = of_ours if "intervals" in own[0].tables else pd.DataFrame()
+            shown = claimed[claimed["dataset"] == name] if "intervals" in own[0].tables else pd.DataFrame()
             path, text = PAGES / f"{name}.md", page(own[0], sections(own, shown), origins[name])
             earlier = path.read_text("utf-8").splitlines() if path.is_file() else []
             if lost := [line[3:] for line in earlier if line.startswith("## ") and line not in text.splitlines()]:

@@ -113,9 +113,9 @@ def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tu
 
 
 def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
-    """Isotonic regression one-vs-rest, normalised (Zadrozny & Elkan 2002), within 1/(n + 2) of 0 and 1 (Laplace).
+    """Isotonic regression one-vs-rest, normalised (Zadrozny & Elkan 2002), at least 1/(n + 2) from 0 and 1.
 
-    Classes without a fit row keep their probability before rows are normalised.
+    n rows; Laplace's rule. Classes without a fit row keep their probability before rows are normalised.
     """
     from sklearn.isotonic import IsotonicRegression
 

@@ -126,7 +126,7 @@ def write_report(
     """
     runs = read_runs(root, datasets, seeds)
     claimed = every_claim(runs)
-    parts = sections(runs, claimed[claimed["ours"] == OURS], workers)
+    parts = sections(runs, claimed, workers)
     summary, every = methods.summary(runs, claimed), methods.claims_table(claimed)
     jinja = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     jinja.filters |= {"colour": method_colour, "uri": examples.png_uri}

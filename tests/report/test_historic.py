@@ -119,7 +119,7 @@ def test_paired_comparisons_answer_where_they_are_stored() -> None:
     unpaired = conclusions[conclusions["less"] != ""]
     assert unpaired["measure"].str.startswith("accuracy, distance-weighted kNN").tolist() == [True] * 3
     intervals = compared(WIN)["intervals"]
-    nll = intervals.query("role == '' and method == 'distance' and metric == 'nll'").iloc[0]
+    nll = intervals.query("role == 'kNN' and metric == 'nll'").iloc[0]
     cell = answers(a_run({"intervals": intervals}))["Attention alone gives nothing over distance weighting."]
     low, high = nll["difference_low"], nll["difference_high"]
     assert cell.around == f"{nll['difference']:+.4f} ({low:+.4f} … {high:+.4f})".replace("-", "−")

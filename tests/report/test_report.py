@@ -141,7 +141,7 @@ def test_conditions_have_their_verdict_by_rate(page: tuple[str, Path], root: Pat
     assert list(rates.index) == [("cifar10_jpeg, noise", 0.3), ("cifar10_jpeg, noise", 0.6)], (
         "noise 0 is the clean bank"
     )
-    assert fixed(row["difference"], 4, True) in rates.loc[("cifar10_jpeg, noise", 0.6), "against the best kNN"]
+    assert fixed(row["difference"], 4, True) in rates.loc[("cifar10_jpeg, noise", 0.6), "attention − best kNN"]
     scores = pd.read_csv(page[1] / "tables" / "noise_scores.csv").set_index(["group", "method"])
     assert scores.loc[("cifar10_jpeg, noise 0.6", "Best kNN"), "NLL ↓"].startswith(fixed(row["value"], 3))
 

@@ -278,7 +278,14 @@ def test_calibrations_of_every_method() -> None:
             )
         )
         runs.append(a_run({"evaluate": first | second}, seed))
-    columns = {"dataset": "digits", "condition": "clean", "clean": True, "role": "kNN", "method": "distance_vector"}
+    columns = {
+        "dataset": "digits",
+        "condition": "clean",
+        "clean": True,
+        "ours": "attention",
+        "role": "kNN",
+        "method": "distance_vector",
+    }
     columns |= {"digits": 3, "verdict": BETTER}
     claims = pd.DataFrame([row | columns for row in differences()])
     section = probabilities.calibration(runs, pd.concat([claims, claims.assign(clean=False)]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.evaluation.opponents import KNN, OURS, ROLES
+from attnknn.evaluation.opponents import BEST, KNN, OURS, ROLES, WITHOUT
 from attnknn.report import plots
 from attnknn.report.names import METRICS, method_colour, method_name
 from attnknn.report.results import CLEAN, Run, all_conditions, joined
@@ -13,6 +13,7 @@ from attnknn.report.tables import Section, Table, judged_table, scores_table, ve
 from attnknn.report.verdicts import judged
 
 METRICS_SHOWN = ("accuracy", "nll", "ece")
+_PAIRS = ((OURS, KNN), (OURS, WITHOUT), (BEST, WITHOUT))  # of the verdicts at each rate
 
 
 def _section(
@@ -47,19 +48,19 @@ def _section(
     words = claims["condition"].str.rpartition(" ")
     nll = claims.assign(kind=words[0], rate=words[2])[(claims["metric"] == "nll") & words[0].isin(list(kinds))]
     for (dataset, kind), own in nll.groupby(["dataset", "kind"], sort=False):
-        cells = {(r["rate"], r["role"]): verdict_cell(r) for r in own.to_dict("records")}
+        cells = {(r["rate"], r["ours"], r["role"]): verdict_cell(r) for r in own.to_dict("records")}
         lines.append([f"{dataset}, {kind}"])
-        lines += [[rate, *(cells.get((rate, role), "") for role in ROLES)] for rate in own["rate"].unique()]
+        lines += [[rate, *(cells.get((rate, *pair), "") for pair in _PAIRS)] for rate in own["rate"].unique()]
     tables = []
     if shown:
-        head = ["rate", *(f"against the {method_name(role).replace('Best', 'best')}" for role in ROLES)]
+        head = ["rate", *(f"{ours} − best {role}" for ours, role in _PAIRS)]
         tables = [
-            Table("by_rate", "Attention's NLL at each rate, verdicts", head, lines),
+            Table("by_rate", "Differences in NLL at each rate", head, lines),
             scores_table(
                 "scores", "Scores under each condition", pd.concat(shown), ["condition", "method"], METRICS_SHOWN
             ),
         ]
-    main = nll[(nll["role"] == KNN) & nll["condition"].isin(first)]
+    main = nll[(nll["ours"] == OURS) & (nll["role"] == KNN) & nll["condition"].isin(first)]
     verdicts = verdicts_table("NLL of attention − best kNN", main, ["condition"])
     return Section(figures=figures, tables=tables, verdicts=verdicts, **texts)
 

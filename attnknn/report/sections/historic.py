@@ -53,7 +53,7 @@ def _rows(runs: Sequence[Run], table: str, where: str) -> pd.DataFrame:
     table, _, difference = table.partition(":")
     rows = joined(runs, table)
     if "role" in rows:
-        rows = rows[~rows["role"].isin(list(ROLES))]
+        rows = rows if "role=" in where else rows[~rows["role"].isin(list(ROLES))]
         rows = differences(rows) if difference else rows.drop(columns=["difference", "p", "errors"])
     for condition in where.split("; ") if len(rows) else ():
         column, _, value = condition.partition("=")

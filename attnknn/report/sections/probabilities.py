@@ -18,7 +18,7 @@ _FEWEST_ROWS = 5  # of a bin in the reliability plot
 
 def calibration(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
     """Reliability of attention and its opponents, and NLL and ECE of every method under every calibration."""
-    main = claims[claims["clean"] & (claims["metric"] == "ece")]
+    main = claims[claims["clean"] & (claims["metric"] == "ece") & (claims["ours"] == OURS)]
     figures = []
     for name, mine in by_dataset(runs, "reliability").items():
         bins = joined(mine, "reliability").dropna(subset=["accuracy"])
