@@ -30,10 +30,15 @@ def holm(p: Sequence[float] | np.ndarray) -> list[float]:
     return np.minimum(adjusted, 1.0).tolist()
 
 
+def too_few(errors: float) -> str:
+    """What stands for a verdict where there are few errors."""
+    return f"no verdict: {errors:g} error{'s' * (errors != 1)}"
+
+
 def verdict(differences: Sequence[float], p: float, errors: float, metric: str) -> str:
     """The verdict on a method − another, from the differences of all runs, the adjusted p, and the fewest errors."""
     if errors < FEWEST_ERRORS:
-        return f"no verdict: {errors:g} error{'s' * (errors != 1)}"
+        return too_few(errors)
     gains = np.asarray(differences) * (1 if metric in HIGHER_IS_BETTER else -1)
     if p >= ALPHA or not ((gains > 0).all() or (gains < 0).all()):
         return SAME

@@ -13,7 +13,7 @@ from attnknn.core.files import read_json
 from attnknn.report.results import Run, by_dataset, joined
 from attnknn.report.tables import Row, Section, Table
 
-_KINDS = {"wrong": "Confident error", "uncertain": "Uncertain", "hard": "Hard", "right": "Confident and right"}
+_KINDS = {"wrong": "Confident error", "uncertain": "Least confident", "hard": "Hard", "right": "Confident and right"}
 _FEATURES, _NEIGHBOURS, _ROWS = 4, 8, 4  # shown
 _CONFUSIONS = 8
 

@@ -21,7 +21,7 @@ from attnknn.evaluation.paired_tests import combined_p
 from attnknn.report.names import METRICS, method_name
 from attnknn.report.results import Run, by_dataset, differences, joined
 from attnknn.report.tables import Cell, Row, Section, Table, fixed, interval
-from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS
+from attnknn.report.verdicts import ALPHA, FEWEST_ERRORS, too_few
 
 _SHOWN = ("accuracy", "nll", "ece")
 _OF_ATTENTION = ("intervals:difference", "ensemble_paired", "tta_paired")  # by the head that train_attention fitted
@@ -104,7 +104,7 @@ def _tested(runs: Sequence[Run], claim: dict[Any, Any]) -> Cell | None:
         row["errors"] = max(row["errors"], less["errors"])  # either is wrong on at least these
     word = verdict(row["low"], row["high"], row["p"], claim["sign"], claim["least"], claim["margin"])
     if row["errors"] < FEWEST_ERRORS and claim["table"] != "profile_heads":
-        word = f"no verdict: {row['errors']:g} errors"
+        word = too_few(row["errors"])
     elif state := _untrained(runs, claim):
         word = f"no verdict: {state}"
     return Cell(word, f"{fixed(row['difference'], 4, True)} ({interval(row, 4, True)})")

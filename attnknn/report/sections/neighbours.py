@@ -209,7 +209,7 @@ def profile(runs: Sequence[Run]) -> Section:
         "profile",
         "Costs of a query",
         "Search of the test rows' neighbours, in a batch and one by one, and each head on them, on one machine; "
-        "rough where its load is above 1.5 per core.",
+        "inexact where other processes kept it busy (load above 1.5 per core).",
         figures,
         tables,
         "dvc repro profile",
