@@ -82,7 +82,7 @@ def _check_preset(name: str, preset: Mapping[str, Any], raw: Mapping[str, Any]) 
 def _check_agreement(params: Params) -> None:
     """Check constraints between blocks."""
     largest = {"statistics.sizes": max(params.statistics.sizes)}
-    for block in ("noise", "imbalance", "ablation", "splits", "probe", "ensemble", "theory", "profile"):
+    for block in ("noise", "imbalance", "splits", "probe", "ensemble", "theory"):
         largest[f"{block}.k"] = getattr(params, block).k or 1
     for key, k in largest.items():
         require(k <= params.k_max, f"{PARAMS}: {key}: {k} is above k_max: {params.k_max}; lower it or raise k_max")
