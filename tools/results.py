@@ -8,7 +8,7 @@ what made the numbers of each dataset; its entry is renewed when they change.
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ def published() -> dict[str, list[int]]:
     return seeds
 
 
-def provenance(datasets: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment.
+def provenance(datasets: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Any]]:
+    """What made the numbers of each dataset and its seeds: as stored where they are the same, else of this machine and moment.
 
     `digest` is that of the files in git, `tables` those of the stages in data/results/ that are on this machine.
     """
@@ -59,14 +59,14 @@ def provenance(datasets: Iterable[str]) -> dict[str, dict[str, Any]]:
         return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
 
     stored, origins, settings = read_json(PROVENANCE) if PROVENANCE.is_file() else {}, {}, report_settings()
-    for name in datasets:
+    for name, seeds in datasets.items():
         files = [*Path("metrics", name).rglob("*.json"), *Path("plots").glob(f"*/{name}-*.csv")]
         folders = sorted(Path("data/results").glob(f"*/{name}"))
         now = {"digest": digest(files), "tables": {f.parts[2]: digest(f.rglob("*.csv")) for f in folders}}
         origins[name] = old = stored.get(name, {})
         if now["digest"] != old.get("digest") or not now["tables"].items() <= old.get("tables", {}).items():
             common = flatten({k: v for k, v in settings.items() if k not in ("sources", "overrides", "datasets")})
-            own = common | flatten(settings["overrides"].get(name, {}))
+            own = common | flatten(settings["overrides"].get(name, {})) | {"seeds": list(seeds)}
             now |= {"revision": revision(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
             origins[name] = {**now, **environment(), "settings": own}
     write_json(PROVENANCE, origins)
@@ -115,7 +115,7 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     claimed = every_claim(evaluated)
     table = as_markdown(summary(evaluated, claimed))
-    origins = provenance(by_name)
+    origins = provenance(published())
     lines = [HEAD, table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):
