@@ -50,7 +50,7 @@ def published() -> dict[str, list[int]]:
 
 
 def provenance(datasets: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Any]]:
-    """What made the numbers of each dataset and its seeds: as stored where they are the same, else of this machine and moment.
+    """What made the numbers of each dataset: as stored where they are the same, else of this machine and moment.
 
     `digest` is that of the files in git, `tables` those of the stages in data/results/ that are on this machine.
     """
