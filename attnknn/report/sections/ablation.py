@@ -105,8 +105,8 @@ def ablation(runs: Sequence[Run]) -> Section:
     return Section(
         "ablation",
         "Ablation of the attention head",
-        "Heads have 50 neighbours by default (ablation.k). One whose NLL ends above that of a simpler head within it "
-        "did not train, one that no epoch improves on val rows kept its start; neither has a verdict.",
+        "Heads have 50 neighbours by default (ablation.k). One whose NLL ends more than 1e-3 above that of a simpler "
+        "head within it did not train, one that gains less than 1e-4 on val rows kept its start; no verdicts.",
         figures,
         tables,
         "dvc repro ablation",

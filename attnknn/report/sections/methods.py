@@ -188,7 +188,7 @@ def training(runs: Sequence[Run]) -> Section:
         "training",
         "Training and tuned values",
         "Dots mark the epoch that was kept; epoch 0 of the head is tuned distance weighting with k_train "
-        "neighbours, kept where no epoch lowers the NLL on val by 1e-4.",
+        "neighbours. A head that gains less than 1e-4 of NLL on val over it is said to have kept its start.",
         figures,
         [
             Table(
