@@ -104,7 +104,8 @@ def main() -> None:
     """Write README.md's results, RESULTS.md, docs/results/ and the picture."""
     if not Path("params.yaml").is_file():
         raise InputError(f"params.yaml: no such file in {Path.cwd()}; run from the project's root")
-    by_name = {name: read_runs(Path(), [name], seeds, ()) for name, seeds in published().items()}
+    seeds = published()
+    by_name = {name: read_runs(Path(), [name], own, ()) for name, own in seeds.items()}
     runs = [run for own in by_name.values() for run in own]
     evaluated = [run for run in runs if "intervals" in run.tables]
     if not evaluated:
@@ -115,7 +116,7 @@ def main() -> None:
         raise InputError(f"README.md: no {START} … {END} to write the results between; put the marks back")
     claimed = every_claim(evaluated)
     table = as_markdown(summary(evaluated, claimed))
-    origins = provenance(published())
+    origins = provenance(seeds)
     lines = [HEAD, table, "| dataset | revision | run |", "| --- | --- | --- |"]
     for name, own in by_name.items():
         if any(Path("data/results").glob(f"*/{name}")):

@@ -115,7 +115,7 @@ def fit_vector_scaling(log_probs: np.ndarray, y: np.ndarray, ridge: float) -> tu
 def _fit_isotonic(fit: np.ndarray, y: np.ndarray) -> Transform:
     """Isotonic regression one-vs-rest, normalised (Zadrozny & Elkan 2002), at least 1/(n + 2) from 0 and 1.
 
-    n rows; Laplace's rule. Classes without a fit row keep their probability before rows are normalised.
+    n fit rows; Laplace's rule, before rows are normalised. Classes without a fit row keep their probability until then.
     """
     from sklearn.isotonic import IsotonicRegression
 

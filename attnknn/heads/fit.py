@@ -260,7 +260,7 @@ class _Rows:
 
 
 def start_from_linear(head: Attention, spaces: Sequence[EmbeddingSpace]) -> None:
-    """Set a head with `linear` to p_c ∝ exp(g·ℓ_c + d_c), fitted on fit rows and val rows, without neighbours."""
+    """Set a head with `linear` to p_c ∝ exp(g·ℓ_c + d_c), no neighbours, fitted on fit rows, its ridge on val rows."""
     logits = [
         np.concatenate([np.asarray(s.embeddings.logits)[rows] for s, rows in part_rows(spaces, part)]).astype(float)
         for part in (FIT, VAL)
