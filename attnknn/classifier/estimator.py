@@ -20,12 +20,14 @@ from attnknn.classifier.memory import Memory
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.saving import SaveMixin
 from attnknn.classifier.scaling import fit_scaling, to_vectors
+from attnknn.core.artifacts import BANK
 from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
 from attnknn.core.errors import require
 from attnknn.evaluation.calibration import blocks
 from attnknn.evaluation.conformal import p_values, true_class_scores
 from attnknn.evaluation.selective import log_complement
+from attnknn.heads.label_noise import DOUBT, correct_labels, draw_labels
 from attnknn.index.validation import LARGEST
 
 FAR = 99.9  # distance percentile from which a row is far from the memory
@@ -72,6 +74,15 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         make explanations less complete: most of a prediction may be due to them; `explain` returns their share.
     prototypes : bool or 'auto', default='auto'
         True is `null_scores='means'`, False is `null_scores='shares'`.
+    label_noise : None, 'auto' or array-like of shape (n_classes, n_classes), default=None
+        Whether labels may be wrong. 'auto' estimates the transition matrix T, T[c, g] = P(given label g | true class
+        c), from the neighbours, without a label known to be right; a matrix is taken as it is. Then labels drawn from
+        the probabilities of the true ones vote in place of the given labels, the head is fitted and calibrated through
+        T (Patrini et al. 2017), and `predict_proba` returns probabilities of the true label. T takes all rows of a
+        class to be mislabelled alike. 'auto' takes labels as given if at most 2 % seem wrong, or if T raises the
+        log-loss of held-out labels by two standard errors, as it does where classes overlap and for noise near their
+        borders. Only with `attention`, without `calibration='vector'`; `predict_set` then covers given labels, and is
+        larger than needed for true ones.
     prior : float or None, default=None
         Total weight of the null neighbours, above 0 and below 1; None learns it. Not with `null_scores='linear'`, whose
         weight is learned.
@@ -111,6 +122,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         Distances of the held-out rows to their nearest neighbours, ascending; see `distance_percentiles`.
     null_scores_ : {'shares', 'means', 'linear'}
         The `null_scores` chosen; `shares` for `distance` and `uniform`.
+    transition_ : ndarray of shape (n_classes, n_classes) or None
+        T of `label_noise`, rows and columns in the order of `classes_`; None if labels are taken as given.
     n_iter_ : int
         Number of epochs; 1 for `distance` and `uniform`, which are tuned by grid search.
 
@@ -132,6 +145,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         "calibration": [StrOptions({"vector", "temperature"}), None],
         "null_scores": [StrOptions({"auto", *NULL_SCORES})],
         "prototypes": ["boolean", StrOptions({"auto"})],
+        "label_noise": [StrOptions({"auto"}), "array-like", None],
         "prior": [Interval(Real, 0, 1, closed="neither"), None],
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -151,6 +165,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         calibration: Literal["vector", "temperature"] | None = "temperature",
         null_scores: Literal["auto", "shares", "means", "linear"] = "auto",
         prototypes: bool | Literal["auto"] = "auto",
+        label_noise: Any = None,
         prior: float | None = None,
         abstain: float = 0.0,
         max_iter: int = 200,
@@ -166,6 +181,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self.calibration = calibration
         self.null_scores = null_scores
         self.prototypes = prototypes
+        self.label_noise = label_noise
         self.prior = prior
         self.abstain = abstain
         self.max_iter = max_iter
@@ -205,6 +221,10 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         require(one, f"prototypes: {self.prototypes} with null_scores {self.null_scores}; give one of them")
         learned = self.prior is None or self.null_scores != "linear"
         require(learned, "prior: is learned with null_scores linear; leave it None")
+        if self.label_noise is not None:
+            require(self.weights == "attention", f"label_noise: needs weights attention, not {self.weights}")
+            fitting = "label_noise: vector calibration needs right labels; take temperature or None"
+            require(self.calibration != "vector", fitting)
         device = resolve_device(self.device)
         X, y = self._validated(X, y, ensure_min_samples=2)
         with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
@@ -246,11 +266,15 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
             self.usual_distances_ = np.sort(self._distances(sims))
             with torch.random.fork_rng():  # keeps the caller's random state
                 fitted = fit_and_calibrate(spaces, self.get_params(), seed, device)
-            self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength = fitted
+            self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
+            self.transition_ = None if noise is None else noise.transition
+            if noise is not None:
+                everything = held_out_space(memory, k, np.full(len(z), BANK, dtype=np.int8))
+                memory.correct(correct_labels(everything, noise, seed, device))
             if memory.strength is not None:
                 memory.linear_classifier()
             # Laplace's rule of succession bounds the confidence that n rows support.
-            self._smoothing = 1 / (len(y_val) + 1)
+            self._smoothing = max(1 / (len(y_val) + 1), 0 if noise is None else DOUBT)
             calibrated = self._predictor().calibrated
             scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
             self._held_out = np.concatenate(scores)
@@ -381,7 +405,11 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         labels = self._encode_labels("y", y)
         if len(X):
             with self.memory_.lock.writing(), self._threads():
-                self.memory_.add(self._vectors(X), labels, self._relative(weight))
+                z, given = self._vectors(X), labels
+                if self.transition_ is not None:
+                    probs, seed = self._predictor().predict(z)[0], self.memory_.next_id
+                    labels = draw_labels(probs, given, self.transition_, seed)
+                self.memory_.add(z, labels, self._relative(weight), given)
         return self
 
     def forget(self, ids: Any) -> Self:

@@ -91,6 +91,7 @@ class ExplainMixin:
         return replace(
             result,
             labels=self.classes_[result.labels],
+            given_labels=self.classes_[result.given_labels],
             predictions=self.classes_[result.predictions],
             distances=self._distances(result.distances),
             distance_percentiles=self._percentiles(result.distance_percentiles),

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from attnknn.core.artifacts import BANK, FIT, VAL
+from attnknn.evaluation.calibration import given_log_probs
 from attnknn.neighbours.space import EmbeddingSpace
 
 STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # grid of C, ascending, for rows at an RMS distance of 1 from the origin
@@ -63,8 +64,13 @@ def fit_linear(
     return LinearClassifier(coef, intercept)
 
 
-def with_logits(spaces: Sequence[EmbeddingSpace]) -> tuple[float, list[EmbeddingSpace]]:
+def with_logits(
+    spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None
+) -> tuple[float, list[EmbeddingSpace]]:
     """Fit linear classifiers on the bank rows of embedding spaces; choose C by NLL on all held-out rows.
+
+    Args:
+        transition: T of `heads.label_noise` where labels of held-out rows may be wrong.
 
     Returns:
         C, and the spaces with the logits of their classifier.
@@ -75,7 +81,8 @@ def with_logits(spaces: Sequence[EmbeddingSpace]) -> tuple[float, list[Embedding
         fitted = [_fit_on_bank(*pair, strength) for pair in zip(spaces, classifiers, strict=True)]
         logits = [c.logits(s.embeddings.z).astype(np.float32) for s, c in zip(spaces, fitted, strict=True)]
         classifiers = [*fitted]
-        nll = -float(np.concatenate([_held_out_log_p(*pair) for pair in zip(spaces, logits, strict=True)]).mean())
+        log_p = [_held_out_log_p(*pair, transition) for pair in zip(spaces, logits, strict=True)]
+        nll = -float(np.concatenate(log_p).mean())
         best = min(best, (nll, strength, logits), key=lambda choice: choice[0])
     embeddings = [replace(s.embeddings, logits=logits) for s, logits in zip(spaces, best[2], strict=True)]
     return best[1], [replace(s, embeddings=e) for s, e in zip(spaces, embeddings, strict=True)]
@@ -87,6 +94,6 @@ def _fit_on_bank(space: EmbeddingSpace, start: LinearClassifier | None, strength
     return fit_linear(e.z[rows], e.y[rows], weight, len(e.classes), strength, start)
 
 
-def _held_out_log_p(space: EmbeddingSpace, logits: np.ndarray) -> np.ndarray:
+def _held_out_log_p(space: EmbeddingSpace, logits: np.ndarray, transition: np.ndarray | None) -> np.ndarray:
     rows = np.flatnonzero(np.isin(space.embeddings.part, (FIT, VAL)))
-    return log_softmax(logits[rows], axis=1)[np.arange(len(rows)), space.embeddings.y[rows]]
+    return given_log_probs(log_softmax(logits[rows], axis=1), np.asarray(space.embeddings.y[rows]), transition)

@@ -19,12 +19,13 @@ from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_folder, leftovers, read_json, recover, usual_mode, write_json
 from attnknn.heads.baselines import Distance, Uniform
+from attnknn.heads.label_noise import DOUBT, check_transition
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
 from attnknn.index.faiss_index import similarities
 from attnknn.index.validation import check_vectors
 
-FORMAT = 3  # 2 has no linear classifier
+FORMAT = 4  # 3 has no label noise, 2 no linear classifier
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
@@ -107,6 +108,8 @@ def save_parts(
     folder = folder.resolve()  # a symbolic link is kept
     config, weights = head_to_arrays(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
+    if parts.memory.given is not parts.memory.y:
+        arrays["memory.given"] = parts.memory.given
     if parts.memory.strength is not None:
         arrays |= {f"linear.{name}": array for name, array in vars(parts.memory.linear_classifier()).items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
@@ -209,6 +212,10 @@ def load_parts(folder: Path) -> Parts:
         bank = Bank.load(folder / _BANK)
         _check_memory(columns, bank, meta["next_id"])
         memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
+        memory.given = arrays.get("memory.given", memory.y)
+        check_array("given", memory.given, "int64", 1)
+        in_range = len(memory.given) == len(memory) and 0 <= memory.given.min() <= memory.given.max() < len(memory.sums)
+        require(in_range, "given: not a class number of each row")
         own, weights, linear = (_with_prefix(arrays, prefix) for prefix in ("own.", "head.", "linear."))
         for name, array in (own | weights | linear).items():
             require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name}: NaN or infinite values")
@@ -275,6 +282,8 @@ def check_classifier(
     require(named, f"feature_names: not {dim} names")
     require(type(fitted["n_iter_"]) is int and fitted["n_features_in_"] == dim, "n_iter_ or n_features_in_: wrong")
     require(fitted["_unit"] > 0 and fitted["_usual_weight"] > 0, "scale of rows or weights: not above 0")
+    if "transition" in arrays:
+        check_transition(arrays["transition"], n_classes)
     usual = arrays.get("usual_distances", held_out[:0])
     for name, array in (("held_out", held_out), ("usual_distances", usual)):
         check_array(name, array, "float64", 1)
@@ -282,7 +291,7 @@ def check_classifier(
     positive = values["params"]["calibration"] == "vector" or float(arrays["scale"].min()) > 0
     require(positive, "scale: not above 0")
     n = len(held_out)
-    require(round(1 / fitted["_doubt"]) == n + 1, f"held_out: {n} scores, not as many as fitted")
+    require(round(1 / fitted["_doubt"]) in (n + 1, round(1 / DOUBT)), f"held_out: {n} scores, not as many as fitted")
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Explanation:
     """
 
     ids: np.ndarray  # (B, K) row ids of the neighbours, nearest first, as in `kneighbors` and `forget`
-    labels: np.ndarray  # (B, K) their classes
+    labels: np.ndarray  # (B, K) their classes, which vote
     distances: np.ndarray  # (B, K)
     weights: np.ndarray  # (B, K) attention weights
     null: np.ndarray  # (B, C) weights of the null neighbours
@@ -34,6 +34,7 @@ class Explanation:
     shares: np.ndarray  # (B, K) of the votes for the predicted class, by neighbour; 0 for other labels
     null_share: np.ndarray  # (B,) of these votes, by the null neighbour; it and `shares` sum to 1
     distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
+    given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Predictor:
     def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
         """Explain predictions; distances and their percentiles are similarities here, and labels class numbers."""
         ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
-        labels, rows = self.memory.y[self.memory.positions(ids)], np.arange(len(z))
+        positions, rows = self.memory.positions(ids), np.arange(len(z))
+        labels, given = self.memory.y[positions], self.memory.given[positions]
         null = votes.copy()
         np.subtract.at(null, (rows[:, None], labels), weights)
         probabilities = self.calibrated(votes, without)
@@ -96,7 +98,7 @@ class Predictor:
         null = null.clip(0)
         null_share = null[rows, top] / votes[rows, top]
         fields = ids, labels, sims, weights, null, votes, probabilities, top
-        return Explanation(*fields, shares, null_share, sims[:, 0])
+        return Explanation(*fields, shares, null_share, sims[:, 0], given)
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

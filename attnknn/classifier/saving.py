@@ -33,6 +33,7 @@ class SaveMixin(BaseEstimator):
     memory_: Memory
     head_: AnyHead
     calibration_: tuple[np.ndarray, np.ndarray]
+    transition_: np.ndarray | None
     usual_distances_: np.ndarray
     _origin: np.ndarray
     _held_out: np.ndarray
@@ -59,7 +60,7 @@ class SaveMixin(BaseEstimator):
         plain = all(isinstance(label, str | int | float | bool) for label in labels)
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
         # A grid search passes NumPy scalars, which JSON cannot represent.
-        params = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.get_params().items()}
+        params = {n: v.tolist() if isinstance(v, np.generic | np.ndarray) else v for n, v in self.get_params().items()}
         state = params["random_state"] if isinstance(params["random_state"], int) else None
         values = {
             "params": {**params, "random_state": state},
@@ -70,6 +71,8 @@ class SaveMixin(BaseEstimator):
         }
         arrays = {"origin": self._origin, "held_out": self._held_out, "usual_distances": self.usual_distances_}
         arrays["scale"], arrays["bias"] = self.calibration_
+        if self.transition_ is not None:
+            arrays["transition"] = self.transition_
         with self._reading():
             parts = persistence.Parts(self.memory_, self.head_, arrays, values)
             persistence.save_parts(parts, Path(path), write_more, read_back or self.load)
@@ -91,7 +94,7 @@ class SaveMixin(BaseEstimator):
             if values["feature_names"]:
                 fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
             model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
-            model.calibration_ = arrays["scale"], arrays["bias"]
+            model.calibration_, model.transition_ = (arrays["scale"], arrays["bias"]), arrays.get("transition")
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own

@@ -58,12 +58,29 @@ def _floored(probs: np.ndarray) -> np.ndarray:
     return (probs / probs.sum(1, keepdims=True)).astype(np.float32)
 
 
-def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
-    """Fit T > 0 that minimises the NLL of softmax(logits/T), logits (B, C), y (B,) (Guo et al. 2017)."""
+def given_probs(probs: np.ndarray, y: np.ndarray, transition: np.ndarray | None) -> np.ndarray:
+    """Probabilities (B,) of labels y (B,), from those (B, C) of the true classes; T as for `fit_temperature`."""
+    return probs[np.arange(len(y)), y] if transition is None else (probs * transition.T[y]).sum(1)
+
+
+def given_log_probs(log_probs: np.ndarray, y: np.ndarray, transition: np.ndarray | None) -> np.ndarray:
+    """log of `given_probs`, from log-probabilities."""
+    if transition is None:
+        return log_probs[np.arange(len(y)), y]
+    return np.log(np.maximum(given_probs(np.exp(log_probs), y, transition), _TINY))
+
+
+def fit_temperature(logits: np.ndarray, y: np.ndarray, transition: np.ndarray | None = None) -> float:
+    """Fit t > 0 that minimises the NLL of softmax(logits/t), logits (B, C), y (B,) (Guo et al. 2017).
+
+    Args:
+        transition: T (C, C) of `heads.label_noise` where labels y may be wrong: the NLL is that of softmax(logits/t)·T.
+    """
     from scipy.optimize import minimize_scalar  # a slow import
 
     def nll(log_t: float) -> float:
-        true = [log_softmax(logits[b] / np.exp(log_t), axis=1)[b - b[0], y[b]] for b in blocks(*logits.shape)]
+        rows = blocks(*logits.shape)
+        true = [given_log_probs(log_softmax(logits[b] / np.exp(log_t), axis=1), y[b], transition) for b in rows]
         return -float(np.concatenate(true).mean())
 
     result: Any = minimize_scalar(nll, bounds=(-4, 4), method="bounded")
@@ -234,24 +251,35 @@ def apply_scaling(probs: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.
     return np.exp(log_softmax(scale * np.log(np.maximum(np.asarray(probs, np.float64), _TINY)) + bias, axis=1))
 
 
+def scaled_losses(
+    probs: np.ndarray, y: np.ndarray, scale: np.ndarray, bias: np.ndarray, transition: np.ndarray | None = None
+) -> np.ndarray:
+    """−log p (M,) of labels y (M,) by `apply_scaling` of probs (M, C); T as for `fit_temperature`."""
+    rows = blocks(*probs.shape)
+    return -np.log(np.concatenate([given_probs(apply_scaling(probs[b], scale, bias), y[b], transition) for b in rows]))
+
+
 def fit_scaling(
-    kind: str | None, fit: np.ndarray, y_fit: np.ndarray, val: np.ndarray, y_val: np.ndarray
+    kind: str | None,
+    fit: np.ndarray,
+    y_fit: np.ndarray,
+    val: np.ndarray,
+    y_val: np.ndarray,
+    transition: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit scale and bias (C,) of `apply_scaling` on fit rows; of these and "no change", take the lowest val NLL."""
+    """Fit scale and bias (C,) of `apply_scaling` on fit rows; of these and "no change", take the lowest val NLL.
+
+    With T, as for `fit_temperature`, `vector` is not fitted.
+    """
     classes = fit.shape[1]
     choices = [(np.ones(classes), np.zeros(classes))]
     log_fit = np.maximum(fit, _TINY, dtype=np.float64)
     np.log(log_fit, out=log_fit)
     if kind == "temperature":
-        choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit)), np.zeros(classes)))
+        choices.append((np.full(classes, 1 / fit_temperature(log_fit, y_fit, transition)), np.zeros(classes)))
     if kind == "vector":
         choices += [fit_vector_scaling(log_fit, y_fit, ridge) for ridge in RIDGES]
-
-    def nll(choice: tuple[np.ndarray, np.ndarray]) -> float:
-        true = [apply_scaling(val[b], *choice)[b - b[0], y_val[b]] for b in blocks(*val.shape)]
-        return -float(np.log(np.concatenate(true)).mean())
-
-    return min(choices, key=nll)
+    return min(choices, key=lambda choice: scaled_losses(val, y_val, *choice, transition).mean())
 
 
 def blocks(rows: int, classes: int) -> list[np.ndarray]:

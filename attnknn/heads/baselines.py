@@ -60,8 +60,8 @@ def similarity_scale(sims: np.ndarray) -> float:
 
 def _nll_by_prior(
     weights: Float[Tensor, "B K"],  # without prior mass
-    right: Bool[Tensor, "B K"],  # whether a neighbour is of the query's class
-    true_share: Float[Tensor, " B"],  # of the query's class in the bank
+    right: Bool[Tensor, "B K"] | Float[Tensor, "B K"],  # probability of the query's label, given a neighbour's class
+    true_share: Float[Tensor, " B"],  # of the query's label in the bank
     priors: Sequence[float],
     sample_weight: Float[Tensor, " B"] | None = None,
 ) -> Float[np.ndarray, " E"]:
@@ -102,18 +102,23 @@ def tune_distance(
     temperatures: Sequence[float],
     priors: Sequence[float],
     weight: torch.Tensor | None = None,
+    transition: np.ndarray | None = None,
 ) -> Tuned:
     """Search the k, τ and ε of lowest NLL for distance-weighted kNN; ties go to the earlier values.
 
     Args:
         temperatures: in units of `similarity_scale(sims)`.
         weight: (B,) sample weights of the mean NLL; None for equal ones.
+        transition: T[c, g] = P(given label g | class c) of y, see `label_noise`; None if y is right.
         others: as for `tune_uniform`.
 
     Returns:
         k, prior, and the temperature in the units of sims.
     """
     s, right = torch.from_numpy(sims), torch.from_numpy(labels == y[:, None])
+    if transition is not None:  # missing neighbours have weight 0
+        right = torch.from_numpy(transition[labels, y[:, None]]).float()
+        shares = shares @ torch.from_numpy(transition).float()
     scale, sample_weight = similarity_scale(sims), None if weight is None else weight.double()
 
     def nll_by_prior(k: int, temperature: float) -> np.ndarray:

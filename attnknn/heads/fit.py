@@ -53,6 +53,7 @@ def fit_head(
     seed: int,
     device: str = "cpu",
     progress: Callable[[Row], None] | None = None,
+    transition: np.ndarray | None = None,
 ) -> tuple[LearnedHead, list[Row]]:
     """Fit a head on fit rows, which its encoder was not trained on; stop early by the NLL on val rows.
 
@@ -62,6 +63,9 @@ def fit_head(
     never above that of this start, nor of the head without those parameters.
 
         L = Σ w·NLL(votes, y)/Σ w − entropy_weight·H(weights) + calibration_weight·soft ECE
+
+    With a transition matrix T the labels of fit and val rows may be wrong, and NLL is that of votes·T, the
+    probabilities of the given labels (see `label_noise`).
 
     AdamW with one epoch of warm-up; moving averages of the weights are validated and returned.
 
@@ -76,6 +80,7 @@ def fit_head(
         hard_weight: w = 1 + (hard_weight − 1)·(share of the neighbours of another class); 1 for equal weights.
         temperatures, priors: grids of the initialisation, see `baselines.tune_distance`.
         progress: called with each row of the history.
+        transition: T (C, C); None if labels are right.
 
     Returns:
         The head in evaluation mode, and the history, one row per epoch: epoch (0 is the initialisation), fit_loss,
@@ -89,9 +94,10 @@ def fit_head(
     k_train = min(k_train, *(space.neighbours.ids.shape[1] for space in spaces))
     linear = parts.get("linear", False)
     weights = label_smoothing, hard_weight, entropy_weight, calibration_weight
-    rows = _Rows(spaces, k_train, batch_size, device)
+    rows = _Rows(spaces, k_train, batch_size, device, transition)
     sims, labels = part_neighbours(spaces, VAL, k_train)
-    initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, [k_train], temperatures, priors)
+    grid = [k_train], temperatures, priors
+    initial = tune_distance(sims, labels, rows.y_val, spaces[0].shares, *grid, transition=transition)
     phases = [dict(parts)]
     if kind == "attention" and learns_space(kind, parts):
         phases.insert(0, {**parts, "similarity": "bank", "heads": 1, "move_prototypes": False})
@@ -114,7 +120,7 @@ def fit_head(
                 sim_scale=similarity_scale(sims),
             ).to(device)
             if linear and not history:
-                start_from_linear(cast(Attention, head), spaces)
+                start_from_linear(cast(Attention, head), spaces, transition)
             state = head.state_dict()
             best_state = copy.deepcopy(state) | {name: t.expand_as(state[name]) for name, t in best_state.items()}
             head.load_state_dict(best_state)
@@ -190,7 +196,10 @@ def _optimiser(head: LearnedHead, lr: float, weight_decay: float) -> AdamW:
 class _Rows:
     """Fit and val rows of the spaces with their neighbours, gathered once; keys (B, K, D) are gathered by batch."""
 
-    def __init__(self, spaces: Sequence[EmbeddingSpace], k: int, batch_size: int, device: str) -> None:
+    def __init__(
+        self, spaces: Sequence[EmbeddingSpace], k: int, batch_size: int, device: str, transition: np.ndarray | None
+    ) -> None:
+        self.transition = None if transition is None else torch.from_numpy(transition).float()
         self.spaces, self.k, self.batch_size, self.device = spaces, k, batch_size, device
         self.fit_rows = [space.embeddings.rows(FIT) for space in spaces]
         self.n_fit = sum(map(len, self.fit_rows))
@@ -237,6 +246,8 @@ class _Rows:
             batch = self.on_fit[i].take(torch.from_numpy(idx).to(self.device))
         target = torch.from_numpy(self.spaces[i].embeddings.y[rows]).to(self.device)
         probs, weights = head(batch)
+        if self.transition is not None:
+            probs = probs @ self.transition.to(probs)
         weight = hard_weights(hardness(batch.labels, target), hard_weight) if hard_weight != 1 else None
         loss = nll(probs, target, label_smoothing, weight)
         if entropy_weight:
@@ -255,18 +266,19 @@ class _Rows:
             outputs = (head(batch)[0].cpu().numpy() for batch in self.on_val)
         p_true = []
         for probs in outputs:
+            probs = probs if self.transition is None else probs @ self.transition.numpy()
             p_true += probs[np.arange(len(probs)), self.y_val[len(p_true) :][: len(probs)]].tolist()
         return -float(np.log(np.clip(p_true, 1e-37, None)).mean())
 
 
-def start_from_linear(head: Attention, spaces: Sequence[EmbeddingSpace]) -> None:
+def start_from_linear(head: Attention, spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None) -> None:
     """Set a head with `linear` to p_c ∝ exp(g·ℓ_c + d_c), no neighbours, fitted on fit rows, its ridge on val rows."""
     logits = [
         np.concatenate([np.asarray(s.embeddings.logits)[rows] for s, rows in part_rows(spaces, part)]).astype(float)
         for part in (FIT, VAL)
     ]
     y = [classes_of(spaces, part) for part in (FIT, VAL)]
-    change = scaled_logits(logits, logits, y, RIDGES, unit=1.0)
+    change = scaled_logits(logits, logits, y, RIDGES, unit=1.0, transition=transition)
     assert head.linear_gain is not None, "a head with `linear`"
     assert head.linear_bias is not None, "set with the gain"
     with torch.no_grad():

@@ -24,36 +24,47 @@ def _cosines(spaces: Sequence[EmbeddingSpace], part: int) -> tuple[np.ndarray, n
 
 
 def scaled_logits(
-    x: Sequence[np.ndarray], offset: Sequence[np.ndarray], y: Sequence[np.ndarray], ridges: Sequence[float], unit: float
+    x: Sequence[np.ndarray],
+    offset: Sequence[np.ndarray],
+    y: Sequence[np.ndarray],
+    ridges: Sequence[float],
+    unit: float,
+    transition: np.ndarray | None = None,
 ) -> np.ndarray:
     """Fit p_c ∝ exp(offset_c + g·x_c + d_c) on fit rows; choose the ridge by NLL on val rows.
 
         NLL + ridge·((g/unit)² + Σ_c d_c²/C)
 
-    The loss is convex, so L-BFGS needs neither a learning rate nor a seed.
+    The loss is convex, so L-BFGS needs neither a learning rate nor a seed. With a transition matrix T, NLL is that of
+    p·T (see `label_noise`), which is not convex; L-BFGS starts at p_c ∝ exp(offset_c).
 
     Args:
         x, offset: (M, C) of fit rows, and of val rows.
         y: (M,) classes of fit rows, and of val rows.
         ridges: at least one.
+        transition: T (C, C); None if labels are right.
 
     Returns:
         g and d as one array (1 + C,).
     """
     n, classes = x[0].shape
-    onehot, scale = np.eye(classes)[y[0]], np.r_[1 / unit**2, np.full(classes, 1 / classes)]
+    likelihood = [(np.eye(classes) if transition is None else transition).T[labels] for labels in y]  # P(yᵢ | c)
+    scale = np.r_[1 / unit**2, np.full(classes, 1 / classes)]
 
     def fit(ridge: float) -> np.ndarray:
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
             log_p = log_softmax(offset[0] + flat[0] * x[0] + flat[1:], axis=1)
-            residual = (np.exp(log_p) - onehot) / n
+            joint = np.maximum(np.exp(log_p) * likelihood[0], 1e-37)
+            p_given = joint.sum(1, keepdims=True)
+            residual = (np.exp(log_p) - joint / p_given) / n
             gradient = np.r_[(residual * x[0]).sum(), residual.sum(0)] + 2 * ridge * scale * flat
-            return -float((log_p * onehot).sum()) / n + ridge * float((scale * flat**2).sum()), gradient
+            return -float(np.log(p_given).mean()) + ridge * float((scale * flat**2).sum()), gradient
 
         return minimize(loss, np.zeros(1 + classes), jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
 
     def val_nll(flat: np.ndarray) -> float:
-        return -float(log_softmax(offset[1] + flat[0] * x[1] + flat[1:], axis=1)[np.arange(len(y[1])), y[1]].mean())
+        log_p = log_softmax(offset[1] + flat[0] * x[1] + flat[1:], axis=1)
+        return -float(np.log(np.maximum(np.exp(log_p) * likelihood[1], 1e-37).sum(1)).mean())
 
     return min((fit(ridge) for ridge in ridges), key=val_nll)
 

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings
+from attnknn.core.errors import InputError
+from attnknn.experiments.corruption import TRAINING_PARTS, with_noise
+from attnknn.heads import label_noise as noise
+from attnknn.heads.classify import classify
+from attnknn.heads.config import TrainAttention
+from attnknn.neighbours.search import retrieve
+
+GRID = {"temperatures": (0.1, 0.5, 2.0, 16.0), "priors": (0.001, 0.01, 0.1), "seed": 0, "device": "cpu", "k_train": 30}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def clusters(rng, spread=0.25, n=2600, classes=4):
+    """Unit vectors around one direction a class; parts bank, fit, val, test."""
+    y = rng.integers(classes, size=n)
+    z = np.eye(classes, 8)[y] + spread * rng.normal(size=(n, 8))
+    z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+    part = np.repeat([BANK, FIT, VAL, TEST], [1400, 400, 400, 400]).astype(np.int8)
+    return retrieve(Embeddings(z, y, part, tuple("abcd")), 30, (5, 20))
+
+
+def settings(**changes):
+    return TrainAttention(epochs=30, batch_size=32, **changes).model_dump() | GRID
+
+
+def transition_of(before, after):
+    rows = np.asarray(before.embeddings.part) != TEST
+    counts = np.zeros((4, 4))
+    np.add.at(counts, (before.embeddings.y[rows], after.embeddings.y[rows]), 1)
+    return counts / counts.sum(1, keepdims=True)
+
+
+def nll(probs, y):
+    return -np.log(probs[np.arange(len(y)), y]).mean()
+
+
+def test_posterior_by_hand():
+    """.6·.5 : .4·.25 = 3 : 1."""
+    t = np.array([[0.5, 0.5], [0.75, 0.25]])
+    np.testing.assert_allclose(noise.posterior(np.array([[0.6, 0.4]]), np.array([1]), t), [[0.75, 0.25]])
+
+
+def test_count_labels_takes_the_surest_half_of_each_class():
+    probs = np.array([[p, 1 - p] for p in np.linspace(0.99, 0.51, 20)] + [[0.1, 0.9]] * 10)
+    y = np.array([0] * 8 + [1] * 2 + [1] * 10 + [1] * 10)
+    np.testing.assert_allclose(noise.count_labels(probs, y), [[0.8, 0.2], [0, 1]])
+
+
+def test_a_class_that_is_never_predicted_keeps_its_labels():
+    np.testing.assert_array_equal(noise.count_labels(np.array([[0.9, 0.1]] * 6), np.zeros(6, int))[1], [0, 1])
+
+
+def test_expectation_maximisation_raises_the_likelihood(rng):
+    probs, y = rng.dirichlet([0.3] * 3, 500), rng.integers(3, size=500)
+    rows = np.concatenate(noise.surest(probs))
+
+    def value(t):
+        return np.log((probs @ t)[rows, y[rows]]).sum()
+
+    values = [value(noise.expect_labels(probs, y, np.full((3, 3), 1 / 3) + 0.2 * np.eye(3), n)) for n in (1, 2, 5, 20)]
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("symmetric", 0.3), ("symmetric", 0.5), ("asymmetric", 0.4)])
+def test_wrong_labels_are_seen_through(rng, kind, rate):
+    """T within .06 a cell of the true one, labels mended, and a better NLL of clean labels than without."""
+    clean = clusters(rng)
+    (noisy,) = with_noise([clean], rate, rng, kind, TRAINING_PARTS)
+    found = noise.estimate_label_noise([noisy], **settings())
+    assert np.abs(found.transition - transition_of(clean, noisy)).mean() < 0.03
+    assert abs(found.wrong - rate) < 0.05
+    (corrected,) = noise.with_corrected_labels([noisy], found, seed=0)
+    bank, test = clean.embeddings.rows(BANK), clean.embeddings.rows(TEST)
+    y = np.asarray(clean.embeddings.y)
+    assert (corrected.embeddings.y[bank] == y[bank]).mean() > (noisy.embeddings.y[bank] == y[bank]).mean() + 0.2
+    for part in (FIT, VAL, TEST):
+        rows = clean.embeddings.rows(part)
+        np.testing.assert_array_equal(corrected.embeddings.y[rows], noisy.embeddings.y[rows])
+    plain = noise.fit_head([noisy], **settings())[0]
+    through = noise.fit_head([corrected], transition=found.transition, **settings())[0]
+    assert nll(classify(through, corrected, test, 30), y[test]) < 0.6 * nll(classify(plain, noisy, test, 30), y[test])
+
+
+def test_right_labels_are_left_alone(rng):
+    found = noise.estimate_label_noise([clusters(rng)], **settings())
+    assert found.wrong < noise.RIGHT
+    np.testing.assert_allclose(found.transition, np.eye(4), atol=0.02)
+
+
+def test_labels_of_test_rows_are_not_read(rng):
+    space = clusters(rng)
+    y = np.array(space.embeddings.y)
+    y[space.embeddings.rows(TEST)] = 0
+    a, b = (noise.estimate_label_noise([s], **settings()) for s in (space, noise.with_labels(space, y)))
+    np.testing.assert_array_equal(a.transition, b.transition)
+
+
+def test_drawn_labels_follow_the_posterior(rng):
+    n, t = 20_000, np.array([[0.8, 0.2], [0.4, 0.6]])
+    drawn = noise.draw_labels(np.tile([0.5, 0.5], (n, 1)), np.zeros(n, int), t, seed=0)
+    assert (drawn == 0).mean() == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_a_known_matrix_is_taken_as_it_is(rng):
+    t = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+    np.testing.assert_array_equal(noise.estimate_label_noise([clusters(rng)], t, **settings()).transition, t)
+
+
+@pytest.mark.parametrize("bad", [np.eye(3), np.full((4, 4), 0.3), -np.eye(4), np.full((4, 4), np.nan), [1, 2]])
+def test_a_bad_matrix_is_refused(bad):
+    with pytest.raises(InputError, match="label_noise"):
+        noise.check_transition(bad, 4)
