@@ -48,7 +48,7 @@ def fit_encoder(
 
     Returns:
         The encoder with the weights of its best epoch, and a row per epoch; see `train_encoder`. One that is not
-        trained has a row for epoch 0. Trained without cross-entropy, it has the linear head of `add_linear_head`.
+        trained has a row for epoch 0, without loss and lr. Trained without cross-entropy, it has the linear head of `add_linear_head`.
     """
     kind = settings.representation
     fitting = split.is_image or kind not in IMAGE_REPRESENTATIONS
@@ -62,7 +62,7 @@ def fit_encoder(
         z_bank, z_val = (e / np.linalg.norm(e, axis=1, keepdims=True).clip(1e-12) for e in (e_bank, e_val))
         y_bank, y_val = split.y[split.rows(BANK)], split.y[split.rows(VAL)]
         accuracy, nll = knn_score(z_bank, y_bank, z_val, y_val, settings.k_val, len(split.classes))
-        return encoder, [{"epoch": 0, "loss": np.nan, "lr": 0.0, "val_accuracy": accuracy, "val_nll": nll}]
+        return encoder, [{"epoch": 0, "val_accuracy": accuracy, "val_nll": nll}]
     n_classes, bank = len(split.classes), split.part == BANK
     vote_losses, neighbours = settings.losses.model_dump(include=VOTES), None
     network = settings.model_dump(include=NETWORK)

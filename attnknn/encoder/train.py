@@ -208,5 +208,5 @@ def summary(history: Sequence[Row]) -> tuple[Row, list[Row]]:
     """Metrics of a run (best_epoch, val_accuracy), and its learning curve (epoch, loss, val_accuracy) if validated."""
     best = best_epoch(history)
     validated = [row for row in history if not math.isnan(row["val_accuracy"])]  # dvc plots an empty cell as 0
-    curve = [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in validated]
+    curve = [{key: row.get(key, math.nan) for key in ("epoch", "loss", "val_accuracy")} for row in validated]
     return {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]}, curve
