@@ -48,7 +48,8 @@ def fit_encoder(
 
     Returns:
         The encoder with the weights of its best epoch, and a row per epoch; see `train_encoder`. One that is not
-        trained has a row for epoch 0, without loss and lr. Trained without cross-entropy, it has the linear head of `add_linear_head`.
+        trained has a row for epoch 0, without loss and lr. Without a term of cross-entropy, the linear head is that of
+        `add_linear_head`.
     """
     kind = settings.representation
     fitting = split.is_image or kind not in IMAGE_REPRESENTATIONS
