@@ -52,7 +52,7 @@ class _Components(nn.Linear):
             return super().forward(x)
 
 
-def _resnet(kind: str, channels: int, pretrained: bool, own_stem: bool) -> nn.Module:
+def _resnet(kind: str, channels: int, pretrained: bool, own_stem: bool = False) -> nn.Module:
     """torchvision's ResNet, with its own stem or, for 32×32, a 3×3 stride-1 stem without max-pool.
 
     Args:
