@@ -170,7 +170,7 @@ def checked(model: Any, value: Any, where: str | Path) -> Any:
         return (model.validate_python if isinstance(model, TypeAdapter) else model.model_validate)(value)
     except ValidationError as error:
         fault = error.errors()[0]
-        kinds = {"sklearn", "torchvision", "image_folder", "csv"} if isinstance(model, TypeAdapter) else set()
+        kinds = {"sklearn", "torchvision", "image_folder", "csv", "arrays"} if isinstance(model, TypeAdapter) else set()
         key = ".".join(str(part) for part in fault["loc"] if part not in kinds)
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":

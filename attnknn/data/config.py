@@ -72,4 +72,21 @@ class Csv(Block):
     categories: list[str] = []
 
 
-Source = Annotated[Sklearn | Torchvision | ImageFolder | Csv, Field(discriminator="kind")]
+class Arrays(Block):
+    """Embeddings of one's own: .npy files of float rows, kept as they are, and of labels."""
+
+    kind: Literal["arrays"]
+    x: str
+    y: str
+    test_x: str | None = None
+    test_y: str | None = None
+    sha256: dict[Literal["x", "y", "test_x", "test_y"], str] = {}
+
+    @model_validator(mode="after")
+    def _test_rows_and_labels(self) -> "Arrays":
+        if (self.test_x is None) != (self.test_y is None):
+            raise ValueError("give both test_x and test_y, or neither")
+        return self
+
+
+Source = Annotated[Sklearn | Torchvision | ImageFolder | Csv | Arrays, Field(discriminator="kind")]

@@ -12,6 +12,8 @@ from attnknn.data.fetch import base_name, fetch
 from attnknn.data.image_folder import ARCHIVES, pack_folder
 from attnknn.data.torchvision_datasets import official_files
 
+ARRAYS = ("x", "y", "test_x", "test_y")
+
 
 def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
     """Fetch the raw files of a source (see `data/config.py`) into `folder`, atomically.
@@ -32,6 +34,10 @@ def download(source: dict[str, Any], folder: Path, mirror: str = "") -> None:
                 fetch(url, draft / file, mirror, md5=md5, mirror_folder=name)
         elif source["kind"] == "image_folder":
             _save_image_folder(source["path"], draft, mirror, source.get("sha256", ""))
+        elif source["kind"] == "arrays":
+            for name in ARRAYS:
+                if source.get(name):
+                    fetch(source[name], draft / f"{name}.npy", mirror, sha256=source.get("sha256", {}).get(name, ""))
         else:
             for file in csv_files(source):
                 fetch(file["path"], draft / base_name(file["path"]), mirror, sha256=file.get("sha256", ""))

@@ -19,7 +19,7 @@ LARGE_TABLE = 1000  # minimum bank rows for which categories of fewer than RARE 
 RARE = 10
 MISSING = "(missing)"
 QUANTILES = 1000  # maximum per column; one per 30 rows, at least ten
-SCALES = ("standard", "quantile")
+SCALES = ("standard", "quantile", "none")
 _FEW = 20  # fewer rows may be monotonic or unique by chance
 _EXACT = 2**53  # up to which all whole numbers differ in float64
 _UNIQUE = 0.95  # minimum share of unique values in an id
@@ -280,7 +280,7 @@ def fit_schema(frame: Any, kinds: Mapping[str, str], bank: np.ndarray, scale: st
         frame: a data frame of N rows.
         kinds: kind of each column; see `column_kinds`.
         bank: bool (N,).
-        scale: `standard` (mean and standard deviation) or `quantile` (ranks).
+        scale: `standard` (mean and standard deviation), `quantile` (ranks) or `none` (as they are).
 
     Raises:
         InputError: an unknown scale, or a column of values so large that their standard deviation is not finite.
@@ -304,7 +304,8 @@ def _fit_number(column: Any, scale: str) -> Number:
     levels = np.linspace(0, 1, max(min(len(v) // 30, QUANTILES), 10))
     quantiles = tuple(map(float, np.quantile(v, levels))) if scale == "quantile" else ()
     std = std if std > 1e-12 * largest else 1.0
-    return Number(str(column.name), median, float(v.mean()), std, quantiles, bool(column.isna().any()))
+    mean, std = (0.0, 1.0) if scale == "none" else (float(v.mean()), std)
+    return Number(str(column.name), median, mean, std, quantiles, bool(column.isna().any()))
 
 
 def _fit_category(column: Any) -> Category:

@@ -34,12 +34,18 @@ def prepare(
         raw: the folder that `download` filled.
         test, val, fit: shares; see `assign_parts`.
         subset: maximum number of rows, the same ones for every seed; 0 takes all.
-        numeric: scaling of a table's numbers; see `schema.fit_schema`.
+        numeric: scaling of a table's numbers, arrays aside; see `schema.fit_schema`.
 
     Raises:
         InputError: a file is missing or malformed, or a class has too few rows.
     """
-    readers = {"sklearn": _bundled, "torchvision": _official, "image_folder": _image_folder, "csv": _csv}
+    readers = {
+        "sklearn": _bundled,
+        "torchvision": _official,
+        "image_folder": _image_folder,
+        "csv": _csv,
+        "arrays": _arrays,
+    }
     data = readers[source["kind"]](source, Path(raw))
     rows = subset_rows(data.y, data.test, subset)
     y, official = data.y[rows], None if data.test is None else data.test[rows]
@@ -60,7 +66,7 @@ def prepare(
         raise InputError(f"{data.where}: {error}{hint}") from None
     if table is None:
         return Split(x, y, part, data.classes)
-    schema = fit_schema(table, data.kinds, part == BANK, numeric)
+    schema = fit_schema(table, data.kinds, part == BANK, data.scale or numeric)
     return Split(schema.encode(table), y, part, data.classes, schema.features, schema.to_dict(), groups)
 
 
@@ -71,7 +77,8 @@ def prepare_repeats(
 
     Empty for images, for more than `largest` rows, and with an official test set.
     """
-    if source["kind"] not in ("csv", "sklearn") or source.get("test") or not seeds:
+    official = source.get("test") or source.get("test_x")
+    if source["kind"] not in ("csv", "sklearn", "arrays") or official or not seeds:
         return {}
     first = prepare(source, raw, seeds[0], **settings)
     if first.is_image or len(first.y) > largest:
@@ -175,6 +182,7 @@ class _Labelled:
     table: Any = None
     kinds: Mapping[str, str] = field(default_factory=dict)
     groups: np.ndarray | None = None  # int64 (N,)
+    scale: str = ""  # of the table's numbers, whatever `numeric` says
 
 
 def _bundled(source: dict[str, Any], raw: Path) -> _Labelled:
@@ -238,6 +246,33 @@ def _csv(source: dict[str, Any], raw: Path) -> _Labelled:
     y, classes = class_numbers(all_labels, rule.get("threshold"), rule.get("map"), target in categories)
     test = np.repeat([False, True], list(map(len, tables))) if len(files) > 1 else None
     return _Labelled(where, y, classes, test, table=pd.concat(tables), kinds=kinds, groups=groups)
+
+
+def _arrays(source: dict[str, Any], raw: Path) -> _Labelled:
+    import pandas as pd
+
+    from attnknn.data.read_csv import class_numbers
+
+    xs, ys = [], []
+    for part in ("", "test_") if source.get("test_x") else ("",):
+        x, y = (load_array(raw / f"{part}{name}.npy", mmap=False) for name in "xy")
+        where = f"{part}x: {source[f'{part}x']}"
+        floats = f"{where}: {x.dtype} of shape {x.shape}; give floats of shape (rows, columns)"
+        require(x.ndim == 2 and x.dtype.kind == "f", floats)
+        x = x.astype(np.float32)
+        require(bool(np.isfinite(x).all()), f"{where}: NaN or infinite values in float32; leave these rows out")
+        fine = y.ndim == 1 and y.dtype.kind in "iuU" and len(y) == len(x)
+        labels = f"{y.dtype} of shape {y.shape}; give {len(x)} whole numbers or strings, one a row of {part}x"
+        require(fine, f"{part}y: {source[f'{part}y']}: {labels}")
+        xs.append(x)
+        ys.append(y.astype(str))
+    same = all(x.shape[1] == xs[0].shape[1] for x in xs)
+    require(same, f"test_x: {xs[-1].shape[1]} columns, x has {xs[0].shape[1]}; give both those of one model")
+    y, classes = class_numbers(pd.Series(np.concatenate(ys), name=f"y: {source['y']}"))
+    test = np.repeat([False, True], list(map(len, xs))) if len(xs) > 1 else None
+    names = [f"x{i}" for i in range(xs[0].shape[1])]
+    table, kinds = pd.DataFrame(np.concatenate(xs), columns=names), dict.fromkeys(names, "number")
+    return _Labelled(source["x"], y, classes, test, table=table, kinds=kinds, scale="none")
 
 
 def _pop_groups(path: Path, table: Any, name: str) -> Any:

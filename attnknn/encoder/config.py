@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 from attnknn.core.config import Block, Count, NonNegative, Positive, Rate, Share, Whole
 from attnknn.nn.config import Augment
 
+IMAGE_REPRESENTATIONS = ("self_supervised", "pretrained")
+OF_TABLES = "for a table take trained, raw or pca"
+
 
 class Losses(Block):
     """Loss weights."""
@@ -68,12 +71,20 @@ class Restarts(Block):
     factor: Count = 2  # length of each cosine relative to the previous one
 
 
+class SelfSupervised(Block):
+    """Of representation self_supervised: SimCLR (Chen et al. 2020), with supcon_temperature as its temperature."""
+
+    epochs: Count = 100
+    augment: Augment = Augment(resized_crop=0.2, flip=True, jitter=0.4, grey=0.2)  # each view's; flip at random
+
+
 class TrainEmbedder(Block):
+    representation: Literal["trained", "raw", "pca", "self_supervised", "pretrained"] = "trained"
     encoder: Literal["convnet", "mlp", "resnet18", "resnet50"] = "convnet"
-    pretrained: bool = False  # ImageNet weights, for the ResNets
+    pretrained: bool = False  # train from ImageNet weights, for the ResNets
     widths: list[Count] = [64, 256, 256]  # of the convnet's groups or the MLP's layers; [] is an MLP without layers
     depth: Count = 2  # convolutions in each group
-    embed_dim: Whole = 0  # of the projection; 0 takes the backbone's features
+    embed_dim: Whole = 0  # of the projection; 0 takes the backbone's features, and 64 principal components
     dropout: Rate = 0.0  # in the MLP and the projection
     numeric: Numeric = Numeric()
     flip_average: bool = False  # embed as the mean over an image and its mirror image
@@ -97,6 +108,9 @@ class TrainEmbedder(Block):
     lr_factors: LrFactors = LrFactors()
     restarts: Restarts = Restarts()
     augment: Augment = Augment()
+    self_supervised: SelfSupervised = SelfSupervised()
+    weights: str = ""  # file of a torchvision ResNet's weights, of representation pretrained
+    input_size: Count = 224  # to which its images are resized
     mixup: NonNegative = 0.0  # α of Beta(α, α); 0 is off
     bf16: bool = False  # bfloat16 autocast
     compile: bool = False  # torch.compile
@@ -106,6 +120,10 @@ class TrainEmbedder(Block):
     def _check_combination(self) -> "TrainEmbedder":
         if not self.widths and self.encoder == "convnet":
             raise ValueError("widths: the convnet needs a width per group; give at least one")
+        if self.representation in IMAGE_REPRESENTATIONS and self.encoder == "mlp":
+            raise ValueError(f"representation: {self.representation} is of images, encoder: mlp of tables; {OF_TABLES}")
+        if self.representation == "pretrained" and not self.weights:
+            raise ValueError("representation: pretrained needs weights, a file of a torchvision ResNet's weights")
         calibration, candidates, period = self.losses.calibration, self.knn.candidates, self.restarts.period
         if self.decay == "linear" and period:
             raise ValueError(f"decay linear has no restarts; set decay to cosine or restarts.period {period} to 0")

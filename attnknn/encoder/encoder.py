@@ -5,6 +5,7 @@
 kNN and the linear head use the same representation e.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,8 @@ from attnknn.core.files import load_weights, save_weights
 from attnknn.encoder.convnet import HEAD_SCALE, WHITENING_IMAGES, ConvNet
 from attnknn.encoder.numeric_embeddings import NumericEmbedding
 
+RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _BLOCK = 2000  # images whose pixel values are counted at once
 
 
@@ -41,8 +44,20 @@ class MLP(nn.Sequential):
         self.out_dim = widths[-1] if widths else features
 
 
-def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
-    """torchvision's ResNet with a 3×3 stride-1 stem and no max-pool, for 32×32; ImageNet weights after the stem."""
+class _Components(nn.Linear):
+    """A linear projection in float32, under autocast too."""
+
+    def forward(self, x: Float[Tensor, "B F"]) -> Float[Tensor, "B D"]:
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x)
+
+
+def _resnet(kind: str, channels: int, pretrained: bool, own_stem: bool = False) -> nn.Module:
+    """torchvision's ResNet, with its own stem or, for 32×32, a 3×3 stride-1 stem without max-pool.
+
+    Args:
+        pretrained: load ImageNet weights, of which a 3×3 stem takes none.
+    """
     with needs_extra("pipeline", kind):
         from attnknn.core.torchvision_shim import torchvision
 
@@ -58,8 +73,9 @@ def _resnet(kind: str, channels: int, pretrained: bool) -> nn.Module:
                 f"pretrained: the ImageNet weights of {kind} are not available ({error!s:.200}); "
                 f"put {weights.url} at {file}, or set pretrained: false"
             ) from None
-    net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-    net.maxpool = nn.Identity()
+    if not own_stem:
+        net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        net.maxpool = nn.Identity()
     net.out_dim = net.fc.in_features
     net.fc = nn.Identity()
     return net
@@ -69,16 +85,17 @@ class Encoder(nn.Module):
     """A backbone with normalisation, projection head and linear classifier.
 
     Args:
-        kind: convnet, mlp, resnet18 or resnet50.
+        kind: convnet, mlp, a ResNet, or raw, which is the normalised values.
         shape: shape of one row: (C, H, W) of an image, (F,) of a table.
         n_classes: outputs of the classifier; 0 for no classifier.
         widths: widths of the ConvNet's groups or the MLP's layers.
-        embed_dim: D of the projection; 0 takes the backbone's features.
+        embed_dim: D of the projection, which is linear for raw; 0 takes the backbone's features.
         depth: convolutions in each of the ConvNet's groups.
         dropout: dropout rate of the MLP and the projection.
         pretrained: load ImageNet weights into a ResNet.
         flip_average: in evaluation mode, e is the mean over an image and its mirror image.
         numeric: keyword arguments of `NumericEmbedding` for an MLP; empty for none.
+        input_size: side to which a ResNet with its own stem resizes images normalised as ImageNet's; 0 for neither.
 
     Raises:
         InputError: the kind does not fit the shape, or weights are not available.
@@ -96,16 +113,17 @@ class Encoder(nn.Module):
         pretrained: bool = False,
         flip_average: bool = False,
         numeric: Mapping[str, Any] = MappingProxyType({}),
+        input_size: int = 0,
     ) -> None:
         super().__init__()
         image = len(shape) == 3
-        kinds, fitting = ("mlp",), "mlp for tables"
+        kinds, fitting = ("mlp", "raw"), "mlp for tables"
         if image:
-            kinds, fitting = ("convnet", "resnet18", "resnet50"), "convnet, resnet18 or resnet50 for images"
+            kinds, fitting = ("convnet", "raw", *RESNETS), "convnet, resnet18 or resnet50 for images"
         require(kind in kinds, f"encoder: {kind} does not fit rows of shape {tuple(shape)}; take {fitting}")
         self.config = {"kind": kind, "shape": list(shape), "n_classes": n_classes, "widths": list(widths)}
         self.config |= {"embed_dim": embed_dim, "depth": depth, "dropout": dropout, "flip_average": flip_average}
-        self.config["numeric"] = dict(numeric)
+        self.config |= {"numeric": dict(numeric), "input_size": input_size}
         channels = (shape[0], 1, 1) if image else (shape[0],)
         self.flip_average = flip_average and image
         self.mean: Tensor
@@ -116,11 +134,19 @@ class Encoder(nn.Module):
             self.backbone: nn.Module = ConvNet(shape, widths, depth)
         elif kind == "mlp":
             self.backbone = MLP(shape[0], widths, dropout, numeric)
+        elif kind == "raw":
+            self.backbone = nn.Flatten()
+            self.backbone.out_dim = math.prod(shape)  # type: ignore[assignment]
         else:
-            self.backbone = _resnet(kind, shape[0], pretrained)
+            self.backbone = _resnet(kind, shape[0], pretrained, own_stem=input_size > 0)
+        self.input_size = input_size
+        if input_size:  # three channels, to which a single one is repeated
+            self.mean, self.std = (255 * torch.tensor(v)[:, None, None] for v in (IMAGENET_MEAN, IMAGENET_STD))
         hidden = int(self.backbone.out_dim)  # type: ignore[arg-type]
         self.projection: nn.Module = nn.Identity()
-        if embed_dim:
+        if embed_dim and kind == "raw":
+            self.projection = _Components(hidden, embed_dim)
+        elif embed_dim:
             layers = (nn.Linear(hidden, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Dropout(dropout))
             self.projection = nn.Sequential(*layers, nn.Linear(hidden, embed_dim))
         self.dim = embed_dim or hidden
@@ -146,6 +172,8 @@ class Encoder(nn.Module):
         x = (x.float() - self.mean) / self.std
         if x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
+        if self.input_size:
+            x = F.interpolate(x, (self.input_size, self.input_size), mode="bilinear", antialias=True)
         return self.projection(self.backbone(x))
 
     def forward(self, x: Num[Tensor, "B ..."]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C"] | None]:

@@ -73,3 +73,19 @@ class EncoderLoss(nn.Module):
             if term is not None:
                 total = total + self.config[name] * term(z, y)
         return total
+
+
+class ViewsLoss(nn.Module):
+    """NT-Xent (Chen et al. 2020): SupCon with the image that each row is a view of as its label.
+
+    It reads the logits, which are a projection of e used in training only.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.config = {"temperature": temperature}
+        self.supcon = SupConLoss(temperature=temperature)
+
+    def forward(self, z: Tensor, logits: Float[Tensor, "B D"], image: Int[Tensor, " B"]) -> Float[Tensor, ""]:
+        """Loss of a batch: the projected views, of any length, and the numbers of their images."""
+        return self.supcon(logits.float(), image)

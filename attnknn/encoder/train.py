@@ -15,7 +15,7 @@ from attnknn.core.device import compile_network
 from attnknn.core.errors import require
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
-from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.losses import EncoderLoss, ViewsLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.optimisers import optimisers
 from attnknn.index.bank import build
@@ -59,7 +59,7 @@ def linear_score(logits: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 def train_encoder(
     split: Split,
     encoder: Encoder,
-    loss: EncoderLoss,
+    loss: EncoderLoss | ViewsLoss,
     settings: TrainEmbedder,
     *,
     seed: int,
@@ -83,7 +83,7 @@ def train_encoder(
     mixed label; losses on pairs take first the pairs that share y, then those that share y′.
 
     Args:
-        loss: loss of a batch; `neighbours` is added to it.
+        loss: loss of a batch; `neighbours` is added to it. With `ViewsLoss` a batch is two views of each image.
         settings: optimisation, schedule, augmentation and validation; the network and the losses are built already.
         neighbours: the kNN loss over the bank rows in their order, or None.
         judged_by: classifier whose validation accuracy chooses the epoch.
@@ -118,7 +118,9 @@ def train_encoder(
     history: list[Row] = []
     if resume is not None:
         history = load_state(resume, mark, encoder, objectives, optims, best) or []
-    data, target = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+    views_of_images = isinstance(loss, ViewsLoss)
+    data = torch.from_numpy(x).to(device)
+    target = torch.arange(n, device=device) if views_of_images else torch.from_numpy(y).to(device)
     mirrored_first = torch.rand(n, generator=torch.Generator().manual_seed(seed * 100_003 + epochs)).to(device) < 0.5
     augmentation = settings.augment.model_dump(exclude={"flip"})
     forward = compile_network(encoder, device) if settings.compile else encoder
@@ -133,6 +135,8 @@ def train_encoder(
         total = 0.0
         for i in range(steps_per_epoch):
             rows = order[i * batch : (i + 1) * batch]
+            if views_of_images:
+                rows = rows.repeat(2)
             step = epoch * steps_per_epoch + i
             factor = learning_rate(step, steps, settings.warmup, 1.0, settings.decay, cycle, settings.restarts.factor)
             for group in (group for optim in optims for group in optim.param_groups):
@@ -141,7 +145,10 @@ def train_encoder(
             shown = rows if candidates is None else torch.cat([rows, candidates])
             views = data[shown]
             if split.is_image:
-                mirrored = mirrored_first[shown] ^ (epoch % 2 == 1) if settings.augment.flip else None
+                mirrored = mirrored_first[shown] ^ (epoch % 2 == 1)
+                if views_of_images:  # each by itself
+                    mirrored = torch.rand(len(shown), generator=generator).to(device) < 0.5
+                mirrored = mirrored if settings.augment.flip else None
                 views = augment(views, generator, mirrored=mirrored, **augmentation)
             partners, share = None, 1.0
             if settings.mixup:
@@ -201,5 +208,5 @@ def summary(history: Sequence[Row]) -> tuple[Row, list[Row]]:
     """Metrics of a run (best_epoch, val_accuracy), and its learning curve (epoch, loss, val_accuracy) if validated."""
     best = best_epoch(history)
     validated = [row for row in history if not math.isnan(row["val_accuracy"])]  # dvc plots an empty cell as 0
-    curve = [{key: row[key] for key in ("epoch", "loss", "val_accuracy")} for row in validated]
+    curve = [{key: row.get(key, math.nan) for key in ("epoch", "loss", "val_accuracy")} for row in validated]
     return {"best_epoch": best["epoch"], "val_accuracy": best["val_accuracy"]}, curve

@@ -27,11 +27,11 @@ HEAD = "attention"
 
 
 def last_layers(encoder: Encoder, n: int) -> list[nn.Parameter]:
-    """Parameters that map x to e, from the n-th last weight matrix on; all where there are fewer."""
+    """Parameters that map x to e, from the n-th last weight matrix on; all where there are fewer, if any."""
     modules = (encoder.backbone, encoder.projection)
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
     matrices = [i for i, p in enumerate(parameters) if p.ndim > 1]
-    return parameters[matrices[-min(n, len(matrices))] :]
+    return parameters[matrices[-min(n, len(matrices))] :] if matrices else []
 
 
 def with_query(batch: NeighbourBatch, z: Float[Tensor, "B D"], metric: str) -> NeighbourBatch:

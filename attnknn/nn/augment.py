@@ -68,6 +68,28 @@ def random_jitter(x: Num[Tensor, "B C H W"], strength: float, generator: Generat
     return (grey + (x - grey) * saturation).clamp(0, 255)
 
 
+def random_resized_crop(x: Num[Tensor, "B C H W"], share: float, generator: Generator) -> Float[Tensor, "B C H W"]:
+    """Resize a random crop of each image to its size, bilinear (Szegedy et al. 2015).
+
+    The crop's share of the area is from [share, 1), the logarithm of its ratio of width to height from that of 3/4 to
+    that of 4/3; sides are at most those of the image.
+    """
+    b = len(x)
+    area, ratio = _uniform(b, share, 1.0, x, generator), _uniform(b, -1.0, 1.0, x, generator) * math.log(4 / 3)
+    sides = torch.stack([area.sqrt() * (ratio / 2).exp(), area.sqrt() * (-ratio / 2).exp()], dim=1).clamp(max=1)
+    # The grid's coordinates are −1 … 1 from edge to edge, so that a crop of half the width has half of them.
+    offset = (1 - sides) * _uniform(2 * b, -1.0, 1.0, x, generator).view(b, 2)
+    affine = torch.cat([torch.diag_embed(sides), offset[:, :, None]], dim=2)
+    grid = F.affine_grid(affine, list(x.shape), align_corners=False)
+    return F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
+
+
+def random_grey(x: Num[Tensor, "B C H W"], probability: float, generator: Generator) -> Float[Tensor, "B C H W"]:
+    """Replace the channels of each image by their mean, with this probability."""
+    grey = _uniform(len(x), 0.0, 1.0, x, generator) < probability
+    return torch.where(grey[:, None, None, None], x.float().mean(dim=1, keepdim=True), x.float())
+
+
 def augment(
     x: Num[Tensor, "B C H W"],
     generator: Generator,
@@ -76,6 +98,8 @@ def augment(
     jitter: float = 0.0,
     rotate: float = 0.0,
     cutout: int = 0,
+    resized_crop: float = 0.0,
+    grey: float = 0.0,
 ) -> Num[Tensor, "B C H W"]:
     """Augment each image; a transform of strength 0 is skipped and draws no random numbers.
 
@@ -87,7 +111,11 @@ def augment(
         jitter: strength of brightness, contrast and saturation jitter.
         rotate: maximum angle in degrees.
         cutout: side of the Cutout square.
+        resized_crop: minimum share of the area of a random crop, resized to the original size.
+        grey: probability of greyscale.
     """
+    if resized_crop:
+        x = random_resized_crop(x, resized_crop, generator)
     if crop:
         x = random_crop(x, crop, generator)
     if mirrored is not None:
@@ -96,6 +124,8 @@ def augment(
         x = random_rotation(x, rotate, generator)
     if jitter:
         x = random_jitter(x, jitter, generator)
+    if grey:
+        x = random_grey(x, grey, generator)
     if cutout:
         x = cut_out(x, cutout, generator)
     return x

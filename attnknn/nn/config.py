@@ -13,3 +13,5 @@ class Augment(Block):
     jitter: Rate = 0.0  # strength of brightness, contrast and saturation jitter
     rotate: Annotated[float, Field(ge=0, le=180)] = 0.0  # degrees
     cutout: Whole = 0  # side of the Cutout square in pixels
+    resized_crop: Rate = 0.0  # minimum share of the area of a random crop, resized to the image's size
+    grey: Rate = 0.0  # probability of greyscale

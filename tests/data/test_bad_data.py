@@ -257,3 +257,30 @@ def test_a_damaged_header_loses_no_member_silently(name: str, form: int, tmp_pat
     for content in damaged:
         with pytest.raises(InputError, match=rf"^{name}: damaged archive \([^\n]+\); get the file again"):
             listed(content)
+
+
+VECTORS = np.random.default_rng(0).normal(size=(20, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"x": VECTORS.astype(int)}, "x: x.npy: int64 of shape (20, 3); give floats of shape (rows, columns)"),
+        ({"x": VECTORS[0]}, "x: x.npy: float64 of shape (3,); give floats"),
+        ({"x": VECTORS * np.inf}, "x: x.npy: NaN or infinite values in float32; leave these rows out"),
+        ({"x": VECTORS * 1e300}, "x: x.npy: NaN or infinite values in float32"),
+        ({"y": np.arange(19) % 2}, "y: y.npy: int64 of shape (19,); give 20 whole numbers or strings, one a row of x"),
+        ({"y": np.arange(20) % 2 / 2}, "y: y.npy: float64 of shape (20,); give 20 whole numbers or strings"),
+        ({"y": np.zeros(20, int)}, "y: y.npy: every row has class '0'"),
+        ({"test_x": VECTORS[:5, :2], "test_y": np.arange(5) % 2}, "test_x: 2 columns, x has 3"),
+        ({"test_x": VECTORS[:5], "test_y": np.arange(4) % 2}, "test_y: test_y.npy: int64 of shape (4,); give 5"),
+        ({"x": b"<html>"}, "x.npy: not a readable .npy file"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_arrays(changes: dict, line: str, tmp_path: Path) -> None:
+    for name, array in ({"x": VECTORS, "y": np.arange(20) % 2} | changes).items():
+        path = tmp_path / f"{name}.npy"
+        path.write_bytes(array) if isinstance(array, bytes) else np.save(path, array)
+    source = {"kind": "arrays"} | {name: f"{name}.npy" for name in ("x", "y", *changes)}
+    assert line in refused(source, tmp_path, mirror=str(tmp_path))

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -19,6 +20,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
 from attnknn.core.errors import InputError
 from attnknn.data.download import download
+from attnknn.data.schema import Schema
 from attnknn.data.split import assign_parts, part_counts, prepare, prepare_repeats, subset_rows
 from import_closure import ROOT
 
@@ -285,6 +287,36 @@ def test_continuous_labels_are_classes_if_named_in_categories(tmp_path):
         make(source, tmp_path, mirror=str(tmp_path))
     split = make(source | {"categories": ["y"], "numeric": ["a"]}, tmp_path, mirror=str(tmp_path))
     assert split.classes == tuple(str(i / 8) for i in range(21))
+
+
+@pytest.mark.parametrize(("labels", "classes"), [(np.int64, ("2", "9", "10")), (np.str_, ("2", "9", "10"))])
+@pytest.mark.parametrize("official", [False, True])
+def test_arrays_are_kept_as_they_are(tmp_path, labels, classes, official):
+    """Of another scale in each column, and with repeated rows, which have one part."""
+    rng = np.random.default_rng(0)
+    x, y = 3 + rng.normal(size=(90, 4)) * [1, 10, 100, 0], np.resize([2, 9, 10], 90)
+    x[45:] = x[:45]
+    source, digest = {"kind": "arrays", "x": "x.npy", "y": "y.npy"}, {}
+    if official:
+        source |= {"test_x": "t.npy", "test_y": "u.npy"}
+    arrays = {"x": x, "y": y.astype(labels), "t": x[:9].astype(np.float16), "u": y[:9].astype(labels)}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        digest[name] = hashlib.sha256((tmp_path / f"{name}.npy").read_bytes()).hexdigest()
+    split = make(source | {"sha256": {"x": digest["x"]}}, tmp_path, mirror=str(tmp_path), numeric="quantile")
+    whole = np.concatenate([x.astype(np.float32), x[:9].astype(np.float16)]) if official else x.astype(np.float32)
+    np.testing.assert_array_equal(split.x, whole)
+    assert split.x.dtype == np.float32
+    assert split.classes == classes
+    np.testing.assert_array_equal(np.array(split.classes)[split.y].astype(int), np.append(y, y[:9])[: len(whole)])
+    if official:
+        np.testing.assert_array_equal(split.part == TEST, np.arange(99) >= 90)
+    np.testing.assert_array_equal(split.part[:45], split.part[45:90])
+    table = pd.DataFrame(whole, columns=list(split.features))
+    np.testing.assert_array_equal(Schema.from_dict(split.schema).encode(table), whole)
+    assert len(prepare_repeats(source, tmp_path / "raw", [1, 2], 100, **SHARES)) == (0 if official else 2)
+    with pytest.raises(InputError, match="wrong sha256"):
+        make(source | {"sha256": {"y": digest["x"]}}, tmp_path, mirror=str(tmp_path))
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -1,17 +1,25 @@
-"""Encoders: shapes, unit norm, normalisation, and what is written and read back."""
+"""Encoders: shapes, unit norm, normalisation, what is written and read back, and representations without labels."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from attnknn.core.artifacts import BANK, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.core.files import read_json, write_json
+from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
+from attnknn.encoder.fit import fit_encoder
 from attnknn.encoder.numeric_embeddings import fit_numeric
+from attnknn.encoder.train import knn_score
+from synthetic import blobs, parts
 
 
 def encoder(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), n_classes: int = 5, **settings) -> Encoder:
@@ -45,6 +53,8 @@ def trained(kind: str = "convnet", shape: tuple[int, ...] = (3, 8, 8), **setting
         ("resnet18", (1, 9, 13)),
         ("mlp", (23,)),
         ("mlp", (1,)),
+        ("raw", (23,)),
+        ("raw", (3, 9, 13)),
     ],
 )
 @pytest.mark.parametrize("n_classes", [5, 0])
@@ -131,6 +141,7 @@ def test_embed_is_forward_in_evaluation_mode_and_restores_the_mode(mode: bool) -
     ("kind", "shape", "n_classes", "numeric"),
     [
         ("convnet", (1, 9, 13), 5, ""),
+        ("raw", (1, 9, 13), 5, ""),
         *(("mlp", (23,), 0, name) for name in ("none", "linear", "periodic", "piecewise")),
     ],
 )
@@ -230,3 +241,139 @@ def test_pretrained_weights_that_are_missing_or_damaged_are_one_line(checkpoints
     assert "\n" not in message
     assert ("Name or service not known" in message) == (content == "missing")
     assert message.endswith(f"put https://download.pytorch.org/models/{FILE} at {file}, or set pretrained: false")
+
+
+def gratings(n: int = 300, size: int = 12) -> Split:
+    """Stripes whose direction is the class; phase, width, brightness and contrast vary, and noise is added."""
+    rng = np.random.default_rng(0)
+    y, steps = np.arange(n) % 3, np.arange(size)
+    angle, width, phase = np.radians(45 * y), rng.uniform(1.2, 1.8, n), rng.uniform(0, 2 * np.pi, n)
+    across = np.cos(angle)[:, None, None] * steps[:, None] + np.sin(angle)[:, None, None] * steps
+    waves = np.sin(width[:, None, None] * across + phase[:, None, None]) * rng.uniform(10, 50, (n, 1, 1))
+    x = rng.uniform(60, 190, (n, 1, 1)) + waves + 20 * rng.normal(size=waves.shape)
+    return Split(x.clip(0, 255).astype(np.uint8)[:, None], y, parts(n), ("a", "b", "c"))
+
+
+CONVNET: dict[str, Any] = {"widths": [16, 32], "batch_size": 50, "supcon_temperature": 0.2}
+CONVNET["self_supervised"] = {"epochs": 10, "augment": {"resized_crop": 0.5, "jitter": 0.4}}
+
+
+def fitted(split: Split, representation: str, **settings) -> tuple[Encoder, list[dict[str, float]]]:
+    settings = {"representation": representation, **CONVNET, **settings}
+    return fit_encoder(split, TrainEmbedder.model_validate(settings), 0, "cpu", "")
+
+
+def unit(e: np.ndarray) -> np.ndarray:
+    return e / np.linalg.norm(e, axis=1, keepdims=True)
+
+
+def in_colour(split: Split) -> Split:
+    """Three channels of different means and deviations."""
+    return dataclasses.replace(split, x=np.concatenate([split.x, split.x // 2, 255 - split.x // 3], axis=1))
+
+
+def standardised(split: Split) -> np.ndarray:
+    x = split.x.astype(np.float64)
+    bank = x[split.part == BANK]
+    axes = (0, 2, 3)
+    return ((x - bank.mean(axes, keepdims=True)) / bank.std(axes, keepdims=True)).reshape(len(x), -1)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_raw_pixels_are_standardised_per_channel_on_bank_rows_and_columns_are_as_they_are(bf16: bool) -> None:
+    split, table = in_colour(gratings(60)), blobs(60)
+    for data, expected in ((split, standardised(split)), (table, table.x)):
+        net, (row,) = fitted(data, "raw", bf16=bf16, flip_average=True)
+        z, logits = embed(net, data.x, bf16=bf16)
+        np.testing.assert_allclose(z, unit(expected), atol=1e-5)
+        val, bank = data.part == VAL, data.part == BANK
+        score = knn_score(z[bank], data.y[bank], z[val], data.y[val], 10, 3)
+        assert row == {"epoch": 0, "val_accuracy": score[0], "val_nll": pytest.approx(score[1], rel=1e-4)}
+        assert logits.shape == (60, 3)
+
+
+@pytest.mark.parametrize(("embed_dim", "dim"), [(5, 5), (0, 64)])
+def test_pca_is_the_projection_on_principal_components_of_bank_rows(embed_dim: int, dim: int) -> None:
+    split = in_colour(gratings(200))
+    x, bank = standardised(split), split.part == BANK
+    mean = x[bank].mean(0)
+    components = np.linalg.svd(x[bank] - mean, full_matrices=False)[2][:dim]
+    net, _ = fitted(split, "pca", embed_dim=embed_dim, bf16=True)
+    z = embed(net, split.x, bf16=True)[0]
+    expected = unit((x - mean) @ components.T)
+    signs = np.sign((z * expected).sum(0))
+    np.testing.assert_allclose(z, signs * expected, atol=2e-3)
+    others = np.array(split.x)
+    others[~bank] = 255 - others[~bank]
+    moved = fitted(dataclasses.replace(split, x=others), "pca", embed_dim=embed_dim)[0].state_dict()
+    for name in ("projection.weight", "projection.bias", "mean", "std"):
+        assert torch.equal(moved[name], net.state_dict()[name]), name
+    assert embed(fitted(blobs(60), "pca")[0], blobs(60).x)[0].shape == (60, 7), "as many as there are columns"
+
+
+@pytest.mark.parametrize("representation", ["raw", "pca", "self_supervised"])
+def test_labels_change_nothing_but_the_linear_head(representation: str) -> None:
+    split = gratings(120)
+    relabelled = dataclasses.replace(split, y=(split.y + np.arange(120) // 7) % 3)
+    (z, logits), (other_z, other_logits) = (
+        embed(fitted(data, representation)[0], split.x) for data in (split, relabelled)
+    )
+    assert z.tobytes() == other_z.tobytes()
+    assert not np.array_equal(logits, other_logits)
+
+
+def test_views_without_labels_teach_the_direction_of_stripes() -> None:
+    split = gratings()
+    net, history = fitted(split, "self_supervised", embed_dim=5)
+    *before, last = history
+    assert net.dim == 32, "the features"
+    assert [row["epoch"] for row in history] == list(range(1, 11))
+    assert all(np.isnan(row["val_accuracy"]) for row in before), "no label chooses the epoch"
+    random = encoder(shape=(1, 12, 12), widths=(16, 32), embed_dim=0)
+    random.fit_normalisation(split.x[split.part == BANK])
+    z, bank, val = embed(random, split.x)[0], split.part == BANK, split.part == VAL
+    assert last["val_accuracy"] > 0.1 + knn_score(z[bank], split.y[bank], z[val], split.y[val], 10, 3)[0]
+
+
+@pytest.mark.parametrize(("kind", "file"), [("resnet18", "w.pth"), ("resnet50", "w.safetensors")])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_features_of_a_pretrained_resnet_are_torchvisions(tmp_path: Path, kind: str, file: str, channels: int) -> None:
+    from attnknn.core.torchvision_shim import torchvision
+
+    torch.manual_seed(5)
+    net = getattr(torchvision.models, kind)(weights=None)
+    net(torch.randn(8, 3, 40, 40))  # statistics of the batch norms
+    state = net.eval().state_dict()
+    save_file(state, tmp_path / file) if file.endswith("safetensors") else torch.save(state, tmp_path / file)
+    split = gratings(24) if channels == 1 else in_colour(gratings(24))
+    ours, _ = fitted(split, "pretrained", weights=str(tmp_path / file), input_size=40)
+    ours.save(tmp_path / "encoder")
+    images = torch.from_numpy(split.x).expand(-1, 3, -1, -1) / 255
+    images = torchvision.transforms.functional.resize(images, [40, 40])
+    images = torchvision.transforms.functional.normalize(images, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    net.fc = torch.nn.Identity()
+    with torch.no_grad():
+        expected = unit(net(images).numpy())
+    for loaded in (ours, Encoder.load(tmp_path / "encoder")[0]):
+        np.testing.assert_allclose(embed(loaded, split.x)[0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("content", ["missing", "page", "other", "cut", "text"])
+def test_weights_that_are_missing_or_no_resnets_are_one_line(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "w.pth"
+    if content == "page":
+        file.write_bytes(b"<html>404</html>")
+    elif content == "text":
+        torch.save("resnet18", file)
+    elif content != "missing":
+        torch.save({"conv1.weight": torch.zeros(3)}, file)
+        file.write_bytes(file.read_bytes()[: 200 if content == "cut" else None])
+    with pytest.raises(InputError, match=rf"^train_embedder\.weights: {file}: no (such file|state dict)") as error:
+        fitted(gratings(24), "pretrained", weights=str(file))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("representation", ["self_supervised", "pretrained"])
+def test_representations_of_images_refuse_a_table(representation: str) -> None:
+    with pytest.raises(InputError, match=f"{representation} is of images; for a table take trained, raw or pca$"):
+        fitted(blobs(60), representation, weights="w.pth")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.losses import EncoderLoss, ViewsLoss
 
 # Class 3 has one row only, class 2 none.
 Y = torch.tensor([0, 1, 0, 3, 1, 0, 4])
@@ -112,3 +112,13 @@ def test_bfloat16_inputs_are_summed_in_float32() -> None:
     value = loss(z, outputs, Y)
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, loss(z.float(), outputs.float(), Y))
+
+
+def test_views_of_an_image_are_each_others_positives() -> None:
+    """NT-Xent: each of 2B views has one positive and 2B − 2 negatives; lengths do not count, nor what z is."""
+    views, image = torch.randn(10, 11, generator=torch.Generator().manual_seed(3)), torch.arange(5).repeat(2)
+    scores = functional.cosine_similarity(views[:, None], views, dim=2) / 0.3
+    scores.fill_diagonal_(-torch.inf)
+    expected = functional.cross_entropy(scores, (torch.arange(10) + 5) % 10)
+    for scale in (1.0, 7.0):
+        torch.testing.assert_close(ViewsLoss(0.3)(embeddings(10), scale * views, image), expected)

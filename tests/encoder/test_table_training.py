@@ -10,6 +10,7 @@ from scipy.special import log_softmax
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions, Split
 from attnknn.encoder.config import TrainEmbedder
+from attnknn.encoder.crossfit import fold_embeddings
 from attnknn.encoder.fit import fit_encoder, fit_plain_classifier
 from attnknn.experiments.train_splits import train_split
 from attnknn.neighbours.space import EmbeddingSpace
@@ -43,6 +44,25 @@ def test_an_encoder_learns_nothing_of_rows_outside_the_bank() -> None:
     torch.testing.assert_close(weights(with_other_values(split, FIT, VAL, TEST)), one, rtol=0, atol=0)
     moved = weights(with_other_values(split, BANK))
     assert any(not torch.equal(tensor, moved[name]) for name, tensor in one.items())
+
+
+def test_columns_are_the_same_in_every_fold_and_components_those_of_its_bank() -> None:
+    split = blobs(182)
+    raw, pca = (settings().model_copy(update={"representation": kind, "embed_dim": 3}) for kind in ("raw", "pca"))
+    columns = split.x / np.linalg.norm(split.x, axis=1, keepdims=True)
+    for fold in fold_embeddings(split, raw, 0, "cpu", ""):
+        np.testing.assert_allclose(fold.z, columns, atol=1e-6)
+    for fold, other in zip(
+        fold_embeddings(split, pca, 0, "cpu", ""),
+        fold_embeddings(with_other_values(split, FIT, VAL, TEST), pca, 0, "cpu", ""),
+        strict=True,
+    ):
+        bank = fold.rows(BANK)
+        centred = split.x - split.x[bank].mean(0)
+        e = centred @ np.linalg.svd(centred[bank], full_matrices=False)[2][:3].T
+        z = e / np.linalg.norm(e, axis=1, keepdims=True)
+        np.testing.assert_allclose(np.abs(fold.z), np.abs(z), atol=1e-4)
+        np.testing.assert_array_equal(fold.z[bank], other.z[bank])
 
 
 def test_an_encoder_that_is_a_plain_classifier_is_not_trained_again(tmp_path: Path) -> None:

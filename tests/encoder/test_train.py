@@ -21,7 +21,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.errors import InputError
 from attnknn.encoder.config import TrainEmbedder
 from attnknn.encoder.encoder import Encoder, embed
-from attnknn.encoder.losses import EncoderLoss
+from attnknn.encoder.losses import EncoderLoss, ViewsLoss
 from attnknn.encoder.neighbour_loss import NeighbourLoss
 from attnknn.encoder.train import best_epoch, knn_score, mix_rows, train_encoder
 from synthetic import blobs, pictures
@@ -46,7 +46,7 @@ def network(split: Split, n_classes: int = 3, dropout: float = 0.0) -> Encoder:
 
 
 def train(
-    split: Split, encoder: Encoder | None = None, loss: EncoderLoss | None = None, seed: int = 3, **changes: Any
+    split: Split, encoder: Encoder | None = None, loss: Any = None, seed: int = 3, **changes: Any
 ) -> tuple[Encoder, list[Row]]:
     encoder = encoder or network(split, dropout=0.1)
     loss = loss or EncoderLoss(3, 8, cross_entropy=1.0, supcon=0.5, proxy_anchor=0.1)
@@ -213,6 +213,25 @@ def test_an_image_is_mirrored_in_every_other_epoch() -> None:
     assert 0 < int(mirrored[0].sum()) < len(x)
     for before, after in itertools.pairwise(mirrored):
         assert torch.equal(after, ~before)
+
+
+def test_a_batch_without_labels_is_two_views_of_each_image() -> None:
+    """Each is flipped or not by itself, and the images' numbers take the place of the labels."""
+    split, batches, images = pictures(), [], []
+    encoder, loss = network(split), ViewsLoss(0.5)
+    x = torch.from_numpy(split.x[split.part == BANK])
+    encoder.register_forward_pre_hook(lambda m, args: batches.append(args[0].clone()) if m.training else None)
+    loss.register_forward_hook(lambda _, args, out: images.append(args[2]))
+    train(split, encoder, loss, augment={"flip": True}, batch_size=24)
+    assert len(batches) == 4 * 2
+    pairs = set()
+    for views, image in zip(batches, images, strict=True):
+        assert torch.equal(image[:24], image[24:])
+        mirrored = (views != x[image]).flatten(1).any(1)
+        assert torch.equal(views, torch.where(mirrored[:, None, None, None], x[image].flip(-1), x[image]))
+        pairs |= set(zip(mirrored[:24].tolist(), mirrored[24:].tolist(), strict=True))
+    assert len(pairs) == 4
+    assert sorted(torch.cat([images[0][:24], images[1][:24]]).tolist()) == list(range(48))
 
 
 def test_without_a_compiler_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

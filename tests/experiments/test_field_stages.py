@@ -114,7 +114,8 @@ def test_variants_set_the_training_arguments_and_see_the_bank_alone(done: Path, 
     assert len({calls[v]["resume"] for v in VARIANTS}) == 4
     assert (nets["full"].config.height, nets["full"].config.width) == (6, 7)
     assert nets["sparse_nce"].config == nets["sparse"].config
-    assert calls["full"]["augment"].keys() == {"crop", "flip", "jitter", "rotate", "cutout"}
+    keys = {"crop", "flip", "jitter", "rotate", "cutout", "resized_crop", "grey"}
+    assert calls["full"]["augment"].keys() == keys
     recorded.clear()
     (tmp_path / "batch").mkdir()
     root = workspace(tmp_path / "batch", split, sampler="batch")

@@ -58,6 +58,8 @@ def test_last_layers_start_at_a_weight_matrix_and_leave_out_the_linear_head() ->
     (weight, *others) = last_layers(convnet, 1)
     assert weight.shape[0] == 6
     assert [p.ndim for p in others] == [1]
+    assert last_layers(Encoder("raw", (1, 8, 8), 3, [], 0), 1) == []
+    assert [p.ndim for p in last_layers(Encoder("raw", (1, 8, 8), 3, [], 5), 1)] == [2, 1]
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])

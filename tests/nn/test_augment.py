@@ -8,9 +8,17 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from attnknn.nn.augment import augment, cut_out, random_crop, random_jitter, random_rotation
+from attnknn.nn.augment import (
+    augment,
+    cut_out,
+    random_crop,
+    random_grey,
+    random_jitter,
+    random_resized_crop,
+    random_rotation,
+)
 
-PARTS = {"crop": 2, "jitter": 0.4, "rotate": 30.0, "cutout": 3}
+PARTS = {"crop": 2, "jitter": 0.4, "rotate": 30.0, "cutout": 3, "resized_crop": 0.3, "grey": 0.5}
 
 
 def gen(seed: int = 0) -> Generator:
@@ -38,7 +46,10 @@ def test_everything_off_is_the_identity_and_draws_nothing(dtype: torch.dtype) ->
 
 @pytest.mark.parametrize(
     ("part", "draws"),
-    [("crop", random_crop), ("jitter", random_jitter), ("rotate", random_rotation), ("cutout", cut_out)],
+    [
+        *(("crop", random_crop), ("jitter", random_jitter), ("rotate", random_rotation), ("cutout", cut_out)),
+        *(("resized_crop", random_resized_crop), ("grey", random_grey)),
+    ],
 )
 def test_one_part_alone_is_that_part(part: str, draws) -> None:
     x, strength = images(), PARTS[part]
@@ -108,6 +119,29 @@ def test_jitter_by_hand(channels: int) -> None:
         pixels = bright.mean() + (bright - bright.mean()) * c
         grey = pixels.mean(0)
         np.testing.assert_allclose(view, (grey + (pixels - grey) * s).clip(0, 255), rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize(("h", "w"), [(7, 11), (13, 5)])
+def test_resized_crop_by_hand(h: int, w: int) -> None:
+    """In an image of its own pixels' coordinates, bilinear interpolation reads off where each pixel came from."""
+    b, share = 500, 0.2
+    rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+    views = random_resized_crop(torch.stack([rows, columns]).expand(b, -1, -1, -1), share, gen()).numpy()
+    u = drawn(4 * b)
+    area, ratio, start = share + (1 - share) * u[:b], (4 / 3) ** (2 * u[b : 2 * b] - 1), u[2 * b :].reshape(b, 2)
+    for view, a, r, (left, top) in zip(views, area, ratio, start, strict=True):
+        for axis, (size, side, offset) in enumerate(((h, (a / r) ** 0.5, top), (w, (a * r) ** 0.5, left))):
+            side = min(side, 1)
+            expected = (side * (np.arange(size) + 0.5) / size + (1 - side) * offset) * size - 0.5
+            expected = np.broadcast_to(expected[:, None] if axis == 0 else expected, (h, w))
+            np.testing.assert_allclose(view[axis], expected.clip(0, size - 1), atol=1e-3)
+
+
+def test_grey_images_have_the_mean_of_their_channels() -> None:
+    x = images(500, 3, 2, 3)
+    views, grey = random_grey(x, 0.2, gen()).numpy(), drawn(500) < 0.2
+    np.testing.assert_array_equal(views[~grey], x.numpy()[~grey])
+    np.testing.assert_allclose(views[grey], np.broadcast_to(x.numpy()[grey].mean(1, keepdims=True), views[grey].shape))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])

@@ -17,13 +17,18 @@ import yaml
 from kills import kill_runs
 from repository import Repository
 
-from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.artifacts import VAL, Embeddings, Split
 from attnknn.core.errors import InputError
+from attnknn.core.files import read_json
 from attnknn.encoder.crossfit import fold_splits
+from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.fit import fit_and_embed
 from import_closure import ROOT
 from pipeline.run import Run
 from pipeline.settings import OVERRIDES, Params
+from stages.download import download
+from stages.prepare import prepare
+from stages.train_embedder import train_embedder
 
 QUICK = {
     "datasets": ["mine"],
@@ -109,6 +114,36 @@ class Project(Repository):
 
     def files(self, *folders: str) -> dict[Path, bytes]:
         return {p: p.read_bytes() for f in folders for p in (self.folder / f).rglob("*") if p.is_file()}
+
+
+def test_a_stage_embeds_digits_by_principal_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What later stages read, and the metrics and curves of an encoder without epochs beside those of the network."""
+    for name in ("dvc.yaml", "params.yaml", "presets"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    datasets = yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8"))
+    datasets["digits"]["train_embedder"] |= {"representation": "pca", "widths": [4, 4], "epochs": 1}
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump(datasets))
+    monkeypatch.chdir(tmp_path)
+    download(Run("download", "digits"))
+    for stage in (prepare, train_embedder):
+        stage(Run(stage.__name__, "digits", "42"))
+    split = Split.load(Path("data/split/digits/42"))
+    embeddings = Embeddings.load(Path("data/embeddings/digits/42/main"))
+    encoder, about = Encoder.load(Path("models/encoder/digits/42"))
+    z, logits = embed(encoder, split.x)
+    assert logits is not None
+    assert embeddings.logits is not None
+    np.testing.assert_allclose(embeddings.z, z, atol=1e-5)
+    np.testing.assert_allclose(embeddings.logits, logits, atol=1e-3)
+    assert (logits.argmax(1) == split.y)[split.part == VAL].mean() > 0.9
+    metrics = read_json(Path("metrics/digits/42/train_embedder.json"))
+    assert metrics["best_epoch"] == about["kept"]["epoch"] == 0
+    assert metrics["val_accuracy"] > 0.9
+    curve = Path("plots/training/digits-42.csv").read_text().splitlines()
+    assert curve == ["epoch,loss,val_accuracy", f"0,,{metrics['val_accuracy']}"]
+    assert read_json(Path("metrics/digits/42/train_cnn.json"))["best_epoch"] == 1
+    cnn = Embeddings.load(Path("data/cnn/digits/42"))
+    assert cnn.z.shape == (len(z), 4), "the convnet, trained on labels"
 
 
 def stages_in(out: str) -> set[str]:

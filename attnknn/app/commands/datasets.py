@@ -58,7 +58,10 @@ def _origin(source: dict[str, Any]) -> str:
         return f"comes with scikit-learn ({source.get('loader')})"
     if source["kind"] == "torchvision":
         return f"official archive of {source.get('name')}"
-    files = [source.get("path"), *(source[part].get("path") for part in ("train", "test") if source.get(part))]
+    files = [
+        *(source.get(key) for key in ("path", "x", "test_x")),
+        *(source[part].get("path") for part in ("train", "test") if source.get(part)),
+    ]
     return ", ".join(str(path) for path in files if path)
 
 

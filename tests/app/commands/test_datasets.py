@@ -16,6 +16,7 @@ DATASETS = {
     "iris": {"source": {"kind": "sklearn", "loader": "iris"}},
     "table": {"source": {"kind": "csv", "train": {"path": LONG}, "test": {"path": "test.csv"}}},
     "birds": {"source": {"kind": "image_folder", "path": "birds.zip"}},
+    "vectors": {"source": {"kind": "arrays", "x": "x.npy", "y": "y.npy", "test_x": "t.npy", "test_y": "u.npy"}},
 }
 
 
@@ -31,10 +32,11 @@ def params(tmp_path: Path) -> Path:
 
 def test_json(params: Path) -> None:
     rows = {row["name"]: row for row in json.loads(succeeded("datasets", "--json", "--params", params))}
-    assert list(rows) == ["iris", "table", "birds"]
-    assert [row["in_use"] for row in rows.values()] == [True, False, False]
-    assert [row["bytes_on_disk"] for row in rows.values()] == [None, None, 1500]
+    assert list(rows) == ["iris", "table", "birds", "vectors"]
+    assert [row["in_use"] for row in rows.values()] == [True, False, False, False]
+    assert [row["bytes_on_disk"] for row in rows.values()] == [None, None, 1500, None]
     assert rows["table"]["origin"] == f"{LONG}, test.csv"
+    assert rows["vectors"]["origin"] == "x.npy, t.npy"
     rows = json.loads(succeeded("datasets", "--json", "--params", ROOT / "params.yaml"))
     assert [row["name"] for row in rows] == list(yaml.safe_load((ROOT / "datasets.yaml").read_text("utf-8")))
 
