@@ -2,13 +2,19 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from attnknn.experiments.conditions import Condition, refit_and_score
 from pipeline.run import Run
 
 
-def refit_conditions(run: Run, conditions: Mapping[str, Condition], repeats: int, k: int) -> None:
+def refit_conditions(
+    run: Run, conditions: Mapping[str, Condition], repeats: int, k: int, clean: np.ndarray | None = None
+) -> None:
     """Write metrics and a table named after the stage; `repeats` banks and heads per condition."""
     scoring, settings = run.params.evaluate.model_dump(), run.fit_settings(k)
-    means, rows = refit_and_score(conditions, repeats, scoring, run.seed, run.track("head"), run.workers, **settings)
+    means, rows = refit_and_score(
+        conditions, repeats, scoring, run.seed, run.track("head"), run.workers, clean, **settings
+    )
     run.write_metrics(means)
     run.write_tables(**{run.stage: rows})

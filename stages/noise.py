@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import numpy as np
+
 from attnknn.core.artifacts import VAL
 from attnknn.experiments.corruption import noise_conditions, with_noise
 from pipeline.load import load_spaces
@@ -17,7 +19,7 @@ def noise(run: Run) -> None:
         name: partial(with_noise, spaces if VAL in parts else spaces[:1], rate, kind=kind, parts=parts)
         for name, (kind, rate, parts) in named.items()
     }
-    refit_conditions(run, conditions, p.noise.repeats, p.noise.k or p.k_train)
+    refit_conditions(run, conditions, p.noise.repeats, p.noise.k or p.k_train, np.asarray(spaces[0].embeddings.y))
 
 
 if __name__ == "__main__":

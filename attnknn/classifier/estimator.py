@@ -405,11 +405,11 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         labels = self._encode_labels("y", y)
         if len(X):
             with self.memory_.lock.writing(), self._threads():
-                z, given = self._vectors(X), labels
+                z, given_y = self._vectors(X), labels
                 if self.transition_ is not None:
                     probs, seed = self._predictor().predict(z)[0], self.memory_.next_id
-                    labels = draw_labels(probs, given, self.transition_, seed)
-                self.memory_.add(z, labels, self._relative(weight), given)
+                    labels = draw_labels(probs, given_y, self.transition_, seed)
+                self.memory_.add(z, labels, self._relative(weight), given_y)
         return self
 
     def forget(self, ids: Any) -> Self:

@@ -42,7 +42,7 @@ class Memory:
         init=False, default=None
     )  # C of the linear classifier; None for no linear classifier
     linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
-    given: np.ndarray = field(init=False)  # int64 (N,) labels as given; `y` may be corrected ones, which vote
+    given_y: np.ndarray = field(init=False)  # int64 (N,) labels as given; `y` may be corrected ones, which vote
     agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
     density: np.ndarray = field(init=False)  # float32 (N,)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
@@ -50,7 +50,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         self._update_positions()
-        self.given = self.y
+        self.given_y = self.y
         self.agreement = np.zeros((len(self.ids), len(SIZES)), dtype=np.float32)
         self.density = np.zeros(len(self.ids), dtype=np.float32)
         self._update_statistics(np.arange(len(self.ids)))
@@ -196,19 +196,19 @@ class Memory:
         return bool((self.weight != self.weight[0]).any())
 
     def add(
-        self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given: np.ndarray | None = None
+        self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given_y: np.ndarray | None = None
     ) -> Int[np.ndarray, " M"]:
         """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones.
 
         Args:
-            given: (M,) labels as given, where y are corrected ones.
+            given_y: (M,) labels as given, where y are corrected ones.
         """
         result = self._copy()
-        new = result._add(z, y, weight, y if given is None else given)
+        new = result._add(z, y, weight, y if given_y is None else given_y)
         vars(self).update(vars(result))
         return new
 
-    def _add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given: np.ndarray) -> Int[np.ndarray, " M"]:
+    def _add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given_y: np.ndarray) -> Int[np.ndarray, " M"]:
         z = check_vectors("X", z)
         new = np.arange(self.next_id, self.next_id + len(z))
         changed = self._insert_neighbours(z, new)
@@ -222,7 +222,7 @@ class Memory:
         added = {
             "ids": new,
             "y": y,
-            "given": given,
+            "given_y": given_y,
             "weight": np.asarray(weight, np.float32),
             "neighbour_ids": pad_columns(neighbours[0], width, -1),
             "neighbour_sims": pad_columns(neighbours[1], width, -np.inf),
@@ -253,7 +253,7 @@ class Memory:
         self.bank = copy.copy(self.bank)
         self.bank.remove(removed)
         self.linear = None
-        for name in ("ids", "y", "given", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
+        for name in ("ids", "y", "given_y", "weight", "neighbour_ids", "neighbour_sims", "agreement", "density"):
             setattr(self, name, np.delete(getattr(self, name), positions, axis=0))
         self._update_positions()
         lost = np.isin(self.neighbour_ids, removed)

@@ -108,8 +108,8 @@ def save_parts(
     folder = folder.resolve()  # a symbolic link is kept
     config, weights = head_to_arrays(parts.head)
     arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
-    if parts.memory.given is not parts.memory.y:
-        arrays["memory.given"] = parts.memory.given
+    if parts.memory.given_y is not parts.memory.y:
+        arrays["memory.given_y"] = parts.memory.given_y
     if parts.memory.strength is not None:
         arrays |= {f"linear.{name}": array for name, array in vars(parts.memory.linear_classifier()).items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
@@ -212,9 +212,11 @@ def load_parts(folder: Path) -> Parts:
         bank = Bank.load(folder / _BANK)
         _check_memory(columns, bank, meta["next_id"])
         memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
-        memory.given = arrays.get("memory.given", memory.y)
-        check_array("given", memory.given, "int64", 1)
-        in_range = len(memory.given) == len(memory) and 0 <= memory.given.min() <= memory.given.max() < len(memory.sums)
+        memory.given_y = arrays.get("memory.given_y", memory.y)
+        check_array("given_y", memory.given_y, "int64", 1)
+        in_range = len(memory.given_y) == len(memory) and 0 <= memory.given_y.min() <= memory.given_y.max() < len(
+            memory.sums
+        )
         require(in_range, "given: not a class number of each row")
         own, weights, linear = (_with_prefix(arrays, prefix) for prefix in ("own.", "head.", "linear."))
         for name, array in (own | weights | linear).items():

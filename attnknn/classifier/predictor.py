@@ -89,7 +89,7 @@ class Predictor:
         """Explain predictions; distances and their percentiles are similarities here, and labels class numbers."""
         ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
         positions, rows = self.memory.positions(ids), np.arange(len(z))
-        labels, given = self.memory.y[positions], self.memory.given[positions]
+        labels, given_y = self.memory.y[positions], self.memory.given_y[positions]
         null = votes.copy()
         np.subtract.at(null, (rows[:, None], labels), weights)
         probabilities = self.calibrated(votes, without)
@@ -98,7 +98,7 @@ class Predictor:
         null = null.clip(0)
         null_share = null[rows, top] / votes[rows, top]
         fields = ids, labels, sims, weights, null, votes, probabilities, top
-        return Explanation(*fields, shares, null_share, sims[:, 0], given)
+        return Explanation(*fields, shares, null_share, sims[:, 0], given_y)
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()

@@ -6,10 +6,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions
 from attnknn.core.parallel import run_parallel
-from attnknn.evaluation.calibration import KINDS
-from attnknn.evaluation.evaluate import calibrated, stack_methods
+from attnknn.evaluation.calibration import KINDS, fit_temperature, given_probs
+from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, stack_methods
+from attnknn.evaluation.method import FORWARD, Method
 from attnknn.evaluation.opponents import (
     BEST,
     OURS,
@@ -17,19 +20,87 @@ from attnknn.evaluation.opponents import (
     UNDER_CONDITIONS,
     compare_with_opponents,
     opponents_over_repeats,
+    select,
 )
 from attnknn.evaluation.paired_tests import TESTED, Table
-from attnknn.experiments.peers import embedding_peers
+from attnknn.experiments.peers import embedding_peers, forward_networks
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
-from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.heads.fit import fit_forms
+from attnknn.heads.label_noise import DOUBT, estimate_label_noise, with_corrected_labels
+from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.nn.linear_probe import with_linear_probe
 
 Condition = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 PEERS = ("rbf", "mlp")  # of `peers.EMBEDDING_PEERS`; boosting takes as long as all others together
 
 
-def _refit_once(condition: Condition, repeat: int, scoring: Settings, seed: int, settings: Settings) -> Table:
+def _through_noise(
+    spaces: Sequence[EmbeddingSpace], clean: np.ndarray, seed: int, settings: Settings
+) -> tuple[Predictions, Predictions, dict[str, float]]:
+    """Attention on corrected labels, and networks, all fitted through the estimated label noise: `<method>_forward`.
+
+    Returns:
+        Predictions of test rows, of their true classes; of val rows, of their given labels, by which methods are
+        chosen; and the estimate's quality against the true labels `clean` (N,), which nothing else reads.
+    """
+    k = min(settings["k"], *(space.neighbours.ids.shape[1] for space in spaces))
+    starts = {name: settings["grids"][name] for name in ("temperatures", "priors")}
+    common = {**settings["fitting"], **starts, "k_train": k, "seed": seed, "device": settings["device"]}
+    noise = estimate_label_noise(spaces, **common)
+    t, device = noise.transition, settings["device"]
+    corrected = with_corrected_labels(spaces, noise, seed, device)
+    corrected = [dataclasses.replace(s, embeddings=with_linear_probe(s.embeddings)) for s in corrected]
+    heads = {name: head for name, (head, _) in fit_forms(corrected, **common, transition=t).items()}
+    probs = predict_parts(corrected, heads, k, device)
+    probs = {**probs, **forward_networks([space.embeddings for space in spaces], t, seed)}
+    shares, y_fit = corrected[0].shares.numpy(), classes_of(spaces, FIT)
+    on_val, on_test = {}, {}
+    for name, parts in probs.items():
+        fit, val, test = ((1 - DOUBT) * p + DOUBT * shares for p in parts)
+        log_t = [np.log(np.maximum(p, 1e-37)) for p in (fit, val, test)]
+        temperature = fit_temperature(log_t[0], y_fit, t)
+        tempered = [softmax(log_p / temperature, axis=1) for log_p in log_t]
+        y_val = classes_of(spaces, VAL)
+        losses = [-np.log(given_probs(p, y_val, t)).mean() for p in (val, tempered[1])]
+        val, test = (val, test) if losses[0] <= losses[1] else tempered[1:]
+        on_val[f"{name}_{FORWARD}"], on_test[f"{name}_{FORWARD}"] = val @ t, test
+    rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)
+    truth = np.eye(len(t)) * 1e-9
+    np.add.at(truth, (clean[rows], np.asarray(spaces[0].embeddings.y)[rows]), 1)
+    error = np.abs(truth / truth.sum(1, keepdims=True) - t).mean()
+    bank = spaces[0].embeddings.rows(BANK)
+    right = {"given": spaces[0], "corrected": corrected[0]}
+    about = {"wrong_estimated": noise.wrong, "transition_error": float(error)}
+    about |= {
+        f"right_{name}": float((np.asarray(s.embeddings.y)[bank] == clean[bank]).mean()) for name, s in right.items()
+    }
+    test, val = as_predictions(spaces[:1], TEST, on_test), as_predictions(spaces, VAL, on_val)
+    return test, val, about
+
+
+def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predictions, Predictions]:
+    """Keep, of each method with and without `_forward`, the one that `AttnKNNClassifier` would.
+
+    That is the corrected one, unless its NLL of val labels is two standard errors above the other's.
+    """
+    losses = {name: -np.log(p[np.arange(len(val.y)), val.y]) for name, p in zip(val.methods, val.probs, strict=True)}
+    names = [name for name in val.methods if Method.parse(name).calibration != FORWARD]
+    for name in [name for name in val.methods if name not in names]:
+        base = Method.parse(name).base
+        plain = [n for n in names if Method.parse(n).base == base]
+        difference = losses[name] - losses[min(plain, key=lambda n: losses[n].mean())] if plain else np.zeros(1)
+        if difference.mean() <= 2 * difference.std() / np.sqrt(len(difference)):
+            names = [n for n in names if n not in plain] + [name]
+    return select(test, names), select(val, names)
+
+
+def _refit_once(
+    condition: Condition, repeat: int, scoring: Settings, seed: int, clean: np.ndarray | None, settings: Settings
+) -> tuple[Table, dict[str, float]]:
     """Attention and its opponents with one bank and one head under one condition.
+
+    With the true labels `clean` (N,), methods that see through wrong labels take part where held-out labels are as
+    wrong as the bank's, or none is wrong.
 
     The encoder's linear head was trained on the unmodified labels, which no method may read here: a logistic regression
     on the modified bank takes its place.
@@ -47,7 +118,19 @@ def _refit_once(condition: Condition, repeat: int, scoring: Settings, seed: int,
     if peers:  # none where a fold's bank has one class only
         others = calibrated(peers, spaces, settings["grids"]["ridges"], KINDS)
         test, val = stack_methods(test, others[0]), stack_methods(val, others[1])
-    return compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=TUNED)
+    about: dict[str, float] = {}
+    if clean is not None and (labels_differ(spaces[0], clean, VAL) or not labels_differ(spaces[0], clean, BANK)):
+        through, through_val, about = _through_noise(spaces, clean, seed_of_repeat, settings)
+        test, val = _corrected_unless_worse(stack_methods(test, through), stack_methods(val, through_val))
+    others = [name for name in TUNED if name in test.methods]
+    table = compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=others)
+    return table, about
+
+
+def labels_differ(space: EmbeddingSpace, clean: np.ndarray, part: int) -> bool:
+    """Whether labels of a part are not the clean ones (N,)."""
+    rows = space.embeddings.rows(part)
+    return bool((np.asarray(space.embeddings.y)[rows] != clean[rows]).any())
 
 
 def refit_and_score(
@@ -57,6 +140,7 @@ def refit_and_score(
     seed: int,
     progress: Callable[..., Iterable[Any]] = lambda results, **_: results,
     workers: int = 1,
+    clean: np.ndarray | None = None,
     **settings: Any,
 ) -> tuple[dict[str, Scores], Table]:
     """Refit and score under each condition, `repeats` times with a new bank and a new head.
@@ -65,6 +149,8 @@ def refit_and_score(
         conditions: by name, a function from a random generator to the modified spaces.
         scoring: bins, resamples, confidence.
         workers: see `parallel.run_parallel`.
+        clean: true labels (N,) of the main space, where conditions may change those of fit and val rows; adds the
+            quality of the estimated label noise to the scores.
         settings: of `fit_and_compare`.
 
     Returns:
@@ -72,14 +158,19 @@ def refit_and_score(
         over repeats, see `opponents.opponents_over_repeats`.
     """
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
-    calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, settings) for name, repeat in keys]
+    calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, clean, settings) for name, repeat in keys]
     by_condition: dict[str, list[Table]] = {name: [] for name in conditions}
-    for (name, _), rows in zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True):
+    noise: dict[str, list[dict[str, float]]] = {name: [] for name in conditions}
+    for (name, _), (rows, about) in zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True):
         by_condition[name].append(rows)
+        noise[name] += [about] * bool(about)
     table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
         if row["ours"] != OURS and row["role"] != BEST:
             continue
         means.setdefault(row["condition"], {}).setdefault(row["role"], {})[row["metric"]] = row["value"]
+    for name, runs in noise.items():
+        if runs:
+            means[name]["label noise"] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
     return means, table

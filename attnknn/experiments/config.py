@@ -51,7 +51,7 @@ class Noise(Distinct):
     """Wrong labels; at rate 0 they are clean."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["symmetric", "asymmetric", "instance"]
-    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.3, 0.6]  # see noise_conditions
+    rates: Annotated[list[Rate], Field(min_length=1)] = [0.0, 0.2, 0.4, 0.6]  # see noise_conditions
     # wrong in the bank alone, or also in fit and val rows
     labels: Annotated[list[Literal["bank", "all"]], Field(min_length=1)] = ["bank", "all"]
     repeats: Count = 2  # new wrong labels and a new head each

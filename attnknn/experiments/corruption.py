@@ -102,11 +102,11 @@ def noise_conditions(
     """Name → (kind, rate, parts) of every kind at every rate, in each of the keys `labels` of `NOISY_PARTS`.
 
     What is the same is included once: rate 0 of all kinds and, of two classes, asymmetric noise, as symmetric.
-    Asymmetric noise, and any noise of two classes, is included below 0.5 only: then right labels outnumber wrong ones.
+    All but symmetric noise of three or more classes is included below 0.5 only: then right labels outnumber wrong ones.
     """
     conditions: dict[str, tuple[str, float, tuple[int, ...]]] = {}
     for name, kind, rate in product(labels, kinds, rates):
-        if rate < 0.5 or (kind != "asymmetric" and classes > 2):
+        if rate < 0.5 or (kind == "symmetric" and classes > 2):
             kind = "symmetric" if classes == 2 and kind == "asymmetric" else kind
             noisy = kind, rate, NOISY_PARTS[name]
             conditions.setdefault(condition_name(*noisy), noisy)

@@ -110,7 +110,6 @@ def test_conditions_are_named_and_what_is_the_same_is_there_once() -> None:
         "noise 0.6": ("symmetric", 0.6, bank),
         "asymmetric noise 0.3": ("asymmetric", 0.3, bank),
         "instance noise 0.3": ("instance", 0.3, bank),
-        "instance noise 0.6": ("instance", 0.6, bank),
     }
     two = corruption.noise_conditions(kinds[1:], (0.0, 0.3, 0.6), ["bank", "all"], 2)
     assert two == {

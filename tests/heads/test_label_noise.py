@@ -73,10 +73,10 @@ def test_wrong_labels_are_seen_through(rng, kind, rate):
     """T within .06 a cell of the true one, labels mended, and a better NLL of clean labels than without."""
     clean = clusters(rng)
     (noisy,) = with_noise([clean], rate, rng, kind, TRAINING_PARTS)
-    found = noise.estimate_label_noise([noisy], **settings())
-    assert np.abs(found.transition - transition_of(clean, noisy)).mean() < 0.03
-    assert abs(found.wrong - rate) < 0.05
-    (corrected,) = noise.with_corrected_labels([noisy], found, seed=0)
+    estimate = noise.estimate_label_noise([noisy], **settings())
+    assert np.abs(estimate.transition - transition_of(clean, noisy)).mean() < 0.03
+    assert abs(estimate.wrong - rate) < 0.05
+    (corrected,) = noise.with_corrected_labels([noisy], estimate, seed=0)
     bank, test = clean.embeddings.rows(BANK), clean.embeddings.rows(TEST)
     y = np.asarray(clean.embeddings.y)
     assert (corrected.embeddings.y[bank] == y[bank]).mean() > (noisy.embeddings.y[bank] == y[bank]).mean() + 0.2
@@ -84,14 +84,14 @@ def test_wrong_labels_are_seen_through(rng, kind, rate):
         rows = clean.embeddings.rows(part)
         np.testing.assert_array_equal(corrected.embeddings.y[rows], noisy.embeddings.y[rows])
     plain = noise.fit_head([noisy], **settings())[0]
-    through = noise.fit_head([corrected], transition=found.transition, **settings())[0]
+    through = noise.fit_head([corrected], transition=estimate.transition, **settings())[0]
     assert nll(classify(through, corrected, test, 30), y[test]) < 0.6 * nll(classify(plain, noisy, test, 30), y[test])
 
 
 def test_right_labels_are_left_alone(rng):
-    found = noise.estimate_label_noise([clusters(rng)], **settings())
-    assert found.wrong < noise.RIGHT
-    np.testing.assert_allclose(found.transition, np.eye(4), atol=0.02)
+    estimate = noise.estimate_label_noise([clusters(rng)], **settings())
+    assert estimate.wrong < noise.RIGHT
+    np.testing.assert_allclose(estimate.transition, np.eye(4), atol=0.02)
 
 
 def test_labels_of_test_rows_are_not_read(rng):
