@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from attnknn.core.artifacts import BANK, Embeddings, Predictions
 from attnknn.core.files import read_json
+from attnknn.evaluation.calibration import fit_temperature
 from attnknn.evaluation.evaluate import plain_network, stack_methods
 from attnknn.evaluation.method import FORWARD, PRIOR, Method
 from attnknn.evaluation.opponents import UNDER_CONDITIONS
 from attnknn.evaluation.paired_tests import BASE, Pair, Table, intervals_and_tests
 from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, condition_name
-from attnknn.experiments.label_cleaning import apply_temperature, forward_temperature, transition_matrix
 from attnknn.experiments.refit import Scores, fit_and_compare, shot_accuracies
 from attnknn.neighbours.space import EmbeddingSpace
 
@@ -29,6 +30,7 @@ COLUMNS = {
     "imbalance_trained": ("condition", "ratio", *_SCORES),
     "imbalance_trained_paired": ("condition", "ratio", *_PAIRED),
 }
+_TINY = float(np.finfo(np.float32).tiny)
 SAME_SPACE = ("distance", "linear", "prototypes")  # compared with attention in one encoder's space
 
 
@@ -64,10 +66,30 @@ def predict_variants(
     return test, reduce(stack_methods, [name_variant(variant, result.val) for variant, result in results.items()])
 
 
+def transition_matrix(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
+    """T[c, g] = share of noisy label g among the rows (N,) cleaned to class c: float64 (C, C), rows sum to 1.
+
+    An estimate of P(noisy label | true class) (Patrini et al. 2017), with an added count of 1 for g = c.
+    """
+    counts = np.eye(n_classes)
+    np.add.at(counts, (cleaned, labels), 1)
+    return counts / counts.sum(1, keepdims=True)
+
+
 def with_forward_correction(test: Predictions, val: Predictions, transition: np.ndarray) -> Predictions:
-    """Add each method at its `forward_temperature`, fitted on val rows, as `<method>_forward`."""
-    temperatures = [forward_temperature(probs, val.y, transition) for probs in val.probs]
-    probs = np.stack([apply_temperature(probs, t) for probs, t in zip(test.probs, temperatures, strict=True)])
+    """Add each method at the temperature of lowest NLL through T of val labels, as `<method>_forward`.
+
+    A classifier fitted on noisy labels predicts these, and is underconfident about the true class; plain temperature
+    scaling on noisy labels cannot correct that.
+    """
+
+    def corrected(probs: np.ndarray, of_val: np.ndarray) -> np.ndarray:
+        log_val, log_test = (np.log(np.maximum(p, _TINY, dtype=np.float64)) for p in (of_val, probs))
+        t = fit_temperature(log_val, val.y, transition)
+        p = np.maximum(softmax(log_test / t, axis=1), 2 * _TINY)
+        return (p / p.sum(1, keepdims=True)).astype(np.float32)
+
+    probs = np.stack([corrected(*pair) for pair in zip(test.probs, val.probs, strict=True)])
     names = tuple(f"{name}_{FORWARD}" for name in test.methods)
     return stack_methods(test, dataclasses.replace(test, probs=probs, methods=names))
 

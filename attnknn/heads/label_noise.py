@@ -17,7 +17,7 @@ from attnknn.core.errors import require
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
-from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.neighbours.space import EmbeddingSpace, label_votes
 from attnknn.neighbours.statistics import neighbour_statistics
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
@@ -54,20 +54,6 @@ def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"
     valid = bool((matrix >= 0).all()) and np.allclose(matrix.sum(1), 1, atol=1e-6)
     require(valid, "label_noise: rows must be probabilities of the given labels that sum to 1, one row a true class")
     return matrix
-
-
-def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) -> Float[np.ndarray, "M C"]:
-    """Share of each label among the k nearest bank rows, the row itself excluded.
-
-    Args:
-        y: (N,) labels.
-        rows: (M,) row ids of the queries.
-        k: lowered to the neighbours stored.
-    """
-    ids = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
-    c, rows_idx = len(space.embeddings.classes), np.arange(len(rows))[:, None]
-    votes = np.bincount((rows_idx * c + y[ids])[ids >= 0], minlength=len(rows) * c).reshape(len(rows), c)
-    return votes / votes.sum(1, keepdims=True)
 
 
 def surest(probs: Float[np.ndarray, "N C"]) -> list[Int[np.ndarray, " M"]]:

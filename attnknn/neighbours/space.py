@@ -156,3 +156,17 @@ def part_neighbours(spaces: Sequence[EmbeddingSpace], part: int, k: int) -> tupl
     """Similarities and labels (M, k) of the neighbours of the rows of a part, in the order of `part_rows`."""
     batches = [space.around(rows, k) for space, rows in part_rows(spaces, part)]
     return np.concatenate([b.sims.numpy() for b in batches]), np.concatenate([b.labels.numpy() for b in batches])
+
+
+def label_votes(space: EmbeddingSpace, y: np.ndarray, rows: np.ndarray, k: int) -> Float[np.ndarray, "M C"]:
+    """Share of each label among the k nearest bank rows, the row itself excluded.
+
+    Args:
+        y: (N,) labels.
+        rows: (M,) row ids of the queries.
+        k: lowered to the neighbours stored.
+    """
+    ids = space.neighbours.take(rows, min(k, space.neighbours.ids.shape[1]))[0]  # (M, K)
+    c, rows_idx = len(space.embeddings.classes), np.arange(len(rows))[:, None]
+    votes = np.bincount((rows_idx * c + y[ids])[ids >= 0], minlength=len(rows) * c).reshape(len(rows), c)
+    return votes / votes.sum(1, keepdims=True)

@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import log_softmax
 
 from attnknn.core.artifacts import BANK, VAL, Embeddings
-from attnknn.experiments import label_cleaning as cleaning
+from attnknn.evaluation.calibration import fit_temperature
+from attnknn.experiments import train_corrupted as cleaning
 from attnknn.experiments.corruption import noisy_labels
+from attnknn.experiments.trained_on_corruption import transition_matrix
 from attnknn.neighbours.search import retrieve
 from attnknn.neighbours.space import EmbeddingSpace
 from synthetic import parts
@@ -91,7 +93,7 @@ def test_k_is_that_of_most_given_val_labels() -> None:
 
 def test_transitions_and_quality_by_hand() -> None:
     noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(cleaning.transition_matrix(noisy, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(transition_matrix(noisy, cleaned, 3), [[3 / 4, 1 / 4, 0], [0, 1, 0], [0, 0, 1]])
     true, noisy, cleaned = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 1]), np.array([0, 0, 0, 0, 1])
     expected = {"wrong_before": 0.4, "wrong_after": 0.4, "mended": 0.5, "spoiled": 1 / 3}
     assert cleaning.quality(true, noisy, cleaned) == pytest.approx(expected)
@@ -102,13 +104,9 @@ def test_the_forward_temperature_finds_how_sure_the_truth_is_through_wrong_label
     """Predictions are the true posterior to the power ½; labels are drawn from the posterior, then made noisy."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(20_000, 4))
-    truth = softmax(logits, 1)
     y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
     mixing = 0.6 * np.eye(4) + 0.1
     noisy = (np.log(mixing)[y] + rng.gumbel(size=logits.shape)).argmax(1)
-    dull = cleaning.apply_temperature(truth, 2.0)
-    assert cleaning.forward_temperature(dull, noisy, mixing) == pytest.approx(0.5, rel=0.1)
-    assert cleaning.forward_temperature(truth, noisy, mixing) == pytest.approx(1, rel=0.1)
-    assert cleaning.forward_temperature(dull, noisy, np.eye(4)) > 1, "without a transition matrix noise is uncertainty"
-    np.testing.assert_allclose(cleaning.apply_temperature(dull, 0.5), truth, atol=1e-4)
-    np.testing.assert_array_equal(cleaning.apply_temperature(dull, 0.1).argmax(1), truth.argmax(1))
+    assert fit_temperature(log_softmax(logits / 2, 1), noisy, mixing) == pytest.approx(0.5, rel=0.1)
+    assert fit_temperature(logits, noisy, mixing) == pytest.approx(1, rel=0.1)
+    assert fit_temperature(log_softmax(logits / 2, 1), noisy) > 1, "without a transition matrix noise is uncertainty"
