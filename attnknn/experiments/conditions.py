@@ -53,17 +53,17 @@ def _through_noise(
     heads = {name: head for name, (head, _) in fit_forms(corrected, **common, transition=t).items()}
     probs = predict_parts(corrected, heads, k, device)
     probs = {**probs, **forward_networks([space.embeddings for space in spaces], t, seed)}
-    shares, y_fit = corrected[0].shares.numpy(), classes_of(spaces, FIT)
+    shares = corrected[0].shares.numpy()
+    y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
     on_val, on_test = {}, {}
     for name, parts in probs.items():
-        fit, val, test = ((1 - DOUBT) * p + DOUBT * shares for p in parts)
-        log_t = [np.log(np.maximum(p, 1e-37)) for p in (fit, val, test)]
-        temperature = fit_temperature(log_t[0], y_fit, t)
-        tempered = [softmax(log_p / temperature, axis=1) for log_p in log_t]
-        y_val = classes_of(spaces, VAL)
-        losses = [-np.log(given_probs(p, y_val, t)).mean() for p in (val, tempered[1])]
-        val, test = (val, test) if losses[0] <= losses[1] else tempered[1:]
-        on_val[f"{name}_{FORWARD}"], on_test[f"{name}_{FORWARD}"] = val @ t, test
+        logs = [np.log(np.maximum(p, 1e-37, dtype=np.float64)) for p in parts]
+        temperatures = (1.0, fit_temperature(logs[0], y_fit, t))
+        choices = [[softmax(log_p / x, axis=1) for log_p in logs[1:]] for x in temperatures]
+        val, test = min(choices, key=lambda pair: -np.log(given_probs(pair[0], y_val, t)).mean())
+        val, test = ((1 - DOUBT) * p + DOUBT * shares for p in (val, test))
+        on_val[f"{name}_{FORWARD}"] = (val @ t).astype(np.float32)
+        on_test[f"{name}_{FORWARD}"] = test.astype(np.float32)
     rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)
     truth = np.eye(len(t)) * 1e-9
     np.add.at(truth, (clean[rows], np.asarray(spaces[0].embeddings.y)[rows]), 1)

@@ -32,7 +32,7 @@ from attnknn.evaluation.opponents import (
 from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, TESTED
 from attnknn.experiments import conditions, refit
 from attnknn.experiments.conditions import refit_and_score
-from attnknn.experiments.corruption import with_imbalance, with_noise
+from attnknn.experiments.corruption import TRAINING_PARTS, with_imbalance, with_noise
 from attnknn.experiments.peers import embedding_peers
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.attention import Attention
@@ -178,3 +178,25 @@ def test_the_number_of_processes_changes_only_rounding(spaces: list[EmbeddingSpa
     one, two = (refit_and_score(named, 2, SCORING, 3, workers=n, **SETTINGS)[1] for n in (1, 2))
     assert [(row["condition"], row["role"]) for row in one] == [(row["condition"], row["role"]) for row in two]
     np.testing.assert_allclose([row["value"] for row in one], [row["value"] for row in two], atol=2e-3)
+
+
+def test_wrong_labels_everywhere_are_seen_through() -> None:
+    """With the true labels given, for the quality of the estimate alone, methods see through noise of all labels."""
+    clean = [synthetic.retrieved(embedded(blobs(900, noise=0.6)))]
+    named = {
+        "clean": lambda _: clean,
+        "bank": partial(with_noise, clean, 0.4),
+        "all": partial(with_noise, clean, 0.4, parts=TRAINING_PARTS),
+    }
+    settings = SETTINGS | {"fitting": SETTINGS["fitting"] | {"epochs": 20}}
+    y = np.asarray(clean[0].embeddings.y)
+    means, rows = refit_and_score(named, 1, SCORING, 3, clean=y, **settings)
+    plain, _ = refit_and_score({"all": named["all"]}, 1, SCORING, 3, **settings)
+    assert "label noise" not in means["bank"]
+    assert means["clean"]["label noise"]["wrong_estimated"] < 0.05
+    noise = means["all"]["label noise"]
+    assert noise["wrong_estimated"] == pytest.approx(0.4, abs=0.1)
+    assert noise["right_corrected"] > noise["right_given"] + 0.15
+    assert means["all"]["attention"]["nll"] < plain["all"]["attention"]["nll"] - 0.1
+    used = {row["method"] for row in rows if row["condition"] == "all" and row["role"] in ("attention", WITHOUT)}
+    assert all(name.endswith("_forward") for name in used if name.startswith(("attention", "linear", "bank-mlp")))
