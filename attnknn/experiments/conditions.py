@@ -16,14 +16,16 @@ from attnknn.evaluation.method import FORWARD, Method
 from attnknn.evaluation.opponents import (
     BEST,
     OURS,
+    ROLES,
     TUNED,
     UNDER_CONDITIONS,
+    WITHOUT,
     compare_with_opponents,
     opponents_over_repeats,
     select,
 )
 from attnknn.evaluation.paired_tests import TESTED, Table
-from attnknn.experiments.peers import embedding_peers, forward_networks
+from attnknn.experiments.peers import FORWARD_NETWORKS, embedding_peers, forward_networks
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
 from attnknn.heads.fit import fit_forms
 from attnknn.heads.label_noise import DOUBT, estimate_label_noise, with_corrected_labels
@@ -81,7 +83,8 @@ def _through_noise(
 def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predictions, Predictions]:
     """Keep, of each method with and without `_forward`, the one that `AttnKNNClassifier` would.
 
-    That is the corrected one, unless its NLL of val labels is two standard errors above the other's.
+    That is the corrected one, unless its NLL of val labels is two standard errors above the other's. Where a network is
+    corrected, classifiers without neighbours that have no corrected form are no opponents.
     """
     losses = {name: -np.log(p[np.arange(len(val.y)), val.y]) for name, p in zip(val.methods, val.probs, strict=True)}
     names = [name for name in val.methods if Method.parse(name).calibration != FORWARD]
@@ -91,6 +94,10 @@ def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predic
         difference = losses[name] - losses[min(plain, key=lambda n: losses[n].mean())] if plain else np.zeros(1)
         if difference.mean() <= 2 * difference.std() / np.sqrt(len(difference)):
             names = [n for n in names if n not in plain] + [name]
+    corrected = {Method.parse(name).base for name in names if Method.parse(name).calibration == FORWARD}
+    if corrected & set(FORWARD_NETWORKS):
+        uncorrected = set(ROLES[WITHOUT]) - set(FORWARD_NETWORKS)
+        names = [name for name in names if Method.parse(name).base not in uncorrected]
     return select(test, names), select(val, names)
 
 

@@ -128,11 +128,15 @@ EMBEDDING_PEERS: dict[str, Peer] = {
 
 
 # Networks with the loss through a transition matrix, see `forward_networks`: name → hidden units.
-FORWARD_NETWORKS = {"linear": (), "bank-mlp": (128,)}
+FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
+_GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
 _DECAYS = (0.1, 1.0, 10.0)  # of AdamW's weight decay
 _EPOCHS, _BATCH = 20, 256
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (N, F), y (N,), part (N,)
+
+
+_Data = tuple[torch.Tensor, np.ndarray, np.ndarray]
 
 
 def _forward_network(
@@ -164,29 +168,35 @@ def _forward_network(
 
 
 def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed: int) -> PartProbs:
-    """Linear and one-hidden-layer networks fitted on bank rows through T (Patrini et al. 2017); see `label_noise`.
+    """Linear, RBF and one-hidden-layer networks fitted on bank rows through T (Patrini et al. 2017); see `label_noise`.
 
     The weight decay and the epoch have the lowest NLL of val labels. Networks of cross-fitting folds read their own
     bank; test rows are predicted by the first.
     """
-    result: PartProbs = {}
-    data: list[tuple[torch.Tensor, np.ndarray, np.ndarray]] = []
-    for e in spaces:
+    from sklearn.kernel_approximation import RBFSampler
+
+    def inputs(e: Embeddings, gamma: float) -> _Data:
         z = np.asarray(e.z, dtype=np.float32)
+        if gamma:
+            z = RBFSampler(gamma=gamma, n_components=1000, random_state=seed).fit_transform(z).astype(np.float32)
         bank = z[e.part == BANK]
-        z = z - bank.mean(0)
-        scale = 8 / float(np.sqrt((bank.var(0)).sum()))  # logits of unit weights have the size of useful ones
-        data.append((torch.from_numpy(z * scale), np.asarray(e.y), np.asarray(e.part)))
+        scale = 8 / float(np.sqrt(bank.var(0).sum()))  # logits of unit weights have the size of useful ones
+        return torch.from_numpy((z - bank.mean(0)) * scale), np.asarray(e.y), np.asarray(e.part)
+
+    result: PartProbs = {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for name, hidden in FORWARD_NETWORKS.items():
-            fitted = [[_forward_network(*own, hidden, transition, decay) for own in data] for decay in _DECAYS]
+            fitted = []
+            for gamma in _GAMMAS if name == "bank-rbf" else (0.0,):
+                data = [inputs(e, gamma) for e in spaces]
+                fitted += [[_forward_network(*own, hidden, transition, decay) for own in data] for decay in _DECAYS]
             chosen = min(fitted, key=lambda networks: sum(value for value, _ in networks))
             fit, val = (
-                np.concatenate([probs[own[2] == p] for (_, probs), own in zip(chosen, data, strict=True)])
+                np.concatenate([probs[e.part == p] for (_, probs), e in zip(chosen, spaces, strict=True)])
                 for p in (FIT, VAL)
             )
-            result[name] = fit, val, chosen[0][1][data[0][2] == TEST]
+            result[name] = fit, val, chosen[0][1][spaces[0].part == TEST]
     return result
 
 

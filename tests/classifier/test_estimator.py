@@ -624,3 +624,78 @@ def test_a_value_that_dwarfs_all_other_rows_is_refused() -> None:
         with pytest.raises(InputError, match=rf"^X row 5, column 3: {re.escape(f'{value:g}')}, over 1e\+09 times"):
             AttnKNNClassifier(**FAST).fit(Z, y)
         AttnKNNClassifier(metric="cosine", **FAST).fit(Z, y)
+
+
+@pytest.fixture(scope="module")
+def mislabelled() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of three clusters, true labels, given labels of which 40 % are the next class, and the true T."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=900)
+    wrong = rng.random(900) < 0.4
+    return np.eye(3, 5)[y] + 0.2 * rng.normal(size=(900, 5)), y, np.where(wrong, (y + 1) % 3, y), wrong
+
+
+def test_label_noise_is_estimated_and_seen_through(mislabelled, tmp_path: Path) -> None:
+    X, y, noisy, _ = mislabelled
+    settings: dict[str, Any] = {"max_iter": 20, "random_state": 0}
+    plain = AttnKNNClassifier(**settings).fit(X[:600], noisy[:600])
+    model = AttnKNNClassifier(label_noise="auto", **settings).fit(X[:600], noisy[:600])
+    assert plain.transition_ is None
+    np.testing.assert_array_equal(plain.memory_.y, noisy[:600])
+    rows = np.arange(300)
+    nll = [-np.log(m.predict_proba(X[600:])[rows, y[600:]]).mean() for m in (plain, model)]
+    assert nll[1] < nll[0] - 0.3
+    assert model.score(X[600:], y[600:]) > 0.97
+    np.testing.assert_allclose(model.transition_, 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1), atol=0.1)
+    assert (model.memory_.y == y[:600]).mean() > 0.9
+    np.testing.assert_array_equal(model.memory_.given_y, noisy[:600])
+    why = model.explain(X[600:610])
+    np.testing.assert_array_equal(why.given_labels, noisy[why.ids])
+    model.save(tmp_path / "m")
+    loaded = AttnKNNClassifier.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    for one in (model, loaded):  # labels of added rows are corrected too, alike after loading
+        one.partial_fit(X[600:], noisy[600:]).forget([0, 650])
+        assert (one.memory_.y[599:] == np.delete(y[600:], 50)).mean() > 0.9
+        np.testing.assert_array_equal(one.memory_.given_y[599:], np.delete(noisy[600:], 50))
+    np.testing.assert_array_equal(loaded.memory_.y, model.memory_.y)
+
+
+def test_right_labels_are_taken_as_given(mislabelled) -> None:
+    X, y, _, _ = mislabelled
+    settings: dict[str, Any] = {"max_iter": 5, "random_state": 0}
+    plain, auto = (AttnKNNClassifier(label_noise=how, **settings).fit(X, y) for how in (None, "auto"))
+    assert auto.transition_ is None
+    np.testing.assert_array_equal(auto.predict_proba(X), plain.predict_proba(X))
+
+
+def test_overlapping_classes_are_not_taken_for_wrong_labels() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=900)
+    X = np.eye(3, 5)[y] + rng.normal(size=(900, 5))
+    assert AttnKNNClassifier(label_noise="auto", max_iter=20, random_state=0).fit(X, y).transition_ is None
+
+
+def test_a_known_matrix_is_used(mislabelled) -> None:
+    X, y, noisy, _ = mislabelled
+    t = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1)
+    model = AttnKNNClassifier(label_noise=t.tolist(), max_iter=10, random_state=0).fit(X, noisy)
+    np.testing.assert_array_equal(model.transition_, t)
+    assert model.score(X, y) > 0.97
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"label_noise": "auto", "weights": "distance"}, "needs weights attention"),
+        ({"label_noise": "auto", "calibration": "vector"}, "take temperature"),
+        ({"label_noise": np.eye(2)}, r"give \(3, 3\)"),
+        ({"label_noise": np.ones((3, 3))}, "sum to 1"),
+        ({"label_noise": "yes"}, "label_noise"),
+    ],
+)
+def test_bad_label_noise_is_one_line(mislabelled, params: dict[str, Any], message: str) -> None:
+    X, _, noisy, _ = mislabelled
+    with pytest.raises(ValueError, match=message) as error:
+        AttnKNNClassifier(**params).fit(X, noisy)
+    assert "\n" not in str(error.value)

@@ -3,15 +3,18 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import accuracy_score, f1_score, log_loss, recall_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss, recall_score
 
+from attnknn.core.errors import InputError
 from attnknn.evaluation import metrics
+from attnknn.evaluation.confusion import confusion
 from attnknn.evaluation.metrics import METRICS, bootstrap, interval, mcnemar, oracle, paired_p, reliability, scores
-from synthetic_results import skewed_losses
+from synthetic_results import TIE, predictions, skewed_losses
 
 # Predicted 0, 0, 1, 2, 0, 2: right, wrong, right, right, wrong, right.
 SIX = np.array(
@@ -280,3 +283,14 @@ def test_oracle_by_hand() -> None:
     assert [oracle(labels, y, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
     with pytest.raises(ValueError, match="k: 4 of 3"):
         oracle(labels, y, 4)
+
+
+def test_confusion_is_scikit_learns() -> None:
+    results = predictions(TIE, 300, seed=2)
+    table = pd.DataFrame(confusion(results, ("attention", "distance_vector")))
+    for method in ("attention", "distance_vector"):
+        counts = table[table["method"] == method].pivot_table("count", "actual", "predicted", fill_value=0)
+        predicted = results.probs[results.methods.index(method)].argmax(1)
+        np.testing.assert_array_equal(counts, confusion_matrix(results.y, predicted))
+    with pytest.raises(InputError, match="cnn: no such method"):
+        confusion(results, ("cnn",))

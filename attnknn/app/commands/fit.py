@@ -30,6 +30,7 @@ def fit(
         "auto", help="What scores classes beside neighbours: shares, means, linear, or auto: the best on held-out rows."
     ),
     prototypes: bool = typer.Option(None, help="--null-scores means, or shares."),
+    label_noise: str = typer.Option(None, help="auto: labels may be wrong; estimate how, and correct those that vote."),
     drop: list[str] = typer.Option([], help="A column to leave out; may be repeated."),
     numeric: list[str] = typer.Option([], help="A column to read as numbers; may be repeated."),
     categories: list[str] = typer.Option(
@@ -51,6 +52,7 @@ def fit(
     from attnknn.app.model.fit import fit_model
     from attnknn.classifier.persistence import model_lock
 
+    require(label_noise in (None, "auto"), f"--label-noise: {label_noise!r}; give auto, or leave it out")
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
     require(len(separator) == 1, f"--separator: {separator!r}; one character is needed, such as ;")
     try:
@@ -70,6 +72,7 @@ def fit(
             metric=metric,
             null_scores=null_scores,
             prototypes="auto" if prototypes is None else prototypes,
+            label_noise=label_noise,
         )
     except InvalidParameterError as error:
         raise InputError(str(error).replace("n_neighbors", "neighbours")) from None
@@ -80,6 +83,8 @@ def fit(
         typer.echo(json.dumps({"model": str(output), **summary}, ensure_ascii=False))
         return
     typer.echo(f"{output}: {summary['memory']:,} rows of {summary['classes']} classes in memory")
+    if summary["labels_corrected"]:
+        typer.echo(f"labels corrected: {summary['labels_corrected']:,} of {summary['memory']:,}")
     if summary["left_out"]:
         typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric includes a column)")
     if summary["duplicates"]:

@@ -107,6 +107,23 @@ def test_id_columns_are_left_out_unless_included(tmp_path: Path) -> None:
     assert Model.load(tmp_path / "n").input.columns == ("second", "x")
 
 
+def test_label_noise_auto_counts_the_corrected_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=300)
+    wrong = rng.random(300) < 0.3
+    np.save(tmp_path / "z.npy", 8 * np.eye(3)[y] + rng.normal(size=(300, 3)))
+    np.save(tmp_path / "y.npy", np.where(wrong, (y + 1) % 3, y))
+    command = ("fit", tmp_path / "z.npy", "--rows", tmp_path / "y.npy", "--test", 0, "--force", "-o", tmp_path / "m")
+    assert json.loads(succeeded(*command, "--weights", "uniform", "--json"))["labels_corrected"] == 0
+    out = succeeded(*command, "--label-noise", "auto", "--null-scores", "shares").splitlines()
+    memory = Model.load(tmp_path / "m").classifier.memory_
+    corrected = memory.y != memory.given_y
+    assert out[1] == f"labels corrected: {corrected.sum():,} of 300"
+    assert (corrected == wrong).mean() > 0.9
+    assert "--label-noise: 'always'; give auto" in refused(*command, "--label-noise", "always")
+    assert "label_noise: needs weights attention" in refused(*command, "--label-noise", "auto", "--weights", "uniform")
+
+
 def test_a_fit_without_test_rows_says_why(tmp_path: Path) -> None:
     few = pd.DataFrame({"x": np.arange(24) % 11 / 7, "y": list("abc") * 8})
     copies = pd.DataFrame({"x": np.repeat(np.arange(20) ** 2 / 7, 2), "y": np.repeat(list("ab"), 20)})
