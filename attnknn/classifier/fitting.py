@@ -1,5 +1,6 @@
 """Fit a head and its calibration on held-out rows."""
 
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from attnknn.heads.label_noise import (
     LabelNoise,
     check_transition,
     estimate_label_noise,
+    significantly_above,
     with_corrected_labels,
 )
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
@@ -48,10 +50,6 @@ class FittedHead(NamedTuple):
     def losses(self) -> np.ndarray:
         """−log p (M,) of the labels of the VAL rows, calibrated."""
         return scaled_losses(self.votes, self.y, *self.calibration, _transition(self.noise))
-
-    def val_nll(self) -> float:
-        """Mean of `losses`."""
-        return float(self.losses().mean())
 
 
 def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed: int, device: str) -> FittedHead:
@@ -91,43 +89,37 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
     parts = {"features": FEATURES, "learned_prior": prior is None}
     noises: list[LabelNoise | None] = [None]
     if params["label_noise"] is not None:
-        known = None if isinstance(params["label_noise"], str) else params["label_noise"]
-        if known is not None:
-            known = check_transition(known, len(spaces[0].embeddings.classes))
-        noise = estimate_label_noise(
-            spaces, known, parts=parts, epochs=min(params["max_iter"], _NOISE_EPOCHS), **settings
-        )
+        known, epochs = params["label_noise"], min(params["max_iter"], _NOISE_EPOCHS)
+        known = None if isinstance(known, str) else check_transition(known, len(spaces[0].embeddings.classes))
+        noise = estimate_label_noise(spaces, known, parts=parts, epochs=epochs, **settings)
         noises = [noise] if known is not None else [None, noise] if noise.wrong > RIGHT else [None]
-    strengths: list[float | None] = [None] * len(noises)
-    variants = [spaces if noise is None else with_corrected_labels(spaces, noise, seed, device) for noise in noises]
     names = _choices(spaces, params)
-    if "linear" in names:
-        fitted = [with_logits(v, _transition(noise)) for v, noise in zip(variants, noises, strict=True)]
-        strengths, variants = [list(values) for values in zip(*fitted, strict=True)]
 
-    def fit(null_scores: str, i: int, epochs: int) -> FittedHead:
-        own = {"parts": parts | NULL_SCORES[null_scores], "epochs": epochs, "transition": _transition(noises[i])}
-        head, history = fit_head(variants[i], **settings, **own)
-        fitted = _calibrated(head, int(history[-1]["epoch"]), variants[i], k, params, device, noises[i])
-        return fitted._replace(strength=strengths[i] if null_scores == "linear" else None)
+    @cache
+    def labelled(i: int) -> tuple[float | None, list[EmbeddingSpace]]:
+        """The spaces with labels corrected for a choice of noise, and logits of a linear classifier with its C."""
+        noise = noises[i]
+        own = spaces if noise is None else with_corrected_labels(spaces, noise, seed, device)
+        return with_logits(own, _transition(noise)) if "linear" in names else (None, own)
 
-    def best(i: int, epochs: int) -> tuple[str, FittedHead]:
-        return min(((name, fit(name, i, epochs)) for name in names), key=lambda pair: pair[1].val_nll())
+    def fit(i: int, name: str, epochs: int) -> FittedHead:
+        strength, own = labelled(i)
+        choice = {"parts": parts | NULL_SCORES[name], "epochs": epochs, "transition": _transition(noises[i])}
+        head, history = fit_head(own, **settings, **choice)
+        fitted = _calibrated(head, int(history[-1]["epoch"]), own, k, params, device, noises[i])
+        return fitted._replace(strength=strength if name == "linear" else None)
 
-    if len(names) * len(noises) == 1:
-        return fit(names[0], 0, params["max_iter"])
-    screened = queries > _FEW
+    def best(i: int, epochs: int) -> tuple[int, str, FittedHead]:
+        fitted = [(i, name, fit(i, name, epochs)) for name in names]
+        return min(fitted, key=lambda choice: choice[2].losses().mean())
+
+    screened = len(names) * len(noises) > 1 and queries > _FEW
     epochs = min(params["max_iter"], _SCREENING_EPOCHS) if screened else params["max_iter"]
-    candidates = [best(i, epochs) for i in range(len(noises))]
-    i = int(len(noises) == 2 and not _significantly_above(candidates[1][1].losses(), candidates[0][1].losses()))
-    name, fitted_head = candidates[i]
-    return fit(name, i, params["max_iter"]) if screened else fitted_head
-
-
-def _significantly_above(losses: np.ndarray, others: np.ndarray) -> bool:
-    """Whether the mean of paired losses is above that of others by two standard errors."""
-    difference = losses - others
-    return bool(difference.mean() > 2 * difference.std() / np.sqrt(len(difference)))
+    (i, name, result), *others = (best(i, epochs) for i in range(len(noises)))
+    for corrected in others:
+        if not significantly_above(corrected[2].losses(), result.losses()):
+            i, name, result = corrected
+    return fit(i, name, params["max_iter"]) if screened else result
 
 
 def _transition(noise: LabelNoise | None) -> np.ndarray | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import softmax
+from sklearn.metrics import confusion_matrix
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions
 from attnknn.core.parallel import run_parallel
@@ -25,10 +26,11 @@ from attnknn.evaluation.opponents import (
     select,
 )
 from attnknn.evaluation.paired_tests import TESTED, Table
-from attnknn.experiments.peers import FORWARD_NETWORKS, embedding_peers, forward_networks
+from attnknn.experiments.forward_networks import FORWARD_NETWORKS, forward_networks
+from attnknn.experiments.peers import embedding_peers
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
 from attnknn.heads.fit import fit_forms
-from attnknn.heads.label_noise import DOUBT, estimate_label_noise, with_corrected_labels
+from attnknn.heads.label_noise import DOUBT, estimate_label_noise, significantly_above, with_corrected_labels
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
 from attnknn.nn.linear_probe import with_linear_probe
 
@@ -67,9 +69,9 @@ def _through_noise(
         on_val[f"{name}_{FORWARD}"] = (val @ t).astype(np.float32)
         on_test[f"{name}_{FORWARD}"] = test.astype(np.float32)
     rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)
-    truth = np.eye(len(t)) * 1e-9
-    np.add.at(truth, (clean[rows], np.asarray(spaces[0].embeddings.y)[rows]), 1)
-    error = np.abs(truth / truth.sum(1, keepdims=True) - t).mean()
+    y = np.asarray(spaces[0].embeddings.y)
+    truth = confusion_matrix(clean[rows], y[rows], labels=range(len(t)), normalize="true")
+    error = np.abs(truth - t).mean()
     bank = spaces[0].embeddings.rows(BANK)
     right = {"given": spaces[0], "corrected": corrected[0]}
     about = {"wrong_estimated": noise.wrong, "transition_error": float(error)}
@@ -91,8 +93,7 @@ def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predic
     for name in [name for name in val.methods if name not in names]:
         base = Method.parse(name).base
         plain = [n for n in names if Method.parse(n).base == base]
-        difference = losses[name] - losses[min(plain, key=lambda n: losses[n].mean())] if plain else np.zeros(1)
-        if difference.mean() <= 2 * difference.std() / np.sqrt(len(difference)):
+        if not plain or not significantly_above(losses[name], min((losses[n] for n in plain), key=np.mean)):
             names = [n for n in names if n not in plain] + [name]
     corrected = {Method.parse(name).base for name in names if Method.parse(name).calibration == FORWARD}
     if corrected & set(FORWARD_NETWORKS):

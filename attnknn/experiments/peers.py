@@ -3,17 +3,13 @@
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.exceptions import ConvergenceWarning
-from torch import nn
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs, Split
 from attnknn.core.errors import InputError
-from attnknn.nn.objectives import nll
 
 Settings = dict[str, Any]
 _KS = (5, 20, 50, 10, 100, 1, 32, 3)  # six tries cover the range
@@ -127,77 +123,7 @@ EMBEDDING_PEERS: dict[str, Peer] = {
 }
 
 
-# Networks with the loss through a transition matrix, see `forward_networks`: name → hidden units.
-FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
-_GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
-_DECAYS = (0.1, 1.0, 10.0)  # of AdamW's weight decay
-_EPOCHS, _BATCH = 20, 256
-
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (N, F), y (N,), part (N,)
-
-
-_Data = tuple[torch.Tensor, np.ndarray, np.ndarray]
-
-
-def _forward_network(
-    x: torch.Tensor, y: np.ndarray, part: np.ndarray, hidden: Sequence[int], transition: np.ndarray, decay: float
-) -> tuple[float, np.ndarray]:
-    """Lowest NLL of val labels over epochs, and the probabilities (N, C) of the true classes then."""
-    n_classes, rows, val = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == VAL)
-    widths = [x.shape[1], *hidden, n_classes]
-    layers: list[nn.Module] = []
-    for before, width in pairwise(widths):
-        layers += [nn.Linear(before, width), nn.GELU()]
-    net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.from_numpy(y)
-    optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, _EPOCHS * -(-len(rows) // _BATCH))
-    best, best_probs = np.inf, np.empty(0)
-    for _ in range(_EPOCHS):
-        for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
-            loss = nll(net(x[idx]).softmax(1) @ t, target[idx])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-        with torch.no_grad():
-            probs = net(x).softmax(1)
-            value = float(nll(probs[val] @ t, target[val]))
-        if value < best:
-            best, best_probs = value, probs.numpy()
-    return best, best_probs
-
-
-def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed: int) -> PartProbs:
-    """Linear, RBF and one-hidden-layer networks fitted on bank rows through T (Patrini et al. 2017); see `label_noise`.
-
-    The weight decay and the epoch have the lowest NLL of val labels. Networks of cross-fitting folds read their own
-    bank; test rows are predicted by the first.
-    """
-    from sklearn.kernel_approximation import RBFSampler
-
-    def inputs(e: Embeddings, gamma: float) -> _Data:
-        z = np.asarray(e.z, dtype=np.float32)
-        if gamma:
-            z = RBFSampler(gamma=gamma, n_components=1000, random_state=seed).fit_transform(z).astype(np.float32)
-        bank = z[e.part == BANK]
-        scale = 8 / float(np.sqrt(bank.var(0).sum()))  # logits of unit weights have the size of useful ones
-        return torch.from_numpy((z - bank.mean(0)) * scale), np.asarray(e.y), np.asarray(e.part)
-
-    result: PartProbs = {}
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        for name, hidden in FORWARD_NETWORKS.items():
-            fitted = []
-            for gamma in _GAMMAS if name == "bank-rbf" else (0.0,):
-                data = [inputs(e, gamma) for e in spaces]
-                fitted += [[_forward_network(*own, hidden, transition, decay) for own in data] for decay in _DECAYS]
-            chosen = min(fitted, key=lambda networks: sum(value for value, _ in networks))
-            fit, val = (
-                np.concatenate([probs[e.part == p] for (_, probs), e in zip(chosen, spaces, strict=True)])
-                for p in (FIT, VAL)
-            )
-            result[name] = fit, val, chosen[0][1][spaces[0].part == TEST]
-    return result
 
 
 def fit_and_predict(

@@ -155,6 +155,16 @@ def correct_labels(space: EmbeddingSpace, noise: LabelNoise, seed: int, device: 
     return y
 
 
+def significantly_above(losses: Float[np.ndarray, " M"], others: Float[np.ndarray, " M"]) -> bool:
+    """Whether the mean of paired losses is above that of others by two standard errors.
+
+    Corrected labels are kept unless it is, for the losses of val labels as given: through T the loss is blunt, so that
+    the lowest mean alone would often keep wrong labels.
+    """
+    difference = losses - others
+    return bool(difference.mean() > 2 * difference.std() / np.sqrt(len(difference)))
+
+
 def with_labels(space: EmbeddingSpace, y: np.ndarray) -> EmbeddingSpace:
     """The same space with other labels (N,), and the neighbour statistics that follow from them."""
     e = dataclasses.replace(space.embeddings, y=y)

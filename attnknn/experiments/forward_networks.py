@@ -1,0 +1,83 @@
+"""Classifiers without neighbours that see through wrong labels: linear, RBF and one-hidden-layer networks.
+
+They are fitted by forward correction, through a transition matrix T (Patrini et al. 2017); see `heads.label_noise`.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs
+from attnknn.nn.objectives import nll
+
+# Name → hidden units.
+FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
+_GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
+_DECAYS = (0.1, 1.0, 10.0)  # of AdamW's weight decay
+_EPOCHS, _BATCH = 20, 256
+
+_Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part (N,)
+
+
+def _forward_network(
+    x: torch.Tensor, y: np.ndarray, part: np.ndarray, hidden: Sequence[int], transition: np.ndarray, decay: float
+) -> tuple[float, np.ndarray]:
+    """Lowest NLL of val labels over epochs, and the probabilities (N, C) of the true classes then."""
+    n_classes, rows, val = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == VAL)
+    widths = [x.shape[1], *hidden, n_classes]
+    layers: list[nn.Module] = []
+    for before, width in pairwise(widths):
+        layers += [nn.Linear(before, width), nn.GELU()]
+    net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.from_numpy(y)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, _EPOCHS * -(-len(rows) // _BATCH))
+    best, best_probs = np.inf, np.empty(0)
+    for _ in range(_EPOCHS):
+        for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
+            loss = nll(net(x[idx]).softmax(1) @ t, target[idx])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+        with torch.no_grad():
+            probs = net(x).softmax(1)
+            value = float(nll(probs[val] @ t, target[val]))
+        if value < best:
+            best, best_probs = value, probs.numpy()
+    return best, best_probs
+
+
+def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed: int) -> PartProbs:
+    """Fit all networks on bank rows, and predict fit, val and test rows.
+
+    The weight decay and the epoch have the lowest NLL of val labels. Networks of cross-fitting folds read their own
+    bank; test rows are predicted by the first.
+    """
+    from sklearn.kernel_approximation import RBFSampler
+
+    def inputs(e: Embeddings, gamma: float) -> _Inputs:
+        z = np.asarray(e.z, dtype=np.float32)
+        if gamma:
+            z = RBFSampler(gamma=gamma, n_components=1000, random_state=seed).fit_transform(z).astype(np.float32)
+        bank = z[e.part == BANK]
+        scale = 8 / float(np.sqrt(bank.var(0).sum()))  # logits of unit weights have the size of useful ones
+        return torch.from_numpy((z - bank.mean(0)) * scale), np.asarray(e.y), np.asarray(e.part)
+
+    result: PartProbs = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for name, hidden in FORWARD_NETWORKS.items():
+            fitted = []
+            for gamma in _GAMMAS if name == "bank-rbf" else (0.0,):
+                data = [inputs(e, gamma) for e in spaces]
+                fitted += [[_forward_network(*own, hidden, transition, decay) for own in data] for decay in _DECAYS]
+            chosen = min(fitted, key=lambda networks: sum(value for value, _ in networks))
+            fit, val = (
+                np.concatenate([probs[e.part == p] for (_, probs), e in zip(chosen, spaces, strict=True)])
+                for p in (FIT, VAL)
+            )
+            result[name] = fit, val, chosen[0][1][spaces[0].part == TEST]
+    return result
