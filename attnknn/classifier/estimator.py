@@ -76,13 +76,15 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         True is `null_scores='means'`, False is `null_scores='shares'`.
     label_noise : None, 'auto' or array-like of shape (n_classes, n_classes), default=None
         Whether labels may be wrong. 'auto' estimates the transition matrix T, T[c, g] = P(given label g | true class
-        c), from the neighbours, without a label known to be right; a matrix is taken as it is. Then labels drawn from
-        the probabilities of the true ones vote in place of the given labels, the head is fitted and calibrated through
-        T (Patrini et al. 2017), and `predict_proba` returns probabilities of the true label. T takes all rows of a
-        class to be mislabelled alike. 'auto' takes labels as given if at most 2 % seem wrong, or if T raises the
-        log-loss of held-out labels by two standard errors, as it does where classes overlap and for noise near their
-        borders. Only with `attention`, without `calibration='vector'`; `predict_set` then covers given labels, and is
-        larger than needed for true ones.
+        c), from the neighbours, without a label known to be right; a matrix, in the order of `classes_`, is taken as it
+        is. Then labels drawn from the probabilities of the true ones vote in place of the given labels, the head is
+        fitted and calibrated through T (Patrini et al. 2017), and `predict_proba` returns probabilities of the true
+        label. T takes all rows of a class to be mislabelled alike, and ignores weights. 'auto' takes labels as given
+        with fewer than about 60 rows a class, unless significantly more than 2 % of those of the surest rows seem
+        wrong, or if T significantly raises the log-loss of held-out labels (both by two standard errors), as it mostly
+        does where classes overlap and for noise near their borders; in small data overlap may still pass for noise.
+        Scores on labels that may be wrong cannot tell which choice is better. Only with `attention`, without
+        `calibration='vector'`; `predict_set` then covers given labels, and is larger than needed for true ones.
     prior : float or None, default=None
         Total weight of the null neighbours, above 0 and below 1; None learns it. Not with `null_scores='linear'`, whose
         weight is learned.

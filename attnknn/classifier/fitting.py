@@ -15,7 +15,6 @@ from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.classify import classify_part
 from attnknn.heads.fit import fit_head
 from attnknn.heads.label_noise import (
-    RIGHT,
     LabelNoise,
     check_transition,
     estimate_label_noise,
@@ -89,10 +88,10 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
     parts = {"features": FEATURES, "learned_prior": prior is None}
     noises: list[LabelNoise | None] = [None]
     if params["label_noise"] is not None:
-        known, epochs = params["label_noise"], min(params["max_iter"], _NOISE_EPOCHS)
+        known = params["label_noise"]
         known = None if isinstance(known, str) else check_transition(known, len(spaces[0].embeddings.classes))
-        noise = estimate_label_noise(spaces, known, parts=parts, epochs=epochs, **settings)
-        noises = [noise] if known is not None else [None, noise] if noise.wrong > RIGHT else [None]
+        noise = estimate_label_noise(spaces, known, parts=parts, epochs=_NOISE_EPOCHS, **settings)
+        noises = [noise] if known is not None else [None, noise] if noise.evident else [None]
     names = _choices(spaces, params)
 
     @cache

@@ -33,16 +33,17 @@ def tuned_baselines(
     ks: Sequence[int],
     temperatures: Sequence[float],
     priors: Sequence[float],
+    transition: np.ndarray | None = None,
 ) -> tuple[dict[str, Head], dict[str, Tuned]]:
-    """Tune `uniform` and `distance` on val; return them as heads and as settings.
+    """Tune `uniform` and `distance` on val, through T if given; return them as heads and as settings.
 
     Raises:
         InputError: a k is above the number of stored neighbours.
     """
     on_val = *part_neighbours(spaces, VAL, max(ks)), classes_of(spaces, VAL), spaces[0].shares, ks
     tuned: dict[str, Tuned] = {
-        "uniform": tune_uniform(*on_val, priors),
-        "distance": tune_distance(*on_val, temperatures, priors),
+        "uniform": tune_uniform(*on_val, priors, transition),
+        "distance": tune_distance(*on_val, temperatures, priors, transition=transition),
     }
     heads = {"uniform": Uniform(**tuned["uniform"]), "distance": Distance(**tuned["distance"])}  # type: ignore[arg-type]
     return heads, tuned

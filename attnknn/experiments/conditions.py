@@ -12,7 +12,7 @@ from sklearn.metrics import confusion_matrix
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Predictions
 from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS, fit_temperature, given_probs
-from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, stack_methods
+from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import FORWARD, Method
 from attnknn.evaluation.opponents import (
     BEST,
@@ -29,6 +29,7 @@ from attnknn.evaluation.paired_tests import TESTED, Table
 from attnknn.experiments.forward_networks import FORWARD_NETWORKS, forward_networks
 from attnknn.experiments.peers import embedding_peers
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
+from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.fit import fit_forms
 from attnknn.heads.label_noise import DOUBT, estimate_label_noise, significantly_above, with_corrected_labels
 from attnknn.neighbours.space import EmbeddingSpace, classes_of
@@ -41,11 +42,11 @@ PEERS = ("rbf", "mlp")  # of `peers.EMBEDDING_PEERS`; boosting takes as long as 
 def _through_noise(
     spaces: Sequence[EmbeddingSpace], clean: np.ndarray, seed: int, settings: Settings
 ) -> tuple[Predictions, Predictions, dict[str, float]]:
-    """Attention on corrected labels, and networks, all fitted through the estimated label noise: `<method>_forward`.
+    """Attention and kNN on corrected labels, and networks, all through the estimated label noise: `<method>_forward`.
 
     Returns:
         Predictions of test rows, of their true classes; of val rows, of their given labels, by which methods are
-        chosen; and the estimate's quality against the true labels `clean` (N,), which nothing else reads.
+        chosen; and the estimate's quality against the true labels `clean` (N,), which nothing else reads here.
     """
     k = min(settings["k"], *(space.neighbours.ids.shape[1] for space in spaces))
     starts = {name: settings["grids"][name] for name in ("temperatures", "priors")}
@@ -55,7 +56,10 @@ def _through_noise(
     corrected = with_corrected_labels(spaces, noise, seed, device)
     corrected = [dataclasses.replace(s, embeddings=with_linear_probe(s.embeddings)) for s in corrected]
     heads = {name: head for name, (head, _) in fit_forms(corrected, **common, transition=t).items()}
-    probs = predict_parts(corrected, heads, k, device)
+    stored = min(space.neighbours.ids.shape[1] for space in corrected)
+    ks = choices_of_k(settings["grids"]["ks"], min(max(settings["grids"]["ks"]), stored))
+    knn, _ = tuned_baselines(corrected, ks, **starts, transition=t)
+    probs = predict_parts(corrected, {**knn, **heads}, stored, device)
     probs = {**probs, **forward_networks([space.embeddings for space in spaces], t, seed)}
     shares = corrected[0].shares.numpy()
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
@@ -83,10 +87,9 @@ def _through_noise(
 
 
 def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predictions, Predictions]:
-    """Keep, of each method with and without `_forward`, the one that `AttnKNNClassifier` would.
+    """Keep, of each method with and without `_forward`, the corrected one unless it is `significantly_above` on val.
 
-    That is the corrected one, unless its NLL of val labels is two standard errors above the other's. Where a network is
-    corrected, classifiers without neighbours that have no corrected form are no opponents.
+    Where a network is corrected, classifiers without neighbours that have no corrected form are no opponents.
     """
     losses = {name: -np.log(p[np.arange(len(val.y)), val.y]) for name, p in zip(val.methods, val.probs, strict=True)}
     names = [name for name in val.methods if Method.parse(name).calibration != FORWARD]
@@ -107,8 +110,8 @@ def _refit_once(
 ) -> tuple[Table, dict[str, float]]:
     """Attention and its opponents with one bank and one head under one condition.
 
-    With the true labels `clean` (N,), methods that see through wrong labels take part where held-out labels are as
-    wrong as the bank's, or none is wrong.
+    The true labels `clean` (N,) tell where held-out labels are as wrong as the bank's, or none is wrong: there methods
+    that see through wrong labels take part.
 
     The encoder's linear head was trained on the unmodified labels, which no method may read here: a logistic regression
     on the modified bank takes its place.
@@ -130,7 +133,7 @@ def _refit_once(
     if clean is not None and (labels_differ(spaces[0], clean, VAL) or not labels_differ(spaces[0], clean, BANK)):
         through, through_val, about = _through_noise(spaces, clean, seed_of_repeat, settings)
         test, val = _corrected_unless_worse(stack_methods(test, through), stack_methods(val, through_val))
-    others = [name for name in TUNED if name in test.methods]
+    others = [name for name in test.methods if name in TUNED]
     table = compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=others)
     return table, about
 

@@ -17,7 +17,7 @@ from attnknn.nn.objectives import nll
 FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
 _GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
 _DECAYS = (0.1, 1.0, 10.0)  # of AdamW's weight decay
-_EPOCHS, _BATCH = 20, 256
+_EPOCHS, _STEPS, _BATCH = 20, 600, 256  # the lowest numbers of epochs and of steps
 
 _Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part (N,)
 
@@ -32,10 +32,12 @@ def _forward_network(
     for before, width in pairwise(widths):
         layers += [nn.Linear(before, width), nn.GELU()]
     net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.from_numpy(y)
+    batches = -(-len(rows) // _BATCH)
+    epochs = max(_EPOCHS, -(-_STEPS // batches))
     optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, _EPOCHS * -(-len(rows) // _BATCH))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, epochs * batches)
     best, best_probs = np.inf, np.empty(0)
-    for _ in range(_EPOCHS):
+    for _ in range(epochs):
         for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
             loss = nll(net(x[idx]).softmax(1) @ t, target[idx])
             optimiser.zero_grad()

@@ -72,6 +72,16 @@ def _nll_by_prior(
     return (losses.mean(1) if sample_weight is None else losses @ sample_weight / sample_weight.sum()).numpy()
 
 
+def _of_given(
+    labels: np.ndarray, y: np.ndarray, shares: torch.Tensor, transition: np.ndarray | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probability of the query's label y given each neighbour's class (B, K), and shares of the given labels (C,)."""
+    if transition is None:
+        return torch.from_numpy(labels == y[:, None]), shares
+    right = torch.from_numpy(transition[labels, y[:, None]]).float()  # missing neighbours have weight 0
+    return right, shares @ torch.from_numpy(transition).float()
+
+
 def tune_uniform(
     sims: np.ndarray,
     labels: np.ndarray,
@@ -79,6 +89,7 @@ def tune_uniform(
     shares: torch.Tensor,
     ks: Sequence[int],
     priors: Sequence[float],
+    transition: np.ndarray | None = None,
 ) -> Tuned:
     """Search the k and ε of lowest NLL for uniform kNN; ties go to the earlier values.
 
@@ -86,8 +97,9 @@ def tune_uniform(
         sims, labels: (B, K) of the validation rows' neighbours.
         y: (B,) the validation rows' classes.
         shares: (C,) class shares of the bank.
+        transition: T[c, g] = P(given label g | class c) of y, see `label_noise`; None if y is right.
     """
-    s, right = torch.from_numpy(sims), torch.from_numpy(labels == y[:, None])
+    s, (right, shares) = torch.from_numpy(sims), _of_given(labels, y, shares, transition)
     nll = np.stack([_nll_by_prior(uniform_weights(s, k, 0.0)[0], right, shares[y], priors) for k in ks])
     i, j = map(int, np.unravel_index(int(nll.argmin()), nll.shape))
     return {"k": ks[i], "prior": priors[j]}
@@ -109,16 +121,12 @@ def tune_distance(
     Args:
         temperatures: in units of `similarity_scale(sims)`.
         weight: (B,) sample weights of the mean NLL; None for equal ones.
-        transition: T[c, g] = P(given label g | class c) of y, see `label_noise`; None if y is right.
         others: as for `tune_uniform`.
 
     Returns:
         k, prior, and the temperature in the units of sims.
     """
-    s, right = torch.from_numpy(sims), torch.from_numpy(labels == y[:, None])
-    if transition is not None:  # missing neighbours have weight 0
-        right = torch.from_numpy(transition[labels, y[:, None]]).float()
-        shares = shares @ torch.from_numpy(transition).float()
+    s, (right, shares) = torch.from_numpy(sims), _of_given(labels, y, shares, transition)
     scale, sample_weight = similarity_scale(sims), None if weight is None else weight.double()
 
     def nll_by_prior(k: int, temperature: float) -> np.ndarray:

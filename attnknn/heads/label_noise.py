@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attnknn.core.artifacts import BANK, TEST
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 from attnknn.heads.classify import classify
 from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
@@ -22,7 +22,8 @@ from attnknn.neighbours.statistics import neighbour_statistics
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
 SURE = 0.85  # mean probability of the surest rows' classes, above which their labels are counted
-RIGHT = 0.02  # estimated share of wrong labels up to which all are taken as right
+RIGHT = 0.02  # share of wrong labels up to which all are taken as right
+PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
 ROUNDS = 3  # of expectation maximisation below it
@@ -38,17 +39,23 @@ class LabelNoise(NamedTuple):
         head: attention by neighbours alone, fitted through T.
         wrong: estimated share of wrong labels among the rows.
         sure: mean probability of the classes of the rows that T is estimated from.
+        evident: whether these are enough (see `PRECISE`), and their share of labels of another class, less two standard
+            errors, is above `RIGHT`.
     """
 
     transition: Float[np.ndarray, "C C"]
     head: LearnedHead
     wrong: float
     sure: float
+    evident: bool
 
 
 def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"]:
     """T as float64; InputError unless it is (C, C) with rows of probabilities that sum to 1."""
-    matrix = np.asarray(transition, dtype=np.float64)
+    try:
+        matrix = np.asarray(transition, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"label_noise: no matrix of numbers ({error!s:.100})") from None
     size = (n_classes, n_classes)
     require(matrix.shape == size, f"label_noise: a matrix of shape {matrix.shape}; give {size}, a row a true class")
     valid = bool((matrix >= 0).all()) and np.allclose(matrix.sum(1), 1, atol=1e-6)
@@ -120,7 +127,8 @@ def estimate_label_noise(
     for n in range(1 + ROUNDS):
         head, _ = fit_head(spaces, transition=current, **fitting)
         probs = classify(head, spaces[0], rows, fitting["k_train"], fitting["device"]).astype(np.float64)
-        sure = float(probs[np.concatenate(surest(probs))].max(1).mean())
+        chosen = np.concatenate(surest(probs))
+        sure = float(probs[chosen].max(1).mean())
         if transition is not None:
             break
         if n == 0 and sure >= SURE:
@@ -128,30 +136,31 @@ def estimate_label_noise(
             break
         current = expect_labels(probs, y[rows], current)
     right = posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]]
-    return LabelNoise(current, head, float(1 - right.mean()), sure)
+    other = probs[chosen].argmax(1) != y[rows][chosen]
+    evident = bool(other.mean() - 2 * other.std() / np.sqrt(len(other)) > RIGHT)
+    evident &= len(chosen) >= PRECISE * len(current)
+    return LabelNoise(current, head, float(1 - right.mean()), sure, evident)
 
 
 def draw_labels(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], seed: int
 ) -> Int[np.ndarray, " N"]:
-    """Draw true classes from their `posterior`, so that votes keep its uncertainty, as the most probable would not.
-
-    A class that would lose all its rows keeps them.
-    """
+    """Draw true classes from their `posterior`, so that votes keep its uncertainty, as the most probable would not."""
     cumulative = posterior(probs, y, transition).cumsum(1)
-    drawn = (cumulative > cumulative[:, -1:] * np.random.default_rng(seed).random((len(y), 1))).argmax(1)
-    return np.where(np.isin(y, np.setdiff1d(y, drawn)), y, drawn)
+    return (cumulative > cumulative[:, -1:] * np.random.default_rng(seed).random((len(y), 1))).argmax(1)
 
 
 def correct_labels(space: EmbeddingSpace, noise: LabelNoise, seed: int, device: str = "cpu") -> Int[np.ndarray, " N"]:
     """A copy of the labels with `draw_labels` of the bank rows, each predicted without itself.
 
-    Labels of fit and val rows stay as given, since a head is fitted and validated through T.
+    A class that would lose all its rows keeps them. Labels of fit and val rows stay as given, since a head is fitted
+    and validated through T.
     """
     e = space.embeddings
     rows, y = e.rows(BANK), np.array(e.y)
     probs = classify(noise.head, space, rows, space.neighbours.ids.shape[1], device)
-    y[rows] = draw_labels(probs.astype(np.float64), y[rows], noise.transition, seed)
+    drawn = draw_labels(probs.astype(np.float64), y[rows], noise.transition, seed)
+    y[rows] = np.where(np.isin(y[rows], np.setdiff1d(y[rows], drawn)), y[rows], drawn)
     return y
 
 

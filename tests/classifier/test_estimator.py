@@ -659,6 +659,10 @@ def test_label_noise_is_estimated_and_seen_through(mislabelled, tmp_path: Path) 
         assert (one.memory_.y[599:] == np.delete(y[600:], 50)).mean() > 0.9
         np.testing.assert_array_equal(one.memory_.given_y[599:], np.delete(noisy[600:], 50))
     np.testing.assert_array_equal(loaded.memory_.y, model.memory_.y)
+    before = len(model.memory_)
+    for row, label in zip(X[:100], noisy[:100], strict=True):  # one by one, as a stream
+        model.partial_fit(row[None], [label])
+    assert (model.memory_.y[before:] == y[:100]).mean() > 0.85
 
 
 def test_right_labels_are_taken_as_given(mislabelled) -> None:

@@ -22,7 +22,7 @@ def clusters(rng, spread=0.25, n=2600, classes=4):
     y = rng.integers(classes, size=n)
     z = np.eye(classes, 8)[y] + spread * rng.normal(size=(n, 8))
     z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
-    part = np.repeat([BANK, FIT, VAL, TEST], [1400, 400, 400, 400]).astype(np.int8)
+    part = np.repeat([BANK, FIT, VAL, TEST], np.array([7, 2, 2, 2]) * n // 13).astype(np.int8)
     return retrieve(Embeddings(z, y, part, tuple("abcd")), 30, (5, 20))
 
 
@@ -90,8 +90,14 @@ def test_wrong_labels_are_seen_through(rng, kind, rate):
 
 def test_right_labels_are_left_alone(rng):
     estimate = noise.estimate_label_noise([clusters(rng)], **settings())
-    assert estimate.wrong < noise.RIGHT
+    assert not estimate.evident
     np.testing.assert_allclose(estimate.transition, np.eye(4), atol=0.02)
+
+
+def test_few_rows_are_no_evidence(rng):
+    (few,) = with_noise([clusters(rng, n=208)], 0.4, rng, parts=TRAINING_PARTS)
+    (many,) = with_noise([clusters(rng)], 0.4, rng, parts=TRAINING_PARTS)
+    assert [noise.estimate_label_noise([space], **settings()).evident for space in (few, many)] == [False, True]
 
 
 def test_labels_of_test_rows_are_not_read(rng):
@@ -113,7 +119,9 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
     np.testing.assert_array_equal(noise.estimate_label_noise([clusters(rng)], t, **settings()).transition, t)
 
 
-@pytest.mark.parametrize("bad", [np.eye(3), np.full((4, 4), 0.3), -np.eye(4), np.full((4, 4), np.nan), [1, 2]])
+@pytest.mark.parametrize(
+    "bad", [np.eye(3), np.full((4, 4), 0.3), -np.eye(4), np.full((4, 4), np.nan), [1, 2], [["a"]], [[1], [0, 1]]]
+)
 def test_a_bad_matrix_is_refused(bad):
     with pytest.raises(InputError, match="label_noise"):
         noise.check_transition(bad, 4)

@@ -77,9 +77,8 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         title="Wrong labels",
         text="A share of the labels is wrong, in the bank alone or in all rows but test: any other class (noise), the "
         "next one (asymmetric), or one that the row resembles (instance). All methods are fitted and chosen on these; "
-        "the encoder was trained on clean labels. Where all labels are wrong, attention, linear, RBF and MLP are "
-        "fitted through the estimated noise (forward correction), kNN is not. At rate 0: its linear head, with all "
-        "opponents.",
+        "the encoder was trained on clean labels. Where all labels are wrong, kNN, attention, linear, RBF and MLP "
+        "see through the estimated noise (forward correction). At rate 0: its linear head, with all opponents.",
         command="dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )
     head = ["condition", "wrong, estimated", "|T̂ − T|, mean of cells", "right in the bank, given", "right, corrected"]
