@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+import torch
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings
 from attnknn.core.errors import InputError
 from attnknn.experiments.corruption import TRAINING_PARTS, with_noise
+from attnknn.experiments.forward_networks import forward_networks
 from attnknn.heads import label_noise as noise
+from attnknn.heads.baselines import tune_distance, tune_uniform
 from attnknn.heads.classify import classify
 from attnknn.heads.config import TrainAttention
 from attnknn.neighbours.search import retrieve
@@ -125,3 +128,31 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
 def test_a_bad_matrix_is_refused(bad):
     with pytest.raises(InputError, match="label_noise"):
         noise.check_transition(bad, 4)
+
+
+def test_networks_see_through_wrong_labels(rng):
+    clean = clusters(rng)
+    (noisy,) = with_noise([clean], 0.5, rng, parts=TRAINING_PARTS)
+    y = np.asarray(clean.embeddings.y)[clean.embeddings.rows(TEST)]
+    through, blind = (forward_networks([noisy.embeddings], t, seed=0) for t in (transition_of(clean, noisy), np.eye(4)))
+    for name in ("linear", "bank-rbf", "bank-mlp"):
+        assert nll(through[name][2], y) < nll(blind[name][2], y) - 0.2
+
+
+def test_baselines_are_tuned_by_the_given_labels(rng):
+    """The ε and k chosen have the lowest NLL of votes·T of the grid, by brute force."""
+    sims, labels = -np.sort(rng.random((300, 9)), 1).astype(np.float32), rng.integers(3, size=(300, 9))
+    t = np.array([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
+    y = np.array([rng.choice(3, p=t[rng.choice(row)]) for row in labels])
+    shares, ks, priors = torch.tensor([0.5, 0.3, 0.2]), [1, 3, 9], [0.01, 0.1, 0.3]
+    chosen = tune_uniform(sims, labels, y, shares, ks, priors, t)
+
+    def value(k, prior):
+        votes = np.stack([(labels[:, :k] == c).mean(1) for c in range(3)], 1)
+        return nll(((1 - prior) * votes + prior * shares.numpy()) @ t, y)
+
+    assert min((value(k, p), k, p) for k in ks for p in priors)[1:] == (chosen["k"], chosen["prior"])
+    assert (
+        tune_distance(sims, labels, y, shares, [9], [1e6], priors, transition=t)["prior"]
+        == tune_uniform(sims, labels, y, shares, [9], priors, t)["prior"]
+    )
