@@ -4,7 +4,7 @@ They are fitted by forward correction, through a transition matrix T (Patrini et
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ _Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part 
 def _forward_network(
     x: torch.Tensor, y: np.ndarray, part: np.ndarray, hidden: Sequence[int], transition: np.ndarray, decay: float
 ) -> tuple[float, np.ndarray]:
-    """Lowest NLL of val labels over epochs, and the probabilities (N, C) of the true classes then."""
+    """Lowest NLL of val labels over about `_EPOCHS` epochs, and the probabilities (N, C) of the true classes then."""
     n_classes, rows, val = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == VAL)
     widths = [x.shape[1], *hidden, n_classes]
     layers: list[nn.Module] = []
@@ -37,26 +37,27 @@ def _forward_network(
     optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, epochs * batches)
     best, best_probs = np.inf, np.empty(0)
-    for _ in range(epochs):
+    for epoch in range(epochs):
         for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
             loss = nll(net(x[idx]).softmax(1) @ t, target[idx])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             schedule.step()
+        if (epoch + 1) % (epochs // _EPOCHS):
+            continue
         with torch.no_grad():
-            probs = net(x).softmax(1)
-            value = float(nll(probs[val] @ t, target[val]))
-        if value < best:
-            best, best_probs = value, probs.numpy()
+            value = float(nll(net(x[val]).softmax(1) @ t, target[val]))
+            if value < best:
+                best, best_probs = value, net(x).softmax(1).numpy()
     return best, best_probs
 
 
 def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed: int) -> PartProbs:
     """Fit all networks on bank rows, and predict fit, val and test rows.
 
-    The weight decay and the epoch have the lowest NLL of val labels. Networks of cross-fitting folds read their own
-    bank; test rows are predicted by the first.
+    Settings and the epoch have the lowest NLL of val labels, settings in the first space, whose networks predict test
+    rows. Networks of cross-fitting folds read their own bank.
     """
     from sklearn.kernel_approximation import RBFSampler
 
@@ -72,11 +73,12 @@ def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for name, hidden in FORWARD_NETWORKS.items():
-            fitted = []
-            for gamma in _GAMMAS if name == "bank-rbf" else (0.0,):
-                data = [inputs(e, gamma) for e in spaces]
-                fitted += [[_forward_network(*own, hidden, transition, decay) for own in data] for decay in _DECAYS]
-            chosen = min(fitted, key=lambda networks: sum(value for value, _ in networks))
+            fits = {}
+            for gamma, decay in product(_GAMMAS if name == "bank-rbf" else (0.0,), _DECAYS):
+                fits[gamma, decay] = _forward_network(*inputs(spaces[0], gamma), hidden, transition, decay)
+            gamma, decay = min(fits, key=lambda setting: fits[setting][0])
+            of_folds = [_forward_network(*inputs(e, gamma), hidden, transition, decay) for e in spaces[1:]]
+            chosen = [fits[gamma, decay], *of_folds]
             fit, val = (
                 np.concatenate([probs[e.part == p] for (_, probs), e in zip(chosen, spaces, strict=True)])
                 for p in (FIT, VAL)
