@@ -16,7 +16,7 @@ from attnknn.nn.objectives import nll
 # Name → hidden units.
 FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
 _GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
-_DECAYS = (0.1, 1.0, 10.0)  # of AdamW's weight decay
+_DECAYS = (0.1, 1.0)  # of AdamW's weight decay
 _EPOCHS, _STEPS, _BATCH = 20, 600, 256  # the lowest numbers of epochs and of steps
 
 _Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part (N,)
