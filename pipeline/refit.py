@@ -11,10 +11,13 @@ from pipeline.run import Run
 def refit_conditions(
     run: Run, conditions: Mapping[str, Condition], repeats: int, k: int, clean: np.ndarray | None = None
 ) -> None:
-    """Write metrics and a table named after the stage; `repeats` banks and heads per condition."""
+    """Write metrics and a table named after the stage, and where labels of all parts are wrong one of all methods.
+
+    `repeats` banks and heads are fitted per condition.
+    """
     scoring, settings = run.params.evaluate.model_dump(), run.fit_settings(k)
-    means, rows = refit_and_score(
+    means, rows, methods = refit_and_score(
         conditions, repeats, scoring, run.seed, run.track("head"), run.workers, clean, **settings
     )
     run.write_metrics(means)
-    run.write_tables(**{run.stage: rows})
+    run.write_tables(**{run.stage: rows}, **({} if clean is None else {f"{run.stage}_methods": methods}))

@@ -7,7 +7,7 @@ from attnknn.core.errors import require
 
 KINDS = ("temperature", "vector", "isotonic", "dirichlet")  # see `calibration.calibrate`
 PRIOR = "prior"  # class prior correction, see `calibration.correct_prior`
-FORWARD = "forward"  # loss correction for wrong labels, see `heads.label_noise`
+FORWARD = "forward"  # predicts true classes through T, see `heads.label_noise`
 _NAME = re.compile(
     rf"(?:(?P<variant>.+):)?(?P<base>[^:]+?)(?:_(?P<calibration>{'|'.join((*KINDS, PRIOR, FORWARD))}))?(?:@(?P<k>\d+))?"
 )

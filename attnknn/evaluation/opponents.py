@@ -26,6 +26,9 @@ ROLES = {
     KNN: ("uniform", "distance", "raw-uniform", "raw-distance"),
     WITHOUT: ("prototypes", "linear", "cnn", *EMBEDDING_PEERS, "logistic", "forest", "boosting", "catboost", "xgboost"),
 }
+# Robust to wrong labels, see experiments/conditions.py.
+ROBUST = ("gce-linear", "gce-rbf", "gce-mlp", "cleaned-linear", "cleaned-rbf")
+ROLES[WITHOUT] += ROBUST
 COLUMNS = ("role", "method", "metric", "value", "low", "high", "difference", "difference_low", "difference_high")
 COLUMNS += ("errors", "p", "ours")
 # Bases of the role BEST, chosen in NLL as the opponents are.

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import softmax
 from sklearn.metrics import confusion_matrix
 
@@ -14,6 +15,7 @@ from attnknn.core.parallel import run_parallel
 from attnknn.evaluation.calibration import KINDS, fit_temperature, given_probs
 from attnknn.evaluation.evaluate import as_predictions, calibrated, predict_parts, stack_methods, tuned_baselines
 from attnknn.evaluation.method import FORWARD, Method
+from attnknn.evaluation.metrics import interval
 from attnknn.evaluation.opponents import (
     BEST,
     OURS,
@@ -25,9 +27,9 @@ from attnknn.evaluation.opponents import (
     opponents_over_repeats,
     select,
 )
-from attnknn.evaluation.paired_tests import TESTED, Table
+from attnknn.evaluation.paired_tests import TESTED, Table, scores
 from attnknn.experiments.forward_networks import FORWARD_NETWORKS, forward_networks
-from attnknn.experiments.peers import embedding_peers
+from attnknn.experiments.peers import CLEANED_PEERS, EMBEDDING_PEERS, embedding_peers, fit_and_predict
 from attnknn.experiments.refit import Scores, Settings, fit_and_compare
 from attnknn.heads.baselines import choices_of_k
 from attnknn.heads.fit import fit_forms
@@ -37,6 +39,7 @@ from attnknn.nn.linear_probe import with_linear_probe
 
 Condition = Callable[[np.random.Generator], Sequence[EmbeddingSpace]]
 PEERS = ("rbf", "mlp")  # of `peers.EMBEDDING_PEERS`; boosting takes as long as all others together
+_BOOSTING = {"bank-boosting": EMBEDDING_PEERS["boosting"]}  # on corrected labels: it has no loss to correct
 
 
 def _through_noise(
@@ -60,7 +63,12 @@ def _through_noise(
     ks = choices_of_k(settings["grids"]["ks"], min(max(settings["grids"]["ks"]), stored))
     knn, _ = tuned_baselines(corrected, ks, **starts, transition=t)
     probs = predict_parts(corrected, {**knn, **heads}, stored, device)
-    probs = {**probs, **forward_networks([space.embeddings for space in spaces], t, seed)}
+    networks = [space.embeddings for space in spaces]
+    probs = {**probs, **forward_networks(networks, t, seed)}
+    for peers, labels in ((CLEANED_PEERS, spaces), (_BOOSTING, corrected)):
+        data = [(np.asarray(e.z), np.asarray(s.embeddings.y), e.part) for e, s in zip(networks, labels, strict=True)]
+        own, _ = fit_and_predict(data, peers, tries=2, seed=seed, threads=1, train=[BANK], transition=t)
+        probs = {**probs, **own}
     shares = corrected[0].shares.numpy()
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
     on_val, on_test = {}, {}
@@ -75,10 +83,13 @@ def _through_noise(
     rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)
     y = np.asarray(spaces[0].embeddings.y)
     truth = confusion_matrix(clean[rows], y[rows], labels=range(len(t)), normalize="true")
-    error = np.abs(truth - t).mean()
+    errors = np.abs(truth - t).mean(1)
+    resampled = errors[np.random.default_rng(seed).integers(len(t), size=(1000, len(t)))].mean(1)
     bank = spaces[0].embeddings.rows(BANK)
     right = {"given": spaces[0], "corrected": corrected[0]}
-    about = {"wrong_estimated": noise.wrong, "transition_error": float(error)}
+    about = {"wrong": float((y[rows] != clean[rows]).mean()), "wrong_estimated": noise.wrong}
+    about |= {"transition_error": float(errors.mean())}
+    about |= dict(zip(("transition_error_low", "transition_error_high"), interval(resampled, 0.95), strict=True))
     about |= {
         f"right_{name}": float((np.asarray(s.embeddings.y)[bank] == clean[bank]).mean()) for name, s in right.items()
     }
@@ -89,7 +100,7 @@ def _through_noise(
 def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predictions, Predictions]:
     """Keep, of each method with and without `_forward`, the corrected one unless it is `significantly_above` on val.
 
-    Where a network is corrected, classifiers without neighbours that have no corrected form are no opponents.
+    Where a network is corrected, classifiers without neighbours that do not see through wrong labels are no opponents.
     """
     losses = {name: -np.log(p[np.arange(len(val.y)), val.y]) for name, p in zip(val.methods, val.probs, strict=True)}
     names = [name for name in val.methods if Method.parse(name).calibration != FORWARD]
@@ -98,16 +109,19 @@ def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predic
         plain = [n for n in names if Method.parse(n).base == base]
         if not plain or not significantly_above(losses[name], min((losses[n] for n in plain), key=np.mean)):
             names = [n for n in names if n not in plain] + [name]
-    corrected = {Method.parse(name).base for name in names if Method.parse(name).calibration == FORWARD}
+    corrected, correctable = (
+        {Method.parse(name).base for name in kept if Method.parse(name).calibration == FORWARD}
+        for kept in (names, val.methods)
+    )
     if corrected & set(FORWARD_NETWORKS):
-        uncorrected = set(ROLES[WITHOUT]) - set(FORWARD_NETWORKS)
+        uncorrected = set(ROLES[WITHOUT]) - correctable
         names = [name for name in names if Method.parse(name).base not in uncorrected]
     return select(test, names), select(val, names)
 
 
 def _refit_once(
     condition: Condition, repeat: int, scoring: Settings, seed: int, clean: np.ndarray | None, settings: Settings
-) -> tuple[Table, dict[str, float]]:
+) -> tuple[Table, dict[str, float], Table]:
     """Attention and its opponents with one bank and one head under one condition.
 
     The true labels `clean` (N,) tell where held-out labels are as wrong as the bank's, or none is wrong: there methods
@@ -124,18 +138,24 @@ def _refit_once(
     seed_of_repeat = 100 * seed + repeat + 1
     result = fit_and_compare(spaces, seed=seed_of_repeat, **settings)
     embeddings = [space.embeddings for space in spaces]
-    peers, _ = embedding_peers(embeddings, PEERS, held_out=True, tries=3, seed=seed_of_repeat, threads=1)
+    alike = clean is not None and (labels_differ(spaces[0], clean, VAL) or not labels_differ(spaces[0], clean, BANK))
+    peers, _ = embedding_peers(embeddings, PEERS, held_out=not alike, tries=3, seed=seed_of_repeat, threads=1)
     test, val = result.test, result.val
     if peers:  # none where a fold's bank has one class only
         others = calibrated(peers, spaces, settings["grids"]["ridges"], KINDS)
         test, val = stack_methods(test, others[0]), stack_methods(val, others[1])
     about: dict[str, float] = {}
-    if clean is not None and (labels_differ(spaces[0], clean, VAL) or not labels_differ(spaces[0], clean, BANK)):
+    methods: Table = []
+    if clean is not None and alike:
         through, through_val, about = _through_noise(spaces, clean, seed_of_repeat, settings)
-        test, val = _corrected_unless_worse(stack_methods(test, through), stack_methods(val, through_val))
+        test, val = stack_methods(test, through), stack_methods(val, through_val)
+        names = [name for name in test.methods if Method.parse(name).calibration in ("", FORWARD)]
+        scored = scores(select(test, names), scoring["bins"])
+        methods = [{"method": name, **{metric: own[metric] for metric in TESTED}} for name, own in scored.items()]
+        test, val = _corrected_unless_worse(test, val)
     others = [name for name in test.methods if name in TUNED]
     table = compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=others)
-    return table, about
+    return table, about, methods
 
 
 def labels_differ(space: EmbeddingSpace, clean: np.ndarray, part: int) -> bool:
@@ -153,7 +173,7 @@ def refit_and_score(
     workers: int = 1,
     clean: np.ndarray | None = None,
     **settings: Any,
-) -> tuple[dict[str, Scores], Table]:
+) -> tuple[dict[str, Scores], Table, Table]:
     """Refit and score under each condition, `repeats` times with a new bank and a new head.
 
     Args:
@@ -165,16 +185,20 @@ def refit_and_score(
         settings: of `fit_and_compare`.
 
     Returns:
-        Scores by condition, role and tested metric; and rows of condition and of `opponents.COLUMNS`. Both are means
-        over repeats, see `opponents.opponents_over_repeats`.
+        Scores by condition, role and tested metric; rows of condition and of `opponents.COLUMNS`; and, with `clean`,
+        rows of condition, method and tested metrics, of all methods without other calibration than that through T. All
+        are means over repeats, see `opponents.opponents_over_repeats`.
     """
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
     calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, clean, settings) for name, repeat in keys]
     by_condition: dict[str, list[Table]] = {name: [] for name in conditions}
     noise: dict[str, list[dict[str, float]]] = {name: [] for name in conditions}
-    for (name, _), (rows, about) in zip(keys, progress(run_parallel(calls, workers), total=len(calls)), strict=True):
+    all_methods: Table = []
+    results = progress(run_parallel(calls, workers), total=len(calls))
+    for (name, _), (rows, about, methods) in zip(keys, results, strict=True):
         by_condition[name].append(rows)
         noise[name] += [about] * bool(about)
+        all_methods += [{"condition": name, **row} for row in methods]
     table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
@@ -184,4 +208,7 @@ def refit_and_score(
     for name, runs in noise.items():
         if runs:
             means[name]["label noise"] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-    return means, table
+    if all_methods:
+        by_method = pd.DataFrame(all_methods).groupby(["condition", "method"], sort=False).mean()
+        all_methods = [dict(row) for row in by_method.reset_index().to_dict("records")]  # type: ignore[misc]
+    return means, table, all_methods

@@ -1,6 +1,7 @@
 """Classifiers without neighbours that see through wrong labels: linear, RBF and one-hidden-layer networks.
 
-They are fitted by forward correction, through a transition matrix T (Patrini et al. 2017); see `heads.label_noise`.
+They are fitted by forward correction, through a transition matrix T (Patrini et al. 2017; see `heads.label_noise`), or
+with the generalised cross-entropy, which is robust to noise by itself (Zhang & Sabuncu 2018).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from attnknn.nn.objectives import nll
 
 # Name → hidden units.
 FORWARD_NETWORKS = {"linear": (), "bank-rbf": (), "bank-mlp": (128,)}
+GCE_NETWORKS = {"gce-linear": (), "gce-rbf": (), "gce-mlp": (128,)}
+_Q = 0.7  # of the generalised cross-entropy (1 − p^q)/q
 _GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
 _DECAYS = (0.1, 1.0)  # of AdamW's weight decay
 _EPOCHS, _STEPS, _BATCH = 20, 600, 256  # the lowest numbers of epochs and of steps
@@ -23,9 +26,10 @@ _Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part 
 
 
 def _forward_network(
-    x: torch.Tensor, y: np.ndarray, part: np.ndarray, hidden: Sequence[int], transition: np.ndarray, decay: float
+    x: torch.Tensor, y: np.ndarray, part: np.ndarray, name: str, transition: np.ndarray, decay: float
 ) -> tuple[float, np.ndarray]:
-    """Lowest NLL of val labels over about `_EPOCHS` epochs, and the probabilities (N, C) of the true classes then."""
+    """Lowest NLL of val labels through T over about `_EPOCHS` epochs, and the probabilities (N, C) of classes then."""
+    hidden = (FORWARD_NETWORKS | GCE_NETWORKS)[name]
     n_classes, rows, val = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == VAL)
     widths = [x.shape[1], *hidden, n_classes]
     layers: list[nn.Module] = []
@@ -39,7 +43,11 @@ def _forward_network(
     best, best_probs = np.inf, np.empty(0)
     for epoch in range(epochs):
         for idx in torch.from_numpy(rows)[torch.randperm(len(rows))].split(_BATCH):
-            loss = nll(net(x[idx]).softmax(1) @ t, target[idx])
+            probs = net(x[idx]).softmax(1)
+            if name in GCE_NETWORKS:
+                loss = (1 - probs.gather(1, target[idx, None]).clamp_min(1e-6) ** _Q).mean() / _Q
+            else:
+                loss = nll(probs @ t, target[idx])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -72,12 +80,12 @@ def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed:
     result: PartProbs = {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        for name, hidden in FORWARD_NETWORKS.items():
+        for name in FORWARD_NETWORKS | GCE_NETWORKS:
             fits = {}
-            for gamma, decay in product(_GAMMAS if name == "bank-rbf" else (0.0,), _DECAYS):
-                fits[gamma, decay] = _forward_network(*inputs(spaces[0], gamma), hidden, transition, decay)
+            for gamma, decay in product(_GAMMAS if name.endswith("rbf") else (0.0,), _DECAYS):
+                fits[gamma, decay] = _forward_network(*inputs(spaces[0], gamma), name, transition, decay)
             gamma, decay = min(fits, key=lambda setting: fits[setting][0])
-            of_folds = [_forward_network(*inputs(e, gamma), hidden, transition, decay) for e in spaces[1:]]
+            of_folds = [_forward_network(*inputs(e, gamma), name, transition, decay) for e in spaces[1:]]
             chosen = [fits[gamma, decay], *of_folds]
             fit, val = (
                 np.concatenate([probs[e.part == p] for (_, probs), e in zip(chosen, spaces, strict=True)])

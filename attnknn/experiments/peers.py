@@ -97,7 +97,7 @@ def _rbf(gamma: float, C: float, random_state: int) -> Any:
     from sklearn.pipeline import make_pipeline
 
     features = RBFSampler(gamma=gamma, n_components=1000, random_state=random_state)
-    return make_pipeline(features, LogisticRegression(C=C, max_iter=200))
+    return make_pipeline(features, LogisticRegression(C=C, max_iter=200, tol=1e-3))
 
 
 def _mlp(alpha: float, random_state: int) -> Any:
@@ -107,6 +107,22 @@ def _mlp(alpha: float, random_state: int) -> Any:
 
     network = MLPClassifier((128,), alpha=alpha, max_iter=30, random_state=random_state)
     return make_pipeline(StandardScaler(), network)
+
+
+def _cleaned(classifier: Any, seed: int) -> Any:
+    from cleanlab.classification import CleanLearning
+
+    return CleanLearning(classifier, seed=seed, cv_n_folds=3)
+
+
+def _cleaned_linear(C: float, random_state: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return _cleaned(LogisticRegression(C=C, max_iter=200), random_state)
+
+
+def _cleaned_rbf(gamma: float, C: float, random_state: int) -> Any:
+    return _cleaned(_rbf(gamma, C, random_state), random_state)
 
 
 # On embeddings, which are unit vectors.
@@ -121,6 +137,11 @@ EMBEDDING_PEERS: dict[str, Peer] = {
         grid=_grid(learning_rate=(0.1, 0.05, 0.03), max_leaf_nodes=(31, 15, 8), l2_regularization=(0.0, 1.0, 10.0)),
     ),
 }
+# Fitted again without the rows whose labels cleanlab finds wrong (Northcutt et al. 2021).
+CLEANED_PEERS: dict[str, Peer] = {
+    "cleaned-linear": Peer(f"{__name__}._cleaned_linear", {}, _grid(C=(10.0, 1.0))),
+    "cleaned-rbf": Peer(f"{__name__}._cleaned_rbf", {}, _grid(gamma=(1.0, 4.0), C=(10.0, 10.0))),
+}
 
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (N, F), y (N,), part (N,)
@@ -134,6 +155,7 @@ def fit_and_predict(
     threads: int,
     train: Collection[int] = (BANK, FIT),
     refit: bool = False,
+    transition: np.ndarray | None = None,
 ) -> tuple[PartProbs, dict[str, Settings]]:
     """Fit each classifier on rows of some parts, select its settings by NLL on val rows, and predict.
 
@@ -146,6 +168,7 @@ def fit_and_predict(
         tries: settings tried, the first of each grid.
         train: parts to fit on.
         refit: whether to fit again, with the selected settings, on val rows too before predicting test rows.
+        transition: T (C, C) of `heads.label_noise` where val labels may be wrong: settings are selected through it.
 
     Returns:
         Probabilities of fit and val rows, of all data in their order, and of test rows; and the selected settings.
@@ -172,7 +195,7 @@ def fit_and_predict(
 
     def predict(model: Any, queries: np.ndarray, prior: float) -> np.ndarray:
         probs = np.zeros((len(queries), len(shares)))
-        probs[:, model.classes_] = model.predict_proba(queries)
+        probs[:, getattr(model, "clf", model).classes_] = model.predict_proba(queries)
         return ((1 - prior) * probs + prior * shares).astype(np.float32)
 
     def on_fit_rows(name: str, settings: Settings, prior: float, model: Any) -> np.ndarray:
@@ -199,7 +222,9 @@ def fit_and_predict(
                 continue
             model = fitted(name, settings, x[rows], y[rows])
             for prior in _PRIORS:
-                true_probs = predict(model, x[val], prior)[np.arange(len(val)), y[val]]
+                on_val_rows = predict(model, x[val], prior)
+                labels = on_val_rows if transition is None else on_val_rows @ transition
+                true_probs = labels[np.arange(len(val)), y[val]]
                 candidates.append((-float(np.log(true_probs).mean()), settings, prior, model))
         _, settings, prior, model = min(candidates, key=lambda candidate: candidate[0])
         on_fit, on_val = [on_fit_rows(name, settings, prior, model)], [predict(model, x[val], prior)]

@@ -32,6 +32,11 @@ METHODS = {
     "boosting": ("Gradient boosting", "#117733"),
     "catboost": ("CatBoost", "#44aa99"),
     "xgboost": ("XGBoost", "#88ccee"),
+    "gce-linear": ("Linear head, generalised cross-entropy", "#5e4fa2"),
+    "gce-rbf": ("RBF network, generalised cross-entropy", "#8073ac"),
+    "gce-mlp": ("MLP, generalised cross-entropy", "#b2abd2"),
+    "cleaned-linear": ("CleanLearning, logistic regression", "#7f3b08"),
+    "cleaned-rbf": ("CleanLearning, RBF regression", "#b35806"),
 }
 ROLES = {KNN: ("Best kNN", "#0072b2"), WITHOUT: ("Best without neighbours", "#b07aa1")}  # of opponents
 ROLES |= {BEST: ("Best attention", "#a63603")}
@@ -42,7 +47,7 @@ CALIBRATIONS = {
     "isotonic": "isotonic",
     "dirichlet": "Dirichlet",
     "prior": "class prior",
-    "forward": "forward correction",
+    "forward": "noise correction",
 }
 METRICS = {
     "accuracy": "Accuracy",

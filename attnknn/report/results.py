@@ -13,6 +13,7 @@ from attnknn.core.files import read_json
 from attnknn.evaluation.opponents import OURS
 
 CLEAN = "clean"  # the condition of evaluate's own rows
+WRONG = "noise of all labels 0.4"  # the condition beside CLEAN in the first table
 UNCHANGED = "noise 0.0"  # the same bank as CLEAN
 FEWEST_ERRORS = 20  # test rows that either method gets wrong; with fewer no test is reliable
 

@@ -22,6 +22,7 @@ from attnknn.evaluation.opponents import (
     COLUMNS,
     FORMS,
     KNN,
+    ROBUST,
     ROLES,
     TUNED,
     UNDER_CONDITIONS,
@@ -33,6 +34,7 @@ from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, TESTED
 from attnknn.experiments import conditions, refit
 from attnknn.experiments.conditions import refit_and_score
 from attnknn.experiments.corruption import TRAINING_PARTS, with_imbalance, with_noise
+from attnknn.experiments.forward_networks import FORWARD_NETWORKS
 from attnknn.experiments.peers import embedding_peers
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.attention import Attention
@@ -69,7 +71,7 @@ def result(spaces: list[EmbeddingSpace]) -> Any:
 
 
 def test_each_condition_has_attention_its_opponents_and_the_tuned_baselines(result: Any) -> None:
-    means, rows = result
+    means, rows, _ = result
     assert list(means) == ["noise 0.3", "long tail 0.01"]
     assert {tuple(row) for row in rows} == {("condition", *COLUMNS)}
     for condition, by_role in means.items():
@@ -150,7 +152,7 @@ def test_k_shrinks_with_the_bank(spaces: list[EmbeddingSpace], monkeypatch: pyte
 
 def test_without_a_linear_head(spaces: list[EmbeddingSpace]) -> None:
     bare = [dataclasses.replace(one, embeddings=dataclasses.replace(one.embeddings, logits=None)) for one in spaces[:1]]
-    _, rows = refit_and_score({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
+    _, rows, _ = refit_and_score({"clean": lambda _: bare}, 1, SCORING, 3, **SETTINGS)
     methods = {row["method"].partition("_")[0] for row in rows if row["role"] == WITHOUT}
     assert methods <= {"prototypes", "linear", *EMBEDDING_PEERS}
 
@@ -168,7 +170,7 @@ def test_a_bank_of_wrong_labels_is_worse_for_uniform_votes(spaces: list[Embeddin
     two = dataclasses.replace(one.embeddings, y=one.embeddings.y % 2, classes=("a", "b"), logits=None)
     space = [retrieve(two, 20, (3, 20))]
     named = {f"noise {rate}": partial(with_noise, space, rate) for rate in (0.0, 1.0)}
-    _, rows = refit_and_score(named, 1, SCORING, 3, **SETTINGS)
+    _, rows, _ = refit_and_score(named, 1, SCORING, 3, **SETTINGS)
     nll = {r["condition"]: r["value"] for r in rows if (r["role"], r["method"], r["metric"]) == ("", "uniform", "nll")}
     assert nll["noise 1.0"] > nll["noise 0.0"]
 
@@ -190,13 +192,21 @@ def test_wrong_labels_everywhere_are_seen_through() -> None:
     }
     settings = SETTINGS | {"fitting": SETTINGS["fitting"] | {"epochs": 20}}
     y = np.asarray(clean[0].embeddings.y)
-    means, rows = refit_and_score(named, 1, SCORING, 3, clean=y, **settings)
-    plain, _ = refit_and_score({"all": named["all"]}, 1, SCORING, 3, **settings)
+    means, rows, methods = refit_and_score(named, 1, SCORING, 3, clean=y, **settings)
+    plain, _, _ = refit_and_score({"all": named["all"]}, 1, SCORING, 3, **settings)
     assert "label noise" not in means["bank"]
     assert means["clean"]["label noise"]["wrong_estimated"] < 0.05
     noise = means["all"]["label noise"]
     assert noise["wrong_estimated"] == pytest.approx(0.4, abs=0.1)
+    assert noise["wrong"] == pytest.approx(0.4, abs=0.01)
+    assert noise["transition_error_low"] <= noise["transition_error"] <= noise["transition_error_high"] < 0.2
     assert noise["right_corrected"] > noise["right_given"] + 0.15
+    all_methods = {(row["condition"], row["method"]): row["nll"] for row in methods}
+    assert {condition for condition, _ in all_methods} == {"clean", "all"}
+    for name in (*FORWARD_NETWORKS, *ROBUST, "bank-boosting"):
+        assert all_methods["all", f"{name}_forward"] < np.log(3), name  # of probabilities of 1/3 each
+    for name in FORWARD_NETWORKS:
+        assert all_methods["all", f"{name}_forward"] < all_methods["all", name] - 0.1
     for role in ("attention", KNN, WITHOUT):
         assert means["all"][role]["nll"] < plain["all"][role]["nll"] - 0.1
     used = {row["method"] for row in rows if row["condition"] == "all" and row["role"] in ("attention", WITHOUT)}

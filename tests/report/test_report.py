@@ -11,6 +11,7 @@ import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.evaluation import method
+from attnknn.evaluation.opponents import ROBUST
 from attnknn.evaluation.paired_tests import BASE, FOLDS
 from attnknn.report.names import CALIBRATIONS, METHODS
 from attnknn.report.page import write_report
@@ -217,7 +218,7 @@ def test_several_seeds_show_mean_and_deviation(root: Path, tmp_path: Path) -> No
 
 
 def test_every_method_and_calibration_is_named() -> None:
-    assert tuple(METHODS) == (*BASE[:6], *FOLDS, *BASE[6:])
+    assert tuple(METHODS) == (*BASE[:6], *FOLDS, *BASE[6:], *ROBUST)
     assert set(method.KINDS) <= set(CALIBRATIONS)
 
 

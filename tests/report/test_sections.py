@@ -23,7 +23,7 @@ from attnknn.report.sections import (
     theory,
 )
 from attnknn.report.tables import Section, as_frame
-from attnknn.report.verdicts import BETTER, SAME
+from attnknn.report.verdicts import BETTER, SAME, every_claim
 
 SCORE = {"low": 0.2, "high": 0.6}
 TEST = {"low": -0.2, "high": -0.1, "errors": 50, "p": 0.0001, "test": "paired bootstrap"}
@@ -387,3 +387,33 @@ def test_reconstructions_need_their_pictures_only_where_they_are(tmp_path: Path)
     section = fields.field_report([run])
     assert "full:image" in section.html
     assert len(section.figures) == 2
+
+
+def test_all_labels_wrong_are_in_the_first_table_and_every_method_in_one_of_its_own() -> None:
+    """Means over seeds; a claim of seeds of the same sign stands beside them."""
+    condition, runs = "noise of all labels 0.4", []
+    for seed, nll in ((1, 0.3), (2, 0.5)):
+        against = {"method": "uniform", "ours": "attention", "role": "kNN", "errors": 50, "p": 0.0001}
+        against |= {"difference": -0.2, "difference_low": -0.3, "difference_high": -0.1}
+        own = {"method": "attention", "ours": "attention", "role": "attention"}
+        rows = [{**row, **score} for row in (own, against) for score in scores()]
+        others = {name: {"accuracy": 0.9, "nll": 9.0} for name in ("kNN", "best attention", "without neighbours")}
+        noise = {"wrong": 0.4, "wrong_estimated": 0.38, "transition_error": 0.01, "right_given": 0.6}
+        noise |= {"right_corrected": 0.9}
+        json = {
+            "evaluate": {name: {"accuracy": 0.9, "nll": 0.4, "ece": 0.1} for name in ("attention", "uniform")},
+            "noise": {condition: {**others, "attention": {"accuracy": 0.8, "nll": nll}, "label noise": noise}},
+        }
+        every = [{"condition": condition, "method": "gce-mlp_forward", "accuracy": 0.5, "nll": nll, "ece": 0.1}]
+        wrong = [{"condition": condition, **row} for row in rows]
+        runs.append(a_run(json, seed, intervals=rows, noise=wrong, noise_methods=every))
+    claims = every_claim(runs)
+    first, second = as_frame(methods.summary(runs, claims)).to_dict("records")
+    assert (first["dataset"], second["dataset"]) == ("digits", "digits, 40 % of all labels wrong")
+    assert second["attention"] == "0.800 / 0.400"
+    assert second["NLL: attention − best kNN"] == "better: −0.2000 (−0.3000 … −0.1000)"
+    section = banks.noise(runs, claims)
+    (row,) = frame(section, "noise_methods").to_dict("records")
+    assert row["method"] == "MLP, generalised cross-entropy + noise correction"
+    assert row[condition] == "0.400"
+    assert list(frame(section, "label_noise")["estimated"]) == ["0.380", "0.380"]

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from attnknn.evaluation.opponents import BEST, KNN, OURS, ROLES, WITHOUT
 from attnknn.report import plots
 from attnknn.report.names import METRICS, method_colour, method_name
-from attnknn.report.results import Run, by_dataset, by_nll, differences, joined
+from attnknn.report.results import WRONG, Run, by_dataset, by_nll, differences, joined
 from attnknn.report.tables import (
     Cell,
     Row,
@@ -34,8 +35,14 @@ COMPARED = ((OURS, KNN), (BEST, WITHOUT))
 
 
 def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
-    """The first table of the page: attention and its opponents on the clean bank, by dataset."""
+    """The first table of the page: attention and its opponents by dataset, on clean labels and on wrong ones."""
     rows: list[Row] = []
+
+    def row(name: str, cells: Row, nll: pd.DataFrame) -> Row:
+        tests = [nll.query("ours == @ours and role == @role").to_dict("records") for ours, role in COMPARED]
+        verdicts = [Cell(test[0]["verdict"], str(difference_cell(test[0]))) if test else "" for test in tests]
+        return [name, *cells, *verdicts, " / ".join(f"{test[0]['errors']:g}" if test else "–" for test in tests)]
+
     for name, mine in by_dataset(runs, "intervals").items():
         cells = []
         for role, ours in ((KNN, BEST), (OURS, OURS), (BEST, BEST), (WITHOUT, BEST)):
@@ -47,10 +54,15 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
             numbers = (fixed(own[m].mean(), mine[0].digits) for m in ("accuracy", "nll"))
             method = "/".join(own["method"].unique())
             cells.append(Cell(" / ".join(numbers), "" if method == OURS else method_name(method)))
-        nll = claims[(claims["dataset"] == name) & claims["clean"] & (claims["metric"] == "nll")]
-        tests = [nll.query("ours == @ours and role == @role").to_dict("records") for ours, role in COMPARED]
-        verdicts = [Cell(row[0]["verdict"], str(difference_cell(row[0]))) if row else "" for row in tests]
-        rows.append([name, *cells, *verdicts, " / ".join(f"{row[0]['errors']:g}" if row else "–" for row in tests)])
+        nll = claims[(claims["dataset"] == name) & (claims["metric"] == "nll")]
+        rows.append(row(name, cells, nll[nll["clean"]]))
+        wrong = [run.json["noise"][WRONG] for run in mine if WRONG in run.json.get("noise", {})]
+        if wrong:
+            cells = []
+            for role in (KNN, OURS, BEST, WITHOUT):
+                means = (np.mean([scores[role][metric] for scores in wrong]) for metric in ("accuracy", "nll"))
+                cells.append(" / ".join(fixed(float(mean), mine[0].digits) for mean in means))
+            rows.append(row(f"{name}, 40 % of all labels wrong", cells, nll[nll["condition"] == WRONG]))
     head = ["dataset", "best kNN", "attention", "best attention", "best without neighbours"]
     head += ["NLL: attention − best kNN", "best attention − best without neighbours", "errors"]
     caption = "Accuracy / NLL on test rows of the same method, chosen by the NLL on val"
