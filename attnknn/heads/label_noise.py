@@ -21,7 +21,7 @@ from attnknn.neighbours.space import EmbeddingSpace, label_votes
 from attnknn.neighbours.statistics import neighbour_statistics
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
-SURE = 0.85  # mean probability of the surest rows' classes, above which their labels are counted
+SURE = 0.92  # mean probability of the surest rows' classes, above which their labels are counted
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
@@ -39,8 +39,8 @@ class LabelNoise(NamedTuple):
         head: attention by neighbours alone, fitted through T.
         wrong: estimated share of wrong labels among the rows.
         sure: mean probability of the classes of the rows that T is estimated from.
-        evident: whether these are enough (see `PRECISE`), and their share of labels of another class, less two standard
-            errors, is above `RIGHT`.
+        evident: whether these are enough (see `PRECISE`), and both `wrong` and their share of labels of another class,
+            less two standard errors, are above `RIGHT`.
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -135,11 +135,11 @@ def estimate_label_noise(
             current = count_labels(probs, y[rows])
             break
         current = expect_labels(probs, y[rows], current)
-    right = posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]]
+    wrong = 1 - float(posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]].mean())
     other = probs[chosen].argmax(1) != y[rows][chosen]
     evident = bool(other.mean() - 2 * other.std() / np.sqrt(len(other)) > RIGHT)
-    evident &= len(chosen) >= PRECISE * len(current)
-    return LabelNoise(current, head, float(1 - right.mean()), sure, evident)
+    evident &= wrong > RIGHT and len(chosen) >= PRECISE * len(current)
+    return LabelNoise(current, head, wrong, sure, evident)
 
 
 def draw_labels(
