@@ -28,9 +28,9 @@ _Inputs = tuple[torch.Tensor, np.ndarray, np.ndarray]  # x (N, D), y (N,), part 
 def _forward_network(
     x: torch.Tensor, y: np.ndarray, part: np.ndarray, name: str, transition: np.ndarray, decay: float
 ) -> tuple[float, np.ndarray]:
-    """Lowest NLL of val labels through T over about `_EPOCHS` epochs, and the probabilities (N, C) of classes then."""
+    """Lowest NLL of fit labels through T over about `_EPOCHS` epochs, and the probabilities (N, C) of classes then."""
     hidden = (FORWARD_NETWORKS | GCE_NETWORKS)[name]
-    n_classes, rows, val = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == VAL)
+    n_classes, rows, fit = len(transition), np.flatnonzero(part == BANK), np.flatnonzero(part == FIT)
     widths = [x.shape[1], *hidden, n_classes]
     layers: list[nn.Module] = []
     for before, width in pairwise(widths):
@@ -55,7 +55,7 @@ def _forward_network(
         if (epoch + 1) % (epochs // _EPOCHS):
             continue
         with torch.no_grad():
-            value = float(nll(net(x[val]).softmax(1) @ t, target[val]))
+            value = float(nll(net(x[fit]).softmax(1) @ t, target[fit]))
             if value < best:
                 best, best_probs = value, net(x).softmax(1).numpy()
     return best, best_probs
@@ -64,8 +64,8 @@ def _forward_network(
 def forward_networks(spaces: Sequence[Embeddings], transition: np.ndarray, seed: int) -> PartProbs:
     """Fit all networks on bank rows, and predict fit, val and test rows.
 
-    Settings and the epoch have the lowest NLL of val labels, settings in the first space, whose networks predict test
-    rows. Networks of cross-fitting folds read their own bank.
+    Settings and the epoch have the lowest NLL of fit labels, so that val rows, which select a method, favour none;
+    settings in the first space, whose networks predict test rows. Networks of folds read their own bank.
     """
     from sklearn.kernel_approximation import RBFSampler
 
