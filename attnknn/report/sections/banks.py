@@ -77,9 +77,8 @@ def noise(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
         name="noise",
         title="Wrong labels",
         text="A share of the labels is wrong, in the bank alone or in all rows but test: any other class (noise), the "
-        "next one (asymmetric), or one that the row resembles (instance). All methods are fitted and chosen on these; "
-        "the encoder was trained on clean labels, if on any. Where all are wrong, kNN, attention and networks see "
-        "through the estimated noise, beside generalised cross-entropy, CleanLearning, boosting on corrected labels.",
+        "next one (asymmetric), or one that the row resembles (instance). Where all are wrong, methods see through the "
+        "estimated noise; the encoder was trained on clean labels, if on any.",
         command="dvc exp run -S 'noise.rates=[0.0,0.5]'",
     )
     head = ["condition", "wrong", "estimated", "|T̂ − T|, mean of cells", "right in the bank, given", "right, corrected"]

@@ -55,8 +55,8 @@ def calibration(runs: Sequence[Run], claims: pd.DataFrame) -> Section:
     return Section(
         "calibration",
         "Calibration",
-        "Calibrations are fitted on fit rows for every method alike, and kept only where they lower the NLL on "
-        f"validation rows. Bins of at least {_FEWEST_ROWS} rows; below the diagonal is overconfident.",
+        "Fitted on fit rows, kept where they lower the NLL on val rows. Bins of at least "
+        f"{_FEWEST_ROWS} rows; below the diagonal is overconfident.",
         figures,
         tables,
         "dvc repro evaluate",
