@@ -148,7 +148,7 @@ def test_the_command_line_works_with_the_core(core: Path, tmp_path: Path) -> Non
         assert results[command][0] == 0, (command, results[command])
     assert results["predict iris rows.csv"][1].splitlines()[1].startswith(f"rows.csv line 2,{frame['target'][0]},")
     checks = {check["what"]: check for check in json.loads(results["doctor --json"][1])}
-    assert checks["extra [pipeline]"]["found"].startswith("missing: dvc, matplotlib, ")
+    assert checks["extra [pipeline]"]["found"].startswith("missing: cleanlab, dvc, matplotlib, ")
     assert checks["extra [pipeline]"]["mend"].endswith("pip install 'attnknn[pipeline]'")
     for command, line in {
         "explain iris rows.csv -o why.png": "--output needs matplotlib: pip install 'attnknn[pipeline]'",
