@@ -34,8 +34,8 @@ from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, TESTED
 from attnknn.experiments import conditions, refit
 from attnknn.experiments.conditions import refit_and_score
 from attnknn.experiments.corruption import TRAINING_PARTS, with_imbalance, with_noise
-from attnknn.experiments.forward_networks import FORWARD_NETWORKS
-from attnknn.experiments.peers import embedding_peers
+from attnknn.experiments.forward_networks import FORWARD_NETWORKS, GCE_NETWORKS
+from attnknn.experiments.peers import CLEANED_PEERS, embedding_peers
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.search import retrieve
@@ -203,6 +203,7 @@ def test_wrong_labels_everywhere_are_seen_through() -> None:
     assert noise["right_corrected"] > noise["right_given"] + 0.15
     all_methods = {(row["condition"], row["method"]): row["nll"] for row in methods}
     assert {condition for condition, _ in all_methods} == {"clean", "all"}
+    assert set(ROBUST) == {*GCE_NETWORKS, *CLEANED_PEERS}
     for name in (*FORWARD_NETWORKS, *ROBUST, "bank-boosting"):
         assert all_methods["all", f"{name}_forward"] < np.log(3), name  # of probabilities of 1/3 each
     for name in FORWARD_NETWORKS:

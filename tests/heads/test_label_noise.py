@@ -6,6 +6,7 @@ from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings
 from attnknn.core.errors import InputError
 from attnknn.experiments.corruption import TRAINING_PARTS, with_noise
 from attnknn.experiments.forward_networks import forward_networks
+from attnknn.experiments.peers import EMBEDDING_PEERS, fit_and_predict
 from attnknn.heads import label_noise as noise
 from attnknn.heads.baselines import tune_distance, tune_uniform
 from attnknn.heads.classify import classify
@@ -156,3 +157,24 @@ def test_baselines_are_tuned_by_the_given_labels(rng):
         tune_distance(sims, labels, y, shares, [9], [1e6], priors, transition=t)["prior"]
         == tune_uniform(sims, labels, y, shares, [9], priors, t)["prior"]
     )
+
+
+def test_generalised_cross_entropy_stays_sure_under_noise_where_cross_entropy_does_not(rng):
+    """With T = I and 40 % wrong labels, cross-entropy's probabilities approach those of the given labels, .6."""
+    (noisy,) = with_noise([clusters(rng, n=1300)], 0.4, rng, parts=TRAINING_PARTS)
+    probs = {name: own[2].max(1).mean() for name, own in forward_networks([noisy.embeddings], np.eye(4), 0).items()}
+    for plain, robust in (("linear", "gce-linear"), ("bank-rbf", "gce-rbf"), ("bank-mlp", "gce-mlp")):
+        assert probs[plain] < 0.65
+        assert probs[robust] > 0.8
+
+
+def test_other_classifiers_are_selected_through_the_transition(rng):
+    """Bank labels right, 40 % of val labels wrong: without T half of the class shares is added to every answer."""
+    clean = clusters(rng, n=1300)
+    (noisy,) = with_noise([clean], 0.4, rng, parts=TRAINING_PARTS)
+    e, t = clean.embeddings, np.full((4, 4), 0.4 / 3) + (0.6 - 0.4 / 3) * np.eye(4)
+    data = [(np.asarray(e.z), np.where(e.part == VAL, noisy.embeddings.y, e.y), e.part)]
+    options = {"tries": 1, "seed": 0, "threads": 1, "train": [BANK]}
+    linear = {"linear": EMBEDDING_PEERS["linear"]}
+    plain, through = (fit_and_predict(data, linear, **options, transition=x)[1]["linear"] for x in (None, t))
+    assert (plain["prior"], through["prior"]) == (0.5, 1e-6)
