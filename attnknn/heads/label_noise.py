@@ -26,7 +26,6 @@ RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
-ROUNDS = 3  # of expectation maximisation below it
 _FEWEST = 5  # rows to count of a class
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -112,7 +111,7 @@ def estimate_label_noise(
 
     1. T ← labels of the rows with the surest votes of 20 neighbours.
     2. Fit attention through T; T ← labels of the rows that it is surest of.
-    3. Where it is not sure enough of these (see `SURE`), T ← expectation maximisation on them, and fit again.
+    3. Where it is not sure enough of these (see `SURE`), T ← expectation maximisation on them instead.
 
     Labels of test rows are not read.
 
@@ -123,18 +122,14 @@ def estimate_label_noise(
     """
     e = spaces[0].embeddings
     y, rows = np.asarray(e.y), np.flatnonzero(np.asarray(e.part) != TEST)
-    current = count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows]) if transition is None else transition
-    for n in range(1 + ROUNDS):
-        head, _ = fit_head(spaces, transition=current, **fitting)
-        probs = classify(head, spaces[0], rows, fitting["k_train"], fitting["device"]).astype(np.float64)
-        chosen = np.concatenate(surest(probs))
-        sure = float(probs[chosen].max(1).mean())
-        if transition is not None:
-            break
-        if n == 0 and sure >= SURE:
-            current = count_labels(probs, y[rows])
-            break
-        current = expect_labels(probs, y[rows], current)
+    known = transition is not None
+    current = transition if known else count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows])
+    head, _ = fit_head(spaces, transition=current, **fitting)
+    probs = classify(head, spaces[0], rows, fitting["k_train"], fitting["device"]).astype(np.float64)
+    chosen = np.concatenate(surest(probs))
+    sure = float(probs[chosen].max(1).mean())
+    if not known:
+        current = count_labels(probs, y[rows]) if sure >= SURE else expect_labels(probs, y[rows], current)
     wrong = 1 - float(posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]].mean())
     other = probs[chosen].argmax(1) != y[rows][chosen]
     evident = bool(other.mean() - 2 * other.std() / np.sqrt(len(other)) > RIGHT)
