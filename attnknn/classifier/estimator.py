@@ -272,7 +272,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
             self.transition_ = None if noise is None else noise.transition
             if noise is not None:
                 everything = held_out_space(memory, k, np.full(len(z), BANK, dtype=np.int8))
-                memory.correct(correct_labels(everything, noise, seed, device))
+                memory.correct(correct_labels(everything, noise, seed, device), noise.transition)
             if memory.strength is not None:
                 memory.linear_classifier()
             # Laplace's rule of succession bounds the confidence that n rows support.

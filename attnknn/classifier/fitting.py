@@ -98,8 +98,8 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
     def labelled(i: int) -> tuple[float | None, list[EmbeddingSpace]]:
         """The spaces with labels corrected for a choice of noise, and logits of a linear classifier with its C."""
         noise = noises[i]
-        own = spaces if noise is None else with_corrected_labels(spaces, noise, seed, device)
-        return with_logits(own, _transition(noise)) if "linear" in names else (None, own)
+        strength, own = with_logits(spaces, _transition(noise)) if "linear" in names else (None, spaces)
+        return strength, own if noise is None else with_corrected_labels(own, noise, seed, device)
 
     def fit(i: int, name: str, epochs: int) -> FittedHead:
         strength, own = labelled(i)

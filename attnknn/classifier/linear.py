@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.evaluation.calibration import given_log_probs
 from attnknn.neighbours.space import EmbeddingSpace
+from attnknn.nn.linear_probe import forward_regression
 
 STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # grid of C, ascending, for rows at an RMS distance of 1 from the origin
 
@@ -34,13 +35,15 @@ def fit_linear(
     n_classes: int,
     strength: float,
     start: LinearClassifier | None = None,
+    transition: Float[np.ndarray, "C C"] | None = None,
 ) -> LinearClassifier:
-    """Fit scikit-learn's `LogisticRegression` with C = `strength`.
+    """Fit scikit-learn's `LogisticRegression` with C = `strength`, or `forward_regression` through a transition matrix.
 
     A class without rows has half a row at the origin, as it counts in `votes.class_shares`.
 
     Args:
-        start: of the solver; None for zeros.
+        start: of scikit-learn's solver; None for zeros.
+        transition: T of `heads.label_noise` where labels may be wrong.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -50,6 +53,8 @@ def fit_linear(
     z = np.concatenate([np.asarray(z, dtype=np.float64), np.zeros((len(absent), z.shape[1]))])
     y = np.concatenate([y, absent])
     weight = np.concatenate([weight, np.full(len(absent), weight.mean() / 2)])
+    if transition is not None:
+        return LinearClassifier(*forward_regression(z, y, weight, strength, transition))
     model = LogisticRegression(C=strength, max_iter=200, warm_start=True)
     if start is not None:
         model.coef_, model.intercept_ = start.coef, start.intercept
@@ -70,7 +75,7 @@ def with_logits(
     """Fit linear classifiers on the bank rows of embedding spaces; choose C by NLL on all held-out rows.
 
     Args:
-        transition: T of `heads.label_noise` where labels of held-out rows may be wrong.
+        transition: T of `heads.label_noise` where labels may be wrong.
 
     Returns:
         C, and the spaces with the logits of their classifier.
@@ -78,7 +83,7 @@ def with_logits(
     best = (np.inf, 0.0, [])
     classifiers: list[LinearClassifier | None] = [None] * len(spaces)
     for strength in STRENGTHS:
-        fitted = [_fit_on_bank(*pair, strength) for pair in zip(spaces, classifiers, strict=True)]
+        fitted = [_fit_on_bank(*pair, strength, transition) for pair in zip(spaces, classifiers, strict=True)]
         logits = [c.logits(s.embeddings.z).astype(np.float32) for s, c in zip(spaces, fitted, strict=True)]
         classifiers = [*fitted]
         log_p = [_held_out_log_p(*pair, transition) for pair in zip(spaces, logits, strict=True)]
@@ -88,10 +93,12 @@ def with_logits(
     return best[1], [replace(s, embeddings=e) for s, e in zip(spaces, embeddings, strict=True)]
 
 
-def _fit_on_bank(space: EmbeddingSpace, start: LinearClassifier | None, strength: float) -> LinearClassifier:
+def _fit_on_bank(
+    space: EmbeddingSpace, start: LinearClassifier | None, strength: float, transition: np.ndarray | None
+) -> LinearClassifier:
     e, rows = space.embeddings, space.embeddings.rows(BANK)
     weight = np.ones(len(rows)) if space.log_weight is None else np.exp(space.log_weight[rows])
-    return fit_linear(e.z[rows], e.y[rows], weight, len(e.classes), strength, start)
+    return fit_linear(e.z[rows], e.y[rows], weight, len(e.classes), strength, start, transition)
 
 
 def _held_out_log_p(space: EmbeddingSpace, logits: np.ndarray, transition: np.ndarray | None) -> np.ndarray:

@@ -43,6 +43,7 @@ class Memory:
     )  # C of the linear classifier; None for no linear classifier
     linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
     given_y: np.ndarray = field(init=False)  # int64 (N,) labels as given; `y` may be corrected ones, which vote
+    transition: np.ndarray | None = field(init=False, default=None)  # of true to given labels; None if these are right
     agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
     density: np.ndarray = field(init=False)  # float32 (N,)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
@@ -157,8 +158,8 @@ class Memory:
         assert self.strength is not None, "set by the fit of a head that needs logits"
         start = start if len(self) * self.sums.size > _LARGE_FIT else None
         positions = self.positions(np.asarray(without, dtype=np.int64))
-        z, y, weight = (np.delete(array, positions, axis=0) for array in (self.vectors(), self.y, self.weight))
-        return fit_linear(z, y, weight, len(self.sums), self.strength, start)
+        z, y, weight = (np.delete(array, positions, axis=0) for array in (self.vectors(), self.given_y, self.weight))
+        return fit_linear(z, y, weight, len(self.sums), self.strength, start, self.transition)
 
     def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
         return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
@@ -167,16 +168,17 @@ class Memory:
         """Copy with another class number for some rows; statistics are recomputed for the rows `neighbour_ids`."""
         positions = self.positions(np.asarray(ids, dtype=np.int64))
         result = self._copy()
-        result.y, result.agreement, result.density = self.y.copy(), self.agreement.copy(), self.density.copy()
-        result.y[positions] = label
+        for name in ("y", "given_y", "agreement", "density"):
+            setattr(result, name, getattr(self, name).copy())
+        result.y[positions] = result.given_y[positions] = label
         result.sums = self.sums - self._class_sums(positions) + result._class_sums(positions)
         result._update_statistics(self.positions(neighbour_ids[neighbour_ids >= 0]))
         result.linear = None if self.linear is None else result._fit_linear((), self.linear)
         return result
 
-    def correct(self, y: np.ndarray) -> None:
-        """Let corrected labels (N,) vote in place of the given ones."""
-        self.y, self.linear = y, None
+    def correct(self, y: np.ndarray, transition: np.ndarray) -> None:
+        """Let corrected labels (N,) vote in place of the given ones, of transition matrix T (C, C)."""
+        self.y, self.transition, self.linear = y, transition, None
         self.sums = class_sums(self.vectors(), y, self.weight, len(self.sums))
         self._update_statistics(np.arange(len(y)))
 

@@ -95,6 +95,7 @@ class SaveMixin(BaseEstimator):
                 fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
             model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
             model.calibration_, model.transition_ = (arrays["scale"], arrays["bias"]), arrays.get("transition")
+            model.memory_.transition = model.transition_
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own

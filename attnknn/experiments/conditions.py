@@ -47,6 +47,8 @@ def _through_noise(
 ) -> tuple[Predictions, Predictions, dict[str, float]]:
     """Attention and kNN on corrected labels, and networks, all through the estimated label noise: `<method>_forward`.
 
+    `attention-linear` corrects the linear network fitted through the noise, which is also an opponent.
+
     Returns:
         Predictions of test rows, of their true classes; of val rows, of their given labels, by which methods are
         chosen; and the estimate's quality against the true labels `clean` (N,), which nothing else reads here.
@@ -57,14 +59,17 @@ def _through_noise(
     noise = estimate_label_noise(spaces, **common)
     t, device = noise.transition, settings["device"]
     corrected = with_corrected_labels(spaces, noise, seed, device)
-    corrected = [dataclasses.replace(s, embeddings=with_linear_probe(s.embeddings)) for s in corrected]
+    networks = [space.embeddings for space in spaces]
+    probs, logits = forward_networks(networks, t, seed)
+    corrected = [
+        dataclasses.replace(s, embeddings=dataclasses.replace(s.embeddings, logits=own))
+        for s, own in zip(corrected, logits, strict=True)
+    ]
     heads = {name: head for name, (head, _) in fit_forms(corrected, **common, transition=t).items()}
     stored = min(space.neighbours.ids.shape[1] for space in corrected)
     ks = choices_of_k(settings["grids"]["ks"], min(max(settings["grids"]["ks"]), stored))
     knn, _ = tuned_baselines(corrected, ks, **starts, transition=t)
-    probs = predict_parts(corrected, {**knn, **heads}, stored, device)
-    networks = [space.embeddings for space in spaces]
-    probs = {**probs, **forward_networks(networks, t, seed)}
+    probs = {**probs, **predict_parts(corrected, {**knn, **heads}, stored, device)}
     for peers, labels in ((CLEANED_PEERS, spaces), (_BOOSTING, corrected)):
         data = [(np.asarray(e.z), np.asarray(s.embeddings.y), e.part) for e, s in zip(networks, labels, strict=True)]
         own, _ = fit_and_predict(data, peers, tries=2, seed=seed, threads=1, train=[BANK], transition=t)

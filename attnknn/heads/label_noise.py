@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import softmax
 
 from attnknn.core.artifacts import BANK, TEST
 from attnknn.core.errors import InputError, require
@@ -19,14 +20,16 @@ from attnknn.heads.fit import fit_head
 from attnknn.heads.registry import LearnedHead
 from attnknn.neighbours.space import EmbeddingSpace, label_votes
 from attnknn.neighbours.statistics import neighbour_statistics
+from attnknn.nn.linear_probe import forward_regression
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
-SURE = 0.92  # mean probability of the surest rows' classes, above which their labels are counted
+STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
 _FEWEST = 5  # rows to count of a class
+_MOST = 10_000  # rows to fit the logistic regression on
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -35,17 +38,17 @@ class LabelNoise(NamedTuple):
 
     Attributes:
         transition: T.
-        head: attention by neighbours alone, fitted through T.
+        head: attention that corrects a logistic regression, fitted through T.
+        strength: inverse penalty of this regression.
         wrong: estimated share of wrong labels among the rows.
-        sure: mean probability of the classes of the rows that T is estimated from.
-        evident: whether these are enough (see `PRECISE`), and both `wrong` and their share of labels of another class,
-            less two standard errors, are above `RIGHT`.
+        evident: whether the surest rows are enough (see `PRECISE`), and both `wrong` and their share of labels of
+            another class, less two standard errors, are above `RIGHT`.
     """
 
     transition: Float[np.ndarray, "C C"]
     head: LearnedHead
+    strength: float
     wrong: float
-    sure: float
     evident: bool
 
 
@@ -95,13 +98,37 @@ def posterior(
 def expect_labels(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], steps: int = 20
 ) -> Float[np.ndarray, "C C"]:
-    """T of highest likelihood for the surest rows by expectation maximisation from `transition`, given `probs`."""
-    rows = np.concatenate(surest(probs))
+    """T of highest likelihood of the labels by expectation maximisation from `transition`, given `probs`."""
+    onehot = np.eye(len(transition))[y]
     for _ in range(steps):
-        onehot = np.eye(len(transition))[y[rows]]
-        counts = posterior(probs[rows], y[rows], transition).T @ onehot
+        counts = posterior(probs, y, transition).T @ onehot
         transition = counts / counts.sum(1, keepdims=True)
     return transition
+
+
+def with_forward_logits(
+    space: EmbeddingSpace, transition: Float[np.ndarray, "C C"], strengths: Sequence[float] = STRENGTHS
+) -> tuple[EmbeddingSpace, float]:
+    """The space with logits of `forward_regression` on its bank rows, and the strength of the lowest NLL through T.
+
+    Bank rows are predicted out of two folds, so that no row's own label is read; others by the mean of both logits.
+    """
+    e = space.embeddings
+    z, y, rows, bank = np.asarray(e.z), np.asarray(e.y), np.flatnonzero(np.asarray(e.part) != TEST), e.rows(BANK)
+    weight = np.ones(len(y)) if space.log_weight is None else np.exp(space.log_weight)
+    folds = np.array_split(np.random.default_rng(0).permutation(bank), 2)
+    best, best_strength, best_logits = np.inf, 0.0, np.empty(0)
+    for strength in strengths:
+        fitted = [forward_regression(z[f], y[f], weight[f], strength, transition) for f in (f[:_MOST] for f in folds)]
+        by_fold = [z @ coef.T + bias for coef, bias in fitted]
+        logits = (by_fold[0] + by_fold[1]) / 2
+        for fold, other in zip(folds, by_fold[::-1], strict=True):
+            logits[fold] = other[fold]
+        joint = softmax(logits[rows], axis=1) * transition[:, y[rows]].T
+        nll = -float(np.log(np.maximum(joint.sum(1), _TINY)).mean())
+        if nll < best:
+            best, best_strength, best_logits = nll, strength, logits.astype(np.float32)
+    return dataclasses.replace(space, embeddings=dataclasses.replace(e, logits=best_logits)), best_strength
 
 
 def estimate_label_noise(
@@ -110,8 +137,8 @@ def estimate_label_noise(
     """Estimate T without a clean label, or take a known one, and fit a head through it.
 
     1. T ← labels of the rows with the surest votes of 20 neighbours.
-    2. Fit attention through T; T ← labels of the rows that it is surest of.
-    3. Where it is not sure enough of these (see `SURE`), T ← expectation maximisation on them instead.
+    2. Twice: fit a logistic regression and attention that corrects it through T; T ← expectation maximisation on all
+       rows' probabilities, each predicted without its own label.
 
     Labels of test rows are not read.
 
@@ -122,19 +149,29 @@ def estimate_label_noise(
     """
     e = spaces[0].embeddings
     y, rows = np.asarray(e.y), np.flatnonzero(np.asarray(e.part) != TEST)
-    known = transition is not None
-    current = transition if known else count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows])
-    head, _ = fit_head(spaces, transition=current, **fitting)
-    probs = classify(head, spaces[0], rows, fitting["k_train"], fitting["device"]).astype(np.float64)
-    chosen = np.concatenate(surest(probs))
-    sure = float(probs[chosen].max(1).mean())
-    if not known:
-        current = count_labels(probs, y[rows]) if sure >= SURE else expect_labels(probs, y[rows], current)
+    fitting |= {"kind": "attention", "parts": {"features": fitting["parts"].get("features", ()), "linear": True}}
+
+    def fit(transition: np.ndarray, strengths: Sequence[float]) -> tuple[LearnedHead, float, np.ndarray]:
+        space, strength = with_forward_logits(spaces[0], transition, strengths)
+        others = [with_forward_logits(other, transition, (strength,))[0] for other in spaces[1:]]
+        head, _ = fit_head([space, *others], transition=transition, **fitting)
+        return head, strength, classify(head, space, rows, fitting["k_train"], fitting["device"]).astype(np.float64)
+
+    if transition is not None:
+        current = transition
+        head, strength, probs = fit(current, STRENGTHS)
+    else:
+        current = count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows])
+        _, strength, probs = fit(current, STRENGTHS)
+        current = expect_labels(probs, y[rows], current)
+        head, strength, probs = fit(current, (strength,))
+        current = expect_labels(probs, y[rows], current)
     wrong = 1 - float(posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]].mean())
+    chosen = np.concatenate(surest(probs))
     other = probs[chosen].argmax(1) != y[rows][chosen]
     evident = bool(other.mean() - 2 * other.std() / np.sqrt(len(other)) > RIGHT)
     evident &= wrong > RIGHT and len(chosen) >= PRECISE * len(current)
-    return LabelNoise(current, head, wrong, sure, evident)
+    return LabelNoise(current, head, strength, wrong, evident)
 
 
 def draw_labels(
@@ -153,6 +190,7 @@ def correct_labels(space: EmbeddingSpace, noise: LabelNoise, seed: int, device: 
     """
     e = space.embeddings
     rows, y = e.rows(BANK), np.array(e.y)
+    space, _ = with_forward_logits(space, noise.transition, (noise.strength,))
     probs = classify(noise.head, space, rows, space.neighbours.ids.shape[1], device)
     drawn = draw_labels(probs.astype(np.float64), y[rows], noise.transition, seed)
     y[rows] = np.where(np.isin(y[rows], np.setdiff1d(y[rows], drawn)), y[rows], drawn)

@@ -1,13 +1,15 @@
-"""Logistic regression of the bank's labels on its embeddings."""
+"""Logistic regression of the bank's labels on its embeddings, also where labels may be wrong."""
 
 import dataclasses
 import warnings
 
 import numpy as np
+import torch
 
 from attnknn.core.artifacts import BANK, VAL, Embeddings
 
 _CS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties, of rows with a root mean square norm of 1
+_SOLVER = {"maxiter": 200, "ftol": 1e-6}
 _ABSENT = -20.0  # logit of a class without a row
 
 
@@ -36,6 +38,36 @@ def logistic_regression(
         if nll < best:
             best, weight[present], bias[present] = nll, w, b
     return weight, bias
+
+
+def forward_regression(
+    z: np.ndarray, y: np.ndarray, weight: np.ndarray, strength: float, transition: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights W (C, D) and biases b (C,) that minimise ½‖W‖² − strength·Σ_i weight_i·log(Σ_c p_c(z_i)·T[c, y_i]),
+    p = softmax(W·z + b): logistic regression through a transition matrix T (C, C) (see `heads.label_noise`), by L-BFGS.
+    """
+    from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits
+
+    rows, scale = (
+        torch.from_numpy(np.asarray(z, dtype=np.float32)),
+        torch.from_numpy(strength * weight).float()[:, None],
+    )
+    log_t = torch.from_numpy(np.log(np.maximum(transition[:, y].T, 1e-30))).float()
+    shape = len(transition), z.shape[1] + 1
+
+    def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = flat.reshape(shape)
+        log_p = (rows @ torch.from_numpy(w[:, :-1].T).float() + torch.from_numpy(w[:, -1]).float()).log_softmax(1)
+        log_joint = log_p + log_t
+        log_given = log_joint.logsumexp(1, keepdim=True)
+        residual = scale * (log_p.exp() - (log_joint - log_given).exp())
+        gradient = np.column_stack([(residual.T @ rows).numpy() + w[:, :-1], residual.sum(0).numpy()])
+        return 0.5 * float((w[:, :-1] ** 2).sum()) - float((scale * log_given).double().sum()), gradient.ravel()
+
+    with threadpool_limits(1):  # each step is small, and waiting threads spin
+        solution = minimize(loss_and_gradient, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=_SOLVER)
+    return solution.x.reshape(shape)[:, :-1], solution.x.reshape(shape)[:, -1]
 
 
 def with_linear_probe(e: Embeddings) -> Embeddings:
