@@ -76,13 +76,14 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         True is `null_scores='means'`, False is `null_scores='shares'`.
     label_noise : None, 'auto' or array-like of shape (n_classes, n_classes), default=None
         Whether labels may be wrong. 'auto' estimates the transition matrix T, T[c, g] = P(given label g | true class
-        c), from the neighbours, without a label known to be right; a matrix, in the order of `classes_`, is taken as it
-        is. Then labels drawn from the probabilities of the true ones vote in place of the given labels, the head is
-        fitted and calibrated through T (Patrini et al. 2017), and `predict_proba` returns probabilities of the true
-        label. T takes all rows of a class to be mislabelled alike, and ignores weights. 'auto' takes labels as given
-        with fewer than about 60 rows a class, unless significantly more than 2 % of those of the surest rows seem
-        wrong, or if T significantly raises the log-loss of held-out labels (both by two standard errors), as it mostly
-        does where classes overlap and for noise near their borders; in small data overlap may still pass for noise.
+        c), from neighbours and a logistic regression, without a label known to be right; a matrix, in the order of
+        `classes_`, is taken as it is. Then labels drawn from the probabilities of the true ones vote in place of the
+        given labels, head, regression and calibration are fitted through T (Patrini et al. 2017), and `predict_proba`
+        returns probabilities of the true label. T takes all rows of a class to be mislabelled alike, and ignores
+        weights. 'auto' takes labels as given with fewer than about 60 rows a class; where wrong ones are not
+        significantly more than 2 % of the surest half of the rows, or much rarer in the surest tenth, as where classes
+        overlap; and if T significantly raises the log-loss of held-out labels (both by two standard errors), as it
+        often does for noise near the borders of classes. In small data overlap may still pass for noise.
         Scores on labels that may be wrong cannot tell which choice is better. Only with `attention`, without
         `calibration='vector'`; `predict_set` then covers given labels, and is larger than needed for true ones.
     prior : float or None, default=None

@@ -25,6 +25,7 @@ from attnknn.nn.linear_probe import forward_regression
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
 STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
+FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
@@ -37,12 +38,13 @@ class LabelNoise(NamedTuple):
     """Estimated label noise.
 
     Attributes:
-        transition: T.
+        transition: T; the identity unless evident.
         head: attention that corrects a logistic regression, fitted through T.
         strength: inverse penalty of this regression.
         wrong: estimated share of wrong labels among the rows.
-        evident: whether the surest rows are enough (see `PRECISE`), and both `wrong` and their share of labels of
-            another class, less two standard errors, are above `RIGHT`.
+        evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
+            class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
+            much lower (see `FALL`), as it would be where classes overlap.
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -65,13 +67,13 @@ def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"
     return matrix
 
 
-def surest(probs: Float[np.ndarray, "N C"]) -> list[Int[np.ndarray, " M"]]:
-    """Of each class, half of the rows predicted as it, with its highest probabilities."""
+def surest(probs: Float[np.ndarray, "N C"], share: float = 0.5) -> list[Int[np.ndarray, " M"]]:
+    """Of each class, a share of the rows predicted as it, with its highest probabilities."""
     top = probs.argmax(1)
     # Ties in random order: rows sorted by label would else be counted by label.
     order = np.lexsort((np.random.default_rng(0).random(len(probs)), -probs.max(1)))
     by_class = [order[top[order] == c] for c in range(probs.shape[1])]
-    return [rows[: max(_FEWEST, len(rows) // 2)] for rows in by_class]
+    return [rows[: max(_FEWEST, int(share * len(rows)))] for rows in by_class]
 
 
 def count_labels(probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"]) -> Float[np.ndarray, "C C"]:
@@ -139,6 +141,7 @@ def estimate_label_noise(
     1. T ← labels of the rows with the surest votes of 20 neighbours.
     2. Twice: fit a logistic regression and attention that corrects it through T; T ← expectation maximisation on all
        rows' probabilities, each predicted without its own label.
+    3. T ← identity unless wrong labels are evident.
 
     Labels of test rows are not read.
 
@@ -167,10 +170,12 @@ def estimate_label_noise(
         head, strength, probs = fit(current, (strength,))
         current = expect_labels(probs, y[rows], current)
     wrong = 1 - float(posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]].mean())
-    chosen = np.concatenate(surest(probs))
-    other = probs[chosen].argmax(1) != y[rows][chosen]
-    evident = bool(other.mean() - 2 * other.std() / np.sqrt(len(other)) > RIGHT)
-    evident &= wrong > RIGHT and len(chosen) >= PRECISE * len(current)
+    differs = probs.argmax(1) != y[rows]
+    half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
+    evident = half.mean() - 2 * half.std() / np.sqrt(len(half)) > RIGHT and tenth.mean() > FALL * half.mean()
+    evident = bool(evident and wrong > RIGHT and len(half) >= PRECISE * len(current))
+    if not evident and transition is None:
+        current, wrong = np.eye(len(current)), 0.0
     return LabelNoise(current, head, strength, wrong, evident)
 
 
