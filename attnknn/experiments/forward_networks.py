@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, PartProbs
+from attnknn.heads.label_noise import STRENGTHS
 from attnknn.nn.linear_probe import forward_regression
 from attnknn.nn.objectives import nll
 
@@ -21,7 +22,6 @@ FORWARD_NETWORKS: dict[str, tuple[int, ...] | None] = {"linear": None, "bank-rbf
 GCE_NETWORKS: dict[str, tuple[int, ...] | None] = {"gce-linear": (), "gce-rbf": (), "gce-mlp": (128,)}
 _Q = 0.7  # of the generalised cross-entropy (1 − p^q)/q
 _GAMMAS = (1.0, 4.0)  # of the random Fourier features that `bank-rbf` is linear in
-_STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # of regressions, inverse penalties
 _DECAYS = (0.1, 1.0)  # of AdamW's weight decay
 _EPOCHS, _STEPS, _BATCH = 20, 600, 256  # the lowest numbers of epochs and of steps
 
@@ -109,7 +109,7 @@ def forward_networks(
         torch.manual_seed(seed)
         for name, hidden in (FORWARD_NETWORKS | GCE_NETWORKS).items():
             fit_network = _regression if hidden is None else partial(_network, name=name)
-            penalties = _STRENGTHS if hidden is None else _DECAYS
+            penalties = STRENGTHS if hidden is None else _DECAYS
             fits = {}
             for gamma in _GAMMAS if name.endswith("rbf") else (0.0,):
                 x = inputs(spaces[0], gamma)

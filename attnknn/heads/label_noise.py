@@ -23,7 +23,8 @@ from attnknn.neighbours.statistics import neighbour_statistics
 from attnknn.nn.linear_probe import forward_regression
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
-STRENGTHS = (1.0, 10.0, 30.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
+FOLDS = 3  # of the bank, for logits that do not read a row's own label
+STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
@@ -113,24 +114,30 @@ def with_forward_logits(
 ) -> tuple[EmbeddingSpace, float]:
     """The space with logits of `forward_regression` on its bank rows, and the strength of the lowest NLL through T.
 
-    Bank rows are predicted out of two folds, so that no row's own label is read; others by the mean of both logits.
+    Bank rows are predicted out of three folds, so that no row's own label is read; others by the mean of all logits.
+    The strength is chosen on the first fold and the rows that are not of the bank.
     """
     e = space.embeddings
-    z, y, rows, bank = np.asarray(e.z), np.asarray(e.y), np.flatnonzero(np.asarray(e.part) != TEST), e.rows(BANK)
+    z, y, bank = np.asarray(e.z), np.asarray(e.y), e.rows(BANK)
     weight = np.ones(len(y)) if space.log_weight is None else np.exp(space.log_weight)
-    folds = np.array_split(np.random.default_rng(0).permutation(bank), 2)
-    best, best_strength, best_logits = np.inf, 0.0, np.empty(0)
-    for strength in strengths:
-        fitted = [forward_regression(z[f], y[f], weight[f], strength, transition) for f in (f[:_MOST] for f in folds)]
-        by_fold = [z @ coef.T + bias for coef, bias in fitted]
-        logits = (by_fold[0] + by_fold[1]) / 2
-        for fold, other in zip(folds, by_fold[::-1], strict=True):
-            logits[fold] = other[fold]
+    folds = np.array_split(np.random.default_rng(0).permutation(bank), FOLDS)
+
+    def logits_without(i: int, strength: float) -> np.ndarray:
+        rows = np.concatenate([*folds[i + 1 :], *folds[:i]])[:_MOST]
+        coef, bias = forward_regression(z[rows], y[rows], weight[rows], strength, transition)
+        return z @ coef.T + bias
+
+    def loss(logits: np.ndarray) -> float:
+        rows = np.concatenate([folds[0], np.flatnonzero((e.part != TEST) & (e.part != BANK))])
         joint = softmax(logits[rows], axis=1) * transition[:, y[rows]].T
-        nll = -float(np.log(np.maximum(joint.sum(1), _TINY)).mean())
-        if nll < best:
-            best, best_strength, best_logits = nll, strength, logits.astype(np.float32)
-    return dataclasses.replace(space, embeddings=dataclasses.replace(e, logits=best_logits)), best_strength
+        return -float(np.log(np.maximum(joint.sum(1), _TINY)).mean())
+
+    first, strength = min(((logits_without(0, s), s) for s in strengths), key=lambda choice: loss(choice[0]))
+    by_fold = [first, *(logits_without(i, strength) for i in range(1, FOLDS))]
+    logits = np.asarray(np.mean(by_fold, axis=0), dtype=np.float32)
+    for fold, own in zip(folds, by_fold, strict=True):
+        logits[fold] = own[fold]
+    return dataclasses.replace(space, embeddings=dataclasses.replace(e, logits=logits)), strength
 
 
 def estimate_label_noise(
