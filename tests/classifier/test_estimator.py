@@ -32,6 +32,7 @@ from attnknn.core.artifacts import BANK, FIT, VAL
 from attnknn.core.errors import InputError
 from attnknn.evaluation.calibration import apply_scaling, fit_scaling
 from attnknn.evaluation.conformal import true_class_scores
+from attnknn.nn.linear_probe import forward_regression
 
 FAST = {"max_iter": 3, "random_state": 0}
 
@@ -686,6 +687,19 @@ def test_a_known_matrix_is_used(mislabelled) -> None:
     model = AttnKNNClassifier(label_noise=t.tolist(), max_iter=10, random_state=0).fit(X, noisy)
     np.testing.assert_array_equal(model.transition_, t)
     assert model.score(X, y) > 0.97
+
+
+def test_the_regression_of_a_memory_is_fitted_through_the_matrix(mislabelled, tmp_path: Path) -> None:
+    X, y, noisy, _ = mislabelled
+    t = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, 1)
+    model = AttnKNNClassifier(label_noise=t, null_scores="linear", max_iter=5, random_state=0).fit(X[:600], noisy[:600])
+    model.save(tmp_path / "m")
+    for one in (model, AttnKNNClassifier.load(tmp_path / "m")):
+        one.forget(np.arange(300))
+        rows, memory = slice(300, 600), one.memory_
+        expected = forward_regression(one._vectors(X[rows]), noisy[rows], np.ones(300), memory.strength or 0, t)
+        np.testing.assert_allclose(memory.linear_classifier().coef, expected[0], atol=1e-6)
+        assert (memory.linear_classifier().logits(one._vectors(X[600:])).argmax(1) == y[600:]).mean() > 0.97
 
 
 @pytest.mark.parametrize(

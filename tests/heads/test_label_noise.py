@@ -111,6 +111,16 @@ def test_labels_of_test_rows_are_not_read(rng):
     np.testing.assert_array_equal(a.transition, b.transition)
 
 
+def test_held_out_logits_do_not_read_the_rows_own_label(rng):
+    (space,) = with_noise([clusters(rng)], 0.3, rng, parts=TRAINING_PARTS)
+    bank, y = space.embeddings.rows(BANK), np.array(space.embeddings.y)
+    fold = np.array_split(np.random.default_rng(0).permutation(bank), noise.FOLDS)[0]
+    y[fold] = (y[fold] + 1) % 4
+    a, b = (noise.with_forward_logits(s, np.eye(4), (1.0,))[0] for s in (space, noise.with_labels(space, y)))
+    same = (a.embeddings.logits == b.embeddings.logits).all(1)
+    np.testing.assert_array_equal(np.flatnonzero(same), np.sort(fold))
+
+
 def test_drawn_labels_follow_the_posterior(rng):
     n, t = 20_000, np.array([[0.8, 0.2], [0.4, 0.6]])
     drawn = noise.draw_labels(np.tile([0.5, 0.5], (n, 1)), np.zeros(n, int), t, seed=0)

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from attnknn.core.artifacts import BANK, TEST, VAL
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.encoder.fit import add_linear_head
-from attnknn.nn.linear_probe import with_linear_probe
+from attnknn.nn.linear_probe import forward_regression, with_linear_probe
 from synthetic import blobs, embedded, relabelled, retrieved
 
 
@@ -28,6 +28,34 @@ def test_it_is_the_regression_of_bank_labels_with_the_lowest_nll_on_val(classes:
     assert logits is not None
     assert logits.dtype == np.float32
     np.testing.assert_allclose(softmax(logits, 1), probs[int(np.argmin(nll))], atol=5e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_through_the_identity_it_is_the_weighted_regression_of_scikit_learn(classes: int) -> None:
+    split = blobs(240, noise=1.5)
+    x, y = np.asarray(split.x, dtype=np.float64), split.y % classes
+    weight = 1.0 + y
+    coef, bias = forward_regression(x, y, weight, 0.5, np.eye(classes))
+    expected = LogisticRegression(C=0.5, max_iter=1000, tol=1e-8).fit(x, y, weight).predict_proba(x)
+    if classes == 3:  # with two, scikit-learn's penalty is of one vector
+        np.testing.assert_allclose(softmax(x @ coef.T + bias, axis=1), expected, atol=5e-3)
+    doubled = forward_regression(
+        np.repeat(x, y + 1, axis=0), np.repeat(y, y + 1), np.ones((y + 1).sum()), 0.5, np.eye(classes)
+    )
+    np.testing.assert_allclose(x @ coef.T + bias, x @ doubled[0].T + doubled[1], atol=0.02)
+
+
+def test_through_the_transition_of_the_noise_it_predicts_the_true_labels() -> None:
+    rng = np.random.default_rng(0)
+    split = blobs(1200, noise=1.0)
+    x, y = np.asarray(split.x), split.y
+    t = np.array([[0.6, 0.4, 0.0], [0.0, 0.7, 0.3], [0.2, 0.2, 0.6]])
+    given = (t[y].cumsum(1) < rng.random((len(y), 1))).sum(1)
+    losses = []
+    for transition in (np.eye(3), t):
+        coef, bias = forward_regression(x[:800], given[:800], np.ones(800), 1.0, transition)
+        losses.append(-log_softmax(x[800:] @ coef.T + bias, axis=1)[np.arange(400), y[800:]].mean())
+    assert losses[1] < losses[0] - 0.2
 
 
 def test_labels_of_test_rows_do_not_matter_and_those_of_the_bank_do() -> None:
