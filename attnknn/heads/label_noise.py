@@ -27,6 +27,7 @@ FOLDS = 3  # of the bank, for logits that do not read a row's own label
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
+INVERTIBLE = 0.15  # least singular value of T; below, errors of T make probabilities extreme
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
@@ -45,7 +46,7 @@ class LabelNoise(NamedTuple):
         wrong: estimated share of wrong labels among the rows.
         evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
             class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
-            much lower (see `FALL`), as it would be where classes overlap.
+            much lower (see `FALL`), as it would be where classes overlap; and whether T can be inverted (`INVERTIBLE`).
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -181,6 +182,7 @@ def estimate_label_noise(
     half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
     evident = half.mean() - 2 * half.std() / np.sqrt(len(half)) > RIGHT and tenth.mean() > FALL * half.mean()
     evident = bool(evident and wrong > RIGHT and len(half) >= PRECISE * len(current))
+    evident &= float(np.linalg.svd(current, compute_uv=False)[-1]) >= INVERTIBLE
     if not evident and transition is None:
         current, wrong = np.eye(len(current)), 0.0
     return LabelNoise(current, head, strength, wrong, evident)
