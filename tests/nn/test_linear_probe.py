@@ -50,10 +50,10 @@ def test_through_the_transition_of_the_noise_it_predicts_the_true_labels() -> No
     split = blobs(1200, noise=1.0)
     x, y = np.asarray(split.x), split.y
     t = np.array([[0.6, 0.4, 0.0], [0.0, 0.7, 0.3], [0.2, 0.2, 0.6]])
-    given = (t[y].cumsum(1) < rng.random((len(y), 1))).sum(1)
+    noisy = (t[y].cumsum(1) < rng.random((len(y), 1))).sum(1)
     losses = []
     for transition in (np.eye(3), t):
-        coef, bias = forward_regression(x[:800], given[:800], np.ones(800), 1.0, transition)
+        coef, bias = forward_regression(x[:800], noisy[:800], np.ones(800), 1.0, transition)
         losses.append(-log_softmax(x[800:] @ coef.T + bias, axis=1)[np.arange(400), y[800:]].mean())
     assert losses[1] < losses[0] - 0.2
 
