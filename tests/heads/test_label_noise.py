@@ -103,6 +103,14 @@ def test_few_rows_are_no_evidence(rng):
     assert [noise.estimate_label_noise([space], **settings()).evident for space in (few, many)] == [False, True]
 
 
+def test_a_nearly_singular_matrix_is_not_inverted(rng):
+    """Of 45 % to the next of four classes, the least singular value is .1; the estimate is close to it."""
+    (noisy,) = with_noise([clusters(rng)], 0.45, rng, "asymmetric", TRAINING_PARTS)
+    estimate = noise.estimate_label_noise([noisy], **settings())
+    assert not estimate.evident
+    np.testing.assert_array_equal(estimate.transition, np.eye(4))
+
+
 def test_labels_of_test_rows_are_not_read(rng):
     space = clusters(rng)
     y = np.array(space.embeddings.y)
