@@ -14,6 +14,7 @@ from attnknn.evaluation.opponents import (
     compare_with_opponents,
     opponents_over_repeats,
     score_tables,
+    scores_by_row,
 )
 from attnknn.evaluation.paired_tests import Pair, intervals_and_tests, mean_over_repeats
 
@@ -133,7 +134,12 @@ def write_conditions(
                 compare_with_opponents(test, val, 15, resamples, 0.95, seed, UNDER_CONDITIONS, TUNED)
                 for test, val in by_draw
             ]
-            table += [{"condition": condition, **row} for row in opponents_over_repeats(runs)]
+            by_row = [
+                scores_by_row(test, (row["method"] for row in run))
+                for (test, _), run in zip(by_draw, runs, strict=True)
+            ]
+            over = opponents_over_repeats(runs, by_row, 0.95)
+            table += [{"condition": condition, **row} for row in over]
         write_csv(root / "plots" / stage / f"{dataset}-{seed}.csv", table)
 
 

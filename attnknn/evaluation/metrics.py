@@ -227,6 +227,29 @@ def paired_t(differences: np.ndarray) -> float:
     return float(2 * stats.t.sf(math.sqrt(n) * min(abs(x), abs(corrected)), freedom))
 
 
+def repeated_t(differences: np.ndarray, confidence: float) -> tuple[float, float, float]:
+    """Interval of the mean of paired differences (R, N), R ≥ 2 repeats on the same N rows, and its p value.
+
+        x̄ ± t_ν·√(a + b),   a = s²(means of rows)/N,   b = s²(means of repeats)/R,   ν by Satterthwaite
+
+    Both other rows and other repeats would change the mean; what differs by both at once is in a and in b, so that the
+    variance is never too small (Owen 2007). p is at least that of `paired_t` of the means of rows, for skewed losses.
+
+    Returns:
+        low, high, p.
+    """
+    from scipy import stats
+
+    mean, of_rows, of_repeats = float(differences.mean()), differences.mean(0), differences.mean(1)
+    a, b = (float(x.var(ddof=1)) / len(x) for x in (of_rows, of_repeats))
+    if a + b == 0:
+        return mean, mean, float(mean == 0)
+    freedom = (a + b) ** 2 / (a**2 / (len(of_rows) - 1) + b**2 / (len(of_repeats) - 1))
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(a + b)
+    p = float(2 * stats.t.sf(abs(mean) / math.sqrt(a + b), freedom))
+    return mean - half, mean + half, max(p, paired_t(of_rows))
+
+
 def mcnemar(hit_a: np.ndarray, hit_b: np.ndarray) -> float:
     """Exact two-sided McNemar test of equal accuracy on the same rows (N,) bool: binomial on the discordant rows."""
     from scipy.stats import binomtest

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import require
 from attnknn.evaluation import metrics
@@ -115,10 +117,43 @@ def compare_with_opponents(
     return table
 
 
-def opponents_over_repeats(runs: Sequence[Table]) -> Table:
-    """Combine tables of `compare_with_opponents`; opponents that differ are joined by `/`."""
-    rows = [{"key": row["role"] or row["method"], **row} for run in runs for row in run]
-    return [{k: v for k, v in row.items() if k != "key"} for row in mean_over_repeats(rows, ("ours", "key", "metric"))]
+def scores_by_row(predictions: Predictions, methods: Iterable[str]) -> dict[tuple[str, str], np.ndarray]:
+    """Whether each row (N,) is right, as `accuracy`, and its loss, as `nll`, by (method, metric)."""
+    chosen = select(predictions, dict.fromkeys(methods))
+    y, result = np.asarray(chosen.y), {}
+    for name, probs in zip(chosen.methods, np.asarray(chosen.probs, dtype=np.float64), strict=True):
+        result[name, "accuracy"] = (probs.argmax(1) == y).astype(np.float64)
+        result[name, "nll"] = np.round(-np.log(probs[np.arange(len(y)), y]), 6)  # beyond are errors of float32
+    return result
+
+
+def opponents_over_repeats(
+    runs: Sequence[Table], by_row: Sequence[Mapping[tuple[str, str], np.ndarray]], confidence: float
+) -> Table:
+    """Combine tables of `compare_with_opponents` over repeats, as `mean_over_repeats`; accuracy and NLL are tested by
+    `metrics.repeated_t`.
+
+    Args:
+        by_row: `scores_by_row` of each repeat's test rows.
+    """
+    keyed = [[{"key": row["role"] or row["method"], **row} for row in run] for run in runs]
+    keys = "ours", "key", "metric"
+    methods = [{tuple(row[k] for k in keys): row["method"] for row in run} for run in keyed]
+    table: Table = []
+    for row in mean_over_repeats([row for run in keyed for row in run], keys):
+        ours, key, metric = row["ours"], row.pop("key"), row["metric"]
+        if metric in ("accuracy", "nll") and key != ours:
+            both = [
+                (one[ours, ours, metric], one[ours, key, metric], scored)
+                for one, scored in zip(methods, by_row, strict=True)
+                if (ours, key, metric) in one
+            ]
+            if len(both) > 1:
+                differences = np.stack([scored[a, metric] - scored[b, metric] for a, b, scored in both])
+                low, high, p = metrics.repeated_t(differences, confidence)
+                row |= {"difference_low": low, "difference_high": high, "p": p}
+        table.append(row)
+    return table
 
 
 def score_tables(

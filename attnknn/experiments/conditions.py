@@ -25,6 +25,7 @@ from attnknn.evaluation.opponents import (
     WITHOUT,
     compare_with_opponents,
     opponents_over_repeats,
+    scores_by_row,
     select,
 )
 from attnknn.evaluation.paired_tests import TESTED, Table, scores
@@ -126,7 +127,7 @@ def _corrected_unless_worse(test: Predictions, val: Predictions) -> tuple[Predic
 
 def _refit_once(
     condition: Condition, repeat: int, scoring: Settings, seed: int, clean: np.ndarray | None, settings: Settings
-) -> tuple[Table, dict[str, float], Table]:
+) -> tuple[Table, dict[tuple[str, str], np.ndarray], dict[str, float], Table]:
     """Attention and its opponents with one bank and one head under one condition.
 
     The true labels `clean` (N,) tell where held-out labels are as wrong as the bank's, or none is wrong: there methods
@@ -160,7 +161,7 @@ def _refit_once(
         test, val = _corrected_unless_worse(test, val)
     others = [name for name in test.methods if name in TUNED]
     table = compare_with_opponents(test, val, **scoring, seed=seed, metric_names=UNDER_CONDITIONS, others=others)
-    return table, about, methods
+    return table, scores_by_row(test, (row["method"] for row in table)), about, methods
 
 
 def labels_differ(space: EmbeddingSpace, clean: np.ndarray, part: int) -> bool:
@@ -196,15 +197,18 @@ def refit_and_score(
     """
     keys = [(name, repeat) for name in conditions for repeat in range(repeats)]
     calls = [partial(_refit_once, conditions[name], repeat, scoring, seed, clean, settings) for name, repeat in keys]
-    by_condition: dict[str, list[Table]] = {name: [] for name in conditions}
+    by_condition: dict[str, list[Any]] = {name: [] for name in conditions}
     noise: dict[str, list[dict[str, float]]] = {name: [] for name in conditions}
     all_methods: Table = []
     results = progress(run_parallel(calls, workers), total=len(calls))
-    for (name, _), (rows, about, methods) in zip(keys, results, strict=True):
-        by_condition[name].append(rows)
+    for (name, _), (rows, by_row, about, methods) in zip(keys, results, strict=True):
+        by_condition[name].append((rows, by_row))
         noise[name] += [about] * bool(about)
         all_methods += [{"condition": name, **row} for row in methods]
-    table = [{"condition": name, **row} for name, runs in by_condition.items() for row in opponents_over_repeats(runs)]
+    table: Table = []
+    for name, runs in by_condition.items():
+        combined = opponents_over_repeats([run[0] for run in runs], [run[1] for run in runs], scoring["confidence"])
+        table += [{"condition": name, **row} for row in combined]
     means: dict[str, Scores] = {}
     for row in [row for row in table if row["role"] and row["metric"] in TESTED]:
         if row["ours"] != OURS and row["role"] != BEST:

@@ -24,6 +24,7 @@ from attnknn.nn.linear_probe import forward_regression
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
 FOLDS = 3  # of the bank, for logits that do not read a row's own label
+SHARPNESS = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head's probabilities
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
@@ -43,6 +44,7 @@ class LabelNoise(NamedTuple):
         transition: T; the identity unless evident.
         head: attention that corrects a logistic regression, fitted through T.
         strength: inverse penalty of this regression.
+        sharpness: power of the head's probabilities, see `expect_labels`.
         wrong: estimated share of wrong labels among the rows.
         evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
             class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
@@ -52,6 +54,7 @@ class LabelNoise(NamedTuple):
     transition: Float[np.ndarray, "C C"]
     head: LearnedHead
     strength: float
+    sharpness: float
     wrong: float
     evident: bool
 
@@ -99,15 +102,29 @@ def posterior(
     return joint / joint.sum(1, keepdims=True)
 
 
+def sharpen(probs: Float[np.ndarray, "N C"], sharpness: float) -> Float[np.ndarray, "N C"]:
+    """p^b, normalised: a temperature of 1/b."""
+    return softmax(sharpness * np.log(np.maximum(probs, _TINY)), axis=1)
+
+
 def expect_labels(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], steps: int = 20
-) -> Float[np.ndarray, "C C"]:
-    """T of highest likelihood of the labels by expectation maximisation from `transition`, given `probs`."""
+) -> tuple[Float[np.ndarray, "C C"], float]:
+    """T and the sharpness b of highest likelihood of the labels, by expectation maximisation of T for each b.
+
+    Predictions of a model fitted on wrong labels are less sure than they should be; T of `probs` as they are would have
+    too few wrong labels. Without steps, b for the given T.
+    """
     onehot = np.eye(len(transition))[y]
-    for _ in range(steps):
-        counts = posterior(probs, y, transition).T @ onehot
-        transition = counts / counts.sum(1, keepdims=True)
-    return transition
+
+    def maximise(sharpness: float) -> tuple[float, np.ndarray, float]:
+        p, t = sharpen(probs, sharpness), transition
+        for _ in range(steps):
+            counts = posterior(p, y, t).T @ onehot
+            t = counts / counts.sum(1, keepdims=True)
+        return float(np.log((p * t[:, y].T).sum(1) + _TINY).sum()), t, sharpness
+
+    return max(map(maximise, SHARPNESS), key=lambda result: result[0])[1:]
 
 
 def with_forward_logits(
@@ -147,8 +164,8 @@ def estimate_label_noise(
     """Estimate T without a clean label, or take a known one, and fit a head through it.
 
     1. T ← labels of the rows with the surest votes of 20 neighbours.
-    2. Twice: fit a logistic regression and attention that corrects it through T; T ← expectation maximisation on all
-       rows' probabilities, each predicted without its own label.
+    2. Twice: fit a logistic regression and attention that corrects it through T; T ← `expect_labels` of all rows, each
+       predicted without its own label.
     3. T ← identity unless wrong labels are evident.
 
     Labels of test rows are not read.
@@ -171,13 +188,15 @@ def estimate_label_noise(
     if transition is not None:
         current = transition
         head, strength, probs = fit(current, STRENGTHS)
+        _, sharpness = expect_labels(probs, y[rows], current, steps=0)
     else:
         current = count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows])
         _, strength, probs = fit(current, STRENGTHS)
-        current = expect_labels(probs, y[rows], current)
+        current, _ = expect_labels(probs, y[rows], current)
         head, strength, probs = fit(current, (strength,))
-        current = expect_labels(probs, y[rows], current)
-    wrong = 1 - float(posterior(probs, y[rows], current)[np.arange(len(rows)), y[rows]].mean())
+        current, sharpness = expect_labels(probs, y[rows], current)
+    right = posterior(sharpen(probs, sharpness), y[rows], current)[np.arange(len(rows)), y[rows]]
+    wrong = 1 - float(right.mean())
     differs = probs.argmax(1) != y[rows]
     half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
     evident = half.mean() - 2 * half.std() / np.sqrt(len(half)) > RIGHT and tenth.mean() > FALL * half.mean()
@@ -185,7 +204,7 @@ def estimate_label_noise(
     evident &= float(np.linalg.svd(current, compute_uv=False)[-1]) >= INVERTIBLE
     if not evident and transition is None:
         current, wrong = np.eye(len(current)), 0.0
-    return LabelNoise(current, head, strength, wrong, evident)
+    return LabelNoise(current, head, strength, sharpness, wrong, evident)
 
 
 def draw_labels(
@@ -206,7 +225,7 @@ def correct_labels(space: EmbeddingSpace, noise: LabelNoise, seed: int, device: 
     rows, y = e.rows(BANK), np.array(e.y)
     space, _ = with_forward_logits(space, noise.transition, (noise.strength,))
     probs = classify(noise.head, space, rows, space.neighbours.ids.shape[1], device)
-    drawn = draw_labels(probs.astype(np.float64), y[rows], noise.transition, seed)
+    drawn = draw_labels(sharpen(probs.astype(np.float64), noise.sharpness), y[rows], noise.transition, seed)
     y[rows] = np.where(np.isin(y[rows], np.setdiff1d(y[rows], drawn)), y[rows], drawn)
     return y
 

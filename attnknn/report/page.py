@@ -132,6 +132,7 @@ def write_report(
     jinja.filters |= {"colour": method_colour, "uri": examples.png_uri}
     jinja.filters["width"] = lambda png: round(int.from_bytes(png[16:20], "big") * _SCALE)
     page = jinja.from_string(resources.files("attnknn.report").joinpath("page.html").read_text("utf-8")).render(
+        counts=methods.counts(claimed),
         summary=summary,
         summary_figure=methods.summary_figure(claimed),
         claims=every,

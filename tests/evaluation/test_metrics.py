@@ -244,6 +244,29 @@ def test_paired_t_is_honest_where_losses_are_skewed() -> None:
     assert np.mean([row.pvalue < 0.001 for row in [stats.ttest_1samp(row, 0) for row in d]]) > 0.003, "a t test is not"
 
 
+def test_repeated_t_by_hand() -> None:
+    """Means of rows and of repeats are 1 and 3: a = b = 1, ν = 2, t = √2, p = 1 − √2/2; `paired_t` has a higher p."""
+    low, high, p = metrics.repeated_t(np.array([[0.0, 2], [2, 4]]), 0.5)
+    assert p == pytest.approx(1 - 2 * math.atan(2) / math.pi)
+    half = 1 / math.sqrt(1.5) * math.sqrt(2) / math.sqrt(2)  # median of |t₂| is √(2/3)
+    assert (low, high) == pytest.approx((2 - half * math.sqrt(2), 2 + half * math.sqrt(2)))
+    assert metrics.repeated_t(np.ones((2, 3)), 0.95) == (1, 1, 0)
+    assert metrics.repeated_t(np.zeros((2, 3)), 0.95) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(("of_rows", "of_repeats"), [(1.0, 0.0), (0.0, 0.3), (1.0, 0.3), (0.0, 0.0)])
+def test_repeated_t_allows_for_other_rows_and_other_repeats(of_rows: float, of_repeats: float) -> None:
+    rng = np.random.default_rng(0)
+    n_trials, n_repeats, n_rows = 1000, 5, 100
+    d = of_rows * rng.normal(size=(n_trials, 1, n_rows)) + of_repeats * rng.normal(size=(n_trials, n_repeats, 1))
+    d += rng.normal(size=(n_trials, n_repeats, n_rows))
+    results = [metrics.repeated_t(own, 0.95) for own in d]
+    assert np.mean([p < 0.05 for *_, p in results]) < 0.07
+    assert np.mean([low < 0 < high for low, high, _ in results]) > 0.93
+    if of_repeats:
+        assert np.mean([metrics.paired_t(own.mean(0)) < 0.05 for own in d]) > 0.15, "rows alone are too sure"
+
+
 def test_mcnemar_by_hand() -> None:
     """Rows that both or neither get right say nothing: 5 against 1 gives 2 · (1 + 6) / 2⁶."""
     a = np.array([1] * 5 + [0] + [1] * 8 + [0] * 3, dtype=bool)

@@ -8,6 +8,7 @@ import pytest
 
 from attnknn.core.artifacts import Predictions
 from attnknn.core.errors import InputError
+from attnknn.evaluation.metrics import repeated_t
 from attnknn.evaluation.opponents import (
     BEST,
     COLUMNS,
@@ -20,9 +21,10 @@ from attnknn.evaluation.opponents import (
     best_on_val,
     compare_with_opponents,
     opponents_over_repeats,
+    scores_by_row,
     select,
 )
-from attnknn.evaluation.paired_tests import TESTED, combined_p, intervals_and_tests, scores
+from attnknn.evaluation.paired_tests import TESTED, combined_p, intervals_and_tests, mean_over_repeats, scores
 from synthetic_results import TIE, predictions
 
 SCORING = {"bins": 15, "resamples": 200, "confidence": 0.95, "seed": 0}
@@ -87,14 +89,41 @@ def test_mean_over_repeats_by_hand() -> None:
         untested = "", "uniform", "balanced_accuracy", value, 0.0, 1.0, None, None, None, None, None, OURS
         return [dict(zip(COLUMNS, cells, strict=True)) for cells in (row, untested)]
 
-    tested, untested = opponents_over_repeats(
-        [run("distance", 0.2, 9, 0.01), run("uniform", 0.4, 7, 0.05), run("distance", 0.3, 8, 0.03)]
+    table = mean_over_repeats(
+        [*run("distance", 0.2, 9, 0.01), *run("uniform", 0.4, 7, 0.05), *run("distance", 0.3, 8, 0.03)],
+        ("role", "metric"),
     )
+    tested, untested = table
     assert (tested["role"], tested["method"], tested["errors"]) == (KNN, "distance/uniform", 7)
     numbers = [tested[key] for key in ("value", "low", "high", "difference", "difference_low", "difference_high", "p")]
     assert numbers == pytest.approx([0.3, 0.1, 0.5, -0.3, -0.6, 0.0, 0.06])
     assert untested["value"] == pytest.approx(0.3)
     assert np.isnan([untested["p"], untested["errors"]]).all()
-    opposed = opponents_over_repeats([run("distance", 0.2, 9, 1e-9), run("distance", -0.21, 9, 1e-9)])
+    opposed = mean_over_repeats([*run("distance", 0.2, 9, 1e-9), *run("distance", -0.21, 9, 1e-9)], ("role", "metric"))
     assert opposed[0]["p"] == 1.0, "repeats that disagree in sign"
     assert combined_p([0.6, 0.8]) == 1.0
+
+
+def test_repeats_are_tested_row_by_row() -> None:
+    """Opponents may differ between repeats; a method that one repeat lacks is tested in the others."""
+    repeats = [(predictions(STRENGTHS, 300, seed=s), predictions(STRENGTHS, 300, seed=s + 9)) for s in range(3)]
+    runs = [
+        compare_with_opponents(*both, **SCORING, metric_names=UNDER_CONDITIONS, others=["uniform"]) for both in repeats
+    ]
+    runs[2] = [row for row in runs[2] if row["role"]]
+    by_row = [scores_by_row(test, (row["method"] for row in run)) for (test, _), run in zip(repeats, runs, strict=True)]
+    table = opponents_over_repeats(runs, by_row, 0.9)
+    assert len({row["method"] for row in table if row["role"] == KNN}) > 1, "another opponent in each metric"
+    for row in [row for row in table if row["metric"] == "nll" and row["role"] != row["ours"]]:
+        losses = []
+        for (test, _), run in zip(repeats, runs, strict=True):
+            names = {(r["ours"], r["role"] or r["method"]): r["method"] for r in run if r["metric"] == "nll"}
+            other = names.get((row["ours"], row["role"] or row["method"]))
+            if other:
+                pair = [test.methods.index(name) for name in (names[row["ours"], row["ours"]], other)]
+                a, b = np.log(test.probs[pair][:, np.arange(300), test.y].astype(np.float64))
+                losses.append(b - a)
+        assert len(losses) == (3 if row["role"] else 2)
+        low, high, p = repeated_t(np.stack(losses), 0.9)
+        numbers = [row[key] for key in ("difference", "difference_low", "difference_high", "p")]
+        assert numbers == pytest.approx([np.mean(losses), low, high, p], abs=1e-5)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import synthetic
-from attnknn.core.artifacts import TEST, VAL
+from attnknn.core.artifacts import BANK, TEST, VAL
 from attnknn.evaluation.calibration import KINDS
 from attnknn.evaluation.evaluate import calibrated, stack_methods
 from attnknn.evaluation.opponents import (
@@ -29,13 +29,14 @@ from attnknn.evaluation.opponents import (
     WITHOUT,
     compare_with_opponents,
     opponents_over_repeats,
+    scores_by_row,
 )
 from attnknn.evaluation.paired_tests import EMBEDDING_PEERS, TESTED
 from attnknn.experiments import conditions, refit
 from attnknn.experiments.conditions import refit_and_score
 from attnknn.experiments.corruption import TRAINING_PARTS, with_imbalance, with_noise
 from attnknn.experiments.forward_networks import FORWARD_NETWORKS, GCE_NETWORKS
-from attnknn.experiments.peers import CLEANED_PEERS, embedding_peers
+from attnknn.experiments.peers import CLEANED_PEERS, embedding_peers, fit_and_predict
 from attnknn.experiments.refit import fit_and_compare
 from attnknn.heads.attention import Attention
 from attnknn.neighbours.search import retrieve
@@ -90,14 +91,15 @@ def test_rows_are_means_over_repeats_of_other_banks_and_heads(result: Any, space
     banks = [[replace(s, embeddings=with_linear_probe(s.embeddings)) for s in bank] for bank in banks]
     fitted = [fit_and_compare(bank, seed=301 + repeat, **SETTINGS) for repeat, bank in enumerate(banks)]
     settings = {**SCORING, "seed": 3, "metric_names": UNDER_CONDITIONS, "others": TUNED}
-    compared = []
+    compared, by_row = [], []
     for repeat, (bank, one) in enumerate(zip(banks, fitted, strict=True)):
         embeddings = [space.embeddings for space in bank]
         peers, _ = embedding_peers(embeddings, conditions.PEERS, held_out=True, tries=3, seed=301 + repeat, threads=1)
         test, val, _ = calibrated(peers, bank, SETTINGS["grids"]["ridges"], KINDS)
         both = stack_methods(one.test, test), stack_methods(one.val, val)
         compared.append(compare_with_opponents(*both, **settings))
-    expected = opponents_over_repeats(compared)
+        by_row.append(scores_by_row(both[0], (row["method"] for row in compared[-1])))
+    expected = opponents_over_repeats(compared, by_row, SCORING["confidence"])
     rows = [row for row in result[1] if row["condition"] == "noise 0.3"]
     assert pd.DataFrame(rows).drop(columns="condition").equals(pd.DataFrame(expected))
     (nll,) = (r["value"] for r in expected if (r["role"], r["metric"]) == ("attention", "nll"))
@@ -182,7 +184,7 @@ def test_the_number_of_processes_changes_only_rounding(spaces: list[EmbeddingSpa
     np.testing.assert_allclose([row["value"] for row in one], [row["value"] for row in two], atol=2e-3)
 
 
-def test_wrong_labels_everywhere_are_seen_through() -> None:
+def test_wrong_labels_everywhere_are_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the true labels given, for the quality of the estimate alone, methods see through noise of all labels."""
     clean = [synthetic.retrieved(embedded(blobs(900, noise=0.6)))]
     named = {
@@ -192,6 +194,14 @@ def test_wrong_labels_everywhere_are_seen_through() -> None:
     }
     settings = SETTINGS | {"fitting": SETTINGS["fitting"] | {"epochs": 20}}
     y = np.asarray(clean[0].embeddings.y)
+    right: dict[str, float] = {}  # share of the labels that each classifier was fitted on
+
+    def record(data: Any, peers: Any, **kwargs: Any) -> Any:
+        bank = data[0][2] == BANK
+        right.update(dict.fromkeys(peers, float((data[0][1][bank] == y[bank]).mean())))
+        return fit_and_predict(data, peers, **kwargs)
+
+    monkeypatch.setattr(conditions, "fit_and_predict", record)
     means, rows, methods = refit_and_score(named, 1, SCORING, 3, clean=y, **settings)
     plain, _, _ = refit_and_score({"all": named["all"]}, 1, SCORING, 3, **settings)
     assert "label noise" not in means["bank"]
@@ -201,6 +211,8 @@ def test_wrong_labels_everywhere_are_seen_through() -> None:
     assert noise["wrong"] == pytest.approx(0.4, abs=0.01)
     assert noise["transition_error_low"] <= noise["transition_error"] <= noise["transition_error_high"] < 0.2
     assert noise["right_corrected"] > noise["right_given"] + 0.15
+    assert right["bank-boosting"] == noise["right_corrected"]
+    assert right["cleaned-linear"] == right["cleaned-rbf"] == noise["right_given"]
     all_methods = {(row["condition"], row["method"]): row["nll"] for row in methods}
     assert {condition for condition, _ in all_methods} == {"clean", "all"}
     assert set(ROBUST) == {*GCE_NETWORKS, *CLEANED_PEERS}

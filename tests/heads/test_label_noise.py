@@ -61,14 +61,33 @@ def test_a_class_that_is_never_predicted_keeps_its_labels():
     np.testing.assert_array_equal(noise.count_labels(np.array([[0.9, 0.1]] * 6), np.zeros(6, int))[1], [0, 1])
 
 
-def test_expectation_maximisation_raises_the_likelihood(rng):
+def test_expectation_maximisation_raises_the_likelihood(rng, monkeypatch):
     probs, y = rng.dirichlet([0.3] * 3, 500), rng.integers(3, size=500)
 
     def value(t):
         return np.log((probs @ t)[np.arange(500), y]).sum()
 
-    values = [value(noise.expect_labels(probs, y, np.full((3, 3), 1 / 3) + 0.2 * np.eye(3), n)) for n in (1, 2, 5, 20)]
+    monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
+    start = np.full((3, 3), 1 / 3) + 0.2 * np.eye(3)
+    values = [value(noise.expect_labels(probs, y, start, n)[0]) for n in (1, 2, 5, 20)]
     assert values == sorted(values)
+
+
+def test_probabilities_that_are_not_sure_enough_are_sharpened(rng, monkeypatch):
+    """Without it, T has too few wrong labels. Right probabilities are kept."""
+    n, t = 20_000, 0.6 * np.eye(4) + 0.1
+    probs = noise.sharpen(rng.dirichlet([0.2] * 4, size=n), 2.0)
+    true = (probs.cumsum(1) > rng.random((n, 1))).argmax(1)
+    y = (t[true].cumsum(1) > rng.random((n, 1))).argmax(1)
+    start = 0.8 * np.eye(4) + 0.05
+    for power in (1.0, 2.0, 4.0):
+        estimate, sharpness = noise.expect_labels(noise.sharpen(probs, 1 / power), y, start, 100)
+        assert sharpness == power
+        assert np.abs(estimate - t).max() < 0.02
+        assert noise.expect_labels(noise.sharpen(probs, 1 / power), y, t, 0)[1] == power
+    monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
+    estimate, _ = noise.expect_labels(noise.sharpen(probs, 0.25), y, start, 100)
+    assert np.diag(estimate).mean() > 0.73
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("symmetric", 0.3), ("symmetric", 0.5), ("asymmetric", 0.4)])

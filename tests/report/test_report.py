@@ -102,6 +102,20 @@ def test_claims_of_every_condition_are_folded_below_the_summary(page: tuple[str,
     )
 
 
+def test_the_first_line_counts_the_verdicts_of_every_condition(page: tuple[str, Path]) -> None:
+    line = re.search(r"</h1>\s*<p>(.*?)</p>", page[0])
+    assert line
+    rows = pd.read_csv(page[1] / "tables" / "claims.csv")
+    for ours, role in (("attention", "kNN"), ("best attention", "without neighbours")):
+        own = rows[(rows["score"] == f"{ours}: NLL") & rows["against"].str.contains(f"best {role}")]
+        verdicts = own["verdict"].str.replace(r"no verdict.*", "no verdict", regex=True)
+        (counted,) = re.findall(rf"{ours} against the best {role}: ([^;]*)[;.]", line[1])
+        expected = {name: int((verdicts == name).sum()) for name in ("better", "worse", "no significant difference")}
+        expected["no verdict"] = 7 - sum(expected.values())
+        assert counted == ", ".join(f"{name} {number}" for name, number in expected.items())
+        assert expected["better"] >= 1 <= expected["worse"]
+
+
 def test_nothing_is_clipped_at_any_width(root: Path, tmp_path: Path) -> None:
     """Folded tables scroll in their own boxes below 1024 pixels."""
     playwright = pytest.importorskip("playwright.sync_api")

@@ -23,7 +23,7 @@ from attnknn.report.tables import (
     scores_table,
     verdicts_table,
 )
-from attnknn.report.verdicts import FEWEST_ERRORS, judged
+from attnknn.report.verdicts import BETTER, FEWEST_ERRORS, SAME, WORSE, judged
 
 SCORES = ("accuracy", "nll", "ece")
 _RIVALS = ("distance", "logistic", "forest", "boosting", "catboost")  # of the verdicts over splits
@@ -67,6 +67,17 @@ def summary(runs: Sequence[Run], claims: pd.DataFrame) -> Table:
     head += ["NLL: attention − best kNN", "best attention − best without neighbours", "errors"]
     caption = "Accuracy / NLL on test rows of the same method, chosen by the NLL on val"
     return Table("summary", caption, head, rows, folded=False)
+
+
+def counts(claims: pd.DataFrame) -> str:
+    """How often attention is better and worse in NLL than its opponents, over all datasets and conditions."""
+    parts = []
+    for ours, role in COMPARED:
+        nll = claims[(claims["metric"] == "nll") & (claims["ours"] == ours) & (claims["role"] == role)]
+        verdicts = nll["verdict"].where(nll["errors"] >= FEWEST_ERRORS, "no verdict")
+        numbers = [f"{name} {(verdicts == name).sum()}" for name in (BETTER, WORSE, SAME, "no verdict")]
+        parts.append(f"{ours} against the best {role}: {', '.join(numbers)}")
+    return f"NLL under all conditions: {'; '.join(parts)}."
 
 
 def summary_figure(claims: pd.DataFrame) -> bytes:
