@@ -28,7 +28,7 @@ SHARPNESS = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head's probabi
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
-INVERTIBLE = 0.15  # least singular value of T; below, errors of T make probabilities extreme
+INVERTIBLE = 0.1  # least singular value of T; below, errors of T make probabilities extreme
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
