@@ -25,6 +25,7 @@ from attnknn.nn.linear_probe import forward_regression
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
 FOLDS = 3  # of the bank, for logits that do not read a row's own label
 SHARPNESS = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head's probabilities
+MARGIN = 2.0  # of log-likelihood: p < .05 in a likelihood-ratio test
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
@@ -110,10 +111,11 @@ def sharpen(probs: Float[np.ndarray, "N C"], sharpness: float) -> Float[np.ndarr
 def expect_labels(
     probs: Float[np.ndarray, "N C"], y: Int[np.ndarray, " N"], transition: Float[np.ndarray, "C C"], steps: int = 20
 ) -> tuple[Float[np.ndarray, "C C"], float]:
-    """T and the sharpness b of highest likelihood of the labels, by expectation maximisation of T for each b.
+    """T of highest likelihood of the labels by expectation maximisation, and the sharpness b of `probs`.
 
     Predictions of a model fitted on wrong labels are less sure than they should be; T of `probs` as they are would have
-    too few wrong labels. Without steps, b for the given T.
+    too few wrong labels. b is the lowest whose log-likelihood is within `MARGIN` of the highest; without steps, for the
+    given T.
     """
     onehot = np.eye(len(transition))[y]
 
@@ -124,7 +126,9 @@ def expect_labels(
             t = counts / counts.sum(1, keepdims=True)
         return float(np.log((p * t[:, y].T).sum(1) + _TINY).sum()), t, sharpness
 
-    return max(map(maximise, SHARPNESS), key=lambda result: result[0])[1:]
+    results = [maximise(b) for b in SHARPNESS]
+    highest = max(likelihood for likelihood, *_ in results)
+    return next(result[1:] for result in results if result[0] >= highest - MARGIN)
 
 
 def with_forward_logits(

@@ -85,6 +85,7 @@ def test_probabilities_that_are_not_sure_enough_are_sharpened(rng, monkeypatch):
         assert sharpness == power
         assert np.abs(estimate - t).max() < 0.02
         assert noise.expect_labels(noise.sharpen(probs, 1 / power), y, t, 0)[1] == power
+    assert noise.expect_labels(noise.sharpen(probs, 0.5)[:40], y[:40], t, 0)[1] == 1.0, "40 rows are no evidence"
     monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
     estimate, _ = noise.expect_labels(noise.sharpen(probs, 0.25), y, start, 100)
     assert np.diag(estimate).mean() > 0.73
