@@ -22,7 +22,8 @@ def test_probabilities() -> None:
     probs, percentiles = model.classifier.predict_with_percentiles(model.input.vectors(batch))
     assert np.isnan(percentiles).all()
     assert model.answers(model.classifier.explain(model.input.vectors(batch)[:1]))[0]["nearest"] is None
-    np.testing.assert_allclose(probs, np.load(FOLDER / "iris-0.4.0-probabilities.npy"), rtol=0, atol=1e-9)
+    # Computed in float32: another processor differs by 3e-8.
+    np.testing.assert_allclose(probs, np.load(FOLDER / "iris-0.4.0-probabilities.npy"), rtol=0, atol=1e-6)
 
 
 def test_output_of_predict() -> None:
