@@ -43,7 +43,7 @@ PEERS = ("rbf", "mlp")  # of `peers.EMBEDDING_PEERS`; boosting takes as long as 
 _BOOSTING = {"bank-boosting": EMBEDDING_PEERS["boosting"]}  # on corrected labels: it has no loss to correct
 
 
-def _through_noise(
+def through_noise(
     spaces: Sequence[EmbeddingSpace], clean: np.ndarray, seed: int, settings: Settings
 ) -> tuple[Predictions, Predictions, dict[str, float]]:
     """Attention and kNN on corrected labels, and networks, all through the estimated label noise: `<method>_forward`.
@@ -153,7 +153,7 @@ def _refit_once(
     about: dict[str, float] = {}
     methods: Table = []
     if clean is not None and alike:
-        through, through_val, about = _through_noise(spaces, clean, seed_of_repeat, settings)
+        through, through_val, about = through_noise(spaces, clean, seed_of_repeat, settings)
         test, val = stack_methods(test, through), stack_methods(val, through_val)
         names = [name for name in test.methods if Method.parse(name).calibration in ("", FORWARD)]
         scored = scores(select(test, names), scoring["bins"])

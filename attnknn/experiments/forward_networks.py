@@ -56,7 +56,7 @@ def _network(
     layers: list[nn.Module] = []
     for before, width in pairwise(widths):
         layers += [nn.Linear(before, width), nn.GELU()]
-    net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.from_numpy(y)
+    net, t, target = nn.Sequential(*layers[:-1]), torch.from_numpy(transition).float(), torch.tensor(y)
     batches = -(-len(rows) // _BATCH)
     epochs = max(_EPOCHS, -(-_STEPS // batches))
     optimiser = torch.optim.AdamW(net.parameters(), lr=0.005 if hidden else 0.05, weight_decay=decay)

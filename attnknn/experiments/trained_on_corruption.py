@@ -16,6 +16,7 @@ from attnknn.evaluation.evaluate import plain_network, stack_methods
 from attnknn.evaluation.method import FORWARD, PRIOR, Method
 from attnknn.evaluation.opponents import UNDER_CONDITIONS
 from attnknn.evaluation.paired_tests import BASE, Pair, Table, intervals_and_tests
+from attnknn.experiments.conditions import through_noise
 from attnknn.experiments.corruption import NETWORK, NETWORKS, NOISES, condition_name
 from attnknn.experiments.refit import Scores, fit_and_compare, shot_accuracies
 from attnknn.neighbours.space import EmbeddingSpace
@@ -32,6 +33,15 @@ COLUMNS = {
 }
 _TINY = float(np.finfo(np.float32).tiny)
 SAME_SPACE = ("distance", "linear", "prototypes")  # compared with attention in one encoder's space
+CORRECTED = "corrected"  # variant: encoder trained on labels as given, the rest through the estimated label noise
+
+
+def name_variant(variant: str, predictions: Predictions, calibrations: Sequence[str]) -> Predictions:
+    """Methods of `paired_tests.BASE` and those of the calibrations, named `<variant>:<method>`."""
+    methods = [Method.parse(name) for name in predictions.methods]
+    idx = [i for i, method in enumerate(methods) if method.name in BASE or method.calibration in calibrations]
+    names = tuple(str(dataclasses.replace(methods[i], variant=variant)) for i in idx)
+    return dataclasses.replace(predictions, probs=predictions.probs[idx], methods=names)
 
 
 def predict_variants(
@@ -50,20 +60,13 @@ def predict_variants(
         settings: of `fit_and_compare`.
     """
     kinds = ("temperature", "vector", *calibrations)
-
-    def name_variant(variant: str, result: Predictions) -> Predictions:
-        methods = [Method.parse(name) for name in result.methods]
-        idx = [i for i, method in enumerate(methods) if method.name in BASE or method.calibration in calibrations]
-        names = tuple(str(dataclasses.replace(methods[i], variant=variant)) for i in idx)
-        return dataclasses.replace(result, probs=result.probs[idx], methods=names)
-
     first = next(iter(spaces.values()))
     ridges = settings["grids"]["ridges"]
     results = {variant: plain_network(network, first, ridges, kinds) for variant, network in networks.items()}
     for variant, space in spaces.items():
         results[variant] = fit_and_compare([space], seed=seed, calibrations=kinds, **settings)
-    test = reduce(stack_methods, [name_variant(variant, result.test) for variant, result in results.items()])
-    return test, reduce(stack_methods, [name_variant(variant, result.val) for variant, result in results.items()])
+    test = reduce(stack_methods, [name_variant(v, result.test, calibrations) for v, result in results.items()])
+    return test, reduce(stack_methods, [name_variant(v, result.val, calibrations) for v, result in results.items()])
 
 
 def transition_matrix(labels: np.ndarray, cleaned: np.ndarray, n_classes: int) -> np.ndarray:
@@ -102,14 +105,18 @@ def noise_pairs(methods: Sequence[str]) -> list[Pair]:
     """Pairs (method, baseline) to test under noise, each uncorrected and forward-corrected.
 
     Cleaned against noisy labels, for one method; kNN against plain networks; attention against other methods in the
-    same space, with the same labels.
+    same space, with the same labels; attention on `CORRECTED` labels against the network on cleaned ones.
     """
     plain, cleaned = (f"{network}:cnn" for network in NETWORKS)
     pairs = [(cleaned, plain), *((f"cleaned:{name}", f"plain:{name}") for name in ("attention", *SAME_SPACE))]
     pairs += [(f"{space}:{name}", plain) for name in ("attention", "distance") for space in ("plain", "cleaned")]
     pairs += [(f"cleaned:{name}", cleaned) for name in ("attention", "distance")]
     pairs += [(f"{space}:attention", f"{space}:{name}") for space in ("plain", "cleaned") for name in SAME_SPACE]
-    return _existing(pairs + [(f"{a}_{FORWARD}", f"{b}_{FORWARD}") for a, b in pairs], methods)
+    through = [("attention", "distance"), *((name, "linear") for name in ("attention", "attention-linear"))]
+    through = [(f"{CORRECTED}:{a}", f"{CORRECTED}:{b}") for a, b in through]
+    through += [(f"{CORRECTED}:{name}", cleaned) for name in ("attention", "attention-linear")]
+    pairs = pairs + [(f"{a}_{FORWARD}", f"{b}_{FORWARD}") for a, b in pairs + through]
+    return _existing(pairs, methods)
 
 
 def imbalance_pairs(methods: Sequence[str]) -> list[Pair]:
@@ -122,7 +129,7 @@ def imbalance_pairs(methods: Sequence[str]) -> list[Pair]:
 
 
 def compare_trained(
-    folders: Mapping[str, Path], scoring: Mapping[str, Any], seed: int, **settings: Any
+    folders: Mapping[str, Path], clean: np.ndarray, scoring: Mapping[str, Any], seed: int, **settings: Any
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Table]]:
     """Compare all methods trained on each condition, on clean test rows.
 
@@ -131,12 +138,14 @@ def compare_trained(
 
     Args:
         folders: outputs of `train_on_noise` or `train_on_imbalance` by condition, as `symmetric-0.4`, `long_tail-0.1`.
+        clean: true labels (N,), which measure the estimated label noise.
         scoring: bins, resamples, confidence.
         settings: of `fit_and_compare`.
 
     Returns:
-        Scores of the methods of `paired_tests.BASE` under `noise_trained` and `imbalance_trained`, by condition,
-        variant, method and metric; and the tables of `COLUMNS`.
+        Scores of the methods of `paired_tests.BASE` and of those on `CORRECTED` labels under `noise_trained` and
+        `imbalance_trained`, by condition, variant, method and metric, with the quality of the estimated noise; and the
+        tables of `COLUMNS`.
     """
     scores: dict[str, dict[str, Any]] = {"noise_trained": {}, "imbalance_trained": {}}
     tables: dict[str, Table] = {name: [] for name in COLUMNS}
@@ -146,6 +155,7 @@ def compare_trained(
         spaces = {"plain": EmbeddingSpace.load_whole(folder / "plain")}
         bank = spaces["plain"].embeddings
         columns: dict[str, Any]
+        own_scores: dict[str, Scores] = {}
         if kind in NOISES:
             stage, columns = "noise_trained", {"condition": name, "rate": float(rate)}
             spaces["cleaned"] = EmbeddingSpace.load_whole(folder / "cleaned")
@@ -154,6 +164,9 @@ def compare_trained(
             # Estimated once for all methods, from the labels that cleaning changed.
             noisy, cleaned = (np.asarray(space.embeddings.y[bank.rows(BANK)]) for space in spaces.values())
             test = with_forward_correction(test, val, transition_matrix(noisy, cleaned, len(bank.classes)))
+            through, _, estimate = through_noise([spaces["plain"]], clean, seed, settings)
+            own_scores[CORRECTED] = {"label noise": estimate}
+            test = stack_methods(test, name_variant(CORRECTED, through, (FORWARD,)))
             pairs = noise_pairs(test.methods)
             for i, quantities in enumerate(read_json(folder / "cleaning.json")["rounds"], 1):
                 rows = [{"round": i, "quantity": name, "value": value} for name, value in quantities.items()]
@@ -166,14 +179,13 @@ def compare_trained(
         intervals, paired = intervals_and_tests(test, pairs, **scoring, seed=seed, metric_names=UNDER_CONDITIONS)
         if stage == "imbalance_trained":
             intervals += shot_accuracies(test, bank)
-        own_scores: dict[str, Scores] = {}
         for table, rows in {stage: intervals, f"{stage}_paired": paired}.items():
             for row in rows:
                 method, baseline = Method.parse(row["method"]), Method.parse(row.get("baseline", row["method"]))
                 row |= columns | {"variant": method.variant, "method": method.name}
                 row |= {"baseline_variant": baseline.variant, "baseline": baseline.name}
                 tables[table].append({column: row[column] for column in COLUMNS[table]})
-                if table == stage and method.name in BASE:
+                if table == stage and (method.name in BASE or method.variant == CORRECTED):
                     by_method = own_scores.setdefault(method.variant, {})
                     by_method.setdefault(method.name, {})[row["metric"]] = row["value"]
         scores[stage][columns["condition"]] = own_scores

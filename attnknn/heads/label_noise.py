@@ -24,7 +24,7 @@ from attnknn.nn.linear_probe import forward_regression
 
 NEIGHBOURS = 20  # whose labels are the first guess of a row's class
 FOLDS = 3  # of the bank, for logits that do not read a row's own label
-SHARPNESS = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head's probabilities
+SHARPNESS = (1.0, 0.7, 1.4, 0.5, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head's probabilities, nearest to 1 first
 MARGIN = 2.0  # of log-likelihood: p < .05 in a likelihood-ratio test
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
@@ -113,9 +113,9 @@ def expect_labels(
 ) -> tuple[Float[np.ndarray, "C C"], float]:
     """T of highest likelihood of the labels by expectation maximisation, and the sharpness b of `probs`.
 
-    Predictions of a model fitted on wrong labels are less sure than they should be; T of `probs` as they are would have
-    too few wrong labels. b is the lowest whose log-likelihood is within `MARGIN` of the highest; without steps, for the
-    given T.
+    Predictions of a model fitted on wrong labels are often less sure than they should be, and T of `probs` as they are
+    would have too few wrong labels; of probabilities that are too sure, too many. b is the first in `SHARPNESS` whose
+    log-likelihood is within `MARGIN` of the highest; without steps, for the given T.
     """
     onehot = np.eye(len(transition))[y]
 

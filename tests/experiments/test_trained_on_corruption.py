@@ -77,14 +77,14 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows(tmp_path: Path) 
     for name, outputs in zip(NETWORKS, (network(plain.embeddings), plain.embeddings), strict=True):
         outputs.save(tmp_path / name)
     write_json(tmp_path / "cleaning.json", {"rounds": [{"wrong_after": 0.2}, {"wrong_after": 0.1}]})
-    scores, tables = compare_trained({"symmetric-0.4": tmp_path}, SCORING, 0, **SETTINGS)
+    scores, tables = compare_trained({"symmetric-0.4": tmp_path}, split.y, SCORING, 0, **SETTINGS)
     assert [tuple(table[0]) for table in list(tables.values())[:3]] == list(COLUMNS.values())[:3]
     condition = {"condition": "noise 0.4", "rate": 0.4, "quantity": "wrong_after"}
     assert tables["cleaning"] == [condition | {"round": 1, "value": 0.2}, condition | {"round": 2, "value": 0.1}]
     assert tables["imbalance_trained"] == tables["imbalance_trained_paired"] == []
     paired = tables["noise_trained_paired"]
     table = pd.DataFrame(tables["noise_trained"]).set_index(["variant", "method", "metric"])["value"]
-    assert set(table.index.get_level_values("variant")) == {"plain", "cleaned", *NETWORKS}
+    assert set(table.index.get_level_values("variant")) == {"plain", "cleaned", "corrected", *NETWORKS}
     methods = {m for v, m, _ in table.index if v == "cleaned"}
     assert {"uniform", "distance", "attention", "linear", "attention_forward", "linear_temperature_forward"} <= methods
     assert not any("isotonic" in m for m in methods)
@@ -97,13 +97,20 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows(tmp_path: Path) 
     expected |= {(s, m, "cross_entropy", "cnn") for s in ("plain", "cleaned") for m in ("attention", "distance")}
     expected |= {("cleaned", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "distance")}
     expected |= {(s, "attention", s, m) for s in ("plain", "cleaned") for m in ("distance", "linear", "prototypes")}
-    assert pairs == expected | {(v, f"{m}_forward", w, f"{b}_forward") for v, m, w, b in expected}, "both sides alike"
+    forward = expected | {("corrected", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "attention-linear")}
+    forward |= {("corrected", m, "corrected", "linear") for m in ("attention", "attention-linear")}
+    forward |= {("corrected", "attention", "corrected", "distance")}
+    assert pairs == expected | {(v, f"{m}_forward", w, f"{b}_forward") for v, m, w, b in forward}, "both sides alike"
     for row in paired:
         variant, method, metric = (row[name] for name in ("variant", "method", "metric"))
         if variant.endswith("cleaned") and method in ("attention", "cnn") and row["baseline_variant"] == NETWORKS[0]:
             difference = table[variant, method, metric] - table[NETWORKS[0], "cnn", metric]
             assert row["difference"] == pytest.approx(difference)
             assert method == "attention" or abs(difference) > 0.1, "the networks differ"
+    corrected = scores["noise_trained"]["noise 0.4"]["corrected"]
+    assert corrected["label noise"]["wrong"] == pytest.approx(0.4, abs=0.01)
+    assert corrected["label noise"]["right_given"] == pytest.approx(0.6, abs=0.01), "of `plain`, not of `cleaned`"
+    assert corrected["attention_forward"]["nll"] == table["corrected", "attention_forward", "nll"]
     by_method = scores["noise_trained"]["noise 0.4"]["cross_entropy"]
     assert set(by_method) == {"cnn", "cnn_temperature"}
     assert by_method["cnn"]["nll"] == table["cross_entropy", "cnn", "nll"]
@@ -114,7 +121,7 @@ def test_under_imbalance_every_method_is_corrected_alike(tmp_path: Path) -> None
     plain = retrieved(embedded(split))
     plain.save(tmp_path / "plain")
     network(plain.embeddings).save(tmp_path / NETWORK)
-    scores, tables = compare_trained({"long_tail-0.1": tmp_path}, SCORING, 0, **SETTINGS)
+    scores, tables = compare_trained({"long_tail-0.1": tmp_path}, split.y, SCORING, 0, **SETTINGS)
     scored, paired = tables["imbalance_trained"], tables["imbalance_trained_paired"]
     assert (tuple(scored[0]), tuple(paired[0])) == tuple(COLUMNS.values())[3:]
     assert set(scores["imbalance_trained"]) == {"long tail 0.1"}

@@ -73,14 +73,14 @@ def test_expectation_maximisation_raises_the_likelihood(rng, monkeypatch):
     assert values == sorted(values)
 
 
-def test_probabilities_that_are_not_sure_enough_are_sharpened(rng, monkeypatch):
-    """Without it, T has too few wrong labels. Right probabilities are kept."""
+def test_probabilities_that_are_not_sure_enough_or_too_sure_are_corrected(rng, monkeypatch):
+    """Without it, T has too few wrong labels, or too many. Right probabilities are kept."""
     n, t = 20_000, 0.6 * np.eye(4) + 0.1
     probs = noise.sharpen(rng.dirichlet([0.2] * 4, size=n), 2.0)
     true = (probs.cumsum(1) > rng.random((n, 1))).argmax(1)
     y = (t[true].cumsum(1) > rng.random((n, 1))).argmax(1)
     start = 0.8 * np.eye(4) + 0.05
-    for power in (1.0, 2.0, 4.0):
+    for power in (0.5, 1.0, 2.0, 4.0):
         estimate, sharpness = noise.expect_labels(noise.sharpen(probs, 1 / power), y, start, 100)
         assert sharpness == power
         assert np.abs(estimate - t).max() < 0.02
@@ -89,6 +89,8 @@ def test_probabilities_that_are_not_sure_enough_are_sharpened(rng, monkeypatch):
     monkeypatch.setattr(noise, "SHARPNESS", (1.0,))
     estimate, _ = noise.expect_labels(noise.sharpen(probs, 0.25), y, start, 100)
     assert np.diag(estimate).mean() > 0.73
+    estimate, _ = noise.expect_labels(noise.sharpen(probs, 2.0), y, start, 100)
+    assert np.diag(estimate).mean() < 0.67
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("symmetric", 0.3), ("symmetric", 0.5), ("asymmetric", 0.4)])

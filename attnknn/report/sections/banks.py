@@ -128,6 +128,7 @@ _NOISE_LINES = {
     ("cross_entropy_cleaned", "cnn"): "Plain network, cleaned labels",
     ("cleaned", "distance"): "Distance-weighted kNN, cleaned labels",
     ("cleaned", "attention"): "Attention, cleaned labels",
+    ("corrected", "attention_forward"): "Attention, through the estimated noise",
 }
 _TRAINED = ["dataset", "condition", "method", "baseline", "metric"]
 _LABELS = {"cross_entropy": "plain", "cross_entropy_cleaned": "cleaned"}  # variants with the same labels
@@ -178,7 +179,8 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         "noise_trained",
         "Trained on wrong labels",
         "Labels of bank, fit and val are wrong in a share of the rows before anything is trained; neighbours then "
-        "clean the bank. Forward correction (Patrini et al. 2017) fits the temperature through estimated transitions.",
+        "clean the bank. Forward correction (Patrini et al. 2017) fits the temperature through estimated transitions; "
+        "on corrected labels everything but the encoder is fitted through the estimated label noise.",
         figures,
         tables,
         "dvc exp run -S 'train_corrupted.seeds=[42]'",
