@@ -269,7 +269,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
                     sims = sims if n == total else sims[~is_copy]
             self.usual_distances_ = np.sort(self._distances(sims))
             with torch.random.fork_rng():  # keeps the caller's random state
-                fitted = fit_and_calibrate(spaces, self.get_params(), seed, device)
+                fitted = fit_and_calibrate(spaces, self.get_params(), seed, device, held_out is not None)
             self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
             self.transition_ = None if noise is None else noise.transition
             if noise is not None:

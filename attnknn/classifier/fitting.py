@@ -51,7 +51,9 @@ class FittedHead(NamedTuple):
         return scaled_losses(self.votes, self.y, *self.calibration, _transition(self.noise))
 
 
-def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed: int, device: str) -> FittedHead:
+def fit_and_calibrate(
+    spaces: list[EmbeddingSpace], params: dict[str, Any], seed: int, device: str, held_out: bool = False
+) -> FittedHead:
     """Fit a head on FIT rows, with early stopping and calibration on VAL rows.
 
     Of several `null_scores` that of lowest NLL on VAL rows is taken, calibrated. Estimated label noise is corrected
@@ -60,6 +62,7 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
 
     Args:
         params: of `AttnKNNClassifier`.
+        held_out: see `estimate_label_noise`.
     """
     k = int(min(params["n_neighbors"], *(space.neighbours.ids.shape[1] for space in spaces)))
     prior = params["prior"]
@@ -90,7 +93,7 @@ def fit_and_calibrate(spaces: list[EmbeddingSpace], params: dict[str, Any], seed
     if params["label_noise"] is not None:
         known = params["label_noise"]
         known = None if isinstance(known, str) else check_transition(known, len(spaces[0].embeddings.classes))
-        noise = estimate_label_noise(spaces, known, parts=parts, epochs=_NOISE_EPOCHS, **settings)
+        noise = estimate_label_noise(spaces, known, held_out, parts=parts, epochs=_NOISE_EPOCHS, **settings)
         noises = [noise] if known is not None else [None, noise] if noise.evident else [None]
     names = _choices(spaces, params)
 

@@ -44,11 +44,14 @@ _BOOSTING = {"bank-boosting": EMBEDDING_PEERS["boosting"]}  # on corrected label
 
 
 def through_noise(
-    spaces: Sequence[EmbeddingSpace], clean: np.ndarray, seed: int, settings: Settings
+    spaces: Sequence[EmbeddingSpace], clean: np.ndarray, seed: int, settings: Settings, held_out: bool = False
 ) -> tuple[Predictions, Predictions, dict[str, float]]:
     """Attention and kNN on corrected labels, and networks, all through the estimated label noise: `<method>_forward`.
 
     `attention-linear` corrects the linear network fitted through the noise, which is also an opponent.
+
+    Args:
+        held_out: see `estimate_label_noise`.
 
     Returns:
         Predictions of test rows, of their true classes; of val rows, of their given labels, by which methods are
@@ -57,7 +60,7 @@ def through_noise(
     k = min(settings["k"], *(space.neighbours.ids.shape[1] for space in spaces))
     starts = {name: settings["grids"][name] for name in ("temperatures", "priors")}
     common = {**settings["fitting"], **starts, "k_train": k, "seed": seed, "device": settings["device"]}
-    noise = estimate_label_noise(spaces, **common)
+    noise = estimate_label_noise(spaces, held_out=held_out, **common)
     t, device = noise.transition, settings["device"]
     corrected = with_corrected_labels(spaces, noise, seed, device)
     networks = [space.embeddings for space in spaces]

@@ -164,7 +164,7 @@ def compare_trained(
             # Estimated once for all methods, from the labels that cleaning changed.
             noisy, cleaned = (np.asarray(space.embeddings.y[bank.rows(BANK)]) for space in spaces.values())
             test = with_forward_correction(test, val, transition_matrix(noisy, cleaned, len(bank.classes)))
-            through, _, estimate = through_noise([spaces["plain"]], clean, seed, settings)
+            through, _, estimate = through_noise([spaces["plain"]], clean, seed, settings, held_out=True)
             own_scores[CORRECTED] = {"label noise": estimate}
             test = stack_methods(test, name_variant(CORRECTED, through, (FORWARD,)))
             pairs = noise_pairs(test.methods)

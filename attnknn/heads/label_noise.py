@@ -163,7 +163,7 @@ def with_forward_logits(
 
 
 def estimate_label_noise(
-    spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None, **fitting: Any
+    spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None, held_out: bool = False, **fitting: Any
 ) -> LabelNoise:
     """Estimate T without a clean label, or take a known one, and fit a head through it.
 
@@ -177,10 +177,12 @@ def estimate_label_noise(
     Args:
         spaces: the main space, whose rows T is estimated from, then those of cross-fitting folds, if any.
         transition: known T; None to estimate it.
+        held_out: count labels of fit and val rows alone, where an encoder was trained on the bank's: it has memorised
+            some of the wrong ones, which seem right.
         fitting: arguments of `fit_head`.
     """
     e = spaces[0].embeddings
-    y, rows = np.asarray(e.y), np.flatnonzero(np.asarray(e.part) != TEST)
+    y, rows = np.asarray(e.y), np.flatnonzero(~np.isin(e.part, (TEST, BANK) if held_out else TEST))
     fitting |= {"kind": "attention", "parts": {"features": fitting["parts"].get("features", ()), "linear": True}}
 
     def fit(transition: np.ndarray, strengths: Sequence[float]) -> tuple[LearnedHead, float, np.ndarray]:

@@ -125,6 +125,15 @@ def test_few_rows_are_no_evidence(rng):
     assert [noise.estimate_label_noise([space], **settings()).evident for space in (few, many)] == [False, True]
 
 
+def test_labels_that_an_encoder_memorised_are_not_counted(rng):
+    """Bank rows lie at the class that is written on them; only fit and val rows show how many labels are wrong."""
+    clean = clusters(rng)
+    (noisy,) = with_noise([clean], 0.4, rng, parts=(FIT, VAL))
+    estimate = noise.estimate_label_noise([noisy], held_out=True, **settings())
+    assert estimate.evident
+    assert estimate.wrong == pytest.approx(0.4, abs=0.05)
+
+
 def test_a_nearly_singular_matrix_is_not_inverted(rng):
     """Of 46 % to the next of four classes, the least singular value is .08; the estimate is close to it."""
     (noisy,) = with_noise([clusters(rng)], 0.46, rng, "asymmetric", TRAINING_PARTS)
