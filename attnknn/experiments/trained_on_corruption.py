@@ -105,7 +105,7 @@ def noise_pairs(methods: Sequence[str]) -> list[Pair]:
     """Pairs (method, baseline) to test under noise, each uncorrected and forward-corrected.
 
     Cleaned against noisy labels, for one method; kNN against plain networks; attention against other methods in the
-    same space, with the same labels; attention on `CORRECTED` labels against the network on cleaned ones.
+    same space, with the same labels; attention on `CORRECTED` labels against networks.
     """
     plain, cleaned = (f"{network}:cnn" for network in NETWORKS)
     pairs = [(cleaned, plain), *((f"cleaned:{name}", f"plain:{name}") for name in ("attention", *SAME_SPACE))]
@@ -114,7 +114,7 @@ def noise_pairs(methods: Sequence[str]) -> list[Pair]:
     pairs += [(f"{space}:attention", f"{space}:{name}") for space in ("plain", "cleaned") for name in SAME_SPACE]
     through = [("attention", "distance"), *((name, "linear") for name in ("attention", "attention-linear"))]
     through = [(f"{CORRECTED}:{a}", f"{CORRECTED}:{b}") for a, b in through]
-    through += [(f"{CORRECTED}:{name}", cleaned) for name in ("attention", "attention-linear")]
+    through += [(f"{CORRECTED}:{name}", own) for own in (plain, cleaned) for name in ("attention", "attention-linear")]
     pairs = pairs + [(f"{a}_{FORWARD}", f"{b}_{FORWARD}") for a, b in pairs + through]
     return _existing(pairs, methods)
 

@@ -83,18 +83,27 @@ def sections(runs: Sequence[Run], claimed: pd.DataFrame, workers: int = 1) -> li
     for name in ("k_sweep", "tta"):  # git holds their plots, DVC their tests
         if any(name in run.tables for run in runs) and not any(f"{name}_paired" in run.tables for run in runs):
             print(f"{name} is left out of the report: no results in data/results/{name}; run `dvc repro {name}`")
-    calls: list[Callable[[], Section]] = [partial(probed, runs) for probed in (fields.probe, fields.field_report)]
+    trained = [partial(section, runs) for section in (banks.noise_trained, banks.imbalance_trained)]
+    probed = [partial(section, runs) for section in (fields.probe, fields.field_report)]
+    calls: list[Callable[[], Section]] = [*trained, *probed]
     if evaluated:
-        others = (banks.noise_trained, banks.imbalance_trained, neighbours.tta, neighbours.ensemble)
-        others += (probabilities.selective, ablation.ablation, ablation.encoder_ablation, ablation.finetune)
+        others = (
+            neighbours.tta,
+            neighbours.ensemble,
+            probabilities.selective,
+            ablation.ablation,
+            ablation.encoder_ablation,
+            ablation.finetune,
+        )
         last = (neighbours.profile, theory.theory, historic.historic, methods.training)
         calls = [
             *(partial(section, evaluated) for section in (methods.evaluate, methods.splits, examples.examples)),
             partial(probabilities.calibration, evaluated, claimed),
             partial(neighbours.k_sweep, evaluated),
             *(partial(section, evaluated, claimed) for section in (banks.noise, banks.imbalance)),
+            *trained,
             *(partial(section, evaluated) for section in others),
-            *calls,
+            *probed,
             *(partial(section, evaluated) for section in last),
         ]
     try:

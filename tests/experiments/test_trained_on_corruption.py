@@ -97,7 +97,7 @@ def test_under_noise_every_variant_is_scored_on_clean_test_rows(tmp_path: Path) 
     expected |= {(s, m, "cross_entropy", "cnn") for s in ("plain", "cleaned") for m in ("attention", "distance")}
     expected |= {("cleaned", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "distance")}
     expected |= {(s, "attention", s, m) for s in ("plain", "cleaned") for m in ("distance", "linear", "prototypes")}
-    forward = expected | {("corrected", m, "cross_entropy_cleaned", "cnn") for m in ("attention", "attention-linear")}
+    forward = expected | {("corrected", m, n, "cnn") for m in ("attention", "attention-linear") for n in NETWORKS}
     forward |= {("corrected", m, "corrected", "linear") for m in ("attention", "attention-linear")}
     forward |= {("corrected", "attention", "corrected", "distance")}
     assert pairs == expected | {(v, f"{m}_forward", w, f"{b}_forward") for v, m, w, b in forward}, "both sides alike"

@@ -309,11 +309,11 @@ def test_trained_on_wrong_labels_names_labels_and_methods() -> None:
     )
     section = banks.noise_trained([run])
     assert frame(section, "verdicts").iloc[0].tolist() == [
-        "noise 0.4, Plain network, cleaned",
+        "noise 0.4, Accuracy, Attention, cleaned − Plain network, cleaned",
         "worse: −0.1500 (−0.2000 … −0.1000), p < .001, 50 errors",
     ]
     assert frame(section, "paired")["method"].iloc[0] == "Attention, cleaned"
-    assert list(frame(section, "scores")["group"]) == ["digits, noise 0.4, as given", "digits, noise 0.4, cleaned"]
+    assert list(frame(section, "methods")["group"]) == ["digits, noise 0.4, as given", "digits, noise 0.4, cleaned"]
     assert "0.050" in frame(section, "cleaning").to_string()
     assert not banks.noise_trained([a_run()]).tables
 

@@ -165,15 +165,15 @@ def noise_trained(runs: Sequence[Run]) -> Section:
         cleaned = cleaned.assign(round=cleaned["round"].map("round {:g}".format))
         wrong = ("wrong_before", "wrong_after", "mended", "spoiled")
         scores = rows.assign(labels=rows["variant"].replace(_LABELS).replace({"plain": "as given"}))
-        rivals = (paired["method"] == "attention") & (paired["variant"] == "cleaned")
-        main = _trained_tests(paired[rivals & (paired["metric"] == "accuracy")])
-        verdicts = verdicts_table("Accuracy of attention, cleaned labels − that of", main, ["condition", "baseline"])
+        ours = (paired["variant"] + ":" + paired["method"]).isin(("cleaned:attention", "corrected:attention_forward"))
+        main = _trained_tests(paired[ours]).assign(method=lambda t: t["method"] + " − " + t["baseline"])
+        verdicts = verdicts_table("Difference", main, ["condition", "metric", "method"])
         tables = [
             judged_table("paired", "All comparisons", _trained_tests(paired), [*_TRAINED, "errors"]),
             scores_table(
                 "cleaning", "Shares of labels in the bank by round of cleaning", cleaned, ["condition", "round"], wrong
             ),
-            scores_table("scores", "Scores of all methods", scores, ["condition", "labels", "method"], METRICS_SHOWN),
+            scores_table("methods", "Scores of all methods", scores, ["condition", "labels", "method"], METRICS_SHOWN),
         ]
     return Section(
         "noise_trained",
