@@ -89,7 +89,7 @@ def summary_figure(claims: pd.DataFrame) -> bytes:
         **{column: rows[column] / unit for column in ("difference", "low", "high")},
         label=[f"{r['dataset']} {fixed(r['difference'], r['digits'] + 1, True)}" for r in rows.to_dict("records")],
         colour=rows["role"].map(method_colour),
-        group=rows["ours"].str.removesuffix(" attention") + " − best " + rows["role"],
+        group=rows["ours"].str.removesuffix(" attention") + " − " + rows["role"],
     ).sort_values("role", kind="stable")
     label = "difference ÷ half its interval\nleft of 0: attention is better"
     return plots.forest_plot(rows, "NLL", label)
