@@ -61,7 +61,7 @@ class LabelNoise(NamedTuple):
 
 
 def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"]:
-    """T as float64; InputError unless it is (C, C) with rows of probabilities that sum to 1."""
+    """T as float64; InputError unless it is (C, C), invertible, with rows of probabilities that sum to 1."""
     try:
         matrix = np.asarray(transition, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -70,6 +70,8 @@ def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"
     require(matrix.shape == size, f"label_noise: a matrix of shape {matrix.shape}; give {size}, a row a true class")
     valid = bool((matrix >= 0).all()) and np.allclose(matrix.sum(1), 1, atol=1e-6)
     require(valid, "label_noise: rows must be probabilities of the given labels that sum to 1, one row a true class")
+    singular = "label_noise: a singular matrix, by which labels cannot tell some classes apart"
+    require(np.linalg.matrix_rank(matrix) == n_classes, singular)
     return matrix
 
 

@@ -172,7 +172,17 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
 
 
 @pytest.mark.parametrize(
-    "bad", [np.eye(3), np.full((4, 4), 0.3), -np.eye(4), np.full((4, 4), np.nan), [1, 2], [["a"]], [[1], [0, 1]]]
+    "bad",
+    [
+        np.eye(3),
+        np.full((4, 4), 0.3),
+        -np.eye(4),
+        np.full((4, 4), 0.25),
+        np.full((4, 4), np.nan),
+        [1, 2],
+        [["a"]],
+        [[1], [0, 1]],
+    ],
 )
 def test_a_bad_matrix_is_refused(bad):
     with pytest.raises(InputError, match="label_noise"):
