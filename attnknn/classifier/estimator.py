@@ -80,13 +80,13 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         `classes_`, is taken as it is. Then labels drawn from the probabilities of the true ones vote in place of the
         given labels, head, regression and calibration are fitted through T (Patrini et al. 2017), and `predict_proba`
         returns probabilities of the true label. T takes all rows of a class to be mislabelled alike, and ignores
-        weights. 'auto' takes labels as given with fewer than about 60 rows a class; where wrong ones are not
+        weights. 'auto' takes labels as given with fewer than about 60 rows a class on average; where wrong ones are not
         significantly more than 2 % of the surest half of the rows, or much rarer in the surest tenth, as where classes
         overlap; where T is nearly singular, as with half of two classes' labels wrong; and if T significantly raises
         the log-loss of held-out labels (both by two standard errors), as it often does for noise near the borders of
         classes. In small data overlap may still pass for noise.
         Scores on labels that may be wrong cannot tell which choice is better. Only with `attention`, without
-        `calibration='vector'`; `predict_set` then covers given labels, and is larger than needed for true ones.
+        `calibration='vector'`. `predict_set` is then calibrated on labels drawn from their probabilities.
     prior : float or None, default=None
         Total weight of the null neighbours, above 0 and below 1; None learns it. Not with `null_scores='linear'`, whose
         weight is learned.
@@ -203,7 +203,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
             sample_weight: (N,) weight of each row as a neighbour; rows of weight 0 are left out.
             held_out: (X, y) to fit the head on instead of folds of X. Needed if X are embeddings of an encoder that was
                 trained on these rows and labels, since their neighbourhoods are purer than those of new rows. They do
-                not enter the memory; `partial_fit` adds them. A `Pipeline` does not transform them. Rows identical to
+                not enter the memory; `partial_fit` adds them. A `Pipeline` does not transform them. With `label_noise`
+                their labels must be as often wrong as those of X. Rows identical to
                 rows of X, unless most rows of X are duplicates, raise a `UserWarning` with their number, and are left
                 out of `usual_distances_` if others remain.
 
@@ -280,6 +281,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
             # Laplace's rule of succession bounds the confidence that n rows support.
             self._smoothing = max(1 / (len(y_val) + 1), 0 if noise is None else DOUBT)
             calibrated = self._predictor().calibrated
+            if noise is not None:
+                y_val = draw_labels(calibrated(votes), y_val, noise.transition, seed)
             scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
             self._held_out = np.concatenate(scores)
         return self
@@ -389,7 +392,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to the memory without refitting the head. The first call is `fit`.
 
-        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows.
+        With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows. Labels of
+        added rows vote as they are, with `label_noise` too.
 
         Args:
             classes: (C,) possible labels; only read by the first call, to check y.
@@ -409,11 +413,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         labels = self._encode_labels("y", y)
         if len(X):
             with self.memory_.lock.writing(), self._threads():
-                z, given_y = self._vectors(X), labels
-                if self.transition_ is not None:
-                    probs, seed = self._predictor().predict(z)[0], self.memory_.next_id
-                    labels = draw_labels(probs, given_y, self.transition_, seed)
-                self.memory_.add(z, labels, self._relative(weight), given_y)
+                self.memory_.add(self._vectors(X), labels, self._relative(weight))
         return self
 
     def forget(self, ids: Any) -> Self:

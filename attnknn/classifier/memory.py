@@ -197,20 +197,14 @@ class Memory:
         """Whether the rows have different weights."""
         return bool((self.weight != self.weight[0]).any())
 
-    def add(
-        self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given_y: np.ndarray | None = None
-    ) -> Int[np.ndarray, " M"]:
-        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones.
-
-        Args:
-            given_y: (M,) labels as given, where y are corrected ones.
-        """
+    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
+        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones."""
         result = self._copy()
-        new = result._add(z, y, weight, y if given_y is None else given_y)
+        new = result._add(z, y, weight)
         vars(self).update(vars(result))
         return new
 
-    def _add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray, given_y: np.ndarray) -> Int[np.ndarray, " M"]:
+    def _add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
         z = check_vectors("X", z)
         new = np.arange(self.next_id, self.next_id + len(z))
         changed = self._insert_neighbours(z, new)
@@ -224,7 +218,7 @@ class Memory:
         added = {
             "ids": new,
             "y": y,
-            "given_y": given_y,
+            "given_y": y,
             "weight": np.asarray(weight, np.float32),
             "neighbour_ids": pad_columns(neighbours[0], width, -1),
             "neighbour_sims": pad_columns(neighbours[1], width, -np.inf),

@@ -238,6 +238,15 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
     return result
 
 
+def train_centroids(vectors: np.ndarray, count: int, metric: str) -> np.ndarray:
+    """Centroids float32 (count, D) of k-means on vectors (N, D), with a fixed seed."""
+    clustering = faiss.Clustering(vectors.shape[1], count)
+    clustering.seed = 0
+    _limit_points(clustering)
+    clustering.train(vectors, faiss.IndexFlat(vectors.shape[1], METRICS[metric]))  # type: ignore[call-arg]
+    return faiss.vector_to_array(clustering.centroids).reshape(count, -1)
+
+
 def _limit_points(clustering: Any) -> None:
     """Set the range of points per centroid of k-means: it warns on standard error below, and samples above."""
     clustering.min_points_per_centroid = 1

@@ -106,7 +106,8 @@ def _by_neighbour(rows: list[dict[str, str | None]], answer: dict[str, Any]) -> 
     for column in ("neighbour", "label", "weight", "distance", *columns):
         table.add_column(escape(column), justify="right" if column in ("weight", "distance") else "left")
     for n, row in zip(answer["neighbours"], rows, strict=True):
-        cells = f"#{n['id']}", str(n["label"]), percent(n["weight"]), f"{n['distance']:.3g}"
+        corrected = f" (given {n['given_label']})" if n["given_label"] != n["label"] else ""
+        cells = f"#{n['id']}", f"{n['label']}{corrected}", percent(n["weight"]), f"{n['distance']:.3g}"
         table.add_row(*map(escape, cells), *(escape(row[column] or "") for column in columns))
     rest, null = answer["rest"], answer["null"]
     table.add_row(f"{rest['count']} more", "", percent(rest["weight"]), "")

@@ -83,7 +83,9 @@ def fit(
         typer.echo(json.dumps({"model": str(output), **summary}, ensure_ascii=False))
         return
     typer.echo(f"{output}: {summary['memory']:,} rows of {summary['classes']} classes in memory")
-    if summary["labels_corrected"]:
+    if label_noise and summary["label_noise"] is None:
+        typer.echo("label noise: none evident; labels are taken as given")
+    elif label_noise:
         typer.echo(f"labels corrected: {summary['labels_corrected']:,} of {summary['memory']:,}")
     if summary["left_out"]:
         typer.echo(f"left out as ids: {', '.join(summary['left_out'])} (--categories or --numeric includes a column)")
@@ -95,7 +97,8 @@ def fit(
         typer.echo(f"test rows that are identical to rows in memory: {summary['test_duplicates']:,}")
     if summary["test"]:
         metrics = f"accuracy {summary['accuracy']:.3f}, NLL {summary['nll']:.3f}, ECE {summary['ece']:.3f}"
-        typer.echo(f"on {summary['test']:,} rows held out: {metrics}")
+        as_given = " (of the labels as given)" if label_noise else ""
+        typer.echo(f"on {summary['test']:,} rows held out: {metrics}{as_given}")
     if "no_test" in summary:
         typer.echo(f"no test rows: {summary['no_test']}")
 

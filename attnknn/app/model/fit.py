@@ -77,9 +77,9 @@ def fit_model(
 
     Returns:
         The model, and a dict with the numbers of rows in the memory (`memory`), `classes`, held-out rows (`test`) and
-        labels of the memory that were corrected (`labels_corrected`), the columns left out as ids (`left_out`),
-        `duplicate_counts`, `mostly_duplicates` and, if rows were held out, their `metrics.scores`, or the reason why
-        none were (`no_test`).
+        labels of the memory that were corrected (`labels_corrected`), T of `label_noise`, the columns left out as ids
+        (`left_out`), `duplicate_counts`, `mostly_duplicates` and, if rows were held out, their `metrics.scores`, or the
+        reason why none were (`no_test`).
 
     Raises:
         InputError: an argument is missing or does not fit the source.
@@ -155,6 +155,7 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
         **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
         **duplicate_counts(data.first, labels, data.is_test),
         "labels_corrected": int((classifier.memory_.y != classifier.memory_.given_y).sum()),
+        "label_noise": None if classifier.transition_ is None else classifier.transition_.tolist(),
         "mostly_duplicates": bool((data.groups != data.first).any()),
     }
     cases = None

@@ -192,9 +192,16 @@ class Model:
             order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
             listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
             rest = [j for j in order if j not in listed]
-            columns = (ids, explanation.labels[i], distances, weights, explanation.shares[i])
+            columns = (
+                ids,
+                explanation.labels[i],
+                explanation.given_labels[i],
+                distances,
+                weights,
+                explanation.shares[i],
+            )
             rows = zip(*(column[listed].tolist() for column in columns), strict=True)
-            names = ("id", "label", "distance", "weight", "share")
+            names = ("id", "label", "given_label", "distance", "weight", "share")
             nearest = {
                 "distance": float(distances[0]),
                 "usual": float(np.median(usual)) if len(usual) else 0.0,

@@ -15,7 +15,7 @@ from attnknn.report.tables import Section, Table, judged_table, scores_table, ve
 from attnknn.report.verdicts import judged
 
 METRICS_SHOWN = ("accuracy", "nll", "ece")
-_PAIRS = ((OURS, KNN), (OURS, WITHOUT), (BEST, WITHOUT))  # of the verdicts at each rate
+_PAIRS = ((OURS, KNN), (OURS, WITHOUT), (BEST, KNN), (BEST, WITHOUT))  # of the verdicts at each rate
 
 
 def _section(

@@ -120,6 +120,9 @@ def test_label_noise_auto_counts_the_corrected_labels(tmp_path: Path) -> None:
     corrected = memory.y != memory.given_y
     assert out[1] == f"labels corrected: {corrected.sum():,} of 300"
     assert (corrected == wrong).mean() > 0.9
+    np.save(tmp_path / "y.npy", y)
+    out = succeeded(*command, "--label-noise", "auto", "--null-scores", "shares").splitlines()
+    assert out[1] == "label noise: none evident; labels are taken as given"
     assert "--label-noise: 'always'; give auto" in refused(*command, "--label-noise", "always")
     assert "label_noise: needs weights attention" in refused(*command, "--label-noise", "auto", "--weights", "uniform")
 

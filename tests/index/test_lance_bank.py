@@ -1,0 +1,201 @@
+"""A bank in a Lance table against a flat FAISS index: neighbours, changes, versions, kills, erasure, object storage."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn.core.errors import InputError
+from attnknn.index.bank import build
+from attnknn.index.lance_bank import Block, LanceBank
+
+N, B, D, K = 1201, 67, 13, 11
+LISTS = 17
+RNG = np.random.default_rng(0)
+CENTRES = 3 * RNG.normal(size=(LISTS, D))
+Z = (CENTRES[RNG.integers(LISTS, size=N)] + RNG.normal(size=(N, D))).astype(np.float32)
+Z[[5, 600]] = Z[900]
+Q = np.concatenate([Z[: B - 7], RNG.normal(size=(7, D)).astype(np.float32)])
+EXCLUDE = np.concatenate([np.arange(B - 7), np.full(7, -1)])
+Y, WEIGHT = RNG.integers(5, size=N), RNG.random((N, 3)).astype(np.float32)
+
+
+def blocks(rows: int = N) -> Iterator[Block]:
+    for start in range(0, rows, 500):
+        block = slice(start, min(start + 500, rows))
+        yield Block(Z[block], np.arange(rows)[block], {"y": Y[block], "weight": WEIGHT[block]})
+
+
+def small_bank(folder: Path) -> LanceBank:
+    return LanceBank.build(folder / "rows.lance", blocks(), nlist=LISTS)
+
+
+def ids_of(bank: LanceBank) -> np.ndarray:
+    return np.concatenate([block["id"] for block in bank.blocks(["id"])])
+
+
+def files_with(folder: Path, vector: np.ndarray) -> int:
+    return sum(vector.tobytes() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("nlist", [0, LISTS])
+def test_all_lists_give_the_neighbours_of_a_flat_index_to_the_bit(tmp_path: Path, metric: str, nlist: int) -> None:
+    bank = LanceBank.build(tmp_path / "rows.lance", blocks(), metric, nlist, probes=nlist, threads=2)
+    assert (bank.n_lists, len(bank), bank.dimensions, bank.metric) == (nlist, N, D, metric)
+    expected = build(Z, np.arange(N), metric=metric).search(Q, K, exclude=EXCLUDE)
+    ids, sims, columns = bank.search(Q, K, exclude=EXCLUDE, columns=["y", "weight"])
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_array_equal(sims, expected[1])
+    np.testing.assert_array_equal(columns["y"], Y[ids])
+    np.testing.assert_array_equal(columns["weight"], WEIGHT[ids])
+    for name, values in bank.rows_of([700, 3], ["vector", "y"]).items():
+        np.testing.assert_array_equal(values, {"vector": Z, "y": Y}[name][[700, 3]])
+
+
+def test_few_lists_give_most_neighbours_and_two_builds_are_equal(tmp_path: Path) -> None:
+    expected, _ = build(Z, np.arange(N)).search(Q, K)
+    first, second = (replace(small_bank(tmp_path / name), probes=3).search(Q, K) for name in ("a", "b"))
+    np.testing.assert_array_equal(first[0], second[0])
+    hits = (first[0][:, :, None] == expected[:, None]).any(1)
+    assert 0.9 < hits.mean() < 1
+
+
+def test_changes_make_versions_that_other_processes_see(tmp_path: Path) -> None:
+    bank = replace(small_bank(tmp_path), probes=LISTS)
+    new = Z[:2] + 1
+    larger = bank.add(new, [N + 5, N + 6], y=Y[:2], weight=WEIGHT[:2])
+    smaller = larger.remove([0, N + 6])
+    expected = build(np.concatenate([Z[1:], new[:1]]), np.r_[1:N, N + 5]).search(Q, K)
+    for rows in (smaller, bank.latest(), LanceBank.open(tmp_path / "rows.lance", probes=LISTS), smaller.indexed()):
+        for values, own in zip(expected, rows.search(Q, K)[:2], strict=True):
+            np.testing.assert_array_equal(own, values)
+    assert larger.search(new, 1)[0].ravel().tolist() == [N + 5, N + 6]
+    for rows in (bank, LanceBank.open(tmp_path / "rows.lance", version=bank.version)):
+        np.testing.assert_array_equal(ids_of(rows), np.arange(N))
+
+
+def test_two_writers_lose_nothing(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    other = LanceBank.open(bank.table.uri)
+    bank.add(Z[:1], [N], y=Y[:1], weight=WEIGHT[:1])
+    other.remove([1])
+    other.add(Z[:1], [N + 1], y=Y[:1], weight=WEIGHT[:1])
+    np.testing.assert_array_equal(np.sort(ids_of(bank.latest())), np.r_[0, 2 : N + 2])
+
+
+def test_erased_vectors_are_in_no_file(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    assert files_with(tmp_path, Z[7]) == 2  # the rows, and the inverted file
+    erased = bank.remove([8]).erase([5, 7])  # row 5 has copies
+    assert [files_with(tmp_path, Z[row]) for row in (5, 7, 8, 9)] == [2, 0, 0, 2]
+    np.testing.assert_array_equal(ids_of(erased), np.setdiff1d(np.arange(N), [5, 7, 8]))
+    assert erased.n_lists == LISTS
+    with pytest.raises(InputError, match="no Lance table of version"):
+        LanceBank.open(bank.table.uri, version=bank.version)
+
+
+def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    bank.table.tags.create("published", bank.version)
+    with pytest.raises(InputError, match="tag published holds a row"):
+        bank.remove([7]).erase([8])
+    assert files_with(tmp_path, Z[8]) == 2
+    larger = bank.latest().add(Z[:1] + 1, [N], y=Y[:1], weight=WEIGHT[:1])
+    larger.erase([N])
+    assert len(LanceBank.open(bank.table.uri, version=bank.version)) == N
+
+
+_CHANGE = """
+import sys
+import numpy as np
+from attnknn.index.lance_bank import LanceBank
+bank = LanceBank.open(sys.argv[1])
+print("ready", flush=True)
+while True:
+    {change}
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "bank = bank.add(np.ones((50_000, 13)), np.arange(50_000) + bank.version * 100_000, y=np.zeros(50_000, int),"
+        "weight=np.zeros((50_000, 3), np.float32))",
+        "bank = bank.remove([bank.version])",
+        "bank = bank.indexed(17)",
+        "bank = bank.erase([bank.version])",
+    ],
+)
+def test_a_kill_leaves_a_whole_version(tmp_path: Path, change: str) -> None:
+    bank = small_bank(tmp_path)
+    command = [sys.executable, "-c", _CHANGE.format(change=change), bank.table.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.send_signal(signal.SIGKILL)
+    rows = replace(LanceBank.open(bank.table.uri), probes=LISTS)
+    ids, added = ids_of(rows), (len(rows) - N) / 50_000
+    assert process.returncode == -signal.SIGKILL
+    assert len(np.unique(ids)) == len(rows)
+    assert len(rows) < N or added == int(added)
+    np.testing.assert_array_equal(rows.search(Z[N - 9 :], 1)[0].ravel(), np.arange(N - 9, N))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda bank: LanceBank.open(bank.table.uri + "x"), "no Lance table"),
+        (lambda bank: LanceBank.open(bank.table.uri, version=99), "no Lance table of version 99"),
+        (lambda bank: LanceBank.build(bank.table.uri, blocks()), "exists; give another address"),
+        (lambda bank: LanceBank.build(bank.table.uri + "x", []), "no rows"),
+        (lambda bank: LanceBank.build(bank.table.uri + "x", blocks(), "cosine"), "allowed are l2, ip"),
+        (lambda bank: bank.search(Q[:, 1:], 1), "12 dimensions; the bank has 13"),
+        (lambda bank: bank.search(Q, N + 1), "give 1 … 1201"),
+        (lambda bank: bank.rows_of([3, N]), "ids: 1201 not in the bank"),
+        (lambda bank: bank.remove([N]), "ids: 1201 not in the bank"),
+        (lambda bank: bank.remove(np.arange(N)), "no row would be left"),
+        (lambda bank: bank.add(Z[:1], [3], y=Y[:1], weight=WEIGHT[:1]), "row ids 3 are in it already"),
+        (lambda bank: bank.add(Z[:1], [N], y=Y[:1]), "columns y; it has y, weight"),
+        (lambda bank: bank.add(Z[:1, 1:], [N], y=Y[:1], weight=WEIGHT[:1]), "column vector is"),
+        (lambda bank: bank.add(Z[:1] * np.nan, [N], y=Y[:1], weight=WEIGHT[:1]), "NaN"),
+    ],
+)
+def test_bad_input_is_refused_and_changes_nothing(tmp_path: Path, call: object, message: str) -> None:
+    bank = small_bank(tmp_path)
+    with pytest.raises(InputError, match=message):
+        call(bank)  # type: ignore[operator]
+    assert bank.latest().version == bank.version
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.lance"]
+
+
+def test_object_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    credentials = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {**credentials, "AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        import boto3
+
+        boto3.client("s3").create_bucket(Bucket="rows")
+        bank = LanceBank.build("s3://rows/a.lance", blocks(), nlist=LISTS, probes=LISTS)
+        expected = build(Z, np.arange(N)).search(Q, K)
+        np.testing.assert_array_equal(bank.search(Q, K)[0], expected[0])
+        smaller = bank.remove([1])
+        assert len(LanceBank.open("s3://rows/a.lance")) == N - 1
+        assert len(LanceBank.open("s3://rows/a.lance", version=bank.version)) == N
+        assert len(smaller.erase([2])) == N - 2
+    finally:
+        server.stop()
