@@ -78,7 +78,7 @@ def through_noise(
         data = [(np.asarray(e.z), np.asarray(s.embeddings.y), e.part) for e, s in zip(networks, labels, strict=True)]
         own, _ = fit_and_predict(data, peers, tries=2, seed=seed, threads=1, train=[BANK], transition=t)
         probs = {**probs, **own}
-    doubt, shares = DOUBT * noise.evident, corrected[0].shares.numpy()
+    shares = corrected[0].shares.numpy()
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
     on_val, on_test = {}, {}
     for name, parts in probs.items():
@@ -86,7 +86,7 @@ def through_noise(
         temperatures = (1.0, fit_temperature(logs[0], y_fit, t))
         choices = [[softmax(log_p / x, axis=1) for log_p in logs[1:]] for x in temperatures]
         val, test = min(choices, key=lambda pair: -np.log(given_probs(pair[0], y_val, t)).mean())
-        val, test = ((1 - doubt) * p + doubt * shares for p in (val, test))
+        val, test = ((1 - DOUBT) * p + DOUBT * shares for p in (val, test))
         on_val[f"{name}_{FORWARD}"] = (val @ t).astype(np.float32)
         on_test[f"{name}_{FORWARD}"] = test.astype(np.float32)
     rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)
