@@ -38,9 +38,7 @@ class Memory:
     neighbour_sims: np.ndarray  # (N, S), padded by −inf
     sums: np.ndarray  # float64 (C, D), weighted sum of the vectors of each class
     next_id: int  # of the next row to be added; ids are never reused
-    strength: float | None = field(
-        init=False, default=None
-    )  # C of the linear classifier; None for no linear classifier
+    strength: float | None = field(init=False, default=None)  # C of the linear classifier; None without one
     linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
     given_y: np.ndarray = field(init=False)  # int64 (N,) labels as given; `y` may be corrected ones, which vote
     transition: np.ndarray | None = field(init=False, default=None)  # of true to given labels; None if these are right

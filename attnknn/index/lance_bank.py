@@ -91,11 +91,7 @@ class LanceBank:
     ) -> "LanceBank":
         """Write blocks of rows to a new table, and index them.
 
-        An interruption leaves no table, or one without an index; see `indexed`.
-
-        Args:
-            nlist: lists of the inverted file; 0 for `faiss_index.n_lists`.
-            options: fields of the class.
+        An interruption leaves no table, or one without an index; see `indexed`. `options` are fields of the class.
         """
         require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
         remaining = iter(blocks)
@@ -170,6 +166,9 @@ class LanceBank:
         hidden = check_exclusions(exclude, len(q))
         rows = len(self)
         require(1 <= k <= rows, f"k: {k} neighbours; the bank has {rows} rows, so give 1 … {rows}")
+        if not len(q):
+            none = {name: np.repeat(values[:, None], k, 1) for name, values in self.rows_of([], columns).items()}
+            return np.empty((0, k), np.int64), np.empty((0, k), np.float32), none
         n_candidates = min(k + hidden.shape[1] + _SPARE, rows)
         nearest = {"column": "vector", "k": n_candidates, "metric": _METRIC_NAMES[self.metric]}
         if self.n_lists:
@@ -198,9 +197,6 @@ class LanceBank:
     def rows_of(self, ids: ArrayLike, columns: Sequence[str] = ("vector",)) -> dict[str, np.ndarray]:
         """Columns (M, …) of the rows with these ids (M,); InputError if one is not in the bank."""
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
-        if not len(wanted):
-            wanted_of = self.table.schema
-            return {name: _array(pa.chunked_array([], wanted_of.field(name).type)) for name in columns}
         table = self.table.to_table(columns=list({"id", *columns}), filter=_has_id(wanted))
         present = _array(table["id"])
         missing = np.setdiff1d(wanted, present)
@@ -247,7 +243,7 @@ class LanceBank:
         for name, tag in self.table.tags.list().items():
             kept = {fragment.fragment_id for fragment in self.table.checkout_version(tag["version"]).get_fragments()}
             require(not kept & fragments, f"{self.table.uri}: tag {name} holds a row to erase; delete the tag first")
-        table = (self.remove(wanted) if len(wanted) else self).table
+        table = (self.remove(wanted) if len(wanted) else self.latest()).table
         table.optimize.compact_files(materialize_deletions=True, materialize_deletions_threshold=0.0)
         table.create_scalar_index("id", "BTREE", replace=True)
         result = replace(self, table=table).latest().indexed()
@@ -263,13 +259,11 @@ class LanceBank:
         """Files of the table that hold one of the patterns."""
         uri = self.table.uri
         system, root = FileSystem.from_uri(uri) if "://" in uri else (LocalFileSystem(), uri)
-        paths = [f"{root}/{path}" for path in self.table.all_files().read_all()["path"].to_pylist()]
         files = []
-        for path in paths:
-            with system.open_input_file(path) as file:
+        for path in self.table.all_files().read_all()["path"].to_pylist():
+            with system.open_input_file(f"{root}/{path}") as file:
                 data = file.read()
-            if any(pattern in data for pattern in patterns):
-                files.append(path)
+            files += [path] * any(pattern in data for pattern in patterns)
         return files
 
 

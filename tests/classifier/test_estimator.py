@@ -657,7 +657,7 @@ def test_label_noise_is_estimated_and_seen_through(mislabelled, tmp_path: Path) 
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     sets = model.predict_set(X[600:], 0.1)
     assert sets[rows, y[600:]].mean() > 0.85
-    assert sets.sum(1).mean() < 1.2  # of given labels it would be 2
+    assert sets.sum(1).mean() < 1.2  # of given labels it would be 3
     for one in (model, loaded):  # the labels of added rows are not doubted
         one.partial_fit(-X[600:], y[600:]).forget([0, 650])
         np.testing.assert_array_equal(one.memory_.y[599:], np.delete(y[600:], 50))

@@ -1,6 +1,7 @@
 """A bank in a Lance table against a flat FAISS index: neighbours, changes, versions, kills, erasure, object storage."""
 
 import contextlib
+import importlib
 import signal
 import subprocess
 import sys
@@ -148,6 +149,20 @@ def test_a_kill_leaves_a_whole_version(tmp_path: Path, change: str) -> None:
     assert len(np.unique(ids)) == len(rows)
     assert len(rows) < N or added == int(added)
     np.testing.assert_array_equal(rows.search(Z[N - 9 :], 1)[0].ravel(), np.arange(N - 9, N))
+
+
+def test_no_queries_and_no_ids_have_no_rows(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    ids, sims, columns = bank.search(Q[:0], K, columns=["y"])
+    assert (ids.shape, sims.shape, columns["y"].shape) == ((0, K), (0, K), (0, K))
+    assert bank.rows_of([])["vector"].shape == (0, D)
+
+
+def test_without_lance_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lance", None)
+    monkeypatch.delitem(sys.modules, "attnknn.index.lance_bank")
+    with pytest.raises(InputError, match=r"pip install attnknn\[lance\]"):
+        importlib.import_module("attnknn.index.lance_bank")
 
 
 @pytest.mark.parametrize(

@@ -192,14 +192,8 @@ class Model:
             order = [j for j in np.argsort(-weights, kind="stable") if ids[j] >= 0]
             listed = order[:shown] + [j for j in order[shown:] if ids[j] == row_id]
             rest = [j for j in order if j not in listed]
-            columns = (
-                ids,
-                explanation.labels[i],
-                explanation.given_labels[i],
-                distances,
-                weights,
-                explanation.shares[i],
-            )
+            labels, given_labels = explanation.labels[i], explanation.given_labels[i]
+            columns = (ids, labels, given_labels, distances, weights, explanation.shares[i])
             rows = zip(*(column[listed].tolist() for column in columns), strict=True)
             names = ("id", "label", "given_label", "distance", "weight", "share")
             nearest = {

@@ -120,6 +120,10 @@ def test_label_noise_auto_counts_the_corrected_labels(tmp_path: Path) -> None:
     corrected = memory.y != memory.given_y
     assert out[1] == f"labels corrected: {corrected.sum():,} of 300"
     assert (corrected == wrong).mean() > 0.9
+    np.save(tmp_path / "q.npy", 8 * np.eye(3)[:1])
+    shown = succeeded("explain", tmp_path / "m", tmp_path / "q.npy", "--shown", 50)
+    neighbours = Model.load(tmp_path / "m").classifier.explain(8 * np.eye(3)[:1])
+    assert shown.count("(given 1)") == (neighbours.given_labels != neighbours.labels).sum() > 5
     np.save(tmp_path / "y.npy", y)
     out = succeeded(*command, "--label-noise", "auto", "--null-scores", "shares").splitlines()
     assert out[1] == "label noise: none evident; labels are taken as given"
