@@ -82,9 +82,9 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         returns probabilities of the true label. T takes all rows of a class to be mislabelled alike, and ignores
         weights. 'auto' takes labels as given with fewer than about 60 rows a class on average; where wrong ones are not
         significantly more than 2 % of the surest half of the rows, or much rarer in the surest tenth, as where classes
-        overlap; where T is nearly singular, as with half of two classes' labels wrong; and if T significantly raises
-        the log-loss of held-out labels (both by two standard errors), as it often does for noise near the borders of
-        classes. In small data overlap may still pass for noise.
+        overlap; where drawn labels are not expected to be right more often; where T is nearly singular, as with half of
+        two classes' labels wrong; and if T significantly raises the log-loss of held-out labels (both by two standard
+        errors), as it often does for noise near the borders of classes. In small data overlap may still pass for noise.
         Scores on labels that may be wrong cannot tell which choice is better. Only with `attention`, without
         `calibration='vector'`. `predict_set` is then calibrated on labels drawn from their probabilities.
     prior : float or None, default=None

@@ -80,13 +80,14 @@ def through_noise(
         probs = {**probs, **own}
     shares = corrected[0].shares.numpy()
     y_fit, y_val = (classes_of(spaces, part) for part in (FIT, VAL))
+    doubt = DOUBT if noise.evident else 1 / (len(y_val) + 1)
     on_val, on_test = {}, {}
     for name, parts in probs.items():
         logs = [np.log(np.maximum(p, 1e-37, dtype=np.float64)) for p in parts]
         temperatures = (1.0, fit_temperature(logs[0], y_fit, t))
         choices = [[softmax(log_p / x, axis=1) for log_p in logs[1:]] for x in temperatures]
         val, test = min(choices, key=lambda pair: -np.log(given_probs(pair[0], y_val, t)).mean())
-        val, test = ((1 - DOUBT) * p + DOUBT * shares for p in (val, test))
+        val, test = ((1 - doubt) * p + doubt * shares for p in (val, test))
         on_val[f"{name}_{FORWARD}"] = (val @ t).astype(np.float32)
         on_test[f"{name}_{FORWARD}"] = test.astype(np.float32)
     rows = np.flatnonzero(np.asarray(spaces[0].embeddings.part) != TEST)

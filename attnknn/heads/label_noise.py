@@ -28,7 +28,7 @@ SHARPNESS = (1.0, 0.7, 1.4, 0.5, 2.0, 2.8, 4.0, 8.0, 16.0)  # powers of the head
 MARGIN = 2.0  # of log-likelihood: p < .05 in a likelihood-ratio test
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regression that the head corrects
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
-FALL = 0.6  # least ratio of the shares of other labels in the surest tenth and the surest half
+FALL = 0.5  # least ratio of the shares of other labels in the surest tenth and the surest half
 INVERTIBLE = 0.1  # least singular value of T; below, errors of T make probabilities extreme
 PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
@@ -49,7 +49,8 @@ class LabelNoise(NamedTuple):
         wrong: estimated share of wrong labels among the rows.
         evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
             class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
-            much lower (see `FALL`), as it would be where classes overlap; and whether T can be inverted (`INVERTIBLE`).
+            much lower (see `FALL`), as it would be where classes overlap; whether drawn labels are expected to be
+            right more often than given ones, by two standard errors; and whether T can be inverted (`INVERTIBLE`).
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -164,6 +165,11 @@ def with_forward_logits(
     return dataclasses.replace(space, embeddings=dataclasses.replace(e, logits=logits)), strength
 
 
+def _lower_bound(values: np.ndarray) -> float:
+    """The mean, less two standard errors."""
+    return float(values.mean() - 2 * values.std() / np.sqrt(len(values)))
+
+
 def estimate_label_noise(
     spaces: Sequence[EmbeddingSpace], transition: np.ndarray | None = None, held_out: bool = False, **fitting: Any
 ) -> LabelNoise:
@@ -171,7 +177,7 @@ def estimate_label_noise(
 
     1. T ← labels of the rows with the surest votes of 20 neighbours.
     2. Twice: fit a logistic regression and attention that corrects it through T; T ← `expect_labels` of all rows, each
-       predicted without its own label.
+       predicted without its own label, which only its neighbours' `agreement` counts.
     3. T ← identity unless wrong labels are evident.
 
     Labels of test rows are not read.
@@ -203,13 +209,20 @@ def estimate_label_noise(
         current, _ = expect_labels(probs, y[rows], current)
         head, strength, probs = fit(current, (strength,))
         current, sharpness = expect_labels(probs, y[rows], current)
-    right = posterior(sharpen(probs, sharpness), y[rows], current)[np.arange(len(rows)), y[rows]]
+    true = posterior(sharpen(probs, sharpness), y[rows], current)
+    right = true[np.arange(len(rows)), y[rows]]
     wrong = 1 - float(right.mean())
+    gain = (true**2).sum(1) - right  # in the share of right labels, if labels were drawn
     differs = probs.argmax(1) != y[rows]
     half, tenth = (differs[np.concatenate(surest(probs, share))] for share in (0.5, 0.1))
-    evident = half.mean() - 2 * half.std() / np.sqrt(len(half)) > RIGHT and tenth.mean() > FALL * half.mean()
-    evident = bool(evident and wrong > RIGHT and len(half) >= PRECISE * len(current))
-    evident &= float(np.linalg.svd(current, compute_uv=False)[-1]) >= INVERTIBLE
+    evident = bool(
+        _lower_bound(half) > RIGHT
+        and tenth.mean() > FALL * half.mean()
+        and _lower_bound(gain) > 0
+        and wrong > RIGHT
+        and len(half) >= PRECISE * len(current)
+        and np.linalg.svd(current, compute_uv=False)[-1] >= INVERTIBLE
+    )
     if not evident and transition is None:
         current, wrong = np.eye(len(current)), 0.0
     return LabelNoise(current, head, strength, sharpness, wrong, evident)
@@ -244,8 +257,7 @@ def significantly_above(losses: Float[np.ndarray, " M"], others: Float[np.ndarra
     Corrected labels are kept unless it is, for the losses of val labels as given: through T the loss is blunt, so that
     the lowest mean alone would often keep wrong labels.
     """
-    difference = losses - others
-    return bool(difference.mean() > 2 * difference.std() / np.sqrt(len(difference)))
+    return _lower_bound(losses - others) > 0
 
 
 def with_labels(space: EmbeddingSpace, y: np.ndarray) -> EmbeddingSpace:
