@@ -7,7 +7,7 @@ agreement among their own neighbours) are updated with each change.
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def measure(threads: int, repeats: int, rows: int, dim: int, changed: int, queri
         }
         for what, step in steps.items():
             times[what][OURS].append(milliseconds(step))
-            updated, probs = model.memory_, model.predict_proba(query)
+            updated, probs = cast(Memory, model.memory_), model.predict_proba(query)
             inputs = updated.vectors(), updated.y, updated.weight, len(model.classes_)
             start = perf_counter()
             model.memory_ = Memory.build(*inputs)

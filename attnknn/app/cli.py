@@ -12,6 +12,7 @@ from attnknn import __version__
 from attnknn.app.commands.change import add, forget
 from attnknn.app.commands.datasets import datasets
 from attnknn.app.commands.doctor import doctor
+from attnknn.app.commands.embed import embed
 from attnknn.app.commands.explain import explain
 from attnknn.app.commands.fit import fit
 from attnknn.app.commands.predict import predict
@@ -60,6 +61,7 @@ def main(
 for command, example in (
     (fit, "attnknn fit wine.csv --target quality --separator ';' -o wine-model"),
     (predict, "attnknn predict digits-model scans/ -o answers.csv"),
+    (embed, "attnknn embed encoder/ pictures/ -o embeddings/"),
     (explain, "attnknn explain digits-model scan.png -o why.png"),
     (add, "attnknn add digits-model scan.png --label 7"),
     (forget, "attnknn forget digits-model 12 90"),

@@ -1,8 +1,9 @@
 """`AttnKNNClassifier`: attention-weighted nearest neighbours with scikit-learn's interface."""
 
-import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -13,13 +14,23 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from attnknn.classifier.blocks import labelled_blocks
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
 from attnknn.classifier.fitting import NULL_SCORES, fit_and_calibrate
-from attnknn.classifier.held_out import fold_parts, held_out_space, nearest_sims, query_space
+from attnknn.classifier.held_out import (
+    fold_parts,
+    held_out_space,
+    nearest_sims,
+    query_space,
+    sample_rows,
+    table_space,
+    without_copies,
+)
 from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.predictor import Predictor
 from attnknn.classifier.saving import SaveMixin
-from attnknn.classifier.scaling import fit_scaling, to_vectors
+from attnknn.classifier.scaling import fit_scaling, refuse_dwarfing, to_vectors
 from attnknn.core.artifacts import BANK
 from attnknn.core.device import limit_threads, resolve_device
 from attnknn.core.duplicates import first_identical, mostly_duplicates, split_groups
@@ -29,7 +40,9 @@ from attnknn.evaluation.conformal import p_values, true_class_scores
 from attnknn.evaluation.selective import log_complement
 from attnknn.heads.label_noise import DOUBT, correct_labels, draw_labels
 from attnknn.index.validation import LARGEST
+from attnknn.neighbours.space import EmbeddingSpace
 
+_FEW_HIDDEN = 0.01  # share of a table's rows that the statistics of the others may lack
 FAR = 99.9  # distance percentile from which a row is far from the memory
 
 
@@ -96,6 +109,9 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         Maximum number of epochs; training stops after ten without a lower log-loss on held-out rows.
     learning_rate : float, default=0.003
         Learning rate of the head.
+    storage : str, Path or None, default=None
+        Where training rows are kept: None for memory; a folder, or an address such as 's3://bucket/rows.lance', for a
+        Lance table, which may be larger than memory. Needs `pip install attnknn[lance]`. See `fit`.
     device : str, default='auto'
         Device of training and neighbour search: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if available.
     n_jobs : int or None, default=None
@@ -112,7 +128,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names of a data frame X.
-    memory_ : Memory
+    memory_ : Memory or TableMemory
         The training rows.
     head_ : Attention, Distance or Uniform
         The fitted weighting of votes.
@@ -154,6 +170,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         "abstain": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "storage": [str, Path, None],
         "device": [str],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -174,6 +191,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         abstain: float = 0.0,
         max_iter: int = 200,
         learning_rate: float = 0.003,
+        storage: str | Path | None = None,
         device: str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -190,12 +208,20 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self.abstain = abstain
         self.max_iter = max_iter
         self.learning_rate = learning_rate
+        self.storage = storage
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, held_out: tuple[Any, Any] | None = None) -> Self:
         """Store the rows as the memory, and fit and calibrate the head.
+
+        With `storage` they are written to a new table, block by block, and X may also be the path of a `.npy` file (y
+        too), the address of a Parquet file or a Lance table (y is then the name of the column of labels), an iterable
+        of pairs of blocks (X, y) without y, or None for the rows that are in the table, with a column `label`. The head
+        is fitted on 10,000 rows, or a fifth of fewer, held out together. Until `update_statistics` the neighbour
+        statistics of other rows do not know of them, where they are up to 1 % of all. `sample_weight`, `label_noise`,
+        `index` and a linear `null_scores` are not available.
 
         Args:
             X: (N, D) real numbers.
@@ -231,67 +257,139 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
             fitting = "label_noise: vector calibration needs right labels; take temperature or None"
             require(self.calibration != "vector", fitting)
         device = resolve_device(self.device)
-        X, y = self._validated(X, y, ensure_min_samples=2)
-        with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
-            check_classification_targets(y)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with self._threads():
+            if self.storage is None:
+                memory, spaces, sims = self._in_memory(X, y, sample_weight, held_out, seed)
+                self._fit_head(memory, spaces, sims, seed, device, held_out)
+            else:
+                self._fit_table(X, y, sample_weight, held_out, seed, device)
+        return self
+
+    def _in_memory(
+        self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int
+    ) -> tuple[Memory, list[EmbeddingSpace], np.ndarray]:
+        """Memory in arrays, spaces to fit the head in, and similarities of held-out rows to their nearest."""
+        X, y = self._validated_labelled(X, y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        X, y, weight = (array[weight > 0] for array in (X, y, weight))
+        if not weight.all():
+            X, y, weight = (array[weight > 0] for array in (X, y, weight))
         self.classes_, labels = np.unique(y, return_inverse=True)
         require(len(self.classes_) > 1, "y: a single class; a classifier needs two classes or more")
         too_few = f"n_samples = {len(X)}: at least three are needed to hold some out; add rows or give held_out"
         require(len(X) > 2 or held_out is not None, too_few)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._origin, self._unit = fit_scaling(X, self.metric)
         self._mean_weight = float(weight.mean())
         z = self._vectors(X)
         first = first_identical(z)
         self.n_duplicates_ = int((first != np.arange(len(first))).sum())
         self.n_conflicting_duplicates_ = int((labels != labels[first]).sum())
-        with self._threads():
-            memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
-            k, self.memory_ = int(self.n_neighbors), memory
+        memory = Memory.build(z, labels, self._relative(weight), len(self.classes_), kind=self.index)
+        k = int(self.n_neighbors)
+        if held_out is None:
+            parts = fold_parts(labels, seed, first=split_groups(first, z))
+            spaces = [held_out_space(memory, k, part) for part in parts]
+            return memory, spaces, nearest_sims(spaces)
+        queries, y_held = self._held_out_rows(held_out)
+        spaces = [query_space(memory, k, queries, y_held, seed)]
+        sims = nearest_sims(spaces)
+        if not mostly_duplicates(first, z):
+            sims = without_copies(sims, first_identical(np.concatenate([z, queries]))[len(z) :] < len(z))
+        return memory, spaces, sims
+
+    def _fit_table(
+        self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int, device: str
+    ) -> None:
+        """`fit` with a memory in a table, which is deleted after an error unless it was there before."""
+        from attnknn.classifier.table_memory import TableMemory
+
+        plain = sample_weight is None and self.label_noise is None and self.index == "auto"
+        require(plain, "storage: takes no sample_weight, label_noise or index")
+        require(self.null_scores != "linear", "null_scores: linear needs all rows in memory; leave storage None")
+
+        def vectors() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for i, (rows, labels) in enumerate(labelled_blocks(X, y)):
+                rows, labels = self._validated_labelled(rows, labels, reset=i == 0)
+                refuse_dwarfing(rows)
+                yield to_vectors(rows, np.zeros(rows.shape[1]), 1.0, self.metric), labels
+
+        uri, self._mean_weight = str(self.storage), 1.0
+        if X is None:
+            require(self.metric == "l2", f"{uri}: metric cosine scales rows; give them as X, or take l2")
+            memory = TableMemory.open(uri)
+            self.n_features_in_ = memory.bank.dimensions
+        else:
+            memory = TableMemory.write(uri, vectors())
+        try:
+            self.classes_ = memory.labels
+            self._origin, self._unit = np.zeros(memory.bank.dimensions), 1.0
+            ids, k = None, int(self.n_neighbors)
             if held_out is None:
-                parts = fold_parts(labels, seed, first=split_groups(first, z))
-                spaces = [held_out_space(memory, k, part) for part in parts]
+                ids = sample_rows(memory, seed)
+                rows = memory.bank.rows_of(ids, ["vector", "label"])
+                queries, y_held = rows["vector"], memory.numbers(rows["label"])
             else:
-                is_pair = isinstance(held_out, tuple | list) and len(held_out) == 2
-                require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
-                checked = self._validated(*held_out, reset=False, ensure_min_samples=2)
-                X_held, y_held = cast(tuple[np.ndarray, np.ndarray], checked)
-                queries = self._vectors(X_held)
-                spaces = [query_space(memory, k, queries, self._encode_labels("held_out", y_held), seed)]
-            sims = nearest_sims(spaces)
-            if held_out is not None and not mostly_duplicates(first, z):
-                is_copy = first_identical(np.concatenate([z, queries]))[len(z) :] < len(z)
-                n, total = int(is_copy.sum()), len(is_copy)
-                if n:
-                    message = f"held_out: {n} of {total} rows are identical to rows of X; give others"
-                    warnings.warn(message, stacklevel=3)
-                    sims = sims if n == total else sims[~is_copy]
-            self.usual_distances_ = np.sort(self._distances(sims))
-            with torch.random.fork_rng():  # keeps the caller's random state
-                fitted = fit_and_calibrate(spaces, self.get_params(), seed, device, held_out is not None)
-            self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
-            self.transition_ = None if noise is None else noise.transition
-            if noise is not None:
-                everything = held_out_space(memory, k, np.full(len(z), BANK, dtype=np.int8))
-                memory.correct(correct_labels(everything, noise, seed, device), noise.transition)
-            if memory.strength is not None:
-                memory.linear_classifier()
-            # Laplace's rule of succession bounds the confidence that n rows support.
-            self._smoothing = max(1 / (len(y_val) + 1), 0 if noise is None else DOUBT)
-            calibrated = self._predictor().calibrated
-            if noise is not None:
-                y_val = draw_labels(calibrated(votes), y_val, noise.transition, seed)
-            scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
-            self._held_out = np.concatenate(scores)
-        return self
+                queries, y_held = self._held_out_rows(held_out)
+            memory.update_statistics(device, () if ids is None else ids)
+            space, sims = table_space(memory, k, queries, y_held, seed, ids)
+            if held_out is not None and (sims == 0).mean() <= 0.5:
+                sims = without_copies(sims, sims == 0)
+            self._fit_head(memory, [space], sims, seed, device, held_out)
+            if ids is not None and len(ids) > _FEW_HIDDEN * len(memory):
+                memory.update_statistics(device)
+        except BaseException:
+            if X is not None:
+                memory.bank.drop()
+            raise
+
+    def _fit_head(
+        self,
+        memory: BaseMemory,
+        spaces: list[EmbeddingSpace],
+        sims: np.ndarray,
+        seed: int,
+        device: str,
+        held_out: tuple[Any, Any] | None,
+    ) -> None:
+        """Fit and calibrate the head; `sims` (M,) are of held-out rows to their nearest in the memory."""
+        self.memory_ = memory
+        self.usual_distances_ = np.sort(self._distances(sims))
+        with torch.random.fork_rng():  # keeps the caller's random state
+            fitted = fit_and_calibrate(spaces, self.get_params(), seed, device, held_out is not None)
+        self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
+        self.transition_ = None if noise is None else noise.transition
+        if noise is not None:
+            rows = cast(Memory, memory)
+            everything = held_out_space(rows, int(self.n_neighbors), np.full(len(rows), BANK, dtype=np.int8))
+            rows.correct(correct_labels(everything, noise, seed, device), noise.transition)
+        if memory.strength is not None:
+            memory.linear_classifier()
+        # Laplace's rule of succession bounds the confidence that n rows support.
+        self._smoothing = max(1 / (len(y_val) + 1), 0 if noise is None else DOUBT)
+        calibrated = self._predictor().calibrated
+        if noise is not None:
+            y_val = draw_labels(calibrated(votes), y_val, noise.transition, seed)
+        scores = [true_class_scores(calibrated(votes[b]), y_val[b]) for b in blocks(*votes.shape)]
+        self._held_out = np.concatenate(scores)
+
+    def _held_out_rows(self, held_out: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors and class numbers of the rows given as `held_out`."""
+        is_pair = isinstance(held_out, tuple | list) and len(held_out) == 2
+        require(is_pair, "held_out: give a pair (X, y) of rows and their labels")
+        X, y = self._validated(*held_out, reset=False, ensure_min_samples=2)
+        return self._vectors(X), self._encode_labels("held_out", y)
+
+    def _validated_labelled(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        X, y = self._validated(X, y, ensure_min_samples=2, **options)
+        with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
+            check_classification_targets(y)
+        return X, y
 
     def _validated(self, *arrays: Any, **options: Any) -> Any:
         """Call scikit-learn's `validate_data`, without NumPy's warnings of values that it then refuses."""
         with np.errstate(over="ignore", invalid="ignore"):
             try:
-                checked = validate_data(self, *arrays, dtype=np.float64, **options)
+                checked = validate_data(self, *arrays, dtype=[np.float64, np.float32], **options)
             except OverflowError as error:  # of Python's whole numbers
                 raise ValueError(f"X: {error}; give numbers below {LARGEST:g}") from None
         missing = len(arrays) > 1 and any(label is None for label in checked[1])
@@ -416,8 +514,21 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
                 self.memory_.add(self._vectors(X), labels, self._relative(weight))
         return self
 
+    def update_statistics(self) -> Self:
+        """Compute the neighbour statistics of a table (see `storage`) anew, so that they know of rows added since.
+
+        Without `storage` they follow every change.
+        """
+        check_is_fitted(self)
+        with self.memory_.lock.writing(), self._threads():
+            self.memory_.update_statistics(resolve_device(self.device))
+        return self
+
     def forget(self, ids: Any) -> Self:
         """Remove rows from the memory by their ids, without refitting the head.
+
+        With `storage` all files with their vectors are written anew, and other versions of the table deleted, so that
+        models saved earlier cannot be loaded: save this one, and forget many rows at once.
 
         With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.predictor import Counterfactual, Explanation, Predictor
 from attnknn.core.device import resolve_device
 from attnknn.core.errors import require
@@ -19,7 +19,7 @@ class ExplainMixin:
     n_neighbors: int
     device: str
     classes_: np.ndarray
-    memory_: Memory
+    memory_: BaseMemory
     usual_distances_: np.ndarray
     _unit: float
     _queries: Callable[[Any], np.ndarray]
@@ -44,13 +44,13 @@ class ExplainMixin:
             k = min(self.n_neighbors, largest) if n_neighbors is None else n_neighbors
             require(1 <= k <= largest, f"n_neighbors: {k}; the memory allows 1 … {largest}")
             require(not return_weights or X is not None, "return_weights: give X")
-            z = self.memory_.vectors() if X is None else self._queries(X)
-            exclude = self.memory_.ids if X is None else None
-            ids, sims = self.memory_.bank.search(z, k, exclude=exclude, device=resolve_device(self.device))
-            result: list[np.ndarray] = [self._distances(sims)] if return_distance else []
-            result.append(ids)
+            exclude = self.memory_.all_ids() if X is None else None
+            z = self._queries(X) if exclude is None else self.memory_.vectors_of(exclude)
+            nearest = self.memory_.nearest(z, k, exclude, resolve_device(self.device))
+            result: list[np.ndarray] = [self._distances(nearest.sims)] if return_distance else []
+            result.append(nearest.ids)
             if return_weights:
-                weights = np.concatenate([weights for _, _, weights, _ in self._predictor().batches(z)])
+                weights = np.concatenate([weights for _, weights, _ in self._predictor().batches(z)])
                 result.append(np.pad(weights, ((0, 0), (0, max(0, k - weights.shape[1]))))[:, :k])
         return tuple(result) if len(result) > 1 else result[0]
 
@@ -82,8 +82,7 @@ class ExplainMixin:
     def _memory_rows(self, ids: Any) -> list[tuple[int, np.ndarray]]:
         ids = check_row_ids(ids)
         require(len(ids) > 0, "ids: empty; give one or more")
-        positions = self.memory_.require_positions(ids)
-        return list(zip(ids.tolist(), self.memory_.vectors(positions), strict=True))
+        return list(zip(ids.tolist(), self.memory_.vectors_of(ids), strict=True))
 
     def _explain(self, z: np.ndarray, without: Sequence[int] = ()) -> Explanation:
         with self._threads():

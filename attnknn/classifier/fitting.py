@@ -135,7 +135,9 @@ def _choices(spaces: list[EmbeddingSpace], params: dict[str, Any]) -> list[str]:
     if params["prototypes"] != "auto":
         return ["means" if params["prototypes"] else "shares"]
     e = spaces[0].embeddings
-    without_linear = params["prior"] is not None or e.z.size * len(e.classes) > _MAX_LINEAR
+    without_linear = (
+        params["prior"] is not None or params["storage"] is not None or e.z.size * len(e.classes) > _MAX_LINEAR
+    )
     return [name for name in NULL_SCORES if name != "linear" or not without_linear]
 
 

@@ -1,15 +1,23 @@
 """Embedding spaces to fit and calibrate a head on: held-out folds of the memory, or separate labelled rows."""
 
+import warnings
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from attnknn.classifier.memory import SIZES, Memory, pad_columns
-from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours
+from attnknn.classifier.memory import Memory, pad_columns
+from attnknn.classifier.nearest import SIZES
+from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Embeddings, Neighbours, NeighbourStatistics
 from attnknn.core.duplicates import first_identical, split_groups
 from attnknn.index.bank import build
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 
+if TYPE_CHECKING:
+    from attnknn.classifier.table_memory import TableMemory
+
 FOLDS = 5
+_SPARE = 32  # rows searched beyond those asked for, in place of hidden ones
 _QUERIES = 10_000  # maximum number of held-out rows; more do not help a head of a thousand weights
 
 
@@ -78,9 +86,7 @@ def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed
         queries: (M, D). y: (M,) their class numbers.
     """
     z = memory.bank.z
-    first = split_groups(first_identical(queries), queries)
-    turn = _stratified_rank(y, first, np.random.default_rng(seed)) % 2
-    part = np.concatenate([np.full(len(z), BANK), np.where(turn == 0, FIT, VAL)]).astype(np.int8)
+    part = np.concatenate([np.full(len(z), BANK, dtype=np.int8), _halves(queries, y, seed)])
     k = min(max(k, SIZES[-1]), len(z) - 1)
     ids, sims = memory.bank.search(queries, k)
     ids = np.concatenate([pad_columns(memory.neighbour_ids[:, :k], k, -1), ids])
@@ -88,9 +94,72 @@ def query_space(memory: Memory, k: int, queries: np.ndarray, y: np.ndarray, seed
     return _space(memory, np.concatenate([z, queries]), np.concatenate([memory.y, y]), part, ids, sims)
 
 
+def _halves(queries: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    first = split_groups(first_identical(queries), queries)
+    turn = _stratified_rank(y, first, np.random.default_rng(seed)) % 2
+    return np.where(turn == 0, FIT, VAL).astype(np.int8)
+
+
+def sample_rows(memory: "TableMemory", seed: int) -> np.ndarray:
+    """Ids (M,) of rows of a table to be held out: a fifth of them, at most as many as in `fold_parts`."""
+    rng, n = np.random.default_rng(seed), len(memory)
+    rows = rng.choice(n, max(2, min(n // FOLDS, _QUERIES)), replace=False)
+    return memory.bank.take(np.sort(rows), ["id"])["id"]
+
+
+def table_space(
+    memory: "TableMemory", k: int, queries: np.ndarray, y: np.ndarray, seed: int, ids: np.ndarray | None = None
+) -> tuple[EmbeddingSpace, np.ndarray]:
+    """Embedding space of queries, half FIT and half VAL, and of their nearest rows of a table, without their vectors.
+
+    Args:
+        queries: (M, D). y: (M,) their class numbers.
+        ids: (M,) of the queries if they are rows of the table. These, and rows identical to a query unless most queries
+            have such, are left out of the neighbours. Neighbour statistics must not know of them.
+
+    Returns:
+        the space, and the similarities (M,) of the queries to their nearest rows.
+    """
+    removed = np.empty(0, np.int64) if ids is None else ids
+    counts, sums = memory.totals(removed)
+    rows = int(counts.sum())
+    k = min(max(k, SIZES[-1]), rows - 1)
+    nearest = memory.nearest(queries, k if ids is None else min(k * len(memory) // rows + _SPARE, len(memory)))
+    hidden = (nearest.ids < 0) | np.isin(nearest.ids, removed)
+    if ids is not None:
+        copies = (nearest.sims == 0) & ~hidden
+        others = ~hidden & ~copies
+        hidden |= copies & others.any(1)[:, None] & (copies.any(1).mean() <= 0.5)
+    order = np.argsort(hidden, axis=1, kind="stable")[:, :k]
+    hidden = np.take_along_axis(hidden, order, 1)
+    sims = np.where(hidden, np.float32(-np.inf), np.take_along_axis(nearest.sims, order, 1))
+    _, first, number = np.unique(nearest.ids, return_index=True, return_inverse=True)
+    position = len(queries) + np.take_along_axis(number.reshape(nearest.ids.shape), order, 1)
+    squared = np.float32(memory.unit**2)
+    z = np.zeros((len(queries) + len(first), queries.shape[1]), np.float32)  # only pages that are written take memory
+    z[: len(queries)] = memory.centred(queries)
+    part = np.concatenate([_halves(queries, y, seed), np.full(len(first), BANK, dtype=np.int8)])
+    names = tuple(map(str, range(len(counts))))
+    embeddings = Embeddings(z, np.concatenate([y, nearest.y.ravel()[first]]), part, names)
+    number = np.where(hidden, -1, position).astype(np.int32)
+    neighbours = Neighbours(np.arange(len(queries), dtype=np.int32), number, sims / squared, memory.bank.metric)
+    agreement, density = nearest.agreement.reshape(-1, len(SIZES))[first], nearest.density.ravel()[first] / squared
+    agreement, density = np.pad(agreement, ((len(queries), 0), (0, 0))), np.pad(density, (len(queries), 0))
+    statistics = NeighbourStatistics(agreement, density, memory.prototypes(counts, sums), SIZES)
+    return EmbeddingSpace(embeddings, neighbours, statistics, counts=counts), sims[:, 0]
+
+
 def nearest_sims(spaces: list[EmbeddingSpace]) -> np.ndarray:
     """Similarity of every held-out row to its nearest neighbour."""
     return np.concatenate([space.neighbours.sims[np.isin(space.embeddings.part, (FIT, VAL)), 0] for space in spaces])
+
+
+def without_copies(sims: np.ndarray, copies: np.ndarray) -> np.ndarray:
+    """Similarities (M,) of held-out rows to their nearest without those of copies of rows of X, with a warning."""
+    n, total = int(copies.sum()), len(copies)
+    if n:
+        warnings.warn(f"held_out: {n} of {total} rows are identical to rows of X; give others", stacklevel=6)
+    return sims[~copies] if n < total else sims
 
 
 def _space(

@@ -1,7 +1,7 @@
 """Training rows with labels, weights, an index and neighbour statistics, updated as rows are added and removed."""
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,25 +10,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnknn.classifier.linear import LinearClassifier, fit_linear
+from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest
 from attnknn.core.errors import require
 from attnknn.core.lock import SharedLock
 from attnknn.index.bank import Bank, build
 from attnknn.index.validation import check_vectors, format_ids
-from attnknn.neighbours.space import NeighbourBatch
 from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
 from attnknn.nn.votes import class_shares
 
-SIZES = (5, 20, 64)  # neighbourhood sizes of label agreement; the defaults of the pipeline
 _LARGE_FIT = 1e6  # rows · columns · classes of a linear classifier that takes more than about .1 s
 _SPARE = 32  # neighbours stored beyond the largest size; so many can be removed before a row is searched again
 
 
 @dataclass(eq=False)
-class Memory:
-    """Labelled rows, ordered by id.
+class Memory(BaseMemory):
+    """Labelled rows in arrays, ordered by id."""
 
-    `lock` is for callers with several threads: held for reading while a prediction lasts, for writing by changes.
-    """
+    unit = 1.0
 
     bank: Bank  # vectors and search
     ids: np.ndarray  # int64 (N,), ascending
@@ -88,54 +86,25 @@ class Memory:
         order = np.argsort(self.bank.ids, kind="stable")
         return self.bank.z[order[len(order) - len(self.ids) :][positions]]
 
-    def retrieve(
-        self,
-        queries: Float[np.ndarray, "B D"],
-        k: int,
-        needs: Collection[str],
-        device: str = "cpu",
-        without: Sequence[int] = (),
-    ) -> tuple[Int[np.ndarray, "B K"], NeighbourBatch]:
-        """Ids (B, K) of the k nearest rows of each query, and the batch for a head.
+    def vectors_of(self, ids: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
+        return self.vectors(self.require_positions(ids))
 
-        Args:
-            needs: optional fields of the batch that the head reads; its attribute `needs`.
-            without: ids of rows to leave out.
-        """
-        removed = np.unique(np.asarray(without, dtype=np.int64))
-        exclude = np.broadcast_to(removed, (len(queries), len(removed))) if len(removed) else None
+    def labels_of(self, ids: Int[np.ndarray, " M"]) -> Int[np.ndarray, " M"]:
+        return self.y[self.positions(ids)]
+
+    def nearest(
+        self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
+    ) -> Nearest:
         ids, sims = self.bank.search(queries, k, exclude=exclude, device=device)
         positions = self.positions(ids)
-        if len(removed):
-            agreement, density = self._statistics_without(positions, removed)
-        else:
-            agreement, density = self.agreement[positions], self.density[positions]
-        arrays = {"agreement": agreement, "density": density, "query": np.ascontiguousarray(queries, dtype=np.float32)}
-        if "logits" in needs:
-            arrays["logits"] = self.linear_classifier(removed).logits(queries)
-        optional = {name: torch.from_numpy(array) for name, array in arrays.items() if name in needs}
-        labels = torch.from_numpy(np.where(positions >= 0, self.y[positions], -1))
-        log_weight = torch.from_numpy(np.log(self.weight[positions])) if self.weighted else None
-        shares, prototypes = self.classes(removed)
-        batch = NeighbourBatch(torch.from_numpy(sims), labels, shares, prototypes, log_weight=log_weight, **optional)
-        return ids, batch
+        weight = self.weight[positions] if self.weighted else None
+        fields = self.y[positions], self.given_y[positions], self.agreement[positions], self.density[positions], weight
+        return Nearest(ids, sims, *fields, np.zeros(ids.shape, dtype=bool))
 
-    def _statistics_without(
-        self, positions: Int[np.ndarray, "B K"], removed: Int[np.ndarray, " M"]
-    ) -> tuple[Float[np.ndarray, "B K S"], Float[np.ndarray, "B K"]]:
-        """Agreement and density at positions, computed without the removed rows."""
-        first = self.positions(self.ids[:1])
-        rows, inverse = np.unique(np.where(positions >= 0, positions, first), return_inverse=True)
-        exclude = np.column_stack([self.ids[rows], np.broadcast_to(removed, (len(rows), len(removed)))])
-        k = min(SIZES[-1], len(self) - len(removed) - 1)
-        neighbours = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0), np.float32)
-        if k > 0:  # a single row left has no neighbour
-            neighbours = self.bank.search(self.vectors(rows), k, exclude=exclude)
-        agreement, density = self._statistics(rows, *neighbours)
-        return agreement[inverse.reshape(positions.shape)], density[inverse.reshape(positions.shape)]
+    def all_ids(self) -> Int[np.ndarray, " N"]:
+        return self.ids
 
     def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
-        """Class shares (see `votes.class_shares`) and prototypes, computed without the rows of these ids."""
         positions = self.positions(np.asarray(without, dtype=np.int64))
         sums = self.sums - self._class_sums(positions) if len(positions) else self.sums
         y, weight = np.delete(self.y, positions), np.delete(self.weight, positions)
@@ -162,8 +131,10 @@ class Memory:
     def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
         return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
 
+    def update_statistics(self, device: str = "cpu") -> None:
+        """Do nothing: neighbour statistics follow every change."""
+
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":
-        """Copy with another class number for some rows; statistics are recomputed for the rows `neighbour_ids`."""
         positions = self.positions(np.asarray(ids, dtype=np.int64))
         result = self._copy()
         for name in ("y", "given_y", "agreement", "density"):
@@ -196,7 +167,6 @@ class Memory:
         return bool((self.weight != self.weight[0]).any())
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
-        """Add rows: all of them, or none after an error or Ctrl-C. Return their ids, which follow all earlier ones."""
         result = self._copy()
         new = result._add(z, y, weight)
         vars(self).update(vars(result))
@@ -230,11 +200,6 @@ class Memory:
         return new
 
     def forget(self, ids: np.ndarray) -> None:
-        """Remove rows: all of them, or none after an error or Ctrl-C.
-
-        Raises:
-            InputError: an id is not in the memory, or fewer than two rows would be left.
-        """
         result = self._copy()
         result._forget(ids)
         vars(self).update(vars(result))

@@ -1,4 +1,7 @@
-"""Save and load a fitted classifier: model.json, arrays.safetensors, and the bank with its FAISS index. No pickle."""
+"""Save and load a fitted classifier: model.json, arrays.safetensors, and the bank with its FAISS index. No pickle.
+
+Of a memory in a table, address and version are saved.
+"""
 
 import dataclasses
 import hashlib
@@ -8,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from attnknn.classifier.linear import LinearClassifier
 from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_folder, leftovers, read_json, recover, usual_mode, write_json
@@ -25,7 +29,11 @@ from attnknn.index.bank import Bank
 from attnknn.index.faiss_index import similarities
 from attnknn.index.validation import check_vectors
 
-FORMAT = 4  # 3 has no label noise, 2 no linear classifier
+if TYPE_CHECKING:
+    from attnknn.classifier.table_memory import TableMemory
+    from attnknn.index.lance_bank import LanceBank
+
+FORMAT = 5  # 4 has no tables, 3 no label noise, 2 no linear classifier
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
 _MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
@@ -60,7 +68,7 @@ def head_from_arrays(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> A
 class Parts(NamedTuple):
     """Contents of a saved model."""
 
-    memory: Memory  # the training rows
+    memory: BaseMemory  # the training rows
     head: AnyHead  # float64
     arrays: dict[str, np.ndarray]  # other fitted arrays
     values: dict[str, Any]  # other fitted values, JSON-serialisable
@@ -107,26 +115,31 @@ def save_parts(
 
     folder = folder.resolve()  # a symbolic link is kept
     config, weights = head_to_arrays(parts.head)
-    arrays = {f"memory.{name}": getattr(parts.memory, attribute) for name, attribute in _MEMORY_ARRAYS.items()}
-    if parts.memory.given_y is not parts.memory.y:
-        arrays["memory.given_y"] = parts.memory.given_y
-    if parts.memory.strength is not None:
-        arrays |= {f"linear.{name}": array for name, array in vars(parts.memory.linear_classifier()).items()}
+    memory = parts.memory
+    if isinstance(memory, Memory):
+        table, arrays = None, {f"memory.{name}": getattr(memory, own) for name, own in _MEMORY_ARRAYS.items()}
+        if memory.given_y is not memory.y:
+            arrays["memory.given_y"] = memory.given_y
+    else:
+        table, arrays = cast("TableMemory", memory).to_arrays()
+    if memory.strength is not None:
+        arrays |= {f"linear.{name}": array for name, array in vars(memory.linear_classifier()).items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
     arrays |= {f"own.{name}": array for name, array in parts.arrays.items()}
     with model_lock(folder):
         recover(folder)
         check_destination(folder, with_input=write_more is not None)
         with atomic_folder(folder, sync=True) as draft:
-            parts.memory.bank.save(draft / _BANK)
+            if isinstance(memory, Memory):
+                memory.bank.save(draft / _BANK)
             with usual_mode(draft / _ARRAYS):
                 save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, draft / _ARRAYS)
             if write_more is not None:
                 write_more(draft)
             files = (path for path in sorted(draft.rglob("*")) if path.is_file())
             digests = {path.relative_to(draft).as_posix(): _digest(path) for path in files}
-            meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": parts.memory.next_id}
-            meta = {**meta, "strength": parts.memory.strength, "about": parts.values, "sha256": digests}
+            meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": memory.next_id}
+            meta = {**meta, "strength": memory.strength, "about": parts.values, "table": table, "sha256": digests}
             write_json(draft / _META, {**meta, "own_sha256": _meta_digest(meta)})
             read_back(draft)
 
@@ -195,8 +208,8 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def load_parts(folder: Path) -> Parts:
-    """Read a model saved by `save_parts`, after checking the checksums.
+def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
+    """Read a model saved by `save_parts`, after checking the checksums; `storage` is the address of a moved table.
 
     Raises:
         InputError: not a model, a later format, or a missing or damaged file.
@@ -206,28 +219,65 @@ def load_parts(folder: Path) -> Parts:
         path = folder / name
         require(path.is_file(), f"{path}: missing; copy the whole folder again, or fit and save again")
         require(_digest(path) == digest, _DAMAGED.format(path))
+    bank = _open_table(meta["table"], storage) if meta.get("table") else None
     try:
         arrays = load_file(folder / _ARRAYS)
-        columns = {attribute: arrays[f"memory.{name}"] for name, attribute in _MEMORY_ARRAYS.items()}
-        bank = Bank.load(folder / _BANK)
-        _check_memory(columns, bank, meta["next_id"])
-        memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
-        memory.given_y = arrays.get("memory.given_y", memory.y)
-        check_array("given_y", memory.given_y, "int64", 1)
-        in_range = len(memory.given_y) == len(memory) and 0 <= memory.given_y.min() <= memory.given_y.max() < len(
-            memory.sums
-        )
-        require(in_range, "given: not a class number of each row")
+        memory = _memory(meta, arrays, Bank.load(folder / _BANK)) if bank is None else _table(meta, arrays, bank)
         own, weights, linear = (_with_prefix(arrays, prefix) for prefix in ("own.", "head.", "linear."))
         for name, array in (own | weights | linear).items():
             require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name}: NaN or infinite values")
         head = head_from_arrays(meta["head"], weights)
         if "logits" in head.needs:
+            assert isinstance(memory, Memory), "a table has no linear classifier"
             memory.strength, memory.linear = meta["strength"], LinearClassifier(**linear)
             _check_linear(memory.strength, memory.linear, memory.sums.shape)
         return Parts(memory, head, own, meta["about"])
     except Exception as error:  # values of other types and shapes raise anything
         raise incomplete(folder, error) from None
+
+
+def _open_table(table: dict[str, Any], storage: str | Path | None) -> "LanceBank":
+    from attnknn.index.lance_bank import LanceBank
+
+    uri = table["uri"] if storage is None else storage
+    try:
+        bank = LanceBank.open(uri)
+    except InputError as error:
+        raise InputError(f"{error}; if the table was moved, give its address as storage, else fit again") from None
+    with suppress(InputError):  # deleted, as rows of it were forgotten
+        return LanceBank.open(uri, table["version"])
+    return bank
+
+
+def _table(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: "LanceBank") -> "TableMemory":
+    from attnknn.classifier.table_memory import TableMemory
+
+    values = meta["about"]
+    labels = np.array(values["classes"], dtype=np.dtype(values["classes_dtype"]))
+    own = {name: arrays[f"memory.{name}"] for name in ("counts", "sums", "mean")}
+    memory = TableMemory(bank, labels, **own, next_id=meta["next_id"], **meta["table"]["values"])
+    for name, dtype, shape in (("counts", "int64", (len(labels),)), ("mean", "float64", (bank.dimensions,))):
+        check_array(name, own[name], dtype, 1)
+        require(own[name].shape == shape, f"{name}: {len(own[name])} values; expected {shape[0]}")
+    check_array("sums", memory.sums, "float64", 2)
+    require(memory.sums.shape == (len(labels), bank.dimensions), "sums: not of all classes and dimensions")
+    if bank.version != meta["table"]["version"]:
+        memory.recount()
+    require(len(memory) == len(bank) and own["counts"].min() >= 0, f"counts: not those of the {len(bank)} rows")
+    require(0 < memory.unit < math.inf and 0 <= memory.known <= memory.next_id <= _MAX_ID, "unit, known or next_id")
+    return memory
+
+
+def _memory(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: Bank) -> Memory:
+    columns = {attribute: arrays[f"memory.{name}"] for name, attribute in _MEMORY_ARRAYS.items()}
+    _check_memory(columns, bank, meta["next_id"])
+    memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
+    memory.given_y = arrays.get("memory.given_y", memory.y)
+    check_array("given_y", memory.given_y, "int64", 1)
+    in_range = len(memory.given_y) == len(memory)
+    in_range = in_range and 0 <= memory.given_y.min() <= memory.given_y.max() < len(memory.sums)
+    require(in_range, "given: not a class number of each row")
+    return memory
 
 
 def incomplete(folder: Path, error: Exception) -> InputError:
@@ -270,7 +320,7 @@ def _check_linear(strength: Any, linear: LinearClassifier, shape: tuple[int, ...
 
 
 def check_classifier(
-    memory: Memory, values: dict[str, Any], arrays: dict[str, np.ndarray], held_out: np.ndarray
+    memory: BaseMemory, values: dict[str, Any], arrays: dict[str, np.ndarray], held_out: np.ndarray
 ) -> None:
     """Check the types, shapes and ranges of what else a saved classifier holds: conformity scores `held_out` (M,)."""
     n_classes, dim = memory.sums.shape

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory, Nearest
 from attnknn.classifier.persistence import AnyHead
 from attnknn.evaluation.calibration import apply_scaling
 
@@ -35,6 +35,7 @@ class Explanation:
     null_share: np.ndarray  # (B,) of these votes, by the null neighbour; it and `shares` sum to 1
     distance_percentiles: np.ndarray  # (B,), as in `distance_percentiles`
     given_labels: np.ndarray  # (B, K) labels as given to `fit`, where `labels` are corrected; see `label_noise`
+    added: np.ndarray  # (B, K) whether the neighbour was added after neighbour statistics were computed; see `storage`
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Counterfactual:
 class Predictor:
     """Predict class probabilities of queries."""
 
-    memory: Memory
+    memory: BaseMemory
     head: AnyHead  # float64, on the CPU
     scale: np.ndarray  # (C,) of the calibration; see `calibration.apply_scaling`
     bias: np.ndarray  # (C,)
@@ -68,29 +69,32 @@ class Predictor:
 
     def predict(self, z: Float[np.ndarray, "B D"]) -> tuple[Float[np.ndarray, "B C"], Float[np.ndarray, " B"]]:
         """Calibrated probabilities of queries, float64, and similarities of their nearest neighbours."""
-        votes, nearest = zip(*((votes, sims[:, 0]) for _, sims, _, votes in self.batches(z)), strict=True)
+        votes, nearest = zip(*((votes, rows.sims[:, 0]) for rows, _, votes in self.batches(z)), strict=True)
         return self.calibrated(np.concatenate(votes)), np.concatenate(nearest)
 
     @torch.inference_mode()
     def batches(
         self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield ids, similarities, weights (B, K) and votes (B, C) in batches of queries; `without` ids of rows."""
+    ) -> Iterator[tuple[Nearest, np.ndarray, np.ndarray]]:
+        """Yield the nearest rows, weights (B, K) and votes (B, C) in batches of queries; `without` ids of rows."""
         k = min(self.k, len(self.memory) - len(without))
         for start in range(0, len(z), _SEARCH_BATCH):
             queries = z[start : start + _SEARCH_BATCH]
-            ids, neighbours = self.memory.retrieve(queries, k, self.head.needs, self.device, without)
+            nearest, neighbours = self.memory.retrieve(queries, k, self.head.needs, self.device, without)
             for rows in torch.arange(len(queries)).split(_HEAD_BATCH):
                 batch = neighbours.take(rows)
                 votes, weights = self.head(batch.to(torch.float64))
-                yield ids[rows.numpy()], batch.sims.numpy(), weights.numpy(), votes.numpy()
+                yield nearest.take(rows.numpy()), weights.numpy(), votes.numpy()
 
     def explain(self, z: Float[np.ndarray, "B D"], without: Sequence[int] = ()) -> Explanation:
         """Explain predictions; distances and their percentiles are similarities here, and labels class numbers."""
-        ids, sims, weights, votes = (np.concatenate(arrays) for arrays in zip(*self.batches(z, without), strict=True))
-        positions, rows = self.memory.positions(ids), np.arange(len(z))
-        labels, given_y = self.memory.y[positions], self.memory.given_y[positions]
-        null = votes.copy()
+        batches = list(self.batches(z, without))
+        ids, sims, labels, given_y, added = (
+            np.concatenate([getattr(nearest, name) for nearest, _, _ in batches])
+            for name in ("ids", "sims", "y", "given_y", "added")
+        )
+        weights, votes = (np.concatenate(arrays) for arrays in zip(*(batch[1:] for batch in batches), strict=True))
+        rows, null = np.arange(len(z)), votes.copy()
         np.subtract.at(null, (rows[:, None], labels), weights)
         probabilities = self.calibrated(votes, without)
         top = probabilities.argmax(1)
@@ -98,7 +102,7 @@ class Predictor:
         null = null.clip(0)
         null_share = null[rows, top] / votes[rows, top]
         fields = ids, labels, sims, weights, null, votes, probabilities, top
-        return Explanation(*fields, shares, null_share, sims[:, 0], given_y)
+        return Explanation(*fields, shares, null_share, sims[:, 0], given_y, added)
 
     def counterfactual(
         self, z: Float[np.ndarray, "1 D"], how: str, most: int, exclude: Sequence[int] = ()
@@ -112,15 +116,14 @@ class Predictor:
             predictor = self
             if how == "relabel" and changed:
                 predictor = replace(self, memory=self.memory.relabelled(changed, second, neighbour_ids))
-            ((ids, _, weights, votes),) = predictor.batches(z, without)
+            ((nearest, weights, votes),) = predictor.batches(z, without)
             probabilities = predictor.calibrated(votes, without)[0]
             top, runner_up = (int(c) for c in np.argsort(-probabilities, kind="stable")[:2])
             if not changed:
-                first, second, neighbour_ids = top, runner_up, ids[0]
-            labels = predictor.memory.y[self.memory.positions(ids[0])]
-            supporting = np.where(labels == first, weights[0], 0.0)
+                first, second, neighbour_ids = top, runner_up, nearest.ids[0]
+            supporting = np.where(nearest.y[0] == first, weights[0], 0.0)
             heaviest = int(supporting.argmax())
             possible = len(changed) < min(most, len(self.memory) - len(exclude) - 2) and supporting[heaviest] > 0
             if top != first or not possible:
                 return Counterfactual(how, np.array(changed, dtype=np.int64), second, top, probabilities, top != first)
-            changed.append(int(ids[0, heaviest]))
+            changed.append(int(nearest.ids[0, heaviest]))

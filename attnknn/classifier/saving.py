@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from attnknn.classifier import persistence
 from attnknn.classifier.memory import Memory
+from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
 from attnknn.classifier.predictor import Predictor
 from attnknn.core.errors import require
@@ -30,11 +31,12 @@ class SaveMixin(BaseEstimator):
     """Mixin with `save`, `load` and pickling."""
 
     classes_: np.ndarray
-    memory_: Memory
+    memory_: BaseMemory
     head_: AnyHead
     calibration_: tuple[np.ndarray, np.ndarray]
     transition_: np.ndarray | None
     usual_distances_: np.ndarray
+    storage: str | Path | None
     _origin: np.ndarray
     _held_out: np.ndarray
     _predictor: Callable[[str], Predictor]
@@ -61,6 +63,7 @@ class SaveMixin(BaseEstimator):
         require(plain, f"classes: labels of type {type(labels[0]).__name__} cannot be saved; take strings or numbers")
         # A grid search passes NumPy scalars, which JSON cannot represent.
         params = {n: v.tolist() if isinstance(v, np.generic | np.ndarray) else v for n, v in self.get_params().items()}
+        params["storage"] = None if self.storage is None else str(self.storage)
         state = params["random_state"] if isinstance(params["random_state"], int) else None
         values = {
             "params": {**params, "random_state": state},
@@ -78,16 +81,20 @@ class SaveMixin(BaseEstimator):
             persistence.save_parts(parts, Path(path), write_more, read_back or self.load)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a saved model.
+    def load(cls, path: str | Path, storage: str | Path | None = None) -> Self:
+        """Load a saved model, with the rows of a table as they were then; `storage` is its address if it was moved.
 
         Raises:
             ValueError: not a model, a damaged one, or one of a later format.
         """
         path = Path(path)
-        memory, head, arrays, values = persistence.read_consistently(path, lambda: persistence.load_parts(path))
+        memory, head, arrays, values = persistence.read_consistently(
+            path, lambda: persistence.load_parts(path, storage)
+        )
         try:
             model = cls(**values["params"])
+            if storage is not None:
+                model.storage = str(storage)
             model._validate_params()
             model.classes_ = np.array(values["classes"], dtype=np.dtype(values["classes_dtype"]))
             fitted = {attribute: values["fitted"][name] for name, attribute in _FITTED.items()}
@@ -95,13 +102,14 @@ class SaveMixin(BaseEstimator):
                 fitted["feature_names_in_"] = np.array(values["feature_names"], dtype=object)
             model._origin, model.memory_, model.head_ = arrays["origin"], memory, head
             model.calibration_, model.transition_ = (arrays["scale"], arrays["bias"]), arrays.get("transition")
-            model.memory_.transition = model.transition_
+            if model.transition_ is not None:
+                cast(Memory, memory).transition = model.transition_
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
             persistence.check_classifier(memory, values, arrays, model._held_out)
             vars(model).update(fitted)
-            probs, _ = model._predictor("cpu").predict(memory.vectors(slice(2)))  # a head of other parts
+            probs, _ = model._predictor("cpu").predict(np.zeros((2, memory.sums.shape[1]), np.float32))  # other parts
             require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")
         except Exception as error:  # values of other types and shapes raise anything
             raise persistence.incomplete(path, error) from None

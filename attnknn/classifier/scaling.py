@@ -1,12 +1,14 @@
 """Centre and scale columns to float32 vectors; the same factor for all columns, so that distances keep their order."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from attnknn.core.errors import InputError, require
 from attnknn.data.outliers import DWARFS, dwarfing_value
+
+_ROWS = 65_536
 
 
 def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
@@ -15,12 +17,12 @@ def fit_scaling(X: np.ndarray, metric: str) -> tuple[np.ndarray, float]:
         return np.zeros(X.shape[1]), 1.0
     refuse_dwarfing(X)
     with np.errstate(over="ignore", invalid="ignore"):
-        origin = X.mean(0)
-        centred = X - origin
-        largest = float(np.abs(centred).max())
+        origin = X.mean(0, dtype=np.float64)
+        largest = max(float(np.abs(block - origin).max()) for block in _blocks(X))
     require(math.isfinite(largest), "X: values too large to be added up; scale them down")
     power = float(_power_of_two(np.array(largest)))
-    unit = power * math.sqrt(float(((centred / power) ** 2).sum(1).mean()))
+    squares = np.concatenate([(((block - origin) / power) ** 2).sum(1) for block in _blocks(X)])
+    unit = power * math.sqrt(float(squares.mean()))
     return origin, unit if unit > 0 else 1.0
 
 
@@ -39,12 +41,20 @@ def refuse_dwarfing(X: np.ndarray, rows: Sequence[str] = (), columns: Sequence[s
 
 def to_vectors(X: np.ndarray, origin: np.ndarray, unit: float, metric: str) -> np.ndarray:
     """Vectors float32 (B, D): (X − origin) / unit, at unit length for cosine."""
+    vectors = np.empty(X.shape, dtype=np.float32)
     with np.errstate(over="ignore"):  # the bank refuses what overflows float32
-        z = (X - origin) / unit
-        if metric == "cosine":
-            z = z / _power_of_two(np.abs(z).max(1, keepdims=True))
-            z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return np.ascontiguousarray(z, dtype=np.float32)
+        for block, out in zip(_blocks(X), _blocks(vectors), strict=True):
+            z = (block - origin) / unit
+            if metric == "cosine":
+                z = z / _power_of_two(np.abs(z).max(1, keepdims=True))
+                z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+            out[:] = z
+    return vectors
+
+
+def _blocks(X: np.ndarray) -> Iterator[np.ndarray]:
+    """Blocks of rows, which float64 copies are made of one by one."""
+    return (X[start : start + _ROWS] for start in range(0, len(X), _ROWS))
 
 
 def _power_of_two(largest: np.ndarray) -> np.ndarray:

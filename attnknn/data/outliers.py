@@ -16,6 +16,7 @@ def dwarfing_value(X: np.ndarray) -> tuple[int, int] | None:
     with np.errstate(over="ignore"):
         if np.ptp(X) <= DWARFS:
             return None
+        X = X.astype(np.float64, copy=False)
         deviations = np.abs(X - np.quantile(X, 0.5, axis=0, method="lower"))
         largest = deviations.max(1)
         usual = np.quantile(largest[largest > 0], 0.5, method="higher") if largest.any() else 0.0

@@ -21,6 +21,7 @@ _CLASSES = {"hnsw": faiss.IndexHNSWFlat, "ivf": faiss.IndexIVFFlat, "ivfpq": fai
 METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _MIN_POINTS_PER_CENTROID = 39  # faiss warns of fewer
 _MAX_POINTS_PER_CENTROID = 64  # more take time and hardly change the centroids
+_ITERATIONS = 10  # of a k-means; more take time and hardly change the centroids
 _FLAT_ROWS = 100_000  # maximum for which `auto` takes a flat index
 _GRAPH_BYTES = 4 * 2**30  # maximum for which `auto` takes an HNSW graph
 _GPU_SIMILARITIES = 64 * 2**20  # similarities held at once on a GPU
@@ -30,6 +31,11 @@ CandidateSearch = Callable[[np.ndarray, int], np.ndarray]
 def set_threads(threads: int) -> None:
     """Set the number of CPU threads of faiss."""
     faiss.omp_set_num_threads(threads)
+
+
+def n_threads() -> int:
+    """Number of CPU threads of faiss in this thread."""
+    return faiss.omp_get_max_threads()
 
 
 @contextmanager
@@ -241,7 +247,7 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
 def train_centroids(vectors: np.ndarray, count: int, metric: str) -> np.ndarray:
     """Centroids float32 (count, D) of k-means on vectors (N, D), with a fixed seed."""
     clustering = faiss.Clustering(vectors.shape[1], count)
-    clustering.seed = 0
+    clustering.seed, clustering.niter = 0, _ITERATIONS
     _limit_points(clustering)
     clustering.train(vectors, faiss.IndexFlat(vectors.shape[1], METRICS[metric]))  # type: ignore[call-arg]
     return faiss.vector_to_array(clustering.centroids).reshape(count, -1)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from attnknn.core.duplicates import first_identical
 from attnknn.core.errors import InputError, require
-from attnknn.index.faiss_index import METRICS, n_lists, n_probes, train_centroids
+from attnknn.index.faiss_index import METRICS, Index, n_lists, n_probes, n_threads, train_centroids
 from attnknn.index.rerank import rerank
 from attnknn.index.validation import check_exclusions, check_ids, check_vectors, format_ids
 
@@ -26,6 +27,8 @@ try:
         os.environ.setdefault(name, value)  # its warnings are for its developers
     import lance
     import pyarrow as pa
+    from lance.dataset import VectorIndexReader
+    from pyarrow.dataset import dataset
     from pyarrow.fs import FileSystem, LocalFileSystem
 except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
@@ -34,6 +37,7 @@ _QUERIES = 1024  # of a call of lance, which one thread answers
 _SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowest ids
 _UNINDEXED = 10_000  # rows, up to which an exhaustive search takes no longer
 _SAMPLE = 64  # rows per centroid that k-means reads
+_CACHE = 2**28  # bytes of lists that `nearest_rows` keeps
 _METRIC_NAMES = {"l2": "l2", "ip": "dot"}
 _METRIC = b"attnknn.metric"
 _INDEX = "vectors"
@@ -56,7 +60,7 @@ class LanceBank:
 
     table: Any  # lance.LanceDataset
     probes: int = 0  # lists of the inverted file that a query reads; 0 for `faiss_index.n_probes`
-    threads: int = 1
+    threads: int = 0  # of a search; 0 for those of faiss
     n_lists: int = field(init=False)  # of the inverted file; 0 without one, where a search is exhaustive
 
     def __post_init__(self) -> None:
@@ -76,11 +80,7 @@ class LanceBank:
         Raises:
             InputError: there is no such table or version.
         """
-        try:
-            table = lance.dataset(str(uri), version=version, index_cache_size_bytes=cache_bytes)
-        except (ValueError, OSError) as error:
-            at_version = "" if version is None else f" of version {version}"
-            raise InputError(f"{uri}: no Lance table{at_version} ({str(error).splitlines()[0]:.200})") from None
+        table = open_table(uri, version=version, index_cache_size_bytes=cache_bytes)
         known = {"id", "vector"} <= set(table.schema.names) and _METRIC in (table.schema.metadata or {})
         require(known, f"{uri}: another program's table; this library's have columns id and vector, and a metric")
         return cls(table, **options)
@@ -91,22 +91,33 @@ class LanceBank:
     ) -> "LanceBank":
         """Write blocks of rows to a new table, and index them.
 
-        An interruption leaves no table, or one without an index; see `indexed`. `options` are fields of the class.
+        An error leaves no table; a kill may leave one without an index, see `indexed`. `options` are fields of the
+        class.
         """
         require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
         remaining = iter(blocks)
         first = next(remaining, Block(np.empty((0, 1)), np.empty(0)))
         require(len(first.ids) > 0, "bank: no rows")
         schema = _batch(first).schema.with_metadata({_METRIC: metric})
-        batches = (_batch(block, schema) for block in chain([first], remaining))
-        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        errors: list[BaseException] = []  # lance hides what blocks raise
+
+        def batches() -> Iterator[Any]:
+            try:
+                for block in chain([first], remaining):
+                    yield _batch(block, schema)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        reader = pa.RecordBatchReader.from_batches(schema, batches())
         try:
             table = lance.write_dataset(reader, str(uri), mode="create", enable_stable_row_ids=True)
-        except OSError as error:
+            table.create_scalar_index("id", "BTREE")
+            return cls(table, **options).latest().indexed(nlist)
+        except BaseException as error:
             require("already exists" not in str(error), f"{uri}: exists; give another address, or remove it")
-            raise
-        table.create_scalar_index("id", "BTREE")
-        return cls(table, **options).latest().indexed(nlist)
+            lance.LanceDataset.drop(str(uri))
+            raise errors[0] if errors else error from None
 
     def indexed(self, nlist: int = 0) -> "LanceBank":
         """Bank of the same rows with an inverted file over all of them; by the present centroids, unless `nlist`.
@@ -117,15 +128,20 @@ class LanceBank:
         if len(self) <= _UNINDEXED and not nlist and not self.n_lists:
             return self
         if self.n_lists and not nlist:
-            centroids = self.table.centroids(index_name=_INDEX)
+            centroids = _centroids(self.table)
         else:
             count = n_lists(len(self), nlist)
             sample = min(len(self), _SAMPLE * max(count, 256))
             rows = np.sort(np.random.default_rng(0).choice(len(self), sample, replace=False))
-            centroids = train_centroids(_array(self.table.take(rows, columns=["vector"])["vector"]), count, self.metric)
+            centroids = train_centroids(self.take(rows)["vector"], count, self.metric)
         settings = {"name": _INDEX, "num_partitions": len(centroids), "ivf_centroids": centroids, "replace": True}
         self.table.create_index("vector", "IVF_FLAT", metric=_METRIC_NAMES[self.metric], **settings)
         return self.latest()
+
+    @property
+    def unindexed(self) -> int:
+        """Number of rows outside the inverted file."""
+        return self.table.index_statistics(_INDEX)["num_unindexed_rows"] if self.n_lists else len(self)
 
     def __len__(self) -> int:
         return self.table.count_rows()
@@ -190,9 +206,61 @@ class LanceBank:
             rows = order[np.searchsorted(row_ids, ids, sorter=order)]
             return ids, sims, {name: _array(table[name])[rows] for name in columns}
 
-        with ThreadPoolExecutor(self.threads) as pool:
+        with ThreadPoolExecutor(self.threads or n_threads()) as pool:
             ids, sims, values = zip(*pool.map(search_block, range(0, len(q), _QUERIES)), strict=True)
         return np.concatenate(ids), np.concatenate(sims), {c: np.concatenate([v[c] for v in values]) for c in columns}
+
+    def nearest_rows(
+        self, k: int, lists: int = 8, hidden: ArrayLike = (), device: str = "cpu"
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Find the k nearest other rows of every row by a search of whole lists, which is faster than `search`.
+
+        Rows are numbered as in `blocks`. All must be in lists; see `indexed`. Approximate: a list is searched with
+        those of the centroids nearest to its own.
+
+        Args:
+            lists: number of lists searched for each list.
+            hidden: ids of rows that are not returned as neighbours.
+            device: `cuda…` searches on that GPU.
+
+        Yields:
+            rows (M,) of a list, their neighbours (M, k), nearest first, padded by −1, and similarities (M, k), padded
+            by −inf.
+        """
+        table = self.table.to_table(columns=["id"], with_row_id=True, scan_in_order=True)
+        visible, row_ids = ~np.isin(_array(table["id"]), hidden), _array(table["_rowid"])
+        row_of = np.full(int(row_ids.max()) + 1, -1)
+        row_of[row_ids] = np.arange(len(row_ids))
+        if self.n_lists:
+            centroids = _centroids(self.table)
+            nearest = Index("flat", self.metric).searcher(centroids, None, "cpu")(centroids, min(lists, self.n_lists))
+            groups = train_centroids(centroids, max(1, self.n_lists // 64), self.metric)  # lists that share neighbours
+            order = np.argsort(Index("flat", self.metric).searcher(groups, None, "cpu")(centroids, 1)[:, 0])
+            reader = VectorIndexReader(self.table, _INDEX)
+        else:
+            nearest, order = np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
+
+        @lru_cache(max(lists, _CACHE * max(1, self.n_lists) // (4 * self.dimensions * len(row_ids))))
+        def read(i: int) -> tuple[np.ndarray, np.ndarray]:
+            if not self.n_lists:
+                return np.arange(len(row_ids)), np.concatenate([block["vector"] for block in self.blocks(["vector"])])
+            part = reader.read_partition(i, with_vector=True)
+            rows = row_of[_array(part["_rowid"])]  # the list of a row removed later still holds it
+            return rows[rows >= 0], _array(part["flat"])[rows >= 0]
+
+        for i in order:
+            rows, z = read(int(i))
+            if not len(rows):
+                continue
+            others, keys = (np.concatenate(parts) for parts in zip(*map(read, nearest[i].tolist()), strict=True))
+            others, keys = others[visible[others]], keys[visible[others]]
+            count = min(k + 1 + _SPARE, len(others))
+            ids, sims = np.full((len(rows), k), -1), np.full((len(rows), k), -np.inf, dtype=np.float32)
+            if count:
+                search = Index("flat", self.metric).searcher(keys, None, device)
+                ranked = rerank(z, keys, others, search(z, count), rows[:, None], self.metric)
+                ids[:, :count], sims[:, :count] = (values[:, :k] for values in ranked)
+            yield rows, ids, sims
 
     def rows_of(self, ids: ArrayLike, columns: Sequence[str] = ("vector",)) -> dict[str, np.ndarray]:
         """Columns (M, …) of the rows with these ids (M,); InputError if one is not in the bank."""
@@ -205,10 +273,25 @@ class LanceBank:
         rows = order[np.searchsorted(present, wanted, sorter=order)]
         return {name: _array(table[name])[rows] for name in columns}
 
+    def take(self, rows: np.ndarray, columns: Sequence[str] = ("vector",)) -> dict[str, np.ndarray]:
+        """Columns (M, …) of rows, numbered as in `blocks`."""
+        table = self.table.take(rows, columns=list(columns))
+        return {name: _array(table[name]) for name in columns}
+
     def blocks(self, columns: Sequence[str] = ("id", "vector"), rows: int = 65_536) -> Iterator[dict[str, np.ndarray]]:
         """Columns of all rows, in the order in which they were added, in blocks."""
         for batch in self.table.to_batches(columns=list(columns), batch_size=rows, scan_in_order=True):
             yield {name: _array(batch[name]) for name in columns}
+
+    def with_columns(self, **columns: np.ndarray) -> "LanceBank":
+        """Bank with these columns (N, …), in the order of `blocks`, added or in the place of earlier ones."""
+        table = self.table.checkout_version(self.version)
+        earlier = [name for name in columns if name in table.schema.names]
+        if earlier:
+            table.drop_columns(earlier)
+        arrays = {name: _arrow(values) for name, values in columns.items()}
+        table.add_columns(pa.table(arrays).to_reader())
+        return replace(self, table=table)
 
     def add(self, z: ArrayLike, ids: ArrayLike, **columns: np.ndarray) -> "LanceBank":
         """Bank with further rows: vectors z (M, D), ids (M,) and a value (M, …) of every further column."""
@@ -218,6 +301,10 @@ class LanceBank:
         require(not len(present), f"bank: row ids {format_ids(present)} are in it already; remove them first")
         table = lance.write_dataset(pa.Table.from_batches([batch]), self.table.uri, mode="append")
         return replace(self, table=self.table.checkout_version(table.version))
+
+    def drop(self) -> None:
+        """Delete the table with all its versions."""
+        lance.LanceDataset.drop(self.table.uri)
 
     def remove(self, ids: ArrayLike) -> "LanceBank":
         """Bank without the rows of these ids; their bytes stay in the files, until `erase`."""
@@ -267,6 +354,38 @@ class LanceBank:
         return files
 
 
+def open_table(uri: str | Path, version: int | None = None, **options: Any) -> Any:
+    """Open a Lance table; InputError if there is none, or no such version."""
+    try:
+        return lance.dataset(str(uri), version=version, **options)
+    except (ValueError, OSError) as error:
+        at_version = "" if version is None else f" of version {version}"
+        raise InputError(f"{uri}: no Lance table{at_version} ({_reason(error)})") from None
+
+
+def read_table(uri: str, label: str, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield vectors (M, D) and labels (M,) of a Parquet file, or folder of such, or of a Lance table.
+
+    Vectors are the column `vector`, or all columns but that of the labels, as numbers.
+    """
+    try:
+        parquet = any(path.suffix == ".parquet" for path in (Path(uri), *Path(uri).glob("*")))
+        table = dataset(uri, format="parquet") if parquet else lance.dataset(uri)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{uri}: no Parquet file or Lance table ({_reason(error)})") from None
+    names = table.schema.names
+    require(label in names, f"{uri}: no column {label}; it has {', '.join(names[:20])}")
+    columns = ["vector"] if "vector" in names else [name for name in names if name != label]
+    for batch in table.to_batches(columns=[*columns, label], batch_size=rows):
+        try:
+            arrays = [_array(batch[name]) for name in columns]
+            z = np.stack(list(arrays[0])) if columns == ["vector"] else np.column_stack(arrays)
+        except (ValueError, TypeError, pa.ArrowInvalid) as error:
+            raise InputError(f"{uri}: columns {', '.join(columns[:20])} are not numbers ({error})") from None
+        if len(batch):
+            yield z, _array(batch[label])
+
+
 def _batch(block: Block, schema: Any = None) -> Any:
     """Record batch of rows; InputError unless they fit the schema."""
     z = check_vectors("bank", block.z)
@@ -294,6 +413,16 @@ def _array(column: Any) -> np.ndarray:
     if pa.types.is_fixed_size_list(column.type):
         return column.flatten().to_numpy().reshape(-1, column.type.list_size)
     return column.to_numpy(zero_copy_only=False)
+
+
+def _reason(error: Exception) -> str:
+    """First line of an error of lance, without places in its source."""
+    return str(error).partition(", /")[0].splitlines()[0][:200]
+
+
+def _centroids(table: Any) -> np.ndarray:
+    """Centroids (L, D) of the inverted file."""
+    return _array(table.centroids(index_name=_INDEX))
 
 
 def _has_id(ids: np.ndarray) -> str:

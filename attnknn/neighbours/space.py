@@ -13,7 +13,7 @@ from torch import Tensor
 from attnknn.core.artifacts import BANK, Embeddings, Neighbours, NeighbourStatistics, embedding_folders
 from attnknn.core.errors import require
 from attnknn.core.files import read_json, write_json
-from attnknn.nn.votes import class_shares
+from attnknn.nn.votes import class_shares, shares_of_counts
 
 _FOLDERS = ("embeddings", "neighbours", "statistics")
 NEEDS = ("query", "keys", "agreement", "density", "logits")  # fields of a batch that are gathered on request
@@ -67,6 +67,7 @@ class EmbeddingSpace:
     neighbours: Neighbours
     statistics: NeighbourStatistics
     log_weight: np.ndarray | None = None  # (N,), of the rows' sample weights; None for equal weights; not saved
+    counts: np.ndarray | None = None  # (C,) bank rows by class, of a bank that has more rows than these; not saved
 
     def save(self, folder: Path) -> None:
         """Write the three artifacts to folders inside `folder`."""
@@ -112,6 +113,8 @@ class EmbeddingSpace:
     @torch.inference_mode(False)
     def shares(self) -> Float[Tensor, " C"]:
         """Class shares of the bank."""
+        if self.counts is not None:
+            return shares_of_counts(self.counts)
         e, rows = self.embeddings, self.embeddings.rows(BANK)
         weights = None if self.log_weight is None else np.exp(self.log_weight[rows])
         return class_shares(np.asarray(e.y[rows]), len(e.classes), weights)

@@ -15,7 +15,12 @@ def class_shares(y: np.ndarray, n_classes: int, weights: np.ndarray | None = Non
         weights: sample weights (N,), above 0; None for equal weights. Half a row is half of their mean.
     """
     counts = np.bincount(y, weights, minlength=n_classes)
-    counts = np.where(counts > 0, counts, 0.5 if weights is None else 0.5 * weights.mean())
+    return shares_of_counts(counts, 1.0 if weights is None else float(weights.mean()))
+
+
+def shares_of_counts(counts: np.ndarray, row: float = 1.0) -> Float[Tensor, " C"]:
+    """`class_shares` of rows counted by class (C,); `row` is what one counts."""
+    counts = np.where(counts > 0, counts, 0.5 * row)
     return torch.from_numpy(counts / counts.sum()).float()
 
 

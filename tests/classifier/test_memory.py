@@ -38,15 +38,16 @@ def assert_equals_rebuilt(memory: Memory, z: np.ndarray, y: np.ndarray, weight: 
     np.testing.assert_allclose(memory.density, rebuilt.density, rtol=1e-5, atol=1e-6)
     k = min(7, len(memory))
     needs = ("query", "agreement", "density")
-    (ids, batch), (positions, expected) = (m.retrieve(queries, k, needs) for m in (memory, rebuilt))
-    np.testing.assert_array_equal(ids, memory.ids[positions])
+    (nearest, batch), (rebuilt_nearest, expected) = (m.retrieve(queries, k, needs) for m in (memory, rebuilt))
+    np.testing.assert_array_equal(nearest.ids, memory.ids[rebuilt_nearest.ids])
     np.testing.assert_array_equal(batch.labels, expected.labels)
     np.testing.assert_allclose(batch.require("agreement"), expected.require("agreement"), atol=1e-6)
     classes = [(memory.classes(), rebuilt.classes())]
     if len(memory) > 4:
         rows = np.array([1, len(memory) - 1])
         ids = memory.ids[rows]
-        nearest, positions = (m.retrieve(queries, 2, (), without=r)[0] for m, r in ((memory, ids), (rebuilt, rows)))
+        pairs = (memory, ids), (rebuilt, rows)
+        nearest, positions = (m.retrieve(queries, 2, (), without=r)[0].ids for m, r in pairs)
         np.testing.assert_array_equal(nearest, memory.ids[positions])
         relabelled = memory.relabelled(ids, 0, memory.ids), rebuilt.relabelled(rows, 0, rebuilt.ids)
         classes += [(memory.classes(ids), rebuilt.classes(rows)), tuple(m.classes() for m in relabelled)]

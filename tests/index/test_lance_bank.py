@@ -68,6 +68,45 @@ def test_few_lists_give_most_neighbours_and_two_builds_are_equal(tmp_path: Path)
     assert 0.9 < hits.mean() < 1
 
 
+@pytest.mark.parametrize("nlist", [0, LISTS])
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_nearest_rows_are_those_of_a_search(tmp_path: Path, metric: str, nlist: int) -> None:
+    """Of all lists, after a removal, without hidden rows."""
+    bank = LanceBank.build(tmp_path / "rows.lance", blocks(), metric, nlist).remove([0, 700])
+    rows, hidden = ids_of(bank), [5, 1200]
+    seen = np.zeros(len(rows), dtype=int)
+    exclude = np.column_stack([rows, np.tile(hidden, (len(rows), 1))])
+    expected = build(Z[rows], rows, metric=metric).search(Z[rows], K, exclude=exclude)
+    for numbers, nearest, sims in bank.nearest_rows(K, lists=LISTS, hidden=hidden):
+        seen[numbers] += 1
+        np.testing.assert_array_equal(rows[nearest], expected[0][numbers])
+        np.testing.assert_array_equal(sims, expected[1][numbers])
+    assert (seen == 1).all()
+
+
+def test_nearest_rows_of_few_lists(tmp_path: Path) -> None:
+    expected, _ = build(Z, np.arange(N)).search(Z, K, exclude=np.arange(N))
+    bank, hits = small_bank(tmp_path), 0
+    assert bank.unindexed == 0
+    for numbers, nearest, sims in bank.nearest_rows(K, lists=1):
+        hits += (nearest[:, :, None] == expected[numbers][:, None]).sum()
+        assert ((nearest >= 0) == np.isfinite(sims)).all()
+    assert 0.5 * N * K < hits < N * K
+
+
+def test_columns_are_added_and_replaced(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path).remove([3])
+    wide = RNG.random((N - 1, 2)).astype(np.float32)
+    larger = bank.with_columns(wide=wide, y=Y[1:] + 7)
+    rows = larger.take(np.array([0, 3, N - 2]), ["id", "wide", "y"])
+    np.testing.assert_array_equal(rows["id"], [0, 4, N - 1])
+    np.testing.assert_array_equal(rows["wide"], wide[[0, 3, N - 2]])
+    np.testing.assert_array_equal(rows["y"], Y[1:][[0, 3, N - 2]] + 7)
+    np.testing.assert_array_equal(bank.rows_of([4], ["y"])["y"], Y[4:5])
+    larger.drop()
+    assert not (tmp_path / "rows.lance").exists()
+
+
 def test_changes_make_versions_that_other_processes_see(tmp_path: Path) -> None:
     bank = replace(small_bank(tmp_path), probes=LISTS)
     new = Z[:2] + 1

@@ -20,6 +20,9 @@ INPUTS: Any = typer.Argument(
     help="Pictures, folders of pictures, CSV or .npy files, as the model reads; - is standard input."
 )
 FORCE: Any = typer.Option(False, help="Replace an existing file.")
+CLUSTER: Any = typer.Option(
+    None, help="Address of a Ray cluster to work on, such as auto or 10.0.0.1:6379; else this process."
+)
 AS_JSON: Any = typer.Option(False, "--json", help="Print JSON.")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnknn.app.commands.arguments import AS_JSON, FORCE, INPUTS, MODEL, check_output, check_stdin
+from attnknn.app.commands.arguments import AS_JSON, CLUSTER, FORCE, INPUTS, MODEL, check_output, check_stdin
 from attnknn.app.commands.output import with_progress
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import atomic_file
@@ -27,17 +27,35 @@ _FORMATS = (".csv", ".jsonl", ".parquet")
 def predict(
     model: Path = MODEL,
     inputs: list[str] = INPUTS,
-    output: Path = typer.Option(None, "--output", "-o", help="A .csv, .jsonl or .parquet file; else standard output."),
+    output: str = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="A .csv, .jsonl or .parquet file; else standard output. A folder, with a / at the end, or an address as "
+        "s3://…/ is for one table of vectors (.npy, .parquet, .lance): it gets a Parquet file for each block, and "
+        "after an interruption the same command goes on.",
+    ),
     probabilities: bool = typer.Option(False, help="Add the probability of each class."),
     alpha: float = typer.Option(None, help="Add prediction sets with coverage 1 − alpha of the true class."),
     keep_going: bool = typer.Option(False, help="Skip what cannot be read, report it, and exit with 1."),
+    cluster: str = CLUSTER,
     force: bool = FORCE,
     as_json: bool = AS_JSON,
 ) -> None:
     """Predict the label of each row or picture, with its confidence, as CSV or JSON lines."""
     require(alpha is None or 0 < alpha < 1, f"--alpha: {alpha}; give a share of misses above 0 and below 1")
-    suffix = _check_format(output, as_json)
-    target = check_output(output, model, inputs, force)
+    if output is not None and output.endswith("/"):
+        plain = alpha is None and not (keep_going or force or as_json) and len(inputs) == 1
+        require(plain, f"--output: {output} is a folder, for one table, without --alpha, --keep-going, --force, --json")
+        require((model / "model.json").is_file(), f"{model}: no saved model; give the folder that `save` wrote")
+        from attnknn.app.parts import predict_table
+
+        predict_table(model, inputs[0], output, probabilities, cluster)
+        return
+    require(cluster is None, "--cluster: writes to a folder; give --output with a / at the end")
+    file = None if output is None else Path(output)
+    suffix = _check_format(file, as_json)
+    target = check_output(file, model, inputs, force)
     check_stdin(inputs)
     from attnknn.app.model.model import Model
     from attnknn.classifier.estimator import FAR

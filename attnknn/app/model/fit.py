@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from attnknn.app.model.inputs import Batch, Input, Pictures, Rows, Vectors, embe
 from attnknn.app.model.model import Cases, Model
 from attnknn.app.model.read_files import image_files, open_vectors
 from attnknn.classifier.estimator import AttnKNNClassifier
+from attnknn.classifier.memory import Memory
 from attnknn.classifier.scaling import refuse_dwarfing
 from attnknn.core.artifacts import BANK, TEST, Split
 from attnknn.core.duplicates import duplicate_counts, first_identical, split_groups
@@ -150,11 +151,12 @@ def _fit_and_score(data: _Data, seed: int, params: dict[str, Any]) -> tuple[Mode
     with Console(stderr=True).status("fitting the attention head …"):
         head_rows = None if held_out is None else (X[held_out], labels[held_out])
         classifier.fit(X[in_memory], labels[in_memory], held_out=head_rows)
+    memory = cast(Memory, classifier.memory_)
     test = np.flatnonzero(data.is_test & np.isin(labels, classes))
     summary: dict[str, Any] = {
         **{"memory": n_rows, "classes": len(classes), "test": len(test), "left_out": list(data.left_out)},
         **duplicate_counts(data.first, labels, data.is_test),
-        "labels_corrected": int((classifier.memory_.y != classifier.memory_.given_y).sum()),
+        "labels_corrected": int((memory.y != memory.given_y).sum()),
         "label_noise": None if classifier.transition_ is None else classifier.transition_.tolist(),
         "mostly_duplicates": bool((data.groups != data.first).any()),
     }

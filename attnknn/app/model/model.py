@@ -7,7 +7,7 @@ classifier, and a classifier saved without `input` loads as a model of vectors.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ import pandas as pd
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
 from attnknn.classifier.estimator import FAR, AttnKNNClassifier
+from attnknn.classifier.memory import Memory
 from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
@@ -68,7 +69,7 @@ class Model:
     @classmethod
     def _load(cls, folder: Path) -> Self:
         classifier = AttnKNNClassifier.load(folder)
-        inner, dim = folder / _FOLDER, classifier.memory_.bank.z.shape[1]
+        inner, dim = folder / _FOLDER, classifier.n_features_in_
         if not inner.is_dir():
             names = tuple(map(str, getattr(classifier, "feature_names_in_", ())))
             return cls(classifier, Vectors(dim, names), Examples())
@@ -112,16 +113,26 @@ class Model:
     def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
         """Add rows by their vectors (B, D), such as test cases, and return their ids."""
         examples = self.examples.append(examples, len(labels))
+        first = self.classifier.memory_.next_id
         self.classifier.partial_fit(self.with_names(vectors), labels)
         self.examples = examples
-        ids = self.classifier.memory_.ids
-        return ids[len(ids) - len(labels) :].tolist()
+        return list(range(first, self.classifier.memory_.next_id))
 
     def forget(self, ids: Sequence[int]) -> None:
         """Remove rows from the memory; raise InputError if an id is not in it, or fewer than two would be left."""
-        remaining = np.delete(np.arange(len(self.classifier.memory_)), self.positions(ids))
+        if not isinstance(self.classifier.memory_, Memory):  # a table, which has no examples
+            self.classifier.forget(list(ids))
+            return
+        remaining = np.delete(np.arange(len(self.memory)), self.positions(ids))
         self.classifier.forget(list(ids))
         self.examples = self.examples.take(remaining)
+
+    @property
+    def memory(self) -> Memory:
+        """The training rows; InputError if they are in a table."""
+        memory = self.classifier.memory_
+        require(isinstance(memory, Memory), f"{self.classifier.storage}: its rows are in a table; use it from Python")
+        return cast(Memory, memory)
 
     def cases_in_memory(self) -> np.ndarray:
         """Which test cases (M,) are rows of the memory too, and so not held out; empty without test cases.
@@ -130,7 +141,7 @@ class Model:
         """
         if self.cases is None:
             return np.zeros(0, dtype=bool)
-        memory = self.classifier.memory_
+        memory = self.memory
         z = self.classifier._vectors(self.cases.vectors.astype(np.float64))
         nearest = memory.vectors(memory.positions(memory.bank.search(z, 1)[0][:, 0]))
         # Embeddings of one picture differ by rounding, depending on what it was embedded with.
@@ -146,7 +157,7 @@ class Model:
 
     def positions(self, ids: Sequence[int]) -> list[int]:
         """Positions of rows of the memory by id; raise InputError if one is not in it."""
-        memory = self.classifier.memory_
+        memory = self.memory
         in_range = [row_id if 0 <= row_id < memory.next_id else -1 for row_id in ids]  # larger ones overflow int64
         rows = memory.positions(np.array(in_range, dtype=np.int64)).tolist()
         missing = [str(row_id) for row_id, row in zip(ids, rows, strict=True) if row < 0]

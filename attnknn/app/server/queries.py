@@ -44,7 +44,7 @@ def find_query(name: str, model: Model, recent: Collection[Query]) -> Query:
                 return query
         raise RequestError(404, f"unknown query; the last {MAX_RECENT} are stored: ask it again")
     if kind == "memory":
-        memory = model.classifier.memory_
+        memory = model.memory
         row = int(memory.positions(np.array([number]))[0])
         if row < 0:
             raise RequestError(404, f"row {rest[:20]} is not in the memory, which holds {len(memory)} rows")

@@ -23,7 +23,7 @@ class Renderer:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._version = secrets.token_hex(4)  # browsers cache images by name, and models share names
-        bank = model.classifier.memory_.bank
+        bank = model.memory.bank
         z = bank.z[bank.ids >= 0]
         sample = z[:: -(-len(z) // _SCALE_ROWS), :_MAX_DIMENSIONS].astype(np.float64)
         self._mean, self._std = sample.mean(0), np.maximum(sample.std(0), 1e-12)
@@ -51,7 +51,7 @@ class Renderer:
         if query.memory_id is None:
             z, x = c._vectors(query.vector)[0], query.vector[0]
         else:
-            bank = c.memory_.bank
+            bank = self._model.memory.bank
             z = bank.z[np.flatnonzero(bank.ids == query.memory_id)[0]]
             x = z[:limit].astype(np.float64) * c._unit + c._origin[:limit]
             x = np.where(np.abs(x) < 1e-6 * c._unit, 0.0, x)  # rounding error of a 0

@@ -49,7 +49,7 @@ class Session:
     def _start(self, model: Model, stamp: tuple[int, int] | None) -> None:
         """Start with a model as it is on disk."""
         self._model, self._renderer = model, Renderer(model)
-        self._initial_ids = model.classifier.memory_.ids.copy()
+        self._initial_ids = model.memory.ids.copy()
         self._recent.clear()
         self._models += 1
         self._version += 1
@@ -81,7 +81,7 @@ class Session:
             }
 
     def _state(self) -> dict[str, int]:
-        ids = self._model.classifier.memory_.ids
+        ids = self._model.memory.ids
         remaining = int(np.isin(self._initial_ids, ids).sum())
         return {
             "memory": len(ids),

@@ -1,0 +1,190 @@
+"""Tables of many rows: read in blocks, and written as a folder of Parquet files, one a block.
+
+An interrupted job continues with the blocks whose files are missing.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnknn.app.cluster import run_tasks
+from attnknn.app.model.inputs import Pictures, Vectors
+from attnknn.app.model.model import Model
+from attnknn.core.errors import InputError, require
+from attnknn.core.files import load_array
+from attnknn.encoder.encoder import Encoder, embed
+
+try:
+    import pyarrow as pa
+    import pyarrow.dataset
+    import pyarrow.parquet
+    from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
+except ImportError:
+    raise InputError("pyarrow: not installed; run `pip install attnknn[tables]`") from None
+
+_IMAGES, _ROWS = 2048, 16_384  # rows of a block
+_JOB = "_job.json"  # readers of Parquet folders pass over names that begin with _
+
+
+class Source(NamedTuple):
+    """Rows start … stop of a .npy file or a Lance table, or all of a Parquet file."""
+
+    address: str
+    start: int = 0
+    stop: int = 0
+
+
+def embed_images(encoder: Path, images: Sequence[Path], folder: str, cluster: str | None = None) -> None:
+    """Write the columns `vector`, `label` (name of the image's folder) and `path` of images."""
+    pieces = [tuple(map(str, images[start : start + _IMAGES])) for start in range(0, len(images), _IMAGES)]
+    digest = hashlib.sha256((encoder / "weights.safetensors").read_bytes()).hexdigest()
+    job = {"encoder": digest, "images": _digest(pieces)}
+    _write_parts(partial(_embed_block, str(encoder.resolve())), pieces, folder, job, cluster, "embed")
+
+
+def predict_table(
+    folder: Path, source: str, output: str, probabilities: bool = False, cluster: str | None = None
+) -> None:
+    """Write predictions of vectors: `label`, `confidence`, `distance_percentile`, and the source's other columns.
+
+    Args:
+        source: .npy file, Parquet file or folder, or address of a Lance table, with vectors in the column `vector` or
+            numbers in the columns of the model.
+        probabilities: whether to add a column for each class.
+    """
+    pieces = list(_blocks(source))
+    meta = (folder / "model.json").read_bytes()
+    job = {"model": hashlib.sha256(meta).hexdigest(), "rows": _digest(pieces), "probabilities": probabilities}
+    call = partial(_predict_block, str(folder.resolve()), probabilities)
+    _write_parts(call, pieces, output, job, cluster, "predict")
+
+
+def _digest(pieces: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()
+
+
+def _write_parts(
+    compute: Callable[[Any], dict[str, Any]],
+    pieces: Sequence[Any],
+    folder: str,
+    job: dict[str, Any],
+    cluster: str | None,
+    name: str,
+) -> None:
+    """Write the columns that `compute` returns of each piece to `part-….parquet`; skip those that are there.
+
+    Raises:
+        InputError: the folder holds files of something else.
+    """
+    system, root = _file_system(folder)
+    system.create_dir(root, recursive=True)
+    present = {Path(info.path).name for info in system.get_file_info(FileSelector(root))}
+    text = json.dumps({"job": name, "blocks": len(pieces), **job}, indent=2).encode()
+    if _JOB in present:
+        with system.open_input_file(f"{root}/{_JOB}") as file:
+            same = file.read() == text
+        require(same, f"{folder}: holds the results of another job, or of other files; name another folder")
+    else:
+        require(not present, f"{folder}: holds other files; name another folder")
+        with system.open_output_stream(f"{root}/{_JOB}") as file:
+            file.write(text)
+    names = [f"part-{i:06}.parquet" for i in range(len(pieces))]
+    tasks = [(part, piece) for part, piece in zip(names, pieces, strict=True) if part not in present]
+    for _ in run_tasks(partial(_write_part, compute, folder), tasks, cluster, name):
+        pass
+
+
+def _write_part(compute: Callable[[Any], dict[str, Any]], folder: str, task: tuple[str, Any]) -> None:
+    part, piece = task
+    system, root = _file_system(folder)
+    table = pa.table(compute(piece))
+    draft = f"{root}/.{part}"  # the same for a task that runs again
+    pyarrow.parquet.write_table(table, draft, filesystem=system)
+    system.move(draft, f"{root}/{part}")
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    if "://" in address:
+        return FileSystem.from_uri(address.rstrip("/"))
+    return LocalFileSystem(), str(Path(address).resolve())
+
+
+@lru_cache(1)
+def _pictures(encoder: str) -> Pictures:
+    return Pictures(Encoder.load(Path(encoder))[0])
+
+
+def _embed_block(encoder: str, paths: tuple[str, ...]) -> dict[str, Any]:
+    pictures = _pictures(encoder)
+    z, _ = embed(pictures.encoder, np.stack([pictures.read(Path(path)) for path in paths]))
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), z.shape[1])
+    return {"vector": vectors, "label": [Path(path).parent.name for path in paths], "path": list(paths)}
+
+
+@lru_cache(1)
+def _model(folder: str) -> Model:
+    return Model.load(Path(folder))
+
+
+def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str, Any]:
+    model = _model(folder)
+    require(isinstance(model.input, Vectors), f"{folder}: reads {model.input.kind}; predict those to a file")
+    vectors, columns = _read(source, getattr(model.classifier, "feature_names_in_", ()))
+    probs, percentiles = model.classifier.predict_with_percentiles(model.with_names(vectors))
+    columns |= {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
+    columns["distance_percentile"] = percentiles
+    if probabilities:
+        columns |= {f"p({label})": p for label, p in zip(model.classifier.classes_, probs.T, strict=True)}
+    return columns
+
+
+def _blocks(source: str) -> Iterator[Source]:
+    """Blocks of a table: of rows, or of Parquet the files."""
+    if source.endswith(".npy"):
+        n, address = len(load_array(Path(source))), str(Path(source).resolve())
+    elif source.endswith(".lance"):
+        n, address = _lance(source).count_rows(), source
+    else:
+        try:
+            files = pyarrow.dataset.dataset(source, format="parquet").files
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"{source}: no .npy, .parquet or .lance ({str(error).splitlines()[0]:.200})") from None
+        prefix = source.partition("://")[0] + "://" if "://" in source else ""
+        yield from (Source(prefix + file) for file in sorted(files))
+        return
+    yield from (Source(address, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
+
+
+@cache
+def _lance(address: str) -> Any:
+    from attnknn.index.lance_bank import open_table
+
+    return open_table(address)
+
+
+def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Vectors (M, D) of a block, and its other columns; `features` are the columns of vectors that are no list."""
+    address, start, stop = source
+    if address.endswith(".npy"):
+        return np.asarray(load_array(Path(address))[start:stop]), {"row": np.arange(start, stop)}
+    if address.endswith(".lance"):
+        table = _lance(address).to_table(offset=start, limit=stop - start)
+    else:
+        system, path = _file_system(address)
+        table = pyarrow.parquet.read_table(path, filesystem=system)
+    names = ["vector"] if "vector" in table.column_names else list(features)
+    missing = [name for name in names if name not in table.column_names]
+    expected = "give vectors in a column `vector`, or the columns that the model was fitted on"
+    require(bool(names) and not missing, f"{address}: no column {', '.join(missing[:5]) or 'vector'}; {expected}")
+    arrays = [table[name].combine_chunks().to_numpy(zero_copy_only=False) for name in names]
+    vectors = np.stack(list(arrays[0])) if names == ["vector"] else np.column_stack(arrays)
+    own = {"vector", "label", "confidence", "distance_percentile", *names}
+    columns = {name: table[name] for name in table.column_names if name not in own}
+    if "label" in table.column_names:
+        columns["given_label"] = table["label"]
+    return vectors, columns

@@ -1,0 +1,212 @@
+"""Training rows in a Lance table, on disk or in `s3://`, which may be larger than memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm import tqdm
+
+from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest, near_statistics
+from attnknn.core.errors import InputError, require
+from attnknn.core.lock import SharedLock
+from attnknn.index.bank import build
+from attnknn.index.lance_bank import Block, LanceBank
+from attnknn.index.validation import check_vectors
+from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
+from attnknn.nn.votes import shares_of_counts
+
+_FAR_FROM_ZERO = 1e4  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
+
+
+@dataclass(eq=False)
+class TableMemory(BaseMemory):
+    """Labelled rows of a Lance table, with neighbour statistics as columns.
+
+    Labels, counts and sums of the classes are in memory, rows are not. A change makes a version of the table. Added
+    rows have neighbour statistics of their own, but those of their neighbours do not know of them until
+    `update_statistics`.
+    """
+
+    bank: LanceBank
+    labels: np.ndarray  # (C,) of the column `label`, sorted
+    counts: np.ndarray  # int64 (C,) rows of each class
+    sums: np.ndarray  # float64 (C, D) of the vectors of each class
+    mean: np.ndarray  # float64 (D,) of the rows of `fit`
+    unit: float  # RMS distance from the mean of the rows of `fit`
+    next_id: int  # of the next row to be added; ids are never reused
+    known: int = 0  # rows of ids from here on were added after neighbour statistics were computed
+    strength: float | None = field(init=False, default=None)
+    lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    @classmethod
+    def write(cls, uri: str, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> "TableMemory":
+        """Memory of blocks of vectors (M, D) and labels (M,), written to a new table, with ids 0 … N−1."""
+
+        def numbered() -> Iterator[Block]:
+            start = 0
+            for z, labels in blocks:
+                yield Block(z, np.arange(start, start + len(z)), {"label": labels})
+                start += len(z)
+
+        bank = LanceBank.build(uri, numbered())
+        try:
+            return cls.from_bank(bank)
+        except BaseException:
+            bank.drop()
+            raise
+
+    @classmethod
+    def from_bank(cls, bank: LanceBank) -> "TableMemory":
+        """Memory of the rows of a table with a column `label`; one pass over its rows."""
+        where = f"{bank.table.uri}: "
+        require("label" in bank.table.schema.names, where + "no column label; write the rows with their labels")
+        counts: dict[object, int] = {}
+        sums: dict[object, np.ndarray] = {}
+        squares, last = 0.0, -1
+        for block in bank.blocks(("id", "vector", "label")):
+            labels, y = np.unique(block["label"], return_inverse=True)
+            z = check_vectors("X", block["vector"])
+            of_block = class_sums(z, y, np.ones(len(y)), len(labels))
+            for label, count, total in zip(labels.tolist(), np.bincount(y), of_block, strict=True):
+                counts[label] = counts.get(label, 0) + int(count)
+                sums[label] = sums.get(label, 0) + total
+            squares += float(np.square(z, dtype=np.float64).sum())
+            last = max(last, int(block["id"].max()))
+        names = sorted(counts)  # type: ignore[type-var]
+        require(len(names) > 1, "y: a single class; a classifier needs two classes or more")
+        n, total = sum(counts.values()), np.array([sums[name] for name in names])
+        mean = total.sum(0) / n
+        spread = squares / n - float(mean @ mean)
+        far = float(np.abs(mean).max()) > _FAR_FROM_ZERO * np.sqrt(max(spread, 0)) > 0
+        require(not far, "X: columns are far from 0 beside their spread, and float32 loses it; scale them before")
+        unit = float(np.sqrt(spread)) if spread > 0 else 1.0
+        return cls(bank, np.array(names), np.array([counts[name] for name in names]), total, mean, unit, last + 1)
+
+    @classmethod
+    def open(cls, uri: str) -> "TableMemory":
+        """`from_bank` of the latest version of a table."""
+        return cls.from_bank(LanceBank.open(uri))
+
+    def recount(self) -> None:
+        """Count and add up the rows that the table holds now."""
+        now = TableMemory.from_bank(self.bank)
+        unknown = np.setdiff1d(now.labels, self.labels).tolist()
+        require(not unknown, f"{self.bank.table.uri}: labels {unknown[:10]} that the model does not know; fit again")
+        positions = self.numbers(now.labels)
+        self.counts, self.sums = np.zeros_like(self.counts), np.zeros_like(self.sums)
+        self.counts[positions], self.sums[positions] = now.counts, now.sums
+        self.next_id = max(self.next_id, now.next_id)
+
+    def to_arrays(self) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+        """Address, version and values of the memory, and its arrays, to be saved."""
+        values = {"unit": self.unit, "known": self.known}
+        table = {"uri": self.bank.table.uri, "version": self.bank.version, "values": values}
+        return table, {f"memory.{name}": getattr(self, name) for name in ("counts", "sums", "mean")}
+
+    def numbers(self, labels: np.ndarray) -> np.ndarray:
+        """Class numbers of labels of the table."""
+        return np.searchsorted(self.labels, labels.astype(self.labels.dtype, copy=False))
+
+    def nearest(
+        self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
+    ) -> Nearest:
+        ids, sims, columns = self.bank.search(queries, k, exclude, ("label", "agreement", "density"))
+        y = self.numbers(columns["label"])
+        return Nearest(ids, sims, y, y, columns["agreement"], columns["density"], None, ids >= self.known)
+
+    def vectors_of(self, ids: Int[np.ndarray, " M"]) -> Float[np.ndarray, "M D"]:
+        return self.bank.rows_of(ids)["vector"]
+
+    def labels_of(self, ids: Int[np.ndarray, " M"]) -> Int[np.ndarray, " M"]:
+        return self.numbers(self.bank.rows_of(ids, ["label"])["label"])
+
+    def all_ids(self) -> NoReturn:
+        raise InputError("X: None means all rows, which may not fit in memory; give the rows to search")
+
+    def classes(self, without: Sequence[int] | np.ndarray = ()) -> tuple[Float[Tensor, " C"], Float[Tensor, "C D"]]:
+        counts, sums = self.totals(without)
+        return shares_of_counts(counts), torch.from_numpy(self.prototypes(counts, sums))
+
+    def prototypes(self, counts: np.ndarray, sums: np.ndarray) -> Float[np.ndarray, "C D"]:
+        """Class prototypes of `totals`."""
+        return class_prototypes(sums - counts[:, None] * self.mean)
+
+    def totals(self, without: Sequence[int] | np.ndarray = ()) -> tuple[np.ndarray, np.ndarray]:
+        """Counts (C,) of the rows of each class and sums (C, D) of their vectors, without some rows."""
+        if not len(without):
+            return self.counts, self.sums
+        rows, n_classes = self.bank.rows_of(without, ["label", "vector"]), len(self.labels)
+        y = self.numbers(rows["label"])
+        counts = self.counts - np.bincount(y, minlength=n_classes)
+        return counts, self.sums - class_sums(rows["vector"], y, np.ones(len(y)), n_classes)
+
+    def linear_classifier(self, without: Sequence[int] | np.ndarray = ()) -> NoReturn:
+        raise InputError("null_scores: linear needs all rows in memory; leave storage None")
+
+    def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> NoReturn:
+        raise InputError("how: relabel needs all rows in memory; with storage take forget")
+
+    def centred(self, queries: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B D"]:
+        return (queries - self.mean) / self.unit
+
+    def update_statistics(self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = ()) -> None:
+        """Compute the neighbour statistics of all rows anew; afterwards they know of all rows added until now.
+
+        Args:
+            hidden: ids of rows that the statistics of others shall not know of.
+        """
+        bank = self._unchanged()
+        bank = bank.indexed() if bank.unindexed else bank
+        y = np.concatenate([self.numbers(block["label"]).astype(np.int32) for block in bank.blocks(["label"])])
+        agreement, density = np.zeros((len(y), len(SIZES)), np.float32), np.zeros(len(y), np.float32)
+        with tqdm(total=len(y), desc="neighbour statistics", unit=" rows", delay=2, disable=None) as bar:
+            for rows, nearest, sims in bank.nearest_rows(SIZES[-1], hidden=hidden, device=device):
+                labels = np.where(nearest >= 0, y[nearest], -1)
+                agreement[rows], density[rows] = agreement_and_density(y[rows], labels, sims, SIZES)
+                bar.update(len(rows))
+        self.bank, self.known = bank.with_columns(agreement=agreement, density=density), self.next_id
+
+    def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
+        z = check_vectors("X", z)
+        bank, new = self._unchanged(), np.arange(self.next_id, self.next_id + len(z))
+        nearest = self.nearest(z, min(SIZES[-1], len(self)))
+        if len(z) > 1:  # they are neighbours of each other too
+            ids, sims = build(z, new, metric=bank.metric).search(z, min(SIZES[-1], len(z) - 1), exclude=new)
+            sims = np.concatenate([nearest.sims, sims], axis=1)
+            order = np.argsort(-sims, axis=1, kind="stable")[:, : SIZES[-1]]
+            labels = np.concatenate([nearest.y, y[ids - self.next_id]], axis=1)
+            ids = np.concatenate([nearest.ids, ids], axis=1)
+            ids, sims, labels = (np.take_along_axis(values, order, 1) for values in (ids, sims, labels))
+            nearest = nearest._replace(ids=ids, sims=sims, y=labels)
+        agreement, density = near_statistics(y, nearest)
+        self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
+        self.next_id += len(new)
+        n_classes = len(self.labels)
+        self.counts = self.counts + np.bincount(y, minlength=n_classes)
+        self.sums = self.sums + class_sums(z, y, np.ones(len(y)), n_classes)
+        return new
+
+    def forget(self, ids: np.ndarray) -> None:
+        ids = np.unique(ids)
+        bank = self._unchanged()
+        counts, sums = self.totals(ids)
+        require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
+        self.bank, self.counts, self.sums = bank.erase(ids), counts, sums
+
+    def _unchanged(self) -> LanceBank:
+        """The bank; InputError if the table has been changed by others."""
+        latest = self.bank.table.latest_version
+        uri, own = self.bank.table.uri, self.bank.version
+        require(latest == own, f"{uri}: version {latest}, this model's is {own}; load the model that changed it last")
+        return self.bank
+
+    def __getstate__(self) -> dict[str, object]:
+        with self.lock.reading():
+            return dict(vars(self))

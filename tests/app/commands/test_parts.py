@@ -1,0 +1,151 @@
+"""`attnknn embed`, and `attnknn predict` of a table: files of blocks, resumed, in this process or on a cluster."""
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.app import parts
+from attnknn.app.cluster import run_tasks
+from attnknn.app.model.inputs import Pictures
+from attnknn.app.model.model import Model
+from attnknn.encoder.encoder import Encoder
+from command_line import refused, succeeded
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_IMAGES", 5)
+    monkeypatch.setattr(parts, "_ROWS", 30)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_embeddings_of_pictures_with_their_folders_as_labels(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "z"
+    succeeded("embed", folder / "encoder", folder / "images", "-o", output)
+    paths = sorted((folder / "images").rglob("*.png"))
+    frame = pd.read_parquet(output)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "_job.json",
+        *(f"part-00000{i}.parquet" for i in range(5)),
+    ]
+    assert frame["path"].tolist() == [str(path) for path in paths]
+    assert frame["label"].tolist() == [path.parent.name for path in paths]
+    pictures = Pictures(Encoder.load(folder / "encoder")[0])
+    (batch,) = pictures.batches([str(folder / "images")])
+    np.testing.assert_allclose(np.stack(list(frame["vector"])), pictures.vectors(batch), atol=1e-6)
+    table = AttnKNNClassifier(storage=tmp_path / "t.lance", random_state=0).fit(output, "label")
+    np.testing.assert_array_equal(table.classes_, ["left", "right"])
+
+
+def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_path: Path) -> None:
+    command = ("embed", folder / "encoder", folder / "images", "-o", tmp_path / "z")
+    succeeded(*command)
+    before = files(tmp_path / "z")
+    (tmp_path / "z" / "part-000003.parquet").unlink()
+    (tmp_path / "z" / ".part-000003.parquet").write_bytes(b"half")
+    (tmp_path / "z" / "part-000001.parquet").write_bytes(b"not written again")
+    succeeded(*command)
+    assert files(tmp_path / "z") == {**before, "part-000001.parquet": b"not written again"}
+    assert "another job" in refused("embed", folder / "encoder", folder / "images/left", "-o", tmp_path / "z")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    assert "holds other files" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
+
+
+def tables(folder: Path, target: Path) -> Iterator[Path]:
+    z = np.load(folder / "z.npy")
+    frame = pd.DataFrame({"id": np.arange(80), "vector": list(z.astype(np.float32)), "label": "up"})
+    (target / "parquet").mkdir()
+    for i, part in enumerate(np.array_split(np.arange(80), 3)):
+        frame.iloc[part].to_parquet(target / "parquet" / f"{i}.parquet")
+    lance.write_dataset(frame, str(target / "z.lance"))
+    return iter((folder / "z.npy", target / "parquet", target / "z.lance"))
+
+
+def test_predictions_of_any_table(folder: Path, tmp_path: Path) -> None:
+    model = Model.load(folder / "vectors").classifier
+    probs, percentiles = model.predict_with_percentiles(np.load(folder / "z.npy"))
+    for i, table in enumerate(tables(folder, tmp_path)):
+        output = tmp_path / f"answers{i}"
+        succeeded("predict", folder / "vectors", table, "-o", f"{output}/", "--probabilities")
+        frame = pd.read_parquet(output)
+        assert len(list(output.glob("part-*"))) == 3
+        assert frame["label"].tolist() == [["down", "up"][c] for c in probs.argmax(1)]
+        np.testing.assert_allclose(frame[["p(down)", "p(up)"]], probs, atol=1e-5)
+        np.testing.assert_allclose(frame["distance_percentile"], percentiles, atol=5)
+        assert frame["row" if i == 0 else "id"].tolist() == list(range(80))
+        assert i == 0 or frame["given_label"].eq("up").all()
+
+
+def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
+    to = ("-o", f"{tmp_path}/out/")
+    assert "no encoder" in refused("embed", folder / "vectors", folder / "images", *to)
+    assert "no .npy, .parquet or .lance" in refused("predict", folder / "vectors", tmp_path / "none", *to)
+    assert "no such file" in refused("predict", folder / "vectors", tmp_path / "none.npy", *to)
+    assert "for one table" in refused("predict", folder / "vectors", folder / "z.npy", *to, "--alpha", 0.1)
+    assert "no saved model" in refused("predict", folder / "encoder", folder / "z.npy", *to)
+    assert "give --output with a /" in refused("predict", folder / "vectors", folder / "z.npy", "--cluster", "auto")
+    shutil.copytree(folder / "images", tmp_path / "images")
+    (tmp_path / "images" / "left" / "3.png").write_bytes(b"no picture")
+    assert "3.png" in refused("embed", folder / "encoder", tmp_path / "images", *to)
+    frame = pd.DataFrame({"other": [1.0, 2.0]})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    other = ("-o", f"{tmp_path}/other/")
+    assert "no column vector" in refused("predict", folder / "vectors", tmp_path / "rows.parquet", *other)
+    assert "reads table" in refused("predict", folder / "table", folder / "z.npy", "-o", f"{tmp_path}/third/")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without CPUs, so that tasks run on the nodes that tests add."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+def test_a_cluster_gives_the_same_files(cluster: Any, folder: Path, tmp_path: Path) -> None:
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    for name, flags in (("here", ()), ("there", ("--cluster", cluster.address))):
+        succeeded("embed", folder / "encoder", folder / "images", "-o", tmp_path / name, *flags)
+        succeeded("predict", folder / "vectors", folder / "z.npy", "-o", f"{tmp_path}/answers-{name}/", *flags)
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+    assert files(tmp_path / "answers-here") == files(tmp_path / "answers-there")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "0.png").write_bytes(b"no picture")
+    line = refused("embed", folder / "encoder", tmp_path / "bad", "-o", tmp_path / "out", "--cluster", cluster.address)
+    assert "0.png" in line
+    for node in nodes:
+        cluster.remove_node(node)
+
+
+def test_a_killed_machine_loses_no_task(cluster: Any) -> None:
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    results = []
+    for result in run_tasks(lambda i: (time.sleep(0.1), i * i)[1], range(40), cluster.address, "squares"):
+        results.append(result)
+        if len(results) == 6:
+            cluster.remove_node(nodes[0], allow_graceful=False)
+    assert sorted(results) == [i * i for i in range(40)]
+
+
+def test_without_ray_or_a_cluster_one_line_says_so(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("embed", folder / "encoder", folder / "images", "-o", tmp_path / "z", "--cluster", "127.0.0.1:1")
+    assert "no Ray cluster at 127.0.0.1:1" in refused(*command)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install attnknn[cluster]" in refused(*command)

@@ -1,0 +1,250 @@
+"""A classifier with its rows in a Lance table: as one with all in memory, from any source, and through every change."""
+
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from attnknn import AttnKNNClassifier
+from attnknn.classifier.memory import Memory
+from attnknn.classifier.table_memory import TableMemory
+
+DIGITS, NUMBERS = load_digits(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(DIGITS))
+JITTER = np.random.default_rng(1).normal(scale=0.01, size=DIGITS.shape)  # no two distances are equal
+X, Y = (DIGITS + JITTER)[ORDER].astype(np.float32), NUMBERS[ORDER].astype(str)
+TRAIN, HELD, TEST = slice(0, 900), slice(900, 1100), slice(1100, 1400)
+HELD_OUT = X[HELD], Y[HELD]
+PARAMS: dict[str, Any] = {"random_state": 0, "max_iter": 20}
+
+
+def model(folder: Path, **params: Any) -> AttnKNNClassifier:
+    return AttnKNNClassifier(**{"storage": folder / "rows.lance", **PARAMS, **params})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> AttnKNNClassifier:
+    """A classifier that no test changes."""
+    return model(tmp_path_factory.mktemp("table")).fit(X[TRAIN], Y[TRAIN])
+
+
+@pytest.fixture
+def own(fitted: AttnKNNClassifier, tmp_path: Path) -> AttnKNNClassifier:
+    """A copy of the classifier and its table."""
+    fitted.save(tmp_path / "m")
+    shutil.copytree(str(fitted.storage), tmp_path / "rows.lance")
+    return AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+
+
+def in_memory(table: AttnKNNClassifier, rows: np.ndarray) -> Memory:
+    """Memory in arrays of these rows of X, all others left out."""
+    y = np.searchsorted(table.classes_, Y[rows])
+    return Memory.build(X[rows], y, np.ones(len(rows)), len(table.classes_))
+
+
+@pytest.mark.parametrize("params", [{}, {"metric": "cosine"}, {"weights": "distance"}, {"null_scores": "means"}])
+def test_the_same_head_as_in_memory(tmp_path: Path, params: dict[str, Any]) -> None:
+    if "null_scores" not in params and "weights" not in params:
+        params = {**params, "null_scores": "shares"}
+    expected = AttnKNNClassifier(**PARAMS, **params).fit(X[TRAIN], Y[TRAIN], held_out=HELD_OUT)
+    table = model(tmp_path, **params).fit(X[TRAIN], Y[TRAIN], held_out=HELD_OUT)
+    np.testing.assert_allclose(table.predict_proba(X[TEST]), expected.predict_proba(X[TEST]), atol=1e-4)
+    np.testing.assert_array_equal(table.predict_set(X[TEST]), expected.predict_set(X[TEST]))
+    np.testing.assert_allclose(table.usual_distances_, expected.usual_distances_, rtol=1e-4)
+    own, other = table.explain(X[TEST]), expected.explain(X[TEST])
+    np.testing.assert_array_equal(own.ids, other.ids)
+    np.testing.assert_array_equal(own.labels, other.labels)
+    np.testing.assert_allclose(own.weights, other.weights, atol=1e-4)
+    assert not own.added.any()
+
+
+def blocks_of(step: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return ((X[s : min(s + step, 900)], Y[s : min(s + step, 900)]) for s in range(0, 900, step))
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(X[TRAIN], columns=[f"pixel{i}" for i in range(64)]).assign(digit=Y[TRAIN])
+
+
+def arrays(folder: Path) -> tuple[Any, Any]:
+    np.save(folder / "x.npy", X[TRAIN])
+    np.save(folder / "y.npy", Y[TRAIN])
+    return str(folder / "x.npy"), folder / "y.npy"
+
+
+def parquet(folder: Path) -> tuple[Any, Any]:
+    frame().to_parquet(folder / "digits.parquet")
+    return folder / "digits.parquet", "digit"
+
+
+def vectors(folder: Path) -> tuple[Any, Any]:
+    rows = pd.DataFrame({"vector": list(X[TRAIN]), "digit": Y[TRAIN]})
+    lance.write_dataset(rows, str(folder / "digits"))
+    return folder / "digits", "digit"
+
+
+def same_table(folder: Path) -> tuple[Any, Any]:
+    TableMemory.write(str(folder / "rows.lance"), blocks_of(333))
+    return None, None
+
+
+SOURCES: list[Callable[[Path], tuple[Any, Any]]] = [
+    lambda _: (blocks_of(77), None),
+    lambda _: (frame().drop(columns="digit"), Y[TRAIN].tolist()),
+    arrays,
+    parquet,
+    vectors,
+    same_table,
+]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_any_source_of_the_same_rows(
+    fitted: AttnKNNClassifier, tmp_path: Path, source: Callable[[Path], tuple[Any, Any]]
+) -> None:
+    other = model(tmp_path).fit(*source(tmp_path))
+    rows = pd.DataFrame(X[TEST], columns=frame().columns[:-1]) if hasattr(other, "feature_names_in_") else X[TEST]
+    np.testing.assert_allclose(other.predict_proba(rows), fitted.predict_proba(X[TEST]), atol=1e-6)
+    assert other.n_features_in_ == 64
+
+
+def test_statistics_do_not_know_the_labels_of_held_out_rows(tmp_path: Path) -> None:
+    """Random labels: a head that saw a query's label in its neighbours' agreement would be confident."""
+    rng = np.random.default_rng(1)
+    z, y = rng.normal(size=(1500, 3)), rng.integers(2, size=1500)
+    table = model(tmp_path, n_neighbors=10, max_iter=100, null_scores="shares").fit(z[:1000], y[:1000])
+    probabilities = table.predict_proba(z[1000:])
+    assert -np.log(probabilities[np.arange(500), y[1000:]]).mean() < np.log(2) + 0.01
+    assert table.predict_proba(z[:1000]).max() < 0.7
+
+
+def test_copies_of_held_out_rows_are_not_their_neighbours(tmp_path: Path) -> None:
+    z, y = np.concatenate([X[:300], X[:900]]), np.concatenate([Y[:300], Y[:900]])
+    table = model(tmp_path).fit(z, y)
+    assert table.usual_distances_.min() > 0
+    every_row = model(tmp_path / "b").fit(np.repeat(X[:300], 4, axis=0), np.repeat(Y[:300], 4))
+    assert np.median(every_row.usual_distances_) == 0
+
+
+def test_added_rows_have_statistics_and_are_marked(own: AttnKNNClassifier) -> None:
+    own.partial_fit(X[HELD], Y[HELD])
+    memory = own.memory_
+    assert isinstance(memory, TableMemory)
+    rows = np.arange(HELD.stop)
+    expected = in_memory(own, rows)
+    columns = memory.bank.rows_of(rows, ["agreement", "density", "label"])
+    np.testing.assert_array_equal(columns["label"], Y[rows])
+    np.testing.assert_allclose(columns["agreement"][HELD], expected.agreement[HELD], atol=1e-6)
+    np.testing.assert_allclose(columns["density"][HELD], expected.density[HELD], rtol=1e-5)
+    assert np.abs(columns["agreement"][TRAIN] - expected.agreement[TRAIN]).max() > 0.01
+    explanation = own.explain(X[TEST])
+    np.testing.assert_array_equal(explanation.added, explanation.ids >= HELD.start)
+    assert explanation.added.any()
+
+    own.update_statistics()
+    columns = memory.bank.rows_of(rows, ["agreement", "density"])
+    np.testing.assert_allclose(columns["agreement"], expected.agreement, atol=1e-6)
+    np.testing.assert_allclose(columns["density"], expected.density, rtol=1e-5)
+    assert not own.explain(X[TEST]).added.any()
+    for values, other in zip(memory.classes(), in_memory(own, rows).classes(), strict=True):
+        assert values.shape == other.shape
+    np.testing.assert_allclose(memory.classes()[0], expected.classes()[0], atol=1e-6)
+
+
+def test_forgotten_rows_are_gone_from_files_and_probabilities(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=own.memory_.bank.table.uri)  # type: ignore[attr-defined]
+    own.forget([3, 5, 3])
+    pattern = X[3].tobytes()
+    assert not [
+        path for path in (tmp_path / "rows.lance").rglob("*") if path.is_file() and pattern in path.read_bytes()
+    ]
+    assert not np.isin(own.explain(X[TEST]).ids, [3, 5]).any()
+    assert len(own.memory_) == 898
+    np.testing.assert_allclose(own.memory_.sums.sum(0), np.delete(X[TRAIN], [3, 5], 0).sum(0, dtype=float))
+    with pytest.raises(ValueError, match="ids: 5 not in the bank"):
+        own.forget([5])
+    with pytest.raises(ValueError, match="load the model that changed it last"):
+        other.partial_fit(X[HELD], Y[HELD])
+    again = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")  # its version was deleted
+    np.testing.assert_allclose(again.predict_proba(X[TEST]), own.predict_proba(X[TEST]), atol=1e-12)
+
+
+def test_leave_one_out_explanations_and_counterfactuals(own: AttnKNNClassifier) -> None:
+    own.update_statistics()
+    memory = in_memory(own, np.arange(900))
+    expected = pickle.loads(pickle.dumps(own))
+    expected.memory_ = memory
+    row = own.explain_rows([7])
+    assert 7 not in row.ids
+    nearest, batch = own.memory_.retrieve(X[7:8], 50, ("agreement", "density"), without=[7])
+    other, other_batch = memory.retrieve(X[7:8], 50, ("agreement", "density"), without=[7])
+    np.testing.assert_array_equal(nearest.ids, other.ids)
+    np.testing.assert_allclose(batch.require("agreement"), other_batch.require("agreement"), atol=1e-6)
+    unit = own.memory_.unit
+    np.testing.assert_allclose(batch.sims * unit**2, other_batch.sims, rtol=1e-5)
+    np.testing.assert_allclose(batch.require("density") * unit**2, other_batch.require("density"), rtol=1e-5)
+    (change,) = own.counterfactual(X[1100:1101], most=3)
+    assert len(change.ids) <= 3
+    distances, ids = own.kneighbors(X[TEST], 3)
+    np.testing.assert_array_equal(ids, own.explain(X[TEST]).ids[:, :3])
+    np.testing.assert_allclose(distances[:, 0], np.linalg.norm(X[TEST] - X[ids[:, 0]], axis=1), rtol=1e-5)
+
+
+def test_save_load_and_pickle(fitted: AttnKNNClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "m")
+    probabilities = fitted.predict_proba(X[TEST])
+    for copy in (AttnKNNClassifier.load(tmp_path / "m"), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(copy.predict_proba(X[TEST]), probabilities)
+    assert {path.name for path in (tmp_path / "m").iterdir()} == {"model.json", "arrays.safetensors"}
+    with pytest.raises(ValueError, match=r"no Lance table .* give its address as storage"):
+        AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "nowhere")
+
+
+def failing() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield X[TRAIN], Y[TRAIN]
+    yield X[HELD, 1:], Y[HELD]
+
+
+@pytest.mark.parametrize(
+    ("params", "rows", "message"),
+    [
+        ({}, (failing(), None), "63 features"),
+        ({}, ([(X[TRAIN], np.ones(900))], None), "a single class"),
+        ({}, ([(X[:2], Y[:2]), (X[:2] * np.nan, Y[:2])], None), "NaN"),
+        ({}, ([(X[:9], Y[:9]), (X[:9], np.arange(9))], None), "column label is"),
+        ({}, (X[TRAIN] + 1e7, Y[TRAIN]), "far from 0 beside their spread"),
+        ({}, (X[TRAIN], Y[TEST]), "300 labels for 900 rows"),
+        ({}, ([], None), "no rows"),
+        ({}, ("nowhere.parquet", "y"), "nowhere.parquet: no Parquet file or Lance table"),
+        ({}, ("nowhere.npy", Y), "nowhere.npy"),
+        ({}, ("nowhere", Y), "give the name of the column of labels"),
+        ({}, (None, None), "no Lance table"),
+        ({"metric": "cosine"}, (None, None), "give them as X"),
+        ({"label_noise": "auto"}, (X[TRAIN], Y[TRAIN]), "storage: takes no"),
+        ({"index": "hnsw"}, (X[TRAIN], Y[TRAIN]), "storage: takes no"),
+        ({"null_scores": "linear"}, (X[TRAIN], Y[TRAIN]), "null_scores: linear"),
+        ({"storage": 3}, (X[TRAIN], Y[TRAIN]), "storage"),
+    ],
+)
+def test_bad_input_leaves_no_table(tmp_path: Path, params: dict[str, Any], rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model(tmp_path, **params).fit(*rows)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_needs_all_rows_in_memory_is_refused(fitted: AttnKNNClassifier) -> None:
+    with pytest.raises(ValueError, match="may not fit in memory"):
+        fitted.kneighbors()
+    with pytest.raises(ValueError, match="with storage take forget"):
+        fitted.counterfactual(X[TEST][:1], "relabel")
+    with pytest.raises(ValueError, match="exists; give another address"):
+        clone(fitted).fit(X[TRAIN], Y[TRAIN])
+    assert len(AttnKNNClassifier(storage=fitted.storage, random_state=0).fit(None, None).memory_) == 900
