@@ -44,7 +44,8 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
     try:
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(cores > 0, f"--cluster: the cluster at {address} has no CPU free for tasks")
-        remote: Any = ray.remote(max_retries=_RETRIES)(lambda task: call(task))  # no partial
+        function: Any = call
+        remote: Any = ray.remote(max_retries=_RETRIES)(lambda task: function(task))  # it takes no partial
         waiting = iter(tasks)
         running = [remote.remote(task) for task in islice(waiting, 2 * cores)]
         while running:
