@@ -35,6 +35,7 @@ class Source(NamedTuple):
     """Rows start … stop of a .npy file or a Lance table, or all of a Parquet file."""
 
     address: str
+    state: str  # version of a table; size and time of a file
     start: int = 0
     stop: int = 0
 
@@ -43,7 +44,8 @@ def embed_images(encoder: Path, images: Sequence[Path], folder: str, cluster: st
     """Write the columns `vector`, `label` (name of the image's folder) and `path` of images."""
     pieces = [tuple(map(str, images[start : start + _IMAGES])) for start in range(0, len(images), _IMAGES)]
     digest = hashlib.sha256((encoder / "weights.safetensors").read_bytes()).hexdigest()
-    job = {"encoder": digest, "images": _digest(pieces)}
+    states = [_state(str(path)) for path in images]
+    job = {"encoder": digest, "images": _digest([*pieces, states])}
     _write_parts(partial(_embed_block, str(encoder.resolve())), pieces, folder, job, cluster, "embed")
 
 
@@ -146,34 +148,44 @@ def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str
 def _blocks(source: str) -> Iterator[Source]:
     """Blocks of a table: of rows, or of Parquet the files."""
     if source.endswith(".npy"):
-        n, address = len(load_array(Path(source))), str(Path(source).resolve())
+        n, address, state = len(load_array(Path(source))), str(Path(source).resolve()), _state(source)
     elif source.endswith(".lance"):
-        n, address = _lance(source).count_rows(), source
+        table = _lance(source)
+        n, address, state = table.count_rows(), source, str(table.version)
     else:
         try:
             files = pyarrow.dataset.dataset(source, format="parquet").files
         except (OSError, pa.ArrowInvalid) as error:
             raise InputError(f"{source}: no .npy, .parquet or .lance ({str(error).splitlines()[0]:.200})") from None
         prefix = source.partition("://")[0] + "://" if "://" in source else ""
-        yield from (Source(prefix + file) for file in sorted(files))
+        yield from (Source(file, _state(file)) for file in (prefix + name for name in sorted(files)))
         return
-    yield from (Source(address, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
+    yield from (Source(address, state, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
 
 
-@cache
-def _lance(address: str) -> Any:
+def _state(file: str) -> str:
+    """Size and time of a file, which differ after a change."""
+    system, path = _file_system(file)
+    info = system.get_file_info(path)
+    return f"{info.size} {info.mtime_ns}"
+
+
+def _lance(address: str, version: int | None = None) -> Any:
     from attnknn.index.lance_bank import open_table
 
-    return open_table(address)
+    return open_table(address, version)
+
+
+_version_of = cache(_lance)
 
 
 def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str, Any]]:
     """Vectors (M, D) of a block, and its other columns; `features` are the columns of vectors that are no list."""
-    address, start, stop = source
+    address, state, start, stop = source
     if address.endswith(".npy"):
         return np.asarray(load_array(Path(address))[start:stop]), {"row": np.arange(start, stop)}
     if address.endswith(".lance"):
-        table = _lance(address).to_table(offset=start, limit=stop - start)
+        table = _version_of(address, int(state)).to_table(offset=start, limit=stop - start)
     else:
         system, path = _file_system(address)
         table = pyarrow.parquet.read_table(path, filesystem=system)

@@ -1,5 +1,6 @@
 """`attnknn embed`, and `attnknn predict` of a table: files of blocks, resumed, in this process or on a cluster."""
 
+import os
 import shutil
 import sys
 import time
@@ -59,6 +60,9 @@ def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_pat
     succeeded(*command)
     assert files(tmp_path / "z") == {**before, "part-000001.parquet": b"not written again"}
     assert "another job" in refused("embed", folder / "encoder", folder / "images/left", "-o", tmp_path / "z")
+    picture = folder / "images" / "left" / "0.png"
+    os.utime(picture, (1, 1))
+    assert "other files" in refused(*command)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     assert "holds other files" in refused("embed", folder / "encoder", folder / "images", "-o", tmp_path / "full")
@@ -87,6 +91,8 @@ def test_predictions_of_any_table(folder: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(frame["distance_percentile"], percentiles, atol=5)
         assert frame["row" if i == 0 else "id"].tolist() == list(range(80))
         assert i == 0 or frame["given_label"].eq("up").all()
+    lance.dataset(str(tmp_path / "z.lance")).delete("id = 3")
+    assert "other files" in refused("predict", folder / "vectors", tmp_path / "z.lance", "-o", f"{tmp_path}/answers2/")
 
 
 def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
