@@ -7,27 +7,25 @@ import dataclasses
 import hashlib
 import json
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from attnknn.classifier.checks import MAX_ID, MEMORY_ARRAYS, check_linear, check_memory
 from attnknn.classifier.linear import LinearClassifier
+from attnknn.classifier.locking import model_lock
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.core.artifacts import check_array
 from attnknn.core.errors import InputError, require
-from attnknn.core.files import atomic_folder, leftovers, read_json, recover, usual_mode, write_json
+from attnknn.core.files import atomic_folder, read_json, recover, usual_mode, write_json
 from attnknn.heads.baselines import Distance, Uniform
-from attnknn.heads.label_noise import DOUBT, check_transition
 from attnknn.heads.registry import LearnedHead, restored_head
 from attnknn.index.bank import Bank
-from attnknn.index.faiss_index import similarities
-from attnknn.index.validation import check_vectors
 
 if TYPE_CHECKING:
     from attnknn.classifier.table_memory import TableMemory
@@ -35,12 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 5  # 4 has no tables, 3 no label noise, 2 no linear classifier
 _DAMAGED = "{}: damaged (SHA-256 differs); copy it again, or fit and save again"
-_MAX_ID = 2**62  # ids of rows to be added stay far from the end of int64
 _META, _ARRAYS, _BANK = "model.json", "arrays.safetensors", "bank"
-# Arrays of a memory: name on disk → attribute.
-_NAMES = ("ids", "y", "weight", "near_ids", "near_sims", "sums")
-_MEMORY_ARRAYS = {name: name.replace("near_", "neighbour_") for name in _NAMES}
-T = TypeVar("T")
 AnyHead = LearnedHead | Distance | Uniform
 _BASELINES = {"distance": Distance, "uniform": Uniform}
 
@@ -74,32 +67,6 @@ class Parts(NamedTuple):
     values: dict[str, Any]  # other fitted values, JSON-serialisable
 
 
-class LockedError(InputError):
-    """Another process holds the lock of a model."""
-
-
-@contextmanager
-def model_lock(folder: Path, timeout: float = 60) -> Iterator[None]:
-    """Hold the lock of a model's folder, under which every process and thread changes it. Reentrant in a thread.
-
-    Raises:
-        LockedError: the lock was held elsewhere for `timeout` seconds.
-    """
-    from filelock import FileLock, Timeout
-
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), is_singleton=True)
-    try:
-        lock.acquire(timeout)
-    except Timeout:
-        raise LockedError(f"{folder}: another process is changing it; try again") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def save_parts(
     parts: Parts, folder: Path, write_more: Callable[[Path], None] | None, read_back: Callable[[Path], object]
 ) -> None:
@@ -117,7 +84,7 @@ def save_parts(
     config, weights = head_to_arrays(parts.head)
     memory = parts.memory
     if isinstance(memory, Memory):
-        table, arrays = None, {f"memory.{name}": getattr(memory, own) for name, own in _MEMORY_ARRAYS.items()}
+        table, arrays = None, {f"memory.{name}": getattr(memory, own) for name, own in MEMORY_ARRAYS.items()}
         if memory.given_y is not memory.y:
             arrays["memory.given_y"] = memory.given_y
     else:
@@ -173,41 +140,6 @@ def check_destination(folder: Path, with_input: bool = True) -> None:
     require(with_input or not lost, f"{lines}; save to another folder, or change it by `attnknn add` or `forget`")
 
 
-def read_consistently(folder: Path, read: Callable[[], T], retries: int = 20) -> T:
-    """Call `read`, again if another process replaced the folder meanwhile, so that files of two models never mix.
-
-    Recovers first from a save that was killed.
-    """
-    recover_unlocked(folder)
-    before = file_identity(folder)
-    try:
-        result = read()
-        if not retries or file_identity(folder) == before:
-            return result
-    except (InputError, OSError):
-        if not retries or (before is not None and file_identity(folder) == before):
-            raise
-    time.sleep(0.01)
-    # No folder at first: a save may be between moving the old one away and moving the new one in.
-    return read_consistently(folder, read, 0 if before is None else retries - 1)
-
-
-def recover_unlocked(folder: Path) -> None:
-    """Recover from a save that was killed, unless another process holds the lock."""
-    if leftovers(folder.resolve()):
-        with suppress(LockedError, OSError), model_lock(folder, timeout=0):
-            recover(folder.resolve())
-
-
-def file_identity(path: Path) -> tuple[int, int] | None:
-    """Inode and modification time of a file or folder; None if it does not exist."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
     """Read a model saved by `save_parts`, after checking the checksums; `storage` is the address of a moved table.
 
@@ -230,7 +162,7 @@ def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
         if "logits" in head.needs:
             assert isinstance(memory, Memory), "a table has no linear classifier"
             memory.strength, memory.linear = meta["strength"], LinearClassifier(**linear)
-            _check_linear(memory.strength, memory.linear, memory.sums.shape)
+            check_linear(memory.strength, memory.linear, memory.sums.shape)
         return Parts(memory, head, own, meta["about"])
     except Exception as error:  # values of other types and shapes raise anything
         raise incomplete(folder, error) from None
@@ -264,13 +196,13 @@ def _table(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: "LanceBank
     if bank.version != meta["table"]["version"]:
         memory.recount()
     require(len(memory) == len(bank) and own["counts"].min() >= 0, f"counts: not those of the {len(bank)} rows")
-    require(0 < memory.unit < math.inf and 0 <= memory.known <= memory.next_id <= _MAX_ID, "unit, known or next_id")
+    require(0 < memory.unit < math.inf and 0 <= memory.known <= memory.next_id <= MAX_ID, "unit, known or next_id")
     return memory
 
 
 def _memory(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: Bank) -> Memory:
-    columns = {attribute: arrays[f"memory.{name}"] for name, attribute in _MEMORY_ARRAYS.items()}
-    _check_memory(columns, bank, meta["next_id"])
+    columns = {attribute: arrays[f"memory.{name}"] for name, attribute in MEMORY_ARRAYS.items()}
+    check_memory(columns, bank, meta["next_id"])
     memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
     memory.given_y = arrays.get("memory.given_y", memory.y)
     check_array("given_y", memory.given_y, "int64", 1)
@@ -284,66 +216,6 @@ def incomplete(folder: Path, error: Exception) -> InputError:
     """The error of a model whose parts do not fit."""
     reason = f"{type(error).__name__} {error}".removeprefix("InputError ").partition("; ")[0]
     return InputError(f"{folder}: incomplete model ({reason[:200]}); fit and save again")
-
-
-def _check_memory(arrays: dict[str, np.ndarray], bank: Bank, next_id: Any) -> None:
-    """Check the types, shapes, ranges and finite values of the arrays of a memory."""
-    for name, dtype, ndim in (("ids", "int64", 1), ("y", "int64", 1), ("weight", "float32", 1), ("sums", "float64", 2)):
-        check_array(name, arrays[name], dtype, ndim)
-    check_array("neighbour_ids", arrays["neighbour_ids"], "int32 or int64", 2)
-    z = check_vectors("vectors", bank.z)
-    ids, y, weight, neighbours, sims, sums = (arrays[attribute] for attribute in _MEMORY_ARRAYS.values())
-    order = np.argsort(bank.ids, kind="stable")[len(bank.ids) - len(ids) :]
-    rising = len(ids) > 1 and bool((np.diff(ids) > 0).all())
-    in_range = rising and type(next_id) is int and 0 <= ids[0] <= ids[-1] < next_id <= _MAX_ID
-    require(in_range and len(bank) == len(ids) and np.array_equal(bank.ids[order], ids), "ids: not those of the index")
-    require(len(y) == len(ids) and 0 <= y.min() <= y.max() < len(sums), "y: not a class number of each row")
-    require(len(weight) == len(ids) and weight.min() > 0, "weight: not a number above 0 of each row")
-    require(sums.shape[1] == z.shape[1], f"sums: {sums.shape[1]} dimensions; the index has {z.shape[1]}")
-    fits = len(neighbours) == len(ids) and neighbours.shape[1] > 0
-    fits = fits and neighbours.shape == sims.shape and sims.dtype == np.float32
-    fits = fits and bool((np.isin(neighbours, ids) | (neighbours == -1)).all())
-    fits = fits and bool(np.where(neighbours >= 0, np.isfinite(sims), sims == -np.inf).all())
-    require(fits, "neighbours: not rows of the memory with their similarities")
-    nearest = similarities(z[order], z[order], np.searchsorted(ids, neighbours[:, :1]), bank.metric)
-    same = np.isclose(nearest, sims[:, :1], rtol=1e-3) | (neighbours[:, :1] < 0)
-    require(bool(same.all()), "neighbours: other similarities than the vectors have")
-
-
-def _check_linear(strength: Any, linear: LinearClassifier, shape: tuple[int, ...]) -> None:
-    """Check the types and shapes of the linear classifier of a memory of `shape` (C, D)."""
-    require(type(strength) is float and 0 < strength < math.inf, "strength: not a number above 0")
-    check_array("coef", linear.coef, "float64", 2)
-    check_array("intercept", linear.intercept, "float64", 1)
-    fits = linear.coef.shape == shape and len(linear.intercept) == shape[0]
-    require(fits, f"coef, intercept: not of {shape[0]} classes and {shape[1]} dimensions")
-
-
-def check_classifier(
-    memory: BaseMemory, values: dict[str, Any], arrays: dict[str, np.ndarray], held_out: np.ndarray
-) -> None:
-    """Check the types, shapes and ranges of what else a saved classifier holds: conformity scores `held_out` (M,)."""
-    n_classes, dim = memory.sums.shape
-    for name, size in (("origin", dim), ("scale", n_classes), ("bias", n_classes)):
-        check_array(name, arrays[name], "float64", 1)
-        require(len(arrays[name]) == size, f"{name}: {len(arrays[name])} values; expected {size}")
-    labels, names, fitted = values["classes"], values["feature_names"], values["fitted"]
-    classes = np.unique(np.array(labels, dtype=np.dtype(values["classes_dtype"])))
-    require(classes.tolist() == labels and len(labels) == n_classes, f"classes: not {n_classes} sorted labels")
-    named = isinstance(names, list) and len(names) in (0, dim) and all(type(name) is str for name in names)
-    require(named, f"feature_names: not {dim} names")
-    require(type(fitted["n_iter_"]) is int and fitted["n_features_in_"] == dim, "n_iter_ or n_features_in_: wrong")
-    require(fitted["_unit"] > 0 and fitted["_usual_weight"] > 0, "scale of rows or weights: not above 0")
-    if "transition" in arrays:
-        check_transition(arrays["transition"], n_classes)
-    usual = arrays.get("usual_distances", held_out[:0])
-    for name, array in (("held_out", held_out), ("usual_distances", usual)):
-        check_array(name, array, "float64", 1)
-    require(bool((np.diff(usual, prepend=0) >= 0).all()), "usual_distances: negative, or not ascending")
-    positive = values["params"]["calibration"] == "vector" or float(arrays["scale"].min()) > 0
-    require(positive, "scale: not above 0")
-    n = len(held_out)
-    require(round(1 / fitted["_doubt"]) in (n + 1, round(1 / DOUBT)), f"held_out: {n} scores, not as many as fitted")
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from attnknn.classifier import persistence
+from attnknn.classifier.checks import check_classifier
+from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.nearest import BaseMemory
 from attnknn.classifier.persistence import AnyHead, head_from_arrays, head_to_arrays
@@ -88,9 +90,7 @@ class SaveMixin(BaseEstimator):
             ValueError: not a model, a damaged one, or one of a later format.
         """
         path = Path(path)
-        memory, head, arrays, values = persistence.read_consistently(
-            path, lambda: persistence.load_parts(path, storage)
-        )
+        memory, head, arrays, values = read_consistently(path, lambda: persistence.load_parts(path, storage))
         try:
             model = cls(**values["params"])
             if storage is not None:
@@ -107,7 +107,7 @@ class SaveMixin(BaseEstimator):
             model.usual_distances_ = arrays.get("usual_distances", np.empty(0))  # missing up to 0.4.0
             own = arrays.get("held_out")  # format 1 stores all probabilities
             model._held_out = true_class_scores(arrays["probs"], arrays["y"]) if own is None else own
-            persistence.check_classifier(memory, values, arrays, model._held_out)
+            check_classifier(memory, values, arrays, model._held_out)
             vars(model).update(fitted)
             probs, _ = model._predictor("cpu").predict(np.zeros((2, memory.sums.shape[1]), np.float32))  # other parts
             require(np.allclose(probs.sum(1), 1), "head: probabilities do not sum to 1")

@@ -13,7 +13,7 @@ import pytest
 from kills import kill_runs
 
 from attnknn import AttnKNNClassifier
-from attnknn.classifier.persistence import LockedError, model_lock
+from attnknn.classifier.locking import LockedError, model_lock
 from attnknn.core import files
 
 

@@ -31,7 +31,8 @@ def changing(folder: Path) -> Iterator["Model"]:
     """Yield a model under its lock, and save it if the block ends without an error."""
     require((folder / "model.json").is_file(), f"{folder}: no saved model; give the folder that `attnknn fit` wrote")
     from attnknn.app.model.model import Model
-    from attnknn.classifier.persistence import check_destination, model_lock
+    from attnknn.classifier.locking import model_lock
+    from attnknn.classifier.persistence import check_destination
 
     with model_lock(folder):
         check_destination(folder)

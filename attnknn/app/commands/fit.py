@@ -50,7 +50,7 @@ def fit(
     from sklearn.utils._param_validation import InvalidParameterError
 
     from attnknn.app.model.fit import fit_model
-    from attnknn.classifier.persistence import model_lock
+    from attnknn.classifier.locking import model_lock
 
     require(label_noise in (None, "auto"), f"--label-noise: {label_noise!r}; give auto, or leave it out")
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)

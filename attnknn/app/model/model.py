@@ -15,8 +15,8 @@ import pandas as pd
 from attnknn.app.model.examples import Examples
 from attnknn.app.model.inputs import Batch, Input, Vectors, load_input, save_input
 from attnknn.classifier.estimator import FAR, AttnKNNClassifier
+from attnknn.classifier.locking import read_consistently
 from attnknn.classifier.memory import Memory
-from attnknn.classifier.persistence import read_consistently
 from attnknn.classifier.predictor import Explanation
 from attnknn.core.artifacts import check_array
 from attnknn.core.duplicates import first_identical, mostly_duplicates

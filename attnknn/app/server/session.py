@@ -19,7 +19,7 @@ from attnknn.app.server.queries import MAX_RECENT, NO_CASES, Query, find_query
 from attnknn.app.server.render import Renderer, png
 from attnknn.app.server.security import IMAGE_BYTES, RequestError
 from attnknn.app.server.test_cases import FILTERS, calibration, select
-from attnknn.classifier.persistence import LockedError, file_identity, model_lock, recover_unlocked
+from attnknn.classifier.locking import LockedError, file_identity, model_lock, recover_unlocked
 from attnknn.core.errors import InputError, is_disk_full, require
 from attnknn.core.lock import SharedLock
 

@@ -15,7 +15,7 @@ from attnknn.app.model.model import Model
 from attnknn.app.server import session
 from attnknn.app.server.app import create_app
 from attnknn.app.server.parse import parse_row
-from attnknn.classifier.persistence import model_lock
+from attnknn.classifier.locking import model_lock
 from server_fixtures import BASE_URL, HOSTILE, ROW, client_of, probabilities, refused
 
 
