@@ -1,0 +1,104 @@
+"""The classifier with its rows in a Lance table, compared with rows in memory over a FAISS index: `storage`.
+
+Each fit runs in its own process, so that memory is its own; peaks are those of whole processes, with the interpreter.
+Rows are unit vectors in 2,000 clusters of two of 100 classes each, and 10 % of the labels are wrong, also in the test
+rows: no classifier can be right more often than .9. Both fit the head on the same 10,000 held-out rows. `predict_ms` is
+of a row, where all test rows are given at once; `single_ms` the median where one is. Disk is the table.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from attnknn import AttnKNNClassifier
+from attnknn.evaluation.metrics import scores
+from attnknn.experiments.profile import milliseconds
+from attnknn.index.faiss_index import set_threads
+from benchmarks.large_bank import in_process, memory
+
+SIZES = {
+    "full": {"fits": (("table", 1_000_000, 0), ("memory", 1_000_000, 0), ("table", 1_000_000, 1),
+                      ("memory", 1_000_000, 1), ("table", 10_000_000, 0)), "dim": 128, "queries": 10_000, "singles": 100},
+    "quick": {"fits": (("table", 2_000, 0), ("memory", 2_000, 0)), "dim": 16, "queries": 100, "singles": 3},
+}  # fmt: skip
+CLASSES, _CLUSTERS, _RANK, _WRONG = 100, 2_000, 16, 0.1
+_WITHIN, _NOISE = 0.5, 0.15  # spread of a cluster: in `_RANK` directions, in all
+_BLOCK = 100_000
+
+
+def clusters(rows: int, dim: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield blocks of float32 vectors (M, dim) and labels (M,); the sign of a direction of a cluster is its class.
+
+    The same seed gives the same blocks: the first ones of more rows are those of fewer.
+    """
+    shared = np.random.default_rng(0)
+    centres = shared.standard_normal((_CLUSTERS, dim), dtype=np.float32) / np.sqrt(dim)
+    spans = shared.standard_normal((_CLUSTERS, _RANK, dim), dtype=np.float32) / np.sqrt(dim * _RANK)
+    classes = shared.integers(CLASSES, size=(_CLUSTERS, 2))
+    for start in range(0, rows, _BLOCK):
+        rng = np.random.default_rng((seed, start))
+        cluster = rng.integers(_CLUSTERS, size=_BLOCK)
+        u = _WITHIN * rng.standard_normal((_BLOCK, _RANK), dtype=np.float32)
+        z = _NOISE / np.sqrt(dim) * rng.standard_normal((_BLOCK, dim), dtype=np.float32)
+        order = np.argsort(cluster, kind="stable")
+        ends = np.searchsorted(cluster[order], np.arange(_CLUSTERS + 1))
+        for c in range(_CLUSTERS):
+            members = order[ends[c] : ends[c + 1]]
+            z[members] += centres[c] + u[members] @ spans[c]
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        y = classes[cluster, (u[:, 0] > 0).astype(int)]
+        wrong = rng.random(_BLOCK) < _WRONG
+        y[wrong] = rng.integers(CLASSES, size=int(wrong.sum()))
+        count = min(_BLOCK, rows - start)
+        yield z[:count], y[:count]
+
+
+def fit(folder: Path, kind: str, rows: int, seed: int, threads: int, dim: int, queries: int, singles: int) -> dict[str, float]:
+    """Fit on rows of `clusters`, predict other rows of it."""
+    set_threads(threads)
+    z, y = next(clusters(2 * queries, dim, seed + 1000))
+    held_out, test, truth = (z[:queries], y[:queries]), z[queries:], y[queries:]
+    options = {"n_neighbors": 50, "random_state": seed, "n_jobs": threads}
+    start = time.perf_counter()
+    if kind == "table":
+        model = AttnKNNClassifier(storage=str(folder / "rows.lance"), **options)
+        model.fit(clusters(rows, dim, seed), None, held_out=held_out)
+    else:
+        blocks = list(clusters(rows, dim, seed))
+        X, labels = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        del blocks
+        model = AttnKNNClassifier(**options).fit(X, labels, held_out=held_out)
+    seconds, fit_peak = time.perf_counter() - start, memory("VmHWM")
+    model.predict_proba(test[:100])
+    start = time.perf_counter()
+    p = model.predict_proba(test)
+    predicting = 1e3 * (time.perf_counter() - start) / len(test)
+    single = [milliseconds(lambda row=row: model.predict_proba(row)) for row in test[:singles, None]]
+    result = scores(p, np.searchsorted(model.classes_, truth))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {
+        "fit_s": seconds, "fit_peak_gib": fit_peak / 2**30, "predict_ms": predicting, "single_ms": float(np.median(single)),
+        "peak_gib": memory("VmHWM") / 2**30, "disk_gib": size / 2**30,
+        **{name: result[name] for name in ("accuracy", "nll", "ece")},
+    }  # fmt: skip
+
+
+def measure(
+    threads: int, repeats: int, fits: tuple[tuple[str, int, int], ...], dim: int, queries: int, singles: int
+) -> list[dict[str, str | float]]:
+    """A row per fit: `rows in`, `rows`, `seed`, and the results of `fit`."""
+    table: list[dict[str, str | float]] = []
+    for kind, rows, seed in fits:
+        folder = Path(tempfile.mkdtemp())
+        try:
+            result = in_process(fit, folder, kind, rows, seed, threads, dim, queries, singles)
+        finally:
+            shutil.rmtree(folder)
+        table.append({"rows in": kind, "rows": rows, "seed": seed, **result})
+        print(json.dumps(table[-1]), flush=True)
+    return table
