@@ -23,7 +23,8 @@ from benchmarks.large_bank import in_process, memory
 
 SIZES = {
     "full": {"fits": (("table", 1_000_000, 0), ("memory", 1_000_000, 0), ("table", 1_000_000, 1),
-                      ("memory", 1_000_000, 1), ("table", 10_000_000, 0)), "dim": 128, "queries": 10_000, "singles": 100},
+                      ("memory", 1_000_000, 1), ("table", 10_000_000, 0)), "dim": 128,
+             "queries": 10_000, "singles": 100},
     "quick": {"fits": (("table", 2_000, 0), ("memory", 2_000, 0)), "dim": 16, "queries": 100, "singles": 3},
 }  # fmt: skip
 CLASSES, _CLUSTERS, _RANK, _WRONG = 100, 2_000, 16, 0.1
@@ -58,7 +59,9 @@ def clusters(rows: int, dim: int, seed: int) -> Iterator[tuple[np.ndarray, np.nd
         yield z[:count], y[:count]
 
 
-def fit(folder: Path, kind: str, rows: int, seed: int, threads: int, dim: int, queries: int, singles: int) -> dict[str, float]:
+def fit(
+    folder: Path, kind: str, rows: int, seed: int, threads: int, dim: int, queries: int, singles: int
+) -> dict[str, float]:
     """Fit on rows of `clusters`, predict other rows of it."""
     set_threads(threads)
     z, y = next(clusters(2 * queries, dim, seed + 1000))
@@ -82,7 +85,8 @@ def fit(folder: Path, kind: str, rows: int, seed: int, threads: int, dim: int, q
     result = scores(p, np.searchsorted(model.classes_, truth))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return {
-        "fit_s": seconds, "fit_peak_gib": fit_peak / 2**30, "predict_ms": predicting, "single_ms": float(np.median(single)),
+        "fit_s": seconds, "fit_peak_gib": fit_peak / 2**30, "predict_ms": predicting,
+        "single_ms": float(np.median(single)),
         "peak_gib": memory("VmHWM") / 2**30, "disk_gib": size / 2**30,
         **{name: result[name] for name in ("accuracy", "nll", "ece")},
     }  # fmt: skip

@@ -1,5 +1,6 @@
 """One run of a stage: its item, its settings, and its paths, all as dvc.yaml declares them."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,6 +73,11 @@ class Run:
         from attnknn.core.device import use_device
 
         return use_device(self.params.device, self.params.threads)
+
+    @property
+    def cluster(self) -> str | None:
+        """Address of the Ray cluster that embeds and searches, or None."""
+        return os.environ.get("ATTNKNN_CLUSTER") or self.params.cluster or None
 
     @property
     def workers(self) -> int:

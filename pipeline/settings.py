@@ -55,6 +55,7 @@ class Common(BaseModel):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
     threads: Count
     mirror: str
+    cluster: str
 
     @model_validator(mode="after")
     def _agree(self) -> "Common":

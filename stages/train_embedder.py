@@ -15,7 +15,7 @@ def train_embedder(run: Run) -> None:
     split, settings, device = Split.load(run.path("data/split")), run.params.train_embedder, run.device
     common = split, settings, run.seed, device, run.label
     encoder, history = fit_encoder(*common, run.checkpoint())
-    embeddings = embed_split(encoder, split, device, settings.bf16)
+    embeddings = embed_split(encoder, split, device, settings.bf16, run.cluster)
     with atomic_folder(run.path("data/embeddings")) as draft:
         embeddings.save(draft / "main")
         for fold, fold_rows in enumerate(fold_embeddings(*common)):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnknn.app.cluster import run_tasks
 from attnknn.app.model.inputs import Pictures, Vectors
 from attnknn.app.model.model import Model
+from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.files import load_array
 from attnknn.encoder.encoder import Encoder, embed

@@ -117,7 +117,7 @@ class TableMemory(BaseMemory):
     def nearest(
         self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
     ) -> Nearest:
-        ids, sims, columns = self.bank.search(queries, k, exclude, ("label", "agreement", "density"))
+        ids, sims, columns = self.bank.nearest(queries, k, exclude, ("label", "agreement", "density"))
         y = self.numbers(columns["label"])
         return Nearest(ids, sims, y, y, columns["agreement"], columns["density"], None, ids >= self.known)
 

@@ -7,6 +7,7 @@ kNN and the linear head use the same representation e.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,6 +21,7 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from attnknn.core.artifacts import Embeddings, Split
+from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, needs_extra, require
 from attnknn.core.files import load_weights, save_weights
 from attnknn.encoder.convnet import HEAD_SCALE, WHITENING_IMAGES, ConvNet
@@ -28,6 +30,7 @@ from attnknn.encoder.numeric_embeddings import NumericEmbedding
 RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _BLOCK = 2000  # images whose pixel values are counted at once
+_TASK = 2000  # rows of a task of a cluster; whole batches of `embed`
 
 
 class MLP(nn.Sequential):
@@ -228,7 +231,21 @@ def embed(
     return torch.cat(z).numpy(), None if logits[0] is None else torch.cat(logits).numpy()
 
 
-def embed_split(encoder: Encoder, split: Split, device: str = "cpu", bf16: bool = False) -> Embeddings:
-    """Embed every row of a split."""
-    z, logits = embed(encoder, split.x, device, bf16)
+def embed_split(
+    encoder: Encoder, split: Split, device: str = "cpu", bf16: bool = False, cluster: str | None = None
+) -> Embeddings:
+    """Embed every row of a split; on the CPUs of a cluster if there is one, see `run_tasks`."""
+    if cluster is None:
+        z, logits = embed(encoder, split.x, device, bf16)
+    else:
+        tasks = [(start, split.x[start : start + _TASK]) for start in range(0, len(split.x), _TASK)]
+        results = run_tasks(partial(_embed_block, encoder.cpu(), bf16), tasks, cluster, "embed")
+        _, blocks, outputs = zip(*sorted(results, key=lambda result: result[0]), strict=True)
+        z, logits = np.concatenate(blocks), None if outputs[0] is None else np.concatenate(outputs)
     return Embeddings(z, split.y, split.part, split.classes, logits)
+
+
+def _embed_block(
+    encoder: Encoder, bf16: bool, task: tuple[int, np.ndarray]
+) -> tuple[int, np.ndarray, np.ndarray | None]:
+    return task[0], *embed(encoder, task[1], bf16=bf16)

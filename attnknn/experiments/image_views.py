@@ -12,6 +12,7 @@ from torch import Tensor
 from attnknn.core.artifacts import Split
 from attnknn.encoder.encoder import Encoder, embed
 from attnknn.index.bank import Bank
+from attnknn.index.stored import open_bank
 from attnknn.neighbours.views import View, held_out
 from attnknn.nn.augment import random_crop
 
@@ -57,6 +58,6 @@ def embedded_views(
         views: flip, crops, padding.
     """
     model, config = Encoder.load(encoder)
-    memory, rows = Bank.load(bank, mmap=True), held_out(split.part)
+    memory, rows = open_bank(bank), held_out(split.part)
     for name, x in generate_views(torch.from_numpy(np.asarray(split.x[rows])), **views, seed=seed):
         yield name, embed_view(model, x.numpy(), rows, memory, k_max, device, config["bf16"])

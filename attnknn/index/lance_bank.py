@@ -87,12 +87,21 @@ class LanceBank:
 
     @classmethod
     def build(
-        cls, uri: str | Path, blocks: Iterable[Block], metric: str = "l2", nlist: int = 0, **options: int
+        cls,
+        uri: str | Path,
+        blocks: Iterable[Block],
+        metric: str = "l2",
+        nlist: int = 0,
+        overwrite: bool = False,
+        **options: int,
     ) -> "LanceBank":
         """Write blocks of rows to a new table, and index them.
 
-        An error leaves no table; a kill may leave one without an index, see `indexed`. `options` are fields of the
-        class.
+        An error leaves no table; a kill may leave one without an index, see `indexed`.
+
+        Args:
+            overwrite: whether to make a new version of a table that exists; an error leaves its earlier versions.
+            options: fields of the class.
         """
         require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
         remaining = iter(blocks)
@@ -110,13 +119,15 @@ class LanceBank:
                 raise
 
         reader = pa.RecordBatchReader.from_batches(schema, batches())
+        mode = "overwrite" if overwrite else "create"
         try:
-            table = lance.write_dataset(reader, str(uri), mode="create", enable_stable_row_ids=True)
+            table = lance.write_dataset(reader, str(uri), mode=mode, enable_stable_row_ids=True)
             table.create_scalar_index("id", "BTREE")
             return cls(table, **options).latest().indexed(nlist)
         except BaseException as error:
             require("already exists" not in str(error), f"{uri}: exists; give another address, or remove it")
-            lance.LanceDataset.drop(str(uri))
+            if not overwrite:
+                lance.LanceDataset.drop(str(uri))
             raise errors[0] if errors else error from None
 
     def indexed(self, nlist: int = 0) -> "LanceBank":
@@ -163,9 +174,15 @@ class LanceBank:
         return replace(self, table=self.table.checkout_version(self.table.latest_version))
 
     def search(
+        self, queries: ArrayLike, k: int, exclude: ArrayLike | None = None, device: str = "cpu"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find the k nearest rows of each query, see `Bank.search`; by the CPU on any device."""
+        return self.nearest(queries, k, exclude)[:2]
+
+    def nearest(
         self, queries: ArrayLike, k: int, exclude: ArrayLike | None = None, columns: Sequence[str] = ()
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Find the k nearest rows of each query, re-ranked by exact similarity, ties by id; see `Bank.search`.
+        """`search` with columns of the rows: re-ranked by exact similarity, ties by id.
 
         Args:
             queries: (B, D).

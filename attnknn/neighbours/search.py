@@ -1,38 +1,68 @@
-"""Build a bank over the embeddings of part bank, and search it for the neighbours of every row."""
+"""Search the bank, which holds the embeddings of part bank, for the neighbours of every row."""
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnknn.core.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
+from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import require
 from attnknn.index.bank import Bank, build
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
 
+if TYPE_CHECKING:
+    from attnknn.index.lance_bank import LanceBank
+
+_BLOCK = 4096  # queries of a task of a cluster
+
+
+def bank_rows(embeddings: Embeddings) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors (N, D) and row ids (N,) of part bank."""
+    rows = embeddings.rows(BANK)
+    contiguous = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+    return embeddings.z[rows[0] : rows[-1] + 1] if contiguous else np.asarray(embeddings.z)[rows], rows
+
 
 def memory(embeddings: Embeddings, **index: object) -> Bank:
     """Build a bank (see `bank.build`) over the rows of part bank only."""
-    rows = embeddings.rows(BANK)
-    contiguous = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
-    z = embeddings.z[rows[0] : rows[-1] + 1] if contiguous else np.asarray(embeddings.z)[rows]
-    return build(z, rows, **index)  # type: ignore[arg-type]
+    return build(*bank_rows(embeddings), **index)  # type: ignore[arg-type]
 
 
-def search(bank: Bank, embeddings: Embeddings, k_max: int, device: str = "cpu") -> Neighbours:
+def search(
+    bank: "Bank | LanceBank", embeddings: Embeddings, k_max: int, device: str = "cpu", cluster: str | None = None
+) -> Neighbours:
     """The k_max (or as many as the bank has) nearest bank rows of every row, itself excluded by its id.
 
     Held-out rows are queries of heads and baselines; neighbours of bank rows give the neighbour statistics.
+
+    Args:
+        cluster: of a Lance table, see `run_tasks`.
 
     Raises:
         InputError: the bank has a single row, or rows that the embeddings do not have.
     """
     require(len(bank) > 1, "bank: a single row has no neighbours; give two rows or more")
-    rows = np.arange(len(embeddings.z))
-    require(bank.ids.max() < len(rows), "bank: holds rows that the embeddings do not have; run `dvc repro`")
-    ids, sims = bank.search(embeddings.z, min(k_max, len(bank) - 1), exclude=rows, device=device)
-    return Neighbours(rows.astype(np.int32), ids, sims, bank.metric)
+    z, k = embeddings.z, min(k_max, len(bank) - 1)
+    rows = np.arange(len(z))
+    if cluster is None:
+        ids, sims = bank.search(z, k, exclude=rows, device=device)
+    else:
+        tasks = [(start, z[start : start + _BLOCK]) for start in range(0, len(z), _BLOCK)]
+        blocks = sorted(
+            run_tasks(partial(_search_block, bank, k), tasks, cluster, "search"), key=lambda block: block[0]
+        )
+        ids, sims = (np.concatenate(parts) for parts in list(zip(*blocks, strict=True))[1:])
+    require(ids.max() < len(rows), "bank: holds rows that the embeddings do not have; run `dvc repro`")
+    return Neighbours(rows.astype(np.int32), ids.astype(np.int32, copy=False), sims, bank.metric)
+
+
+def _search_block(bank: "LanceBank", k: int, task: tuple[int, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
+    start, z = task
+    return start, *bank.search(z, k, exclude=np.arange(start, start + len(z)))
 
 
 def retrieve(

@@ -17,6 +17,7 @@ MODULES = sorted(p.relative_to(ROOT) for p in (ROOT / "attnknn").rglob("*.py"))
 CODE = ("stages/", "pipeline", "attnknn/")
 RUN = {  # settings that an attribute of Run reads
     "device": {"device", "threads"},
+    "cluster": {"cluster"},
     "workers": {"device", "threads"},
     "fit_settings": {"train_attention", "tune", "device", "threads"},
 }

@@ -51,7 +51,7 @@ def test_all_lists_give_the_neighbours_of_a_flat_index_to_the_bit(tmp_path: Path
     bank = LanceBank.build(tmp_path / "rows.lance", blocks(), metric, nlist, probes=nlist, threads=2)
     assert (bank.n_lists, len(bank), bank.dimensions, bank.metric) == (nlist, N, D, metric)
     expected = build(Z, np.arange(N), metric=metric).search(Q, K, exclude=EXCLUDE)
-    ids, sims, columns = bank.search(Q, K, exclude=EXCLUDE, columns=["y", "weight"])
+    ids, sims, columns = bank.nearest(Q, K, exclude=EXCLUDE, columns=["y", "weight"])
     np.testing.assert_array_equal(ids, expected[0])
     np.testing.assert_array_equal(sims, expected[1])
     np.testing.assert_array_equal(columns["y"], Y[ids])
@@ -192,7 +192,7 @@ def test_a_kill_leaves_a_whole_version(tmp_path: Path, change: str) -> None:
 
 def test_no_queries_and_no_ids_have_no_rows(tmp_path: Path) -> None:
     bank = small_bank(tmp_path)
-    ids, sims, columns = bank.search(Q[:0], K, columns=["y"])
+    ids, sims, columns = bank.nearest(Q[:0], K, columns=["y"])
     assert (ids.shape, sims.shape, columns["y"].shape) == ((0, K), (0, K), (0, K))
     assert bank.rows_of([])["vector"].shape == (0, D)
 

@@ -15,9 +15,9 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.app import parts
-from attnknn.app.cluster import run_tasks
 from attnknn.app.model.inputs import Pictures
 from attnknn.app.model.model import Model
+from attnknn.core.cluster import run_tasks
 from attnknn.encoder.encoder import Encoder
 from command_line import refused, succeeded
 

@@ -32,7 +32,7 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
         import ray
         from ray.exceptions import RayTaskError
     except ImportError:
-        raise InputError("--cluster: ray is not installed; run `pip install attnknn[cluster]`") from None
+        raise InputError("cluster: ray is not installed; run `pip install attnknn[cluster]`") from None
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         if host:  # ray would wait for minutes
@@ -40,10 +40,10 @@ def _on_cluster(call: Callable[[T], R], tasks: Sequence[T], address: str) -> Ite
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise InputError(f"--cluster: no Ray cluster at {address} ({reason}); see `ray start --help`") from None
+        raise InputError(f"cluster: no Ray cluster at {address} ({reason}); see `ray start --help`") from None
     try:
         cores = int(ray.cluster_resources().get("CPU", 0))
-        require(cores > 0, f"--cluster: the cluster at {address} has no CPU free for tasks")
+        require(cores > 0, f"cluster: the cluster at {address} has no CPU free for tasks")
         function: Any = call
         remote: Any = ray.remote(max_retries=_RETRIES)(lambda task: function(task))  # it takes no partial
         waiting = iter(tasks)

@@ -1,0 +1,68 @@
+"""The bank of the pipeline in a folder: arrays with a FAISS index, or the address and version of a Lance table."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnknn.core.errors import require
+from attnknn.core.files import atomic_folder, read_json, write_json
+from attnknn.index.bank import Bank, build
+
+if TYPE_CHECKING:
+    from attnknn.index.lance_bank import LanceBank
+
+_TABLE = "rows.lance"  # in the folder of the bank
+_BLOCK = 65_536  # rows of a table written or compared at once
+
+
+def store(
+    folder: Path, z: np.ndarray, ids: np.ndarray, kind: str, uri: str = "", version: int = 0, **options: Any
+) -> "Bank | LanceBank":
+    """Build the bank over vectors z (N, D) with row ids (N,), and save it in a folder, atomically.
+
+    Args:
+        kind: of a FAISS index, see `bank.build`; or `lance`, which takes `ivf_nlist` and `ivf_nprobe` of its options.
+        uri: address of the Lance table; in the folder if empty.
+        version: of a table that holds these rows; 0 writes one, or a new version of it.
+
+    Raises:
+        InputError: see `bank.build`; or that version holds other rows.
+    """
+    if kind != "lance":
+        bank = build(z, ids, kind, **options)
+        bank.save(folder)
+        return bank
+    from attnknn.index.lance_bank import Block, LanceBank
+
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(z), _BLOCK)]
+    with atomic_folder(folder) as draft:
+        address, probes = uri or str(draft / _TABLE), options["ivf_nprobe"]
+        if version:
+            table = LanceBank.open(address, version, probes=probes)
+            same = len(table) == len(z) and table.metric == options["metric"]
+            same = same and all(
+                np.array_equal(stored["id"], ids[rows]) and np.array_equal(stored["vector"], z[rows])
+                for rows, stored in zip(blocks, table.blocks(rows=_BLOCK), strict=True)
+            )
+            require(same, f"{address}: version {version} holds other rows; build_index.version: 0 writes these")
+        else:
+            rows = (Block(z[block], ids[block]) for block in blocks)
+            table = LanceBank.build(address, rows, options["metric"], options["ivf_nlist"], bool(uri), probes=probes)
+        write_json(draft / "bank.json", {"kind": kind, "uri": uri, "version": table.version, "probes": probes})
+    return open_bank(folder)
+
+
+def open_bank(folder: Path) -> "Bank | LanceBank":
+    """Open the bank of `store`; vectors and index are memory-mapped, or those of the table's version.
+
+    Raises:
+        InputError: files are missing or damaged, or the table has no such version.
+    """
+    meta = read_json(Path(folder) / "bank.json")
+    if meta.get("kind") != "lance":
+        return Bank.load(folder, mmap=True)
+    from attnknn.index.lance_bank import LanceBank
+
+    address = meta["uri"] or Path(folder).resolve() / _TABLE
+    return LanceBank.open(address, meta["version"], probes=meta["probes"])
