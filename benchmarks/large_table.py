@@ -10,8 +10,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from attnknn.evaluation.metrics import scores
 from attnknn.experiments.profile import milliseconds
 from attnknn.index.faiss_index import set_threads
 from benchmarks.large_bank import in_process, memory
+from benchmarks.synthetic import clusters
 
 SIZES = {
     "full": {"fits": (("table", 1_000_000, 0), ("memory", 1_000_000, 0), ("table", 1_000_000, 1),
@@ -27,36 +28,6 @@ SIZES = {
              "queries": 10_000, "singles": 100},
     "quick": {"fits": (("table", 2_000, 0), ("memory", 2_000, 0)), "dim": 16, "queries": 100, "singles": 3},
 }  # fmt: skip
-CLASSES, _CLUSTERS, _RANK, _WRONG = 100, 2_000, 16, 0.1
-_WITHIN, _NOISE = 0.5, 0.15  # spread of a cluster: in `_RANK` directions, in all
-_BLOCK = 100_000
-
-
-def clusters(rows: int, dim: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield blocks of float32 vectors (M, dim) and labels (M,); the sign of a direction of a cluster is its class.
-
-    The same seed gives the same blocks: the first ones of more rows are those of fewer.
-    """
-    shared = np.random.default_rng(0)
-    centres = shared.standard_normal((_CLUSTERS, dim), dtype=np.float32) / np.sqrt(dim)
-    spans = shared.standard_normal((_CLUSTERS, _RANK, dim), dtype=np.float32) / np.sqrt(dim * _RANK)
-    classes = shared.integers(CLASSES, size=(_CLUSTERS, 2))
-    for start in range(0, rows, _BLOCK):
-        rng = np.random.default_rng((seed, start))
-        cluster = rng.integers(_CLUSTERS, size=_BLOCK)
-        u = _WITHIN * rng.standard_normal((_BLOCK, _RANK), dtype=np.float32)
-        z = _NOISE / np.sqrt(dim) * rng.standard_normal((_BLOCK, dim), dtype=np.float32)
-        order = np.argsort(cluster, kind="stable")
-        ends = np.searchsorted(cluster[order], np.arange(_CLUSTERS + 1))
-        for c in range(_CLUSTERS):
-            members = order[ends[c] : ends[c + 1]]
-            z[members] += centres[c] + u[members] @ spans[c]
-        z /= np.linalg.norm(z, axis=1, keepdims=True)
-        y = classes[cluster, (u[:, 0] > 0).astype(int)]
-        wrong = rng.random(_BLOCK) < _WRONG
-        y[wrong] = rng.integers(CLASSES, size=int(wrong.sum()))
-        count = min(_BLOCK, rows - start)
-        yield z[:count], y[:count]
 
 
 def fit(
@@ -66,7 +37,7 @@ def fit(
     set_threads(threads)
     z, y = next(clusters(2 * queries, dim, seed + 1000))
     held_out, test, truth = (z[:queries], y[:queries]), z[queries:], y[queries:]
-    options = {"n_neighbors": 50, "random_state": seed, "n_jobs": threads}
+    options: dict[str, Any] = {"n_neighbors": 50, "random_state": seed, "n_jobs": threads}
     start = time.perf_counter()
     if kind == "table":
         model = AttnKNNClassifier(storage=str(folder / "rows.lance"), **options)

@@ -171,7 +171,7 @@ def _state(file: str) -> str:
 
 
 def _lance(address: str, version: int | None = None) -> Any:
-    from attnknn.index.lance_bank import open_table
+    from attnknn.index.lance_table import open_table
 
     return open_table(address, version)
 

@@ -24,7 +24,7 @@ def labelled_blocks(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
     X, y = (load_array(Path(v)) if isinstance(v, str | Path) and str(v).endswith(".npy") else v for v in (X, y))
     if isinstance(X, str | Path):
         require(isinstance(y, str), f"y: {type(y).__name__}; give the name of the column of labels in {X}")
-        from attnknn.index.lance_bank import read_table
+        from attnknn.index.lance_table import read_table
 
         yield from read_table(str(X), y, _ROWS)
     elif y is None:

@@ -117,6 +117,9 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     n_jobs : int or None, default=None
         Threads, at most those of the machine; None keeps the settings of torch and BLAS, -1 uses all. Heads are trained
         by one.
+    cluster : str or None, default=None
+        Address of a Ray cluster, such as '10.0.0.1:6379' or 'auto', whose machines compute the neighbour statistics of
+        a table; they must reach `storage`. Needs `pip install attnknn[cluster]`.
     random_state : int, RandomState instance or None, default=None
         For the folds, the order of batches and the head's initial weights.
 
@@ -173,6 +176,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         "storage": [str, Path, None],
         "device": [str],
         "n_jobs": [Integral, None],
+        "cluster": [str, None],
         "random_state": ["random_state"],
     }
 
@@ -194,6 +198,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         storage: str | Path | None = None,
         device: str = "auto",
         n_jobs: int | None = None,
+        cluster: str | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -211,6 +216,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self.storage = storage
         self.device = device
         self.n_jobs = n_jobs
+        self.cluster = cluster
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, held_out: tuple[Any, Any] | None = None) -> Self:
@@ -330,13 +336,13 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
                 queries, y_held = rows["vector"], memory.numbers(rows["label"])
             else:
                 queries, y_held = self._held_out_rows(held_out)
-            memory.update_statistics(device, () if ids is None else ids)
+            memory.update_statistics(device, () if ids is None else ids, self.cluster)
             space, sims = table_space(memory, k, queries, y_held, seed, ids)
             if held_out is not None and (sims == 0).mean() <= 0.5:
                 sims = without_copies(sims, sims == 0)
             self._fit_head(memory, [space], sims, seed, device, held_out)
             if ids is not None and len(ids) > _FEW_HIDDEN * len(memory):
-                memory.update_statistics(device)
+                memory.update_statistics(device, cluster=self.cluster)
         except BaseException:
             if X is not None:
                 memory.bank.drop()
@@ -521,7 +527,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         """
         check_is_fitted(self)
         with self.memory_.lock.writing(), self._threads():
-            self.memory_.update_statistics(resolve_device(self.device))
+            self.memory_.update_statistics(resolve_device(self.device), cluster=self.cluster)
         return self
 
     def forget(self, ids: Any) -> Self:

@@ -131,7 +131,9 @@ class Memory(BaseMemory):
     def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
         return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))
 
-    def update_statistics(self, device: str = "cpu") -> None:
+    def update_statistics(
+        self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
+    ) -> None:
         """Do nothing: neighbour statistics follow every change."""
 
     def relabelled(self, ids: Sequence[int], label: int, neighbour_ids: np.ndarray) -> "Memory":

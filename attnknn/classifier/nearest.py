@@ -92,8 +92,15 @@ class BaseMemory(ABC):
         """
 
     @abstractmethod
-    def update_statistics(self, device: str = "cpu") -> None:
-        """Let neighbour statistics know of all rows added until now."""
+    def update_statistics(
+        self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
+    ) -> None:
+        """Let neighbour statistics know of all rows added until now.
+
+        Args:
+            hidden: ids of rows that the statistics of others shall not know of.
+            cluster: of machines that share the work, see `run_tasks`.
+        """
 
     def centred(self, queries: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B D"]:
         """Queries as the prototypes are, with the mean of all rows at 0."""

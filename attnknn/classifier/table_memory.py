@@ -2,23 +2,27 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from tqdm import tqdm
 
 from attnknn.classifier.nearest import SIZES, BaseMemory, Nearest, near_statistics
+from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import Block, LanceBank
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_table import Block
+from attnknn.index.nearest_rows import NearestRows
 from attnknn.index.validation import check_vectors
 from attnknn.neighbours.statistics import agreement_and_density, class_prototypes, class_sums
 from attnknn.nn.votes import shares_of_counts
 
+_PART = 250_000  # rows of a task of the neighbour statistics, or so
 _FAR_FROM_ZERO = 1e4  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
 
 
@@ -112,7 +116,7 @@ class TableMemory(BaseMemory):
 
     def numbers(self, labels: np.ndarray) -> np.ndarray:
         """Class numbers of labels of the table."""
-        return np.searchsorted(self.labels, labels.astype(self.labels.dtype, copy=False))
+        return class_numbers(self.labels, labels)
 
     def nearest(
         self, queries: Float[np.ndarray, "B D"], k: int, exclude: np.ndarray | None = None, device: str = "cpu"
@@ -156,21 +160,17 @@ class TableMemory(BaseMemory):
     def centred(self, queries: Float[np.ndarray, "B D"]) -> Float[np.ndarray, "B D"]:
         return (queries - self.mean) / self.unit
 
-    def update_statistics(self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = ()) -> None:
-        """Compute the neighbour statistics of all rows anew; afterwards they know of all rows added until now.
-
-        Args:
-            hidden: ids of rows that the statistics of others shall not know of.
-        """
+    def update_statistics(
+        self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
+    ) -> None:
         bank = self._unchanged()
         bank = bank.indexed() if bank.unindexed else bank
-        y = np.concatenate([self.numbers(block["label"]).astype(np.int32) for block in bank.blocks(["label"])])
-        agreement, density = np.zeros((len(y), len(SIZES)), np.float32), np.zeros(len(y), np.float32)
-        with tqdm(total=len(y), desc="neighbour statistics", unit=" rows", delay=2, disable=None) as bar:
-            for rows, nearest, sims in bank.nearest_rows(SIZES[-1], hidden=hidden, device=device):
-                labels = np.where(nearest >= 0, y[nearest], -1)
-                agreement[rows], density[rows] = agreement_and_density(y[rows], labels, sims, SIZES)
-                bar.update(len(rows))
+        call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
+        parts = -(-len(bank) // _PART)
+        agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
+        tasks = [(part, parts) for part in range(parts)]
+        for rows, *values in run_tasks(call, tasks, cluster, "neighbour statistics"):
+            agreement[rows], density[rows] = values
         self.bank, self.known = bank.with_columns(agreement=agreement, density=density), self.next_id
 
     def add(self, z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Int[np.ndarray, " M"]:
@@ -210,3 +210,30 @@ class TableMemory(BaseMemory):
     def __getstate__(self) -> dict[str, object]:
         with self.lock.reading():
             return dict(vars(self))
+
+
+@dataclass
+class _Statistics:
+    """Call: rows (M,) of a part of the lists, their label agreement (M, S) and density (M,)."""
+
+    nearest: NearestRows
+    labels: np.ndarray  # of the table, sorted
+
+    @cached_property
+    def _y(self) -> Int[np.ndarray, " N"]:
+        blocks = self.nearest.bank.blocks(["label"])
+        return np.concatenate([class_numbers(self.labels, block["label"]).astype(np.int32) for block in blocks])
+
+    def __call__(self, task: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        y, results = self._y, []
+        for rows, ids, sims in self.nearest.search(*task):
+            labels = np.where(ids >= 0, y[ids], -1)
+            results.append((rows, *agreement_and_density(y[rows], labels, sims, SIZES)))
+        none = (np.empty(0, int), np.empty((0, len(SIZES)), np.float32), np.empty(0, np.float32))
+        rows, agreement, density = (np.concatenate(values) for values in zip(none, *results, strict=True))
+        return rows, agreement, density
+
+
+def class_numbers(labels: np.ndarray, values: np.ndarray) -> Int[np.ndarray, " M"]:
+    """Positions of values in sorted labels."""
+    return np.searchsorted(labels, values.astype(labels.dtype, copy=False))

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from attnknn.core.artifacts import Split
 from attnknn.encoder.encoder import Encoder, embed
-from attnknn.index.bank import Bank
-from attnknn.index.stored import open_bank
+from attnknn.index.stored import SearchableBank, open_bank
 from attnknn.neighbours.views import View, held_out
 from attnknn.nn.augment import random_crop
 
@@ -37,7 +36,13 @@ def generate_views(
 
 
 def embed_view(
-    encoder: Encoder, x: np.ndarray, rows: np.ndarray, bank: Bank, k_max: int, device: str = "cpu", bf16: bool = False
+    encoder: Encoder,
+    x: np.ndarray,
+    rows: np.ndarray,
+    bank: SearchableBank,
+    k_max: int,
+    device: str = "cpu",
+    bf16: bool = False,
 ) -> View:
     """Embed a view x (M, C, H, W) of rows (M,), and search for its k_max nearest bank rows, or all others if fewer.
 

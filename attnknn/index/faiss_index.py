@@ -160,7 +160,7 @@ class Index:
         if self.kind == "flat":
             if device.startswith("cuda"):
                 return _gpu_searcher(vectors, self.metric, device)
-            return lambda queries, k: faiss.knn(queries, vectors, k, METRICS[self.metric])[1]
+            return lambda queries, k: nearest(queries, vectors, k, self.metric)
         params = None
         if visible is not None:
             selector: Any = faiss.IDSelectorBitmap(visible)  # type: ignore[call-arg]
@@ -244,6 +244,11 @@ def make_index(vectors: np.ndarray, kind: str, metric: str, options: IndexOption
     return result
 
 
+def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, metric: str) -> np.ndarray:
+    """Positions int64 (B, k) of the nearest of vectors (N, D), by exhaustive search."""
+    return faiss.knn(queries, vectors, k, METRICS[metric])[1]
+
+
 def train_centroids(vectors: np.ndarray, count: int, metric: str) -> np.ndarray:
     """Centroids float32 (count, D) of k-means on vectors (N, D), with a fixed seed."""
     clustering = faiss.Clustering(vectors.shape[1], count)
@@ -251,6 +256,15 @@ def train_centroids(vectors: np.ndarray, count: int, metric: str) -> np.ndarray:
     _limit_points(clustering)
     clustering.train(vectors, faiss.IndexFlat(vectors.shape[1], METRICS[metric]))  # type: ignore[call-arg]
     return faiss.vector_to_array(clustering.centroids).reshape(count, -1)
+
+
+def train_codebook(vectors: np.ndarray, n_bytes: int) -> np.ndarray:
+    """Codebook float32 (n_bytes, 256, D / n_bytes) of a product quantiser trained on vectors (N, D), fixed seed."""
+    quantizer = faiss.ProductQuantizer(vectors.shape[1], n_bytes, 8)
+    _limit_points(quantizer.cp)
+    quantizer.cp.seed = 0
+    quantizer.train(np.resize(vectors, (max(len(vectors), 256), vectors.shape[1])))
+    return faiss.vector_to_array(quantizer.centroids).reshape(n_bytes, 256, -1)
 
 
 def _limit_points(clustering: Any) -> None:

@@ -1,54 +1,55 @@
 """A bank in a Lance table: vectors and further columns on disk or in `s3://`, searched by an inverted file.
 
-The only module that imports lance. A table may be larger than memory; every change makes a version of it.
+A table may be larger than memory; every change makes a version of it.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn.core.duplicates import first_identical
-from attnknn.core.errors import InputError, require
-from attnknn.index.faiss_index import METRICS, Index, n_lists, n_probes, n_threads, train_centroids
+from attnknn.core.errors import require
+from attnknn.index.faiss_index import (
+    METRICS,
+    code_bytes,
+    n_lists,
+    n_probes,
+    n_threads,
+    nearest,
+    train_centroids,
+    train_codebook,
+)
+from attnknn.index.lance_table import (
+    Block,
+    columns_reader,
+    drop_table,
+    files_with,
+    open_table,
+    record_batch,
+    to_array,
+    write_table,
+)
 from attnknn.index.rerank import rerank
-from attnknn.index.validation import check_exclusions, check_ids, check_vectors, format_ids
-
-try:
-    for name, value in {"LANCE_LOG": "error", "LANCE_INCLUDE_VECTOR_CENTROIDS": "false"}.items():
-        os.environ.setdefault(name, value)  # its warnings are for its developers
-    import lance
-    import pyarrow as pa
-    from lance.dataset import VectorIndexReader
-    from pyarrow.dataset import dataset
-    from pyarrow.fs import FileSystem, LocalFileSystem
-except ImportError:
-    raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
+from attnknn.index.validation import check_exclusions, check_vectors, format_ids
 
 _QUERIES = 1024  # of a call of lance, which one thread answers
 _SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowest ids
 _UNINDEXED = 10_000  # rows, up to which an exhaustive search takes no longer
 _SAMPLE = 64  # rows per centroid that k-means reads
-_CACHE = 2**28  # bytes of lists that `nearest_rows` keeps
+_EXACT_ROWS = 10_000_000  # up to which lists hold vectors; above, codes of a sixteenth of their size or so
+_REFINE = 8  # candidates by code per neighbour
+_GROUP = 64  # lists of a group, or so
 _METRIC_NAMES = {"l2": "l2", "ip": "dot"}
 _METRIC = b"attnknn.metric"
-_INDEX = "vectors"
-
-
-class Block(NamedTuple):
-    """Rows to be written."""
-
-    z: np.ndarray  # (M, D)
-    ids: np.ndarray  # (M,)
-    columns: Mapping[str, np.ndarray] = {}  # further ones (M,) or (M, W)
+INDEX = "vectors"
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,13 @@ class LanceBank:
     probes: int = 0  # lists of the inverted file that a query reads; 0 for `faiss_index.n_probes`
     threads: int = 0  # of a search; 0 for those of faiss
     n_lists: int = field(init=False)  # of the inverted file; 0 without one, where a search is exhaustive
+    codes: bool = field(init=False)  # whether lists hold product-quantisation codes, not vectors
 
     def __post_init__(self) -> None:
-        indexed = any(index.name == _INDEX for index in self.table.describe_indices())
-        statistics = self.table.index_statistics(_INDEX) if indexed else {"indices": [{"num_partitions": 0}]}
-        object.__setattr__(self, "n_lists", statistics["indices"][0]["num_partitions"])
+        indexed = any(index.name == INDEX for index in self.table.describe_indices())
+        statistics = self.table.index_statistics(INDEX) if indexed else {}
+        object.__setattr__(self, "n_lists", statistics["indices"][0]["num_partitions"] if indexed else 0)
+        object.__setattr__(self, "codes", statistics.get("index_type") == "IVF_PQ")
 
     @classmethod
     def open(cls, uri: str | Path, version: int | None = None, cache_bytes: int = 2**30, **options: int) -> "LanceBank":
@@ -92,6 +95,7 @@ class LanceBank:
         blocks: Iterable[Block],
         metric: str = "l2",
         nlist: int = 0,
+        codes: bool | None = None,
         overwrite: bool = False,
         **options: int,
     ) -> "LanceBank":
@@ -100,59 +104,83 @@ class LanceBank:
         An error leaves no table; a kill may leave one without an index, see `indexed`.
 
         Args:
+            nlist, codes: see `indexed`.
             overwrite: whether to make a new version of a table that exists; an error leaves its earlier versions.
-            options: fields of the class.
+            options: of `open`.
         """
         require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
         remaining = iter(blocks)
         first = next(remaining, Block(np.empty((0, 1)), np.empty(0)))
         require(len(first.ids) > 0, "bank: no rows")
-        schema = _batch(first).schema.with_metadata({_METRIC: metric})
+        schema = record_batch(first).schema.with_metadata({_METRIC: metric})
         errors: list[BaseException] = []  # lance hides what blocks raise
 
         def batches() -> Iterator[Any]:
             try:
                 for block in chain([first], remaining):
-                    yield _batch(block, schema)
+                    yield record_batch(block, schema)
             except BaseException as error:
                 errors.append(error)
                 raise
 
-        reader = pa.RecordBatchReader.from_batches(schema, batches())
-        mode = "overwrite" if overwrite else "create"
         try:
-            table = lance.write_dataset(reader, str(uri), mode=mode, enable_stable_row_ids=True)
-            table.create_scalar_index("id", "BTREE")
-            return cls(table, **options).latest().indexed(nlist)
+            write_table(str(uri), batches(), schema, "overwrite" if overwrite else "create")
+            bank = cls.open(uri, **options)
+            bank.table.create_scalar_index("id", "BTREE")
+            return bank.latest().indexed(nlist, codes)
         except BaseException as error:
             require("already exists" not in str(error), f"{uri}: exists; give another address, or remove it")
             if not overwrite:
-                lance.LanceDataset.drop(str(uri))
+                drop_table(str(uri))
             raise errors[0] if errors else error from None
 
-    def indexed(self, nlist: int = 0) -> "LanceBank":
+    def indexed(self, nlist: int = 0, codes: bool | None = None) -> "LanceBank":
         """Bank of the same rows with an inverted file over all of them; by the present centroids, unless `nlist`.
 
         New centroids are of a k-means with a fixed seed on a fixed sample, so that two builds are equal. Rows added
         later are searched exhaustively until the next call.
+
+        Args:
+            nlist: number of lists, see `faiss_index.n_lists`.
+            codes: whether lists hold product-quantisation codes, whose candidates are re-ranked by their vectors; None:
+                as before, or if there are more than 10,000,000 rows.
         """
-        if len(self) <= _UNINDEXED and not nlist and not self.n_lists:
+        rows = len(self)
+        if rows <= _UNINDEXED and not nlist and not self.n_lists:
             return self
-        if self.n_lists and not nlist:
-            centroids = _centroids(self.table)
-        else:
-            count = n_lists(len(self), nlist)
-            sample = min(len(self), _SAMPLE * max(count, 256))
-            rows = np.sort(np.random.default_rng(0).choice(len(self), sample, replace=False))
-            centroids = train_centroids(self.take(rows)["vector"], count, self.metric)
-        settings = {"name": _INDEX, "num_partitions": len(centroids), "ivf_centroids": centroids, "replace": True}
-        self.table.create_index("vector", "IVF_FLAT", metric=_METRIC_NAMES[self.metric], **settings)
+        codes = self.codes or rows > _EXACT_ROWS if codes is None else codes
+        sample = np.empty((0, self.dimensions), dtype=np.float32)
+        if nlist or not self.n_lists or codes:
+            size = min(rows, _SAMPLE * max(n_lists(rows, nlist), 256))
+            sample = self.take(np.sort(np.random.default_rng(0).choice(rows, size, replace=False)))["vector"]
+        new = bool(nlist or not self.n_lists)
+        centroids = train_centroids(sample, n_lists(rows, nlist), self.metric) if new else self.centroids
+        settings: dict[str, Any] = {"num_partitions": len(centroids), "ivf_centroids": centroids}
+        if codes:
+            if self.metric == "l2":  # lance codes what the centroid leaves
+                sample = sample - centroids[nearest(sample, centroids, 1, "l2")[:, 0]]
+            n_bytes = code_bytes(self.dimensions)
+            settings |= {"num_sub_vectors": n_bytes, "pq_codebook": train_codebook(sample, n_bytes)}
+        kind = "IVF_PQ" if codes else "IVF_FLAT"
+        metric = _METRIC_NAMES[self.metric]
+        self.table.create_index("vector", kind, name=INDEX, metric=metric, replace=True, **settings)
         return self.latest()
+
+    @cached_property
+    def centroids(self) -> np.ndarray:
+        """Centroids (L, D) of the inverted file."""
+        return to_array(self.table.centroids(index_name=INDEX))
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """Group (L,) of each list; lists of a group have neighbours in common, which a cache then holds."""
+        centres = train_centroids(self.centroids, max(1, self.n_lists // _GROUP), self.metric)
+        return nearest(self.centroids, centres, 1, self.metric)[:, 0]
 
     @property
     def unindexed(self) -> int:
         """Number of rows outside the inverted file."""
-        return self.table.index_statistics(_INDEX)["num_unindexed_rows"] if self.n_lists else len(self)
+        return self.table.index_statistics(INDEX)["num_unindexed_rows"] if self.n_lists else len(self)
 
     def __len__(self) -> int:
         return self.table.count_rows()
@@ -202,103 +230,58 @@ class LanceBank:
         if not len(q):
             none = {name: np.repeat(values[:, None], k, 1) for name, values in self.rows_of([], columns).items()}
             return np.empty((0, k), np.int64), np.empty((0, k), np.float32), none
-        n_candidates = min(k + hidden.shape[1] + _SPARE, rows)
-        nearest = {"column": "vector", "k": n_candidates, "metric": _METRIC_NAMES[self.metric]}
+        n_candidates = min((_REFINE if self.codes else 1) * (k + hidden.shape[1]) + _SPARE, rows)
+        request = {"column": "vector", "k": n_candidates, "metric": _METRIC_NAMES[self.metric]}
+        order = np.arange(len(q))
         if self.n_lists:
-            nearest["nprobes"] = self.probes or n_probes(self.n_lists)
+            request["nprobes"] = self.probes or n_probes(self.n_lists)
+        if self.n_lists and len(q) > _QUERIES:
+            lists = nearest(q, self.centroids, 1, self.metric)[:, 0]
+            order = np.lexsort((lists, self.groups[lists]))
+        q, hidden = q[order], hidden[order]
 
         def search_block(start: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
             block = slice(start, start + _QUERIES)
-            result = self.table.to_table(columns=["_distance"], with_row_id=True, nearest=nearest | {"q": q[block]})
+            result = self.table.to_table(columns=["_distance"], with_row_id=True, nearest=request | {"q": q[block]})
             result = result.sort_by("query_index")
             query = result["query_index"].to_numpy()
             unique, positions = np.unique(result["_rowid"].to_numpy(), return_inverse=True)
             candidates = np.full((len(q[block]), n_candidates), -1)
             candidates[query, np.arange(len(query)) - np.searchsorted(query, query)] = positions
             table = self.table._take_rows(unique, columns=["id", "vector", *columns])
-            row_ids = _array(table["id"])
-            ids, sims = rerank(q[block], _array(table["vector"]), row_ids, candidates, hidden[block], self.metric)
+            row_ids = to_array(table["id"])
+            ids, sims = rerank(q[block], to_array(table["vector"]), row_ids, candidates, hidden[block], self.metric)
             ids, sims = ids[:, :k], sims[:, :k]
             order = np.argsort(row_ids)
             rows = order[np.searchsorted(row_ids, ids, sorter=order)]
-            return ids, sims, {name: _array(table[name])[rows] for name in columns}
+            return ids, sims, {name: to_array(table[name])[rows] for name in columns}
 
         with ThreadPoolExecutor(self.threads or n_threads()) as pool:
             ids, sims, values = zip(*pool.map(search_block, range(0, len(q), _QUERIES)), strict=True)
-        return np.concatenate(ids), np.concatenate(sims), {c: np.concatenate([v[c] for v in values]) for c in columns}
-
-    def nearest_rows(
-        self, k: int, lists: int = 8, hidden: ArrayLike = (), device: str = "cpu"
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Find the k nearest other rows of every row by a search of whole lists, which is faster than `search`.
-
-        Rows are numbered as in `blocks`. All must be in lists; see `indexed`. Approximate: a list is searched with
-        those of the centroids nearest to its own.
-
-        Args:
-            lists: number of lists searched for each list.
-            hidden: ids of rows that are not returned as neighbours.
-            device: `cuda…` searches on that GPU.
-
-        Yields:
-            rows (M,) of a list, their neighbours (M, k), nearest first, padded by −1, and similarities (M, k), padded
-            by −inf.
-        """
-        table = self.table.to_table(columns=["id"], with_row_id=True, scan_in_order=True)
-        visible, row_ids = ~np.isin(_array(table["id"]), hidden), _array(table["_rowid"])
-        row_of = np.full(int(row_ids.max()) + 1, -1)
-        row_of[row_ids] = np.arange(len(row_ids))
-        if self.n_lists:
-            centroids = _centroids(self.table)
-            nearest = Index("flat", self.metric).searcher(centroids, None, "cpu")(centroids, min(lists, self.n_lists))
-            groups = train_centroids(centroids, max(1, self.n_lists // 64), self.metric)  # lists that share neighbours
-            order = np.argsort(Index("flat", self.metric).searcher(groups, None, "cpu")(centroids, 1)[:, 0])
-            reader = VectorIndexReader(self.table, _INDEX)
-        else:
-            nearest, order = np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
-
-        @lru_cache(max(lists, _CACHE * max(1, self.n_lists) // (4 * self.dimensions * len(row_ids))))
-        def read(i: int) -> tuple[np.ndarray, np.ndarray]:
-            if not self.n_lists:
-                return np.arange(len(row_ids)), np.concatenate([block["vector"] for block in self.blocks(["vector"])])
-            part = reader.read_partition(i, with_vector=True)
-            rows = row_of[_array(part["_rowid"])]  # the list of a row removed later still holds it
-            return rows[rows >= 0], _array(part["flat"])[rows >= 0]
-
-        for i in order:
-            rows, z = read(int(i))
-            if not len(rows):
-                continue
-            others, keys = (np.concatenate(parts) for parts in zip(*map(read, nearest[i].tolist()), strict=True))
-            others, keys = others[visible[others]], keys[visible[others]]
-            count = min(k + 1 + _SPARE, len(others))
-            ids, sims = np.full((len(rows), k), -1), np.full((len(rows), k), -np.inf, dtype=np.float32)
-            if count:
-                search = Index("flat", self.metric).searcher(keys, None, device)
-                ranked = rerank(z, keys, others, search(z, count), rows[:, None], self.metric)
-                ids[:, :count], sims[:, :count] = (values[:, :k] for values in ranked)
-            yield rows, ids, sims
+        back = np.argsort(order)
+        columns_of_rows = {name: np.concatenate([value[name] for value in values])[back] for name in columns}
+        return np.concatenate(ids)[back], np.concatenate(sims)[back], columns_of_rows
 
     def rows_of(self, ids: ArrayLike, columns: Sequence[str] = ("vector",)) -> dict[str, np.ndarray]:
         """Columns (M, …) of the rows with these ids (M,); InputError if one is not in the bank."""
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         table = self.table.to_table(columns=list({"id", *columns}), filter=_has_id(wanted))
-        present = _array(table["id"])
+        present = to_array(table["id"])
         missing = np.setdiff1d(wanted, present)
         require(not len(missing), f"ids: {format_ids(missing)} not in the bank")
         order = np.argsort(present)
         rows = order[np.searchsorted(present, wanted, sorter=order)]
-        return {name: _array(table[name])[rows] for name in columns}
+        return {name: to_array(table[name])[rows] for name in columns}
 
     def take(self, rows: np.ndarray, columns: Sequence[str] = ("vector",)) -> dict[str, np.ndarray]:
         """Columns (M, …) of rows, numbered as in `blocks`."""
         table = self.table.take(rows, columns=list(columns))
-        return {name: _array(table[name]) for name in columns}
+        return {name: to_array(table[name]) for name in columns}
 
     def blocks(self, columns: Sequence[str] = ("id", "vector"), rows: int = 65_536) -> Iterator[dict[str, np.ndarray]]:
         """Columns of all rows, in the order in which they were added, in blocks."""
         for batch in self.table.to_batches(columns=list(columns), batch_size=rows, scan_in_order=True):
-            yield {name: _array(batch[name]) for name in columns}
+            yield {name: to_array(batch[name]) for name in columns}
 
     def with_columns(self, **columns: np.ndarray) -> "LanceBank":
         """Bank with these columns (N, …), in the order of `blocks`, added or in the place of earlier ones."""
@@ -306,22 +289,21 @@ class LanceBank:
         earlier = [name for name in columns if name in table.schema.names]
         if earlier:
             table.drop_columns(earlier)
-        arrays = {name: _arrow(values) for name, values in columns.items()}
-        table.add_columns(pa.table(arrays).to_reader())
+        table.add_columns(columns_reader(columns))
         return replace(self, table=table)
 
     def add(self, z: ArrayLike, ids: ArrayLike, **columns: np.ndarray) -> "LanceBank":
         """Bank with further rows: vectors z (M, D), ids (M,) and a value (M, …) of every further column."""
-        batch = _batch(Block(np.asarray(z), np.asarray(ids), columns), self.table.schema)
-        added = _array(batch["id"])
+        batch = record_batch(Block(np.asarray(z), np.asarray(ids), columns), self.table.schema)
+        added = to_array(batch["id"])
         present = self.table.to_table(columns=["id"], filter=_has_id(added))["id"].to_numpy()
         require(not len(present), f"bank: row ids {format_ids(present)} are in it already; remove them first")
-        table = lance.write_dataset(pa.Table.from_batches([batch]), self.table.uri, mode="append")
+        table = write_table(self.table.uri, iter([batch]), batch.schema, "append")
         return replace(self, table=self.table.checkout_version(table.version))
 
     def drop(self) -> None:
         """Delete the table with all its versions."""
-        lance.LanceDataset.drop(self.table.uri)
+        drop_table(self.table.uri)
 
     def remove(self, ids: ArrayLike) -> "LanceBank":
         """Bank without the rows of these ids; their bytes stay in the files, until `erase`."""
@@ -343,7 +325,7 @@ class LanceBank:
         wanted = np.unique(np.asarray(ids, dtype=np.int64))
         vectors = self.rows_of(wanted)["vector"]
         table = self.table.to_table(columns=["_rowaddr"], filter=_has_id(wanted))
-        fragments = set((_array(table["_rowaddr"]) >> 32).tolist())
+        fragments = set((to_array(table["_rowaddr"]) >> 32).tolist())
         for name, tag in self.table.tags.list().items():
             kept = {fragment.fragment_id for fragment in self.table.checkout_version(tag["version"]).get_fragments()}
             require(not kept & fragments, f"{self.table.uri}: tag {name} holds a row to erase; delete the tag first")
@@ -355,91 +337,9 @@ class LanceBank:
         for block in result.blocks(["vector"]):  # copies of a vector may stay
             present = block["vector"]
             vectors = vectors[first_identical(np.concatenate([present, vectors]))[len(present) :] >= len(present)]
-        left = result._files_with([vector.tobytes() for vector in vectors])
+        left = files_with(result.table, [vector.tobytes() for vector in vectors])
         require(not left, f"{self.table.uri}: a vector to erase is still in {', '.join(left)}")
         return result
-
-    def _files_with(self, patterns: Sequence[bytes]) -> list[str]:
-        """Files of the table that hold one of the patterns."""
-        uri = self.table.uri
-        system, root = FileSystem.from_uri(uri) if "://" in uri else (LocalFileSystem(), uri)
-        files = []
-        for path in self.table.all_files().read_all()["path"].to_pylist():
-            with system.open_input_file(f"{root}/{path}") as file:
-                data = file.read()
-            files += [path] * any(pattern in data for pattern in patterns)
-        return files
-
-
-def open_table(uri: str | Path, version: int | None = None, **options: Any) -> Any:
-    """Open a Lance table; InputError if there is none, or no such version."""
-    try:
-        return lance.dataset(str(uri), version=version, **options)
-    except (ValueError, OSError) as error:
-        at_version = "" if version is None else f" of version {version}"
-        raise InputError(f"{uri}: no Lance table{at_version} ({_reason(error)})") from None
-
-
-def read_table(uri: str, label: str, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield vectors (M, D) and labels (M,) of a Parquet file, or folder of such, or of a Lance table.
-
-    Vectors are the column `vector`, or all columns but that of the labels, as numbers.
-    """
-    try:
-        parquet = any(path.suffix == ".parquet" for path in (Path(uri), *Path(uri).glob("*")))
-        table = dataset(uri, format="parquet") if parquet else lance.dataset(uri)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{uri}: no Parquet file or Lance table ({_reason(error)})") from None
-    names = table.schema.names
-    require(label in names, f"{uri}: no column {label}; it has {', '.join(names[:20])}")
-    columns = ["vector"] if "vector" in names else [name for name in names if name != label]
-    for batch in table.to_batches(columns=[*columns, label], batch_size=rows):
-        try:
-            arrays = [_array(batch[name]) for name in columns]
-            z = np.stack(list(arrays[0])) if columns == ["vector"] else np.column_stack(arrays)
-        except (ValueError, TypeError, pa.ArrowInvalid) as error:
-            raise InputError(f"{uri}: columns {', '.join(columns[:20])} are not numbers ({error})") from None
-        if len(batch):
-            yield z, _array(batch[label])
-
-
-def _batch(block: Block, schema: Any = None) -> Any:
-    """Record batch of rows; InputError unless they fit the schema."""
-    z = check_vectors("bank", block.z)
-    arrays = {"id": _arrow(check_ids(block.ids, len(z)).astype(np.int64)), "vector": _arrow(z)}
-    arrays |= {name: _arrow(np.asarray(values)) for name, values in block.columns.items()}
-    if schema is not None:
-        own, expected = (", ".join(names) or "none" for names in (block.columns, schema.names[2:]))
-        require(set(arrays) == set(schema.names), f"bank: columns {own}; it has {expected}")
-        for field in schema:
-            own = arrays[field.name].type
-            require(own == field.type, f"bank: column {field.name} is {own}; it has {field.type}")
-    return pa.RecordBatch.from_pydict(arrays, schema=schema)
-
-
-def _arrow(values: np.ndarray) -> Any:
-    """Arrow array of (M,) or of fixed-size lists of (M, W)."""
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
-
-
-def _array(column: Any) -> np.ndarray:
-    """NumPy array (M,), or (M, W) of fixed-size lists."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(-1, column.type.list_size)
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _reason(error: Exception) -> str:
-    """First line of an error of lance, without places in its source."""
-    return str(error).partition(", /")[0].splitlines()[0][:200]
-
-
-def _centroids(table: Any) -> np.ndarray:
-    """Centroids (L, D) of the inverted file."""
-    return _array(table.centroids(index_name=_INDEX))
 
 
 def _has_id(ids: np.ndarray) -> str:

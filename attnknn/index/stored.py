@@ -1,24 +1,35 @@
 """The bank of the pipeline in a folder: arrays with a FAISS index, or the address and version of a Lance table."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attnknn.core.errors import require
 from attnknn.core.files import atomic_folder, read_json, write_json
 from attnknn.index.bank import Bank, build
 
-if TYPE_CHECKING:
-    from attnknn.index.lance_bank import LanceBank
-
 _TABLE = "rows.lance"  # in the folder of the bank
 _BLOCK = 65_536  # rows of a table written or compared at once
 
 
+class SearchableBank(Protocol):
+    """A `Bank` or a `LanceBank`."""
+
+    @property
+    def metric(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def search(
+        self, queries: ArrayLike, k: int, exclude: ArrayLike | None = None, device: str = "cpu"
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+
 def store(
     folder: Path, z: np.ndarray, ids: np.ndarray, kind: str, uri: str = "", version: int = 0, **options: Any
-) -> "Bank | LanceBank":
+) -> SearchableBank:
     """Build the bank over vectors z (N, D) with row ids (N,), and save it in a folder, atomically.
 
     Args:
@@ -33,7 +44,8 @@ def store(
         bank = build(z, ids, kind, **options)
         bank.save(folder)
         return bank
-    from attnknn.index.lance_bank import Block, LanceBank
+    from attnknn.index.lance_bank import LanceBank
+    from attnknn.index.lance_table import Block
 
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(z), _BLOCK)]
     with atomic_folder(folder) as draft:
@@ -48,12 +60,14 @@ def store(
             require(same, f"{address}: version {version} holds other rows; build_index.version: 0 writes these")
         else:
             rows = (Block(z[block], ids[block]) for block in blocks)
-            table = LanceBank.build(address, rows, options["metric"], options["ivf_nlist"], bool(uri), probes=probes)
+            table = LanceBank.build(
+                address, rows, options["metric"], options["ivf_nlist"], overwrite=bool(uri), probes=probes
+            )
         write_json(draft / "bank.json", {"kind": kind, "uri": uri, "version": table.version, "probes": probes})
     return open_bank(folder)
 
 
-def open_bank(folder: Path) -> "Bank | LanceBank":
+def open_bank(folder: Path) -> SearchableBank:
     """Open the bank of `store`; vectors and index are memory-mapped, or those of the table's version.
 
     Raises:

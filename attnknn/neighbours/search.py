@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +10,9 @@ from attnknn.core.artifacts import BANK, FIT, VAL, Embeddings, Neighbours
 from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import require
 from attnknn.index.bank import Bank, build
+from attnknn.index.stored import SearchableBank
 from attnknn.neighbours.space import EmbeddingSpace
 from attnknn.neighbours.statistics import neighbour_statistics
-
-if TYPE_CHECKING:
-    from attnknn.index.lance_bank import LanceBank
 
 _BLOCK = 4096  # queries of a task of a cluster
 
@@ -33,7 +30,7 @@ def memory(embeddings: Embeddings, **index: object) -> Bank:
 
 
 def search(
-    bank: "Bank | LanceBank", embeddings: Embeddings, k_max: int, device: str = "cpu", cluster: str | None = None
+    bank: SearchableBank, embeddings: Embeddings, k_max: int, device: str = "cpu", cluster: str | None = None
 ) -> Neighbours:
     """The k_max (or as many as the bank has) nearest bank rows of every row, itself excluded by its id.
 
@@ -60,7 +57,7 @@ def search(
     return Neighbours(rows.astype(np.int32), ids.astype(np.int32, copy=False), sims, bank.metric)
 
 
-def _search_block(bank: "LanceBank", k: int, task: tuple[int, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
+def _search_block(bank: SearchableBank, k: int, task: tuple[int, np.ndarray]) -> tuple[int, np.ndarray, np.ndarray]:
     start, z = task
     return start, *bank.search(z, k, exclude=np.arange(start, start + len(z)))
 

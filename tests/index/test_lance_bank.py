@@ -14,7 +14,9 @@ import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import Block, LanceBank
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_table import Block
+from attnknn.index.nearest_rows import NearestRows
 
 N, B, D, K = 1201, 67, 13, 11
 LISTS = 17
@@ -77,7 +79,7 @@ def test_nearest_rows_are_those_of_a_search(tmp_path: Path, metric: str, nlist: 
     seen = np.zeros(len(rows), dtype=int)
     exclude = np.column_stack([rows, np.tile(hidden, (len(rows), 1))])
     expected = build(Z[rows], rows, metric=metric).search(Z[rows], K, exclude=exclude)
-    for numbers, nearest, sims in bank.nearest_rows(K, lists=LISTS, hidden=hidden):
+    for numbers, nearest, sims in NearestRows(bank, K, LISTS, hidden).search():
         seen[numbers] += 1
         np.testing.assert_array_equal(rows[nearest], expected[0][numbers])
         np.testing.assert_array_equal(sims, expected[1][numbers])
@@ -88,10 +90,58 @@ def test_nearest_rows_of_few_lists(tmp_path: Path) -> None:
     expected, _ = build(Z, np.arange(N)).search(Z, K, exclude=np.arange(N))
     bank, hits = small_bank(tmp_path), 0
     assert bank.unindexed == 0
-    for numbers, nearest, sims in bank.nearest_rows(K, lists=1):
+    for numbers, nearest, sims in NearestRows(bank, K, lists=1).search():
         hits += (nearest[:, :, None] == expected[numbers][:, None]).sum()
         assert ((nearest >= 0) == np.isfinite(sims)).all()
     assert 0.5 * N * K < hits < N * K
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_codes_take_less_room_and_find_most_neighbours(tmp_path: Path, metric: str) -> None:
+    rng = np.random.default_rng(1)
+    z = (rng.normal(size=(5000, 12)) @ rng.normal(size=(12, 64))).astype(np.float32)
+    rows = [Block(z, np.arange(len(z)))]
+    exact, coded, again = (
+        LanceBank.build(tmp_path / name, rows, metric, LISTS, codes, probes=LISTS)
+        for name, codes in (("exact", False), ("coded", True), ("again", True))
+    )
+    assert (exact.codes, coded.codes, coded.n_lists) == (False, True, LISTS)
+    sizes = [sum(path.stat().st_size for path in (tmp_path / name).rglob("aux*")) for name in ("exact", "coded")]
+    assert 8 * sizes[1] < sizes[0]
+    queries, own = z[:100] + np.float32(0.1), np.arange(100)
+    expected, sims = build(z, np.arange(len(z)), metric=metric).search(queries, K, exclude=own)
+    ids, coded_sims = coded.search(queries, K, exclude=own)
+    hits = (ids[:, :, None] == expected[:, None]).any(2)
+    assert hits.mean() > 0.95
+    np.testing.assert_array_equal(coded_sims[:, 0], sims[:, 0])  # re-ranked by vectors
+    np.testing.assert_array_equal(again.search(queries, K, exclude=own)[0], ids)
+    larger = coded.add(z[:3] + 1, [6000, 6001, 6002])
+    if metric == "l2":
+        assert larger.search(z[:3] + 1, 1)[0].ravel().tolist() == [6000, 6001, 6002]
+    larger = larger.indexed()
+    assert (larger.codes, larger.unindexed) == (True, 0)
+    for numbers, nearest, _ in NearestRows(coded, K, LISTS).search():
+        of_search, _ = coded.search(z[numbers], K, exclude=numbers)
+        assert (nearest == of_search).mean() > 0.95
+
+
+def test_parts_of_the_lists_are_all_rows_once(tmp_path: Path) -> None:
+    nearest = NearestRows(small_bank(tmp_path), K)
+    whole = {int(row): ids.tolist() for rows, ids, _ in nearest.search() for row, ids in zip(rows, ids, strict=True)}
+    parts = [result for part in range(5) for result in nearest.search(part, 5)]
+    assert sum(len(rows) for rows, _, _ in parts) == len(whole) == N
+    for rows, ids, _ in parts:
+        assert ids.tolist() == [whole[int(row)] for row in rows]
+
+
+def test_many_queries_come_back_in_their_order(tmp_path: Path) -> None:
+    queries = np.tile(Z, (2, 1))
+    bank = replace(small_bank(tmp_path), probes=LISTS)
+    ids, sims, columns = bank.nearest(queries, K, exclude=np.tile(np.arange(N), 2), columns=["y"])
+    expected = build(Z, np.arange(N)).search(queries, K, exclude=np.tile(np.arange(N), 2))
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_array_equal(sims, expected[1])
+    np.testing.assert_array_equal(columns["y"], Y[ids])
 
 
 def test_columns_are_added_and_replaced(tmp_path: Path) -> None:
@@ -199,9 +249,9 @@ def test_no_queries_and_no_ids_have_no_rows(tmp_path: Path) -> None:
 
 def test_without_lance_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
-    monkeypatch.delitem(sys.modules, "attnknn.index.lance_bank")
+    monkeypatch.delitem(sys.modules, "attnknn.index.lance_table")
     with pytest.raises(InputError, match=r"pip install attnknn\[lance\]"):
-        importlib.import_module("attnknn.index.lance_bank")
+        importlib.import_module("attnknn.index.lance_table")
 
 
 @pytest.mark.parametrize(

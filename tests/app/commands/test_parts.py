@@ -3,10 +3,8 @@
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lance
 import numpy as np
@@ -17,7 +15,6 @@ from attnknn import AttnKNNClassifier
 from attnknn.app import parts
 from attnknn.app.model.inputs import Pictures
 from attnknn.app.model.model import Model
-from attnknn.core.cluster import run_tasks
 from attnknn.encoder.encoder import Encoder
 from command_line import refused, succeeded
 
@@ -111,41 +108,6 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     other = ("-o", f"{tmp_path}/other/")
     assert "no column vector" in refused("predict", folder / "vectors", tmp_path / "rows.parquet", *other)
     assert "reads table" in refused("predict", folder / "table", folder / "z.npy", "-o", f"{tmp_path}/third/")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head without CPUs, so that tasks run on the nodes that tests add."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield cluster
-    cluster.shutdown()
-
-
-def test_a_cluster_gives_the_same_files(cluster: Any, folder: Path, tmp_path: Path) -> None:
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    for name, flags in (("here", ()), ("there", ("--cluster", cluster.address))):
-        succeeded("embed", folder / "encoder", folder / "images", "-o", tmp_path / name, *flags)
-        succeeded("predict", folder / "vectors", folder / "z.npy", "-o", f"{tmp_path}/answers-{name}/", *flags)
-    assert files(tmp_path / "here") == files(tmp_path / "there")
-    assert files(tmp_path / "answers-here") == files(tmp_path / "answers-there")
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "0.png").write_bytes(b"no picture")
-    line = refused("embed", folder / "encoder", tmp_path / "bad", "-o", tmp_path / "out", "--cluster", cluster.address)
-    assert "0.png" in line
-    for node in nodes:
-        cluster.remove_node(node)
-
-
-def test_a_killed_machine_loses_no_task(cluster: Any) -> None:
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    results = []
-    for result in run_tasks(lambda i: (time.sleep(0.1), i * i)[1], range(40), cluster.address, "squares"):
-        results.append(result)
-        if len(results) == 6:
-            cluster.remove_node(nodes[0], allow_graceful=False)
-    assert sorted(results) == [i * i for i in range(40)]
 
 
 def test_without_ray_or_a_cluster_one_line_says_so(
