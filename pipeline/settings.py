@@ -207,12 +207,12 @@ def filled(block: str, value: Any, where: str) -> Block:
 
 
 def report_settings(root: Path = Path()) -> dict[str, Any]:
-    """Return all settings as plain values, those of the datasets under `overrides`, for the report."""
+    """Return all settings that can change a result as plain values, those of datasets under `overrides`."""
     params, raw = Params(root), load(root / PARAMS)
     blocks = {name: getattr(params, name).model_dump() for name in BLOCKS}
     datasets = {name: dict(own) for name, own in load(root / DATASETS).items()}
     sources = {name: own.pop("source", {}) for name, own in datasets.items()}
-    common = {name: raw[name] for name in Common.model_fields} | {"k_eval": params.k_eval, "k_train": params.k_train}
+    common = {name: raw[name] for name in Common.model_fields if name != "cluster"} | {"k_eval": params.k_eval, "k_train": params.k_train}
     return common | blocks | {"sources": sources, "overrides": datasets}
 
 
