@@ -212,7 +212,10 @@ def report_settings(root: Path = Path()) -> dict[str, Any]:
     blocks = {name: getattr(params, name).model_dump() for name in BLOCKS}
     datasets = {name: dict(own) for name, own in load(root / DATASETS).items()}
     sources = {name: own.pop("source", {}) for name, own in datasets.items()}
-    common = {name: raw[name] for name in Common.model_fields if name != "cluster"} | {"k_eval": params.k_eval, "k_train": params.k_train}
+    common = {name: raw[name] for name in Common.model_fields if name != "cluster"} | {
+        "k_eval": params.k_eval,
+        "k_train": params.k_train,
+    }
     return common | blocks | {"sources": sources, "overrides": datasets}
 
 

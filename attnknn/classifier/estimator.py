@@ -112,6 +112,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     storage : str, Path or None, default=None
         Where training rows are kept: None for memory; a folder, or an address such as 's3://bucket/rows.lance', for a
         Lance table, which may be larger than memory. Needs `pip install attnknn[lance]`. See `fit`.
+    storage_cache : int, default=1073741824
+        Maximum bytes of the table's index that stay in memory; more make predictions of many rows faster.
     device : str, default='auto'
         Device of training and neighbour search: 'cpu', 'cuda', 'cuda:1', or 'auto' for a GPU if available.
     n_jobs : int or None, default=None
@@ -174,6 +176,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "storage": [str, Path, None],
+        "storage_cache": [Interval(Integral, 0, None, closed="left")],
         "device": [str],
         "n_jobs": [Integral, None],
         "cluster": [str, None],
@@ -196,6 +199,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         max_iter: int = 200,
         learning_rate: float = 0.003,
         storage: str | Path | None = None,
+        storage_cache: int = 2**30,
         device: str = "auto",
         n_jobs: int | None = None,
         cluster: str | None = None,
@@ -214,6 +218,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.storage = storage
+        self.storage_cache = storage_cache
         self.device = device
         self.n_jobs = n_jobs
         self.cluster = cluster
@@ -322,10 +327,10 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         uri, self._mean_weight = str(self.storage), 1.0
         if X is None:
             require(self.metric == "l2", f"{uri}: metric cosine scales rows; give them as X, or take l2")
-            memory = TableMemory.open(uri)
+            memory = TableMemory.open(uri, cache_bytes=int(self.storage_cache))
             self.n_features_in_ = memory.bank.dimensions
         else:
-            memory = TableMemory.write(uri, vectors())
+            memory = TableMemory.write(uri, vectors(), cache_bytes=int(self.storage_cache))
         try:
             self.classes_ = memory.labels
             self._origin, self._unit = np.zeros(memory.bank.dimensions), 1.0

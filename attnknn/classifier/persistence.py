@@ -151,7 +151,7 @@ def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
         path = folder / name
         require(path.is_file(), f"{path}: missing; copy the whole folder again, or fit and save again")
         require(_digest(path) == digest, _DAMAGED.format(path))
-    bank = _open_table(meta["table"], storage) if meta.get("table") else None
+    bank = _open_table(meta, storage) if meta.get("table") else None
     try:
         arrays = load_file(folder / _ARRAYS)
         memory = _memory(meta, arrays, Bank.load(folder / _BANK)) if bank is None else _table(meta, arrays, bank)
@@ -168,16 +168,17 @@ def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
         raise incomplete(folder, error) from None
 
 
-def _open_table(table: dict[str, Any], storage: str | Path | None) -> "LanceBank":
-    from attnknn.index.lance_bank import LanceBank
+def _open_table(meta: dict[str, Any], storage: str | Path | None) -> "LanceBank":
+    from attnknn.index.lance_bank import CACHE_BYTES, LanceBank
 
+    table, cache_bytes = meta["table"], meta["about"]["params"].get("storage_cache", CACHE_BYTES)
     uri = table["uri"] if storage is None else storage
     try:
-        bank = LanceBank.open(uri)
+        bank = LanceBank.open(uri, cache_bytes=cache_bytes)
     except InputError as error:
         raise InputError(f"{error}; if the table was moved, give its address as storage, else fit again") from None
     with suppress(InputError):  # deleted, as rows of it were forgotten
-        return LanceBank.open(uri, table["version"])
+        return LanceBank.open(uri, table["version"], cache_bytes)
     return bank
 
 

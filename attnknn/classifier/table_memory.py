@@ -15,7 +15,7 @@ from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_bank import CACHE_BYTES, LanceBank
 from attnknn.index.lance_table import Block
 from attnknn.index.nearest_rows import NearestRows
 from attnknn.index.validation import check_vectors
@@ -50,7 +50,9 @@ class TableMemory(BaseMemory):
         return int(self.counts.sum())
 
     @classmethod
-    def write(cls, uri: str, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> "TableMemory":
+    def write(
+        cls, uri: str, blocks: Iterable[tuple[np.ndarray, np.ndarray]], cache_bytes: int = CACHE_BYTES
+    ) -> "TableMemory":
         """Memory of blocks of vectors (M, D) and labels (M,), written to a new table, with ids 0 … N−1."""
 
         def numbered() -> Iterator[Block]:
@@ -59,7 +61,7 @@ class TableMemory(BaseMemory):
                 yield Block(z, np.arange(start, start + len(z)), {"label": labels})
                 start += len(z)
 
-        bank = LanceBank.build(uri, numbered())
+        bank = LanceBank.build(uri, numbered(), cache_bytes=cache_bytes)
         try:
             return cls.from_bank(bank)
         except BaseException:
@@ -94,9 +96,9 @@ class TableMemory(BaseMemory):
         return cls(bank, np.array(names), np.array([counts[name] for name in names]), total, mean, unit, last + 1)
 
     @classmethod
-    def open(cls, uri: str) -> "TableMemory":
+    def open(cls, uri: str, cache_bytes: int = CACHE_BYTES) -> "TableMemory":
         """`from_bank` of the latest version of a table."""
-        return cls.from_bank(LanceBank.open(uri))
+        return cls.from_bank(LanceBank.open(uri, cache_bytes=cache_bytes))
 
     def recount(self) -> None:
         """Count and add up the rows that the table holds now."""

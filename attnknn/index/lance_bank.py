@@ -50,6 +50,7 @@ _GROUP = 64  # lists of a group, or so
 _METRIC_NAMES = {"l2": "l2", "ip": "dot"}
 _METRIC = b"attnknn.metric"
 INDEX = "vectors"
+CACHE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ class LanceBank:
         object.__setattr__(self, "codes", statistics.get("index_type") == "IVF_PQ")
 
     @classmethod
-    def open(cls, uri: str | Path, version: int | None = None, cache_bytes: int = 2**30, **options: int) -> "LanceBank":
+    def open(
+        cls, uri: str | Path, version: int | None = None, cache_bytes: int = CACHE_BYTES, **options: int
+    ) -> "LanceBank":
         """Open a table at its latest version, or an earlier one.
 
         Args:

@@ -11,7 +11,7 @@ from attnknn.core.files import atomic_folder, read_json, write_json
 from attnknn.index.bank import Bank, build
 
 _TABLE = "rows.lance"  # in the folder of the bank
-_BLOCK = 65_536  # rows of a table written or compared at once
+_BLOCK = 65_536  # rows of a table that are written at once
 
 
 class SearchableBank(Protocol):
@@ -47,18 +47,18 @@ def store(
     from attnknn.index.lance_bank import LanceBank
     from attnknn.index.lance_table import Block
 
-    blocks = [slice(start, start + _BLOCK) for start in range(0, len(z), _BLOCK)]
     with atomic_folder(folder) as draft:
         address, probes = uri or str(draft / _TABLE), options["ivf_nprobe"]
         if version:
             table = LanceBank.open(address, version, probes=probes)
-            same = len(table) == len(z) and table.metric == options["metric"]
-            same = same and all(
-                np.array_equal(stored["id"], ids[rows]) and np.array_equal(stored["vector"], z[rows])
-                for rows, stored in zip(blocks, table.blocks(rows=_BLOCK), strict=True)
-            )
+            same, start = len(table) == len(z) and table.metric == options["metric"], 0
+            for stored in table.blocks() if same else ():
+                rows = slice(start, start + len(stored["id"]))
+                same &= np.array_equal(stored["id"], ids[rows]) and np.array_equal(stored["vector"], z[rows])
+                start = rows.stop
             require(same, f"{address}: version {version} holds other rows; build_index.version: 0 writes these")
         else:
+            blocks = (slice(start, start + _BLOCK) for start in range(0, len(z), _BLOCK))
             rows = (Block(z[block], ids[block]) for block in blocks)
             table = LanceBank.build(
                 address, rows, options["metric"], options["ivf_nlist"], overwrite=bool(uri), probes=probes

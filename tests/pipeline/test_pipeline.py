@@ -255,6 +255,24 @@ def test_a_run_reads_and_writes_only_what_is_declared(project: Project, monkeypa
             refused()
 
 
+def test_a_lance_table_gives_the_same_neighbours_and_its_version_is_pinned(project: Project, tmp_path: Path) -> None:
+    before = project.files("data/neighbours/mine/42/main")
+    index, stage = {"kind": "lance", "metric": "l2", "uri": str(tmp_path)}, "build_index@mine-42"
+    for change in ({"uri": ""}, {}):
+        with project.changed(build_index=index | change):
+            project("dvc", "repro", "-s", stage)
+            assert project.files("data/neighbours/mine/42/main") == before
+            meta = read_json(project.folder / "models/bank/mine/42/bank.json")
+    assert (tmp_path / "mine-42.lance").is_dir()
+    with project.changed(build_index=index | {"version": meta["version"]}):
+        project("dvc", "repro", "-s", stage)
+        assert read_json(project.folder / "models/bank/mine/42/bank.json") == meta
+    with project.changed(build_index=index | {"version": meta["version"] + 1}):
+        assert "no Lance table of version" in project("dvc", "repro", "-s", stage, ok=False)
+    project("dvc", "checkout")
+    assert project.would_run() == set()
+
+
 def test_k_eval_reruns_evaluation_alone_and_shows_in_diffs(project: Project) -> None:
     out = project("dvc", "exp", "run", "-S", "k_eval=20")
     for name, settings in json.loads((project.folder / "metrics/mine/42/tuned.json").read_text()).items():

@@ -16,6 +16,7 @@ from attnknn.classifier import table_memory
 from attnknn.core.artifacts import BANK, FIT, TEST, VAL, Split
 from attnknn.core.cluster import run_tasks
 from attnknn.encoder.encoder import embed_split
+from attnknn.index.bank import build
 from attnknn.index.stored import store
 from attnknn.neighbours.search import bank_rows, search
 from command_line import refused, succeeded
@@ -86,10 +87,18 @@ def test_neighbour_statistics_are_those_of_one_process(
     np.testing.assert_array_equal(models[0].predict_proba(X[:50]), models[1].predict_proba(X[:50]))
 
 
-def test_a_killed_machine_loses_no_task(cluster: Any) -> None:
-    results = []
-    for result in run_tasks(lambda i: (time.sleep(0.1), i * i)[1], range(40), cluster.address, "squares"):
-        results.append(result)
+def test_a_killed_machine_loses_no_task(cluster: Any, tmp_path: Path) -> None:
+    z = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
+    bank = store(tmp_path / "bank", z, np.arange(400), "lance", metric="l2", ivf_nlist=4, ivf_nprobe=4)
+
+    def slow_search(start: int) -> tuple[int, np.ndarray]:
+        time.sleep(0.1)
+        return start, bank.search(z[start : start + 10], 5)[0]
+
+    results = {}
+    for start, ids in run_tasks(slow_search, range(0, 400, 10), cluster.address, "search"):
+        results[start] = ids
         if len(results) == 6:
             cluster.remove_node(cluster.own_nodes.pop(), allow_graceful=False)
-    assert sorted(results) == [i * i for i in range(40)]
+    ids = np.concatenate([results[start] for start in range(0, 400, 10)])
+    np.testing.assert_array_equal(ids, build(z, np.arange(400)).search(z, 5)[0])
