@@ -22,6 +22,9 @@ except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
 
 
+_CHUNK = 2**26  # bytes of a file that are searched at once
+
+
 class Block(NamedTuple):
     """Rows to be written."""
 
@@ -57,13 +60,19 @@ def list_reader(table: Any, index: str) -> Any:
 
 def files_with(table: Any, patterns: Sequence[bytes]) -> list[str]:
     """Files of a table, of all its versions, that hold one of the patterns."""
-    uri = table.uri
+    if not patterns:
+        return []
+    uri, overlap = table.uri, max(map(len, patterns))
     system, root = FileSystem.from_uri(uri) if "://" in uri else (LocalFileSystem(), uri)
     files = []
     for path in table.all_files().read_all()["path"].to_pylist():
         with system.open_input_file(f"{root}/{path}") as file:
-            data = file.read()
-        files += [path] * any(pattern in data for pattern in patterns)
+            data = b""
+            while block := file.read(_CHUNK):
+                data = data[-overlap:] + block
+                if any(pattern in data for pattern in patterns):
+                    files.append(path)
+                    break
     return files
 
 

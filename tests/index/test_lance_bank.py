@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attnknn.core.errors import InputError
+from attnknn.index import lance_table
 from attnknn.index.bank import build
 from attnknn.index.lance_bank import LanceBank
 from attnknn.index.lance_table import Block
@@ -189,6 +190,15 @@ def test_erased_vectors_are_in_no_file(tmp_path: Path) -> None:
     assert erased.n_lists == LISTS
     with pytest.raises(InputError, match="no Lance table of version"):
         LanceBank.open(bank.table.uri, version=bank.version)
+
+
+@pytest.mark.parametrize("chunk", [97, 2**26])
+def test_files_are_searched_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    bank = small_bank(tmp_path)
+    monkeypatch.setattr(lance_table, "_CHUNK", chunk)
+    for row in range(20):
+        assert len(lance_table.files_with(bank.table, [b"none", Z[row].tobytes()])) == 2
+    assert lance_table.files_with(bank.table, [(Z[0] + 1).tobytes()]) == []
 
 
 def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
