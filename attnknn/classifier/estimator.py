@@ -538,8 +538,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     def forget(self, ids: Any) -> Self:
         """Remove rows from the memory by their ids, without refitting the head.
 
-        With `storage` all files with their vectors are written anew, and other versions of the table deleted, so that
-        models saved earlier cannot be loaded: save this one, and forget many rows at once.
+        With `storage` all files with their vectors are written anew, and other versions of the table deleted; models
+        saved earlier then take the rows that are left. Forget many rows at once.
 
         With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
 
