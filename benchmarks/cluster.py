@@ -6,6 +6,7 @@ the workers, with their imports, not that of the cluster.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def measure(threads: int, repeats: int, images: int, folder: str = "") -> list[dict[str, str | float]]:
     """A row per number of workers; of the images in a folder, or of made-up ones."""
     table: list[dict[str, str | float]] = []
+    os.environ.pop("OMP_NUM_THREADS", None)  # workers would take as many threads
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         source = Path(folder or work / "images")
