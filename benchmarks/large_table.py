@@ -32,7 +32,7 @@ SIZES = {
 
 def fit(
     folder: Path, kind: str, rows: int, seed: int, threads: int, dim: int, queries: int, singles: int
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Fit on rows of `clusters`, predict other rows of it."""
     set_threads(threads)
     z, y = next(clusters(2 * queries, dim, seed + 1000))
@@ -59,7 +59,7 @@ def fit(
         "fit_s": seconds, "fit_peak_gib": fit_peak / 2**30, "predict_ms": predicting,
         "single_ms": float(np.median(single)),
         "peak_gib": memory("VmHWM") / 2**30, "disk_gib": size / 2**30,
-        **{name: result[name] for name in ("accuracy", "nll", "ece")},
+        **{name: f"{result[name]:.4f}" for name in ("accuracy", "nll", "ece")},
     }  # fmt: skip
 
 
