@@ -11,8 +11,10 @@ from attnknn.core.errors import InputError, require
 from attnknn.index.validation import check_ids, check_vectors
 
 try:
-    for name, value in {"LANCE_LOG": "error", "LANCE_INCLUDE_VECTOR_CENTROIDS": "false"}.items():
-        os.environ.setdefault(name, value)  # its warnings are for its developers
+    # Its warnings are for its developers. A graph over many centroids would put a quarter of the rows in wrong lists.
+    _SETTINGS = ("LOG", "error"), ("INCLUDE_VECTOR_CENTROIDS", "false"), ("USE_HNSW_SPEEDUP_INDEXING", "disabled")
+    for name, value in _SETTINGS:
+        os.environ.setdefault(f"LANCE_{name}", value)
     import lance
     import pyarrow as pa
     from lance.dataset import VectorIndexReader

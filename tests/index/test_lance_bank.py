@@ -15,7 +15,8 @@ import pytest
 from attnknn.core.errors import InputError
 from attnknn.index import lance_table
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import LanceBank
+from attnknn.index.faiss_index import nearest
+from attnknn.index.lance_bank import INDEX, LanceBank
 from attnknn.index.lance_table import Block
 from attnknn.index.nearest_rows import NearestRows
 
@@ -85,6 +86,18 @@ def test_nearest_rows_are_those_of_a_search(tmp_path: Path, metric: str, nlist: 
         np.testing.assert_array_equal(rows[nearest], expected[0][numbers])
         np.testing.assert_array_equal(sims, expected[1][numbers])
     assert (seen == 1).all()
+
+
+def test_rows_are_in_the_list_of_their_nearest_centroid(tmp_path: Path) -> None:
+    """Also where lists × dimensions exceed 1,000,000, from where on Lance by default searches centroids by a graph."""
+    z = RNG.normal(size=(2000, 1024)).astype(np.float32)
+    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(2000))])
+    settings = {"name": INDEX, "metric": "l2", "num_partitions": 1000, "ivf_centroids": z[:1000]}
+    bank.table.create_index("vector", "IVF_FLAT", **settings)
+    bank, lists = bank.latest(), np.full(2000, -1)
+    for i in range(1000):
+        lists[lance_table.to_array(lance_table.list_reader(bank.table, INDEX).read_partition(i)["_rowid"])] = i
+    np.testing.assert_array_equal(lists, nearest(z, z[:1000], 1, "l2")[:, 0])
 
 
 def test_nearest_rows_of_few_lists(tmp_path: Path) -> None:
@@ -215,7 +228,8 @@ def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
 _CHANGE = """
 import sys
 import numpy as np
-from attnknn.index.lance_bank import LanceBank
+from attnknn.index.faiss_index import nearest
+from attnknn.index.lance_bank import INDEX, LanceBank
 bank = LanceBank.open(sys.argv[1])
 print("ready", flush=True)
 while True:
