@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from attnknn.core.errors import InputError
-from attnknn.index import lance_table
+from attnknn.index import faiss_index, lance_table
 from attnknn.index.bank import build
-from attnknn.index.faiss_index import nearest
 from attnknn.index.lance_bank import INDEX, LanceBank
 from attnknn.index.lance_table import Block
 from attnknn.index.nearest_rows import NearestRows
@@ -97,7 +96,7 @@ def test_rows_are_in_the_list_of_their_nearest_centroid(tmp_path: Path) -> None:
     bank, lists = bank.latest(), np.full(2000, -1)
     for i in range(1000):
         lists[lance_table.to_array(lance_table.list_reader(bank.table, INDEX).read_partition(i)["_rowid"])] = i
-    np.testing.assert_array_equal(lists, nearest(z, z[:1000], 1, "l2")[:, 0])
+    np.testing.assert_array_equal(lists, faiss_index.nearest(z, z[:1000], 1, "l2")[:, 0])
 
 
 def test_nearest_rows_of_few_lists(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
 _CHANGE = """
 import sys
 import numpy as np
-from attnknn.index.faiss_index import nearest
+from attnknn.index import faiss_index
 from attnknn.index.lance_bank import INDEX, LanceBank
 bank = LanceBank.open(sys.argv[1])
 print("ready", flush=True)
