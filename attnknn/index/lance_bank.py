@@ -133,6 +133,8 @@ class LanceBank:
             return bank.latest().indexed(nlist, codes)
         except BaseException as error:
             require("already exists" not in str(error), f"{uri}: exists; give another address, or remove it")
+            conflict = type(error).__name__ == "CommitConflictError"
+            require(not conflict, f"{uri}: another process wrote to it meanwhile; run again")
             if not overwrite:
                 drop_table(str(uri))
             raise errors[0] if errors else error from None
@@ -311,11 +313,17 @@ class LanceBank:
     def remove(self, ids: ArrayLike) -> "LanceBank":
         """Bank without the rows of these ids; their bytes stay in the files, until `erase`."""
         wanted = np.unique(np.asarray(ids, dtype=np.int64))
-        self.rows_of(wanted, ["id"])
+        z = self.rows_of(wanted)["vector"]
         require(len(wanted) < len(self), "bank: no row would be left; keep at least one")
         table = self.table.checkout_version(self.version)
         table.delete(_has_id(wanted))
-        return replace(self, table=table)
+        bank = replace(self, table=table)
+        if not self.n_lists:
+            return bank
+        centroid_of = first_identical(np.concatenate([self.centroids, z]))[self.n_lists :]
+        if (centroid_of < self.n_lists).any():  # of a list of a single row: the centroid holds its vector
+            return bank.indexed(self.n_lists)
+        return bank
 
     def erase(self, ids: ArrayLike) -> "LanceBank":
         """Bank without these rows and with no file that holds their vectors, or those of rows removed earlier.

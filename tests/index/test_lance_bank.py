@@ -204,6 +204,17 @@ def test_erased_vectors_are_in_no_file(tmp_path: Path) -> None:
         LanceBank.open(bank.table.uri, version=bank.version)
 
 
+@pytest.mark.parametrize("removed", [[], [7]])
+def test_a_vector_that_is_a_centroid_is_erased_too(tmp_path: Path, removed: list[int]) -> None:
+    z = Z.copy()
+    z[7] += 1000
+    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(N))], nlist=LISTS)
+    assert (bank.centroids == z[7]).all(1).any()
+    erased = bank.remove([7]).erase([]) if removed else bank.erase([7])
+    assert files_with(tmp_path, z[7]) == 0
+    assert (erased.n_lists, len(erased)) == (LISTS, N - 1)
+
+
 @pytest.mark.parametrize("chunk", [97, 2**26])
 def test_files_are_searched_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     bank = small_bank(tmp_path)
