@@ -137,6 +137,9 @@ def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str
     model = _model(folder)
     require(isinstance(model.input, Vectors), f"{folder}: reads {model.input.kind}; predict those to a file")
     vectors, columns = _read(source, getattr(model.classifier, "feature_names_in_", ()))
+    finite = np.isfinite(vectors.astype(float, copy=False)).all(axis=1)
+    row = source.start + int(finite.argmin())
+    require(bool(finite.all()), f"{source.address}: row {row}: NaN or infinite values; remove the row")
     probs, percentiles = model.classifier.predict_with_percentiles(model.with_names(vectors))
     columns |= {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
     columns["distance_percentile"] = percentiles
@@ -189,6 +192,7 @@ def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str
     else:
         system, path = _file_system(address)
         table = pyarrow.parquet.read_table(path, filesystem=system)
+    require(table.num_rows > 0, f"{address}: no rows; leave it out")
     names = ["vector"] if "vector" in table.column_names else list(features)
     missing = [name for name in names if name not in table.column_names]
     expected = "give vectors in a column `vector`, or the columns that the model was fitted on"

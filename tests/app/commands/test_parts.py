@@ -106,6 +106,13 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     frame = pd.DataFrame({"other": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "rows.parquet")
     other = ("-o", f"{tmp_path}/other/")
+    empty = ("-o", f"{tmp_path}/empty/")
+    whole = pd.DataFrame({"vector": list(np.load(folder / "z.npy"))})
+    whole.iloc[:0].to_parquet(tmp_path / "empty.parquet")
+    assert "empty.parquet: no rows" in refused("predict", folder / "vectors", tmp_path / "empty.parquet", *empty)
+    whole["vector"] = [np.full(3, np.nan) if i == 5 else z for i, z in enumerate(whole["vector"])]
+    whole.to_parquet(tmp_path / "nan.parquet")
+    assert "row 5: NaN" in refused("predict", folder / "vectors", tmp_path / "nan.parquet", "-o", f"{tmp_path}/nan/")
     assert "no column vector" in refused("predict", folder / "vectors", tmp_path / "rows.parquet", *other)
     assert "reads table" in refused("predict", folder / "table", folder / "z.npy", "-o", f"{tmp_path}/third/")
 
