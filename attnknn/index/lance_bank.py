@@ -34,6 +34,7 @@ from attnknn.index.lance_table import (
     files_with,
     open_table,
     record_batch,
+    refuse_other_files,
     to_array,
     write_table,
 )
@@ -112,6 +113,7 @@ class LanceBank:
             options: of `open`.
         """
         require(metric in METRICS, f"metric: {metric}; allowed are {', '.join(METRICS)}")
+        refuse_other_files(str(uri))  # an error below deletes the folder
         remaining = iter(blocks)
         first = next(remaining, Block(np.empty((0, 1)), np.empty(0)))
         require(len(first.ids) > 0, "bank: no rows")

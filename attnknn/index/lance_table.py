@@ -19,7 +19,7 @@ try:
     import pyarrow as pa
     from lance.dataset import VectorIndexReader
     from pyarrow.dataset import dataset
-    from pyarrow.fs import FileSystem, LocalFileSystem
+    from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
 
@@ -44,6 +44,20 @@ def open_table(uri: str | Path, version: int | None = None, **options: Any) -> A
         raise InputError(f"{uri}: no Lance table{at_version} ({reason_of(error)})") from None
 
 
+def refuse_other_files(uri: str) -> None:
+    """Raise InputError if the address is that of a file, or of a folder with files but no table."""
+    system, root = _file_system(uri)
+    other = system.get_file_info(root).type == FileType.File
+    if not other:
+        names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
+        other = bool(names) and "_versions" not in names
+    require(not other, f"{uri}: holds other files; give another address")
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    return FileSystem.from_uri(uri.rstrip("/")) if "://" in uri else (LocalFileSystem(), uri)
+
+
 def write_table(uri: str, batches: Iterator[Any], schema: Any, mode: str) -> Any:
     """Write record batches; `create` a table, or a version of it that shall `overwrite` or `append` to the latest."""
     reader = pa.RecordBatchReader.from_batches(schema, batches)
@@ -64,8 +78,8 @@ def files_with(table: Any, patterns: Sequence[bytes]) -> list[str]:
     """Files of a table, of all its versions, that hold one of the patterns."""
     if not patterns:
         return []
-    uri, overlap = table.uri, max(map(len, patterns))
-    system, root = FileSystem.from_uri(uri) if "://" in uri else (LocalFileSystem(), uri)
+    overlap = max(map(len, patterns))
+    system, root = _file_system(table.uri)
     files = []
     for path in table.all_files().read_all()["path"].to_pylist():
         with system.open_input_file(f"{root}/{path}") as file:

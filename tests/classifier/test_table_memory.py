@@ -134,6 +134,22 @@ def test_copies_of_held_out_rows_are_not_their_neighbours(tmp_path: Path) -> Non
     assert np.median(every_row.usual_distances_) == 0
 
 
+def test_a_folder_of_other_files_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "rows.lance").mkdir()
+    (tmp_path / "rows.lance" / "keep.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for labels in (Y[:200], np.ones(200)):
+        with pytest.raises(ValueError, match="holds other files"):
+            model(tmp_path).fit(X[:200], labels)
+        with pytest.raises(ValueError, match="holds other files"):
+            model(tmp_path, storage=tmp_path / "file").fit(X[:200], labels)
+    assert [path.read_text() for path in (tmp_path / "rows.lance" / "keep.txt", tmp_path / "file")] == ["mine"] * 2
+    (tmp_path / "rows.lance" / "keep.txt").unlink()
+    with pytest.raises(ValueError, match="a single class"):
+        model(tmp_path).fit(X[:200], np.ones(200))
+    assert len(model(tmp_path).fit(X[:200], Y[:200]).memory_) == 200
+
+
 def test_added_rows_have_statistics_and_are_marked(own: AttnKNNClassifier) -> None:
     own.partial_fit(X[HELD], Y[HELD])
     memory = own.memory_
