@@ -28,3 +28,12 @@ class Repository:
     def commit(self, message: str) -> None:
         self("git", "add", "-A")
         self("git", "commit", "-q", "-m", message)
+
+    def with_hub(self, hub: Path, storage: Path) -> None:
+        """Run the pipeline, and push it to a bare repository as `origin`, and to a DVC remote in a folder."""
+        self("dvc", "remote", "add", "--default", "storage", str(storage))
+        self("dvc", "repro")
+        self.commit("base")
+        self("git", "clone", "-q", "--bare", ".", str(hub))
+        self("git", "remote", "add", "origin", str(hub))
+        self("git", "fetch", "-q", "origin")

@@ -38,6 +38,7 @@ if ! test -d "$name"; then
     mv "$name.new" "$name"
 fi
 cd "$name"
+git checkout -q -- {settings}
 {setup}
 test -n "$(git for-each-ref "refs/exps/*/*/$name")" || dvc exp run --pull --allow-missing -n "$name" "$@"
 dvc exp push {hub} "$name"
@@ -111,12 +112,17 @@ def write_jobs(output: Path, changes: list[str], name: str, hub: str, setup: str
     require(bool(remote), "no DVC remote that clones know; `dvc remote add --default storage URL`, commit .dvc/config")
     jobs = combinations(changes)
     names = [job_name(name, job) for job in jobs]
+    own = f"refs/exps/{revision[:2]}/{revision[2:]}/"
+    refs = [line.split()[1] for line in git("ls-remote", hub, "refs/exps/*").splitlines()]
+    taken = {ref.rpartition("/")[2] for ref in refs if not ref.startswith(own)} & set(names)
+    require(not taken, f"{', '.join(sorted(taken))}: in {hub} already, from another commit; give a --name")
     twice = {own for own in names if names.count(own) > 1}
     require(not twice, f"{', '.join(sorted(twice))}: two jobs of this name; their values differ in signs only")
     lines = [shlex.join(["sh", "job.sh", own, *job]) for own, job in zip(names, jobs, strict=True)]
+    settings = shlex.join(to_path_overrides(changes))  # files that an interrupted job may have changed
     files = {
         "jobs.txt": "".join(f"{line}\n" for line in lines),
-        "job.sh": JOB.format(hub=shlex.quote(hub), revision=revision, setup=setup),
+        "job.sh": JOB.format(hub=shlex.quote(hub), revision=revision, settings=settings, setup=setup),
         "slurm.sh": SLURM.format(count=len(jobs), threads=threads),
         "sky.yaml": SKY.format(threads=threads),
     }

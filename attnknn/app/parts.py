@@ -21,19 +21,22 @@ from attnknn.encoder.encoder import Encoder, embed
 
 try:
     import pyarrow as pa
-    import pyarrow.dataset
     import pyarrow.parquet
-    from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
+    from pyarrow.fs import FileSelector
 except ImportError:
     raise InputError("pyarrow: not installed; run `pip install attnknn[tables]`") from None
+
+from attnknn.core.tables import absolute, file_system, is_lance, parquet_files, to_arrow, to_vectors
 
 _IMAGES, _ROWS = 2048, 16_384  # rows of a block
 _JOB = "_job.json"  # readers of Parquet folders pass over names that begin with _
 
 
 class Source(NamedTuple):
-    """Rows start … stop of a .npy file or a Lance table, or all of a Parquet file."""
+    """Rows start … stop of a .npy file or a Lance table, or all of a Parquet file in a folder."""
 
+    kind: str
+    folder: str
     address: str
     state: str  # version of a table; size and time of a file
     start: int = 0
@@ -42,9 +45,10 @@ class Source(NamedTuple):
 
 def embed_images(encoder: Path, images: Sequence[Path], folder: str, cluster: str | None = None) -> None:
     """Write the columns `vector`, `label` (name of the image's folder) and `path` of images."""
-    pieces = [tuple(map(str, images[start : start + _IMAGES])) for start in range(0, len(images), _IMAGES)]
+    paths = [absolute(path) for path in images]
+    pieces = [tuple(paths[start : start + _IMAGES]) for start in range(0, len(paths), _IMAGES)]
     digest = hashlib.sha256((encoder / "weights.safetensors").read_bytes()).hexdigest()
-    states = [_state(str(path)) for path in images]
+    states = [_state(path) for path in paths]
     job = {"encoder": digest, "images": _digest([*pieces, states])}
     _write_parts(partial(_embed_block, str(encoder.resolve())), pieces, folder, job, cluster, "embed")
 
@@ -59,7 +63,7 @@ def predict_table(
             numbers in the columns of the model.
         probabilities: whether to add a column for each class.
     """
-    pieces = list(_blocks(source))
+    pieces = list(_blocks(absolute(source)))
     meta = (folder / "model.json").read_bytes()
     job = {"model": hashlib.sha256(meta).hexdigest(), "rows": _digest(pieces), "probabilities": probabilities}
     call = partial(_predict_block, str(folder.resolve()), probabilities)
@@ -83,7 +87,7 @@ def _write_parts(
     Raises:
         InputError: the folder holds files of something else.
     """
-    system, root = _file_system(folder)
+    system, root = file_system(folder)
     system.create_dir(root, recursive=True)
     present = {Path(info.path).name for info in system.get_file_info(FileSelector(root))}
     text = json.dumps({"job": name, "blocks": len(pieces), **job}, indent=2).encode()
@@ -97,23 +101,17 @@ def _write_parts(
             file.write(text)
     names = [f"part-{i:06}.parquet" for i in range(len(pieces))]
     tasks = [(part, piece) for part, piece in zip(names, pieces, strict=True) if part not in present]
-    for _ in run_tasks(partial(_write_part, compute, folder), tasks, cluster, name):
+    for _ in run_tasks(partial(_write_part, compute, absolute(folder)), tasks, cluster, name):
         pass
 
 
 def _write_part(compute: Callable[[Any], dict[str, Any]], folder: str, task: tuple[str, Any]) -> None:
     part, piece = task
-    system, root = _file_system(folder)
+    system, root = file_system(folder)
     table = pa.table(compute(piece))
     draft = f"{root}/.{part}"  # the same for a task that runs again
     pyarrow.parquet.write_table(table, draft, filesystem=system)
     system.move(draft, f"{root}/{part}")
-
-
-def _file_system(address: str) -> tuple[Any, str]:
-    if "://" in address:
-        return FileSystem.from_uri(address.rstrip("/"))
-    return LocalFileSystem(), str(Path(address).resolve())
 
 
 @lru_cache(1)
@@ -124,8 +122,7 @@ def _pictures(encoder: str) -> Pictures:
 def _embed_block(encoder: str, paths: tuple[str, ...]) -> dict[str, Any]:
     pictures = _pictures(encoder)
     z, _ = embed(pictures.encoder, np.stack([pictures.read(Path(path)) for path in paths]))
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), z.shape[1])
-    return {"vector": vectors, "label": [Path(path).parent.name for path in paths], "path": list(paths)}
+    return {"vector": to_arrow(z), "label": [Path(path).parent.name for path in paths], "path": list(paths)}
 
 
 @lru_cache(1)
@@ -151,24 +148,21 @@ def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str
 def _blocks(source: str) -> Iterator[Source]:
     """Blocks of a table: of rows, or of Parquet the files."""
     if source.endswith(".npy"):
-        n, address, state = len(load_array(Path(source))), str(Path(source).resolve()), _state(source)
-    elif source.endswith(".lance"):
+        kind, n, state = "npy", len(load_array(Path(source))), _state(source)
+    elif is_lance(source):
         table = _lance(source)
-        n, address, state = table.count_rows(), source, str(table.version)
+        kind, n, state = "lance", table.count_rows(), str(table.version)
     else:
-        try:
-            files = pyarrow.dataset.dataset(source, format="parquet").files
-        except (OSError, pa.ArrowInvalid) as error:
-            raise InputError(f"{source}: no .npy, .parquet or .lance ({str(error).splitlines()[0]:.200})") from None
         prefix = source.partition("://")[0] + "://" if "://" in source else ""
-        yield from (Source(file, _state(file)) for file in (prefix + name for name in sorted(files)))
+        files = (prefix + name for name in sorted(parquet_files(source).files))
+        yield from (Source("parquet", source, file, _state(file)) for file in files)
         return
-    yield from (Source(address, state, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
+    yield from (Source(kind, source, source, state, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
 
 
 def _state(file: str) -> str:
     """Size and time of a file, which differ after a change."""
-    system, path = _file_system(file)
+    system, path = file_system(file)
     info = system.get_file_info(path)
     return f"{info.size} {info.mtime_ns}"
 
@@ -184,23 +178,22 @@ _version_of = cache(_lance)
 
 def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str, Any]]:
     """Vectors (M, D) of a block, and its other columns; `features` are the columns of vectors that are no list."""
-    address, state, start, stop = source
-    if address.endswith(".npy"):
+    kind, folder, address, state, start, stop = source
+    if kind == "npy":
         return np.asarray(load_array(Path(address))[start:stop]), {"row": np.arange(start, stop)}
-    if address.endswith(".lance"):
+    if kind == "lance":
         table = _version_of(address, int(state)).to_table(offset=start, limit=stop - start)
     else:
-        system, path = _file_system(address)
-        table = pyarrow.parquet.read_table(path, filesystem=system)
+        table = parquet_files(address, folder).to_table()
     require(table.num_rows > 0, f"{address}: no rows; leave it out")
     names = ["vector"] if "vector" in table.column_names else list(features)
     missing = [name for name in names if name not in table.column_names]
     expected = "give vectors in a column `vector`, or the columns that the model was fitted on"
     require(bool(names) and not missing, f"{address}: no column {', '.join(missing[:5]) or 'vector'}; {expected}")
-    arrays = [table[name].combine_chunks().to_numpy(zero_copy_only=False) for name in names]
-    vectors = np.stack(list(arrays[0])) if names == ["vector"] else np.column_stack(arrays)
+    vectors = to_vectors(table, names, address)
     own = {"vector", "label", "confidence", "distance_percentile", *names}
     columns = {name: table[name] for name in table.column_names if name not in own}
     if "label" in table.column_names:
+        require("given_label" not in columns, f"{address}: columns label and given_label; rename one of them")
         columns["given_label"] = table["label"]
     return vectors, columns

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
 from attnknn.classifier.blocks import labelled_blocks
 from attnknn.classifier.explain import ExplainMixin, check_row_ids
@@ -281,7 +281,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         self, X: Any, y: Any, sample_weight: Any, held_out: tuple[Any, Any] | None, seed: int
     ) -> tuple[Memory, list[EmbeddingSpace], np.ndarray]:
         """Memory in arrays, spaces to fit the head in, and similarities of held-out rows to their nearest."""
-        X, y = self._validated_labelled(X, y)
+        X, y = self._validated_labelled(X, y, 2)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         if not weight.all():
             X, y, weight = (array[weight > 0] for array in (X, y, weight))
@@ -319,8 +319,12 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         require(self.null_scores != "linear", "null_scores: linear needs all rows in memory; leave storage None")
 
         def vectors() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for i, (rows, labels) in enumerate(labelled_blocks(X, y)):
-                rows, labels = self._validated_labelled(rows, labels, reset=i == 0)
+            reset = True
+            for rows, labels in labelled_blocks(X, y):
+                if not _num_samples(rows):
+                    continue
+                rows, labels = self._validated_labelled(rows, labels, 1, reset=reset)
+                reset = False
                 refuse_dwarfing(rows)
                 yield to_vectors(rows, np.zeros(rows.shape[1]), 1.0, self.metric), labels
 
@@ -328,10 +332,14 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         if X is None:
             require(self.metric == "l2", f"{uri}: metric cosine scales rows; give them as X, or take l2")
             memory = TableMemory.open(uri, cache_bytes=int(self.storage_cache))
+            metric = memory.bank.metric
+            require(metric == "l2", f"{uri}: a table of metric {metric}; write its rows anew by giving them as X")
             self.n_features_in_ = memory.bank.dimensions
         else:
             memory = TableMemory.write(uri, vectors(), cache_bytes=int(self.storage_cache))
         try:
+            few = f"{uri}: {len(memory)} rows; at least four are needed to hold some out; add rows or give held_out"
+            require(len(memory) > 3 or held_out is not None, few)
             self.classes_ = memory.labels
             self._origin, self._unit = np.zeros(memory.bank.dimensions), 1.0
             ids, k = None, int(self.n_neighbors)
@@ -390,8 +398,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         X, y = self._validated(*held_out, reset=False, ensure_min_samples=2)
         return self._vectors(X), self._encode_labels("held_out", y)
 
-    def _validated_labelled(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-        X, y = self._validated(X, y, ensure_min_samples=2, **options)
+    def _validated_labelled(self, X: Any, y: Any, rows: int, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        X, y = self._validated(X, y, ensure_min_samples=rows, **options)
         with np.errstate(invalid="ignore"):  # of the largest numbers, on their way to an error
             check_classification_targets(y)
         return X, y
@@ -528,7 +536,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     def update_statistics(self) -> Self:
         """Compute the neighbour statistics of a table (see `storage`) anew, so that they know of rows added since.
 
-        Without `storage` they follow every change.
+        Also takes the newest version of the table, with rows that another model added or forgot, or this one before it
+        was killed. Without `storage` neighbour statistics follow every change.
         """
         check_is_fitted(self)
         with self.memory_.lock.writing(), self._threads():
@@ -539,7 +548,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         """Remove rows from the memory by their ids, without refitting the head.
 
         With `storage` all files with their vectors are written anew, and other versions of the table deleted; models
-        saved earlier then take the rows that are left. Forget many rows at once.
+        saved earlier then take the rows that are left. Forget many rows at once. After a kill or an error midway,
+        `update_statistics` and `forget([])` complete it.
 
         With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on the rows left.
 

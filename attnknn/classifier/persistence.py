@@ -169,7 +169,8 @@ def load_parts(folder: Path, storage: str | Path | None = None) -> Parts:
 
 
 def _open_table(meta: dict[str, Any], storage: str | Path | None) -> "LanceBank":
-    from attnknn.index.lance_bank import CACHE_BYTES, LanceBank
+    from attnknn.index.lance_bank import LanceBank
+    from attnknn.index.lance_rows import CACHE_BYTES
 
     table, cache_bytes = meta["table"], meta["about"]["params"].get("storage_cache", CACHE_BYTES)
     uri = table["uri"] if storage is None else storage
@@ -177,6 +178,7 @@ def _open_table(meta: dict[str, Any], storage: str | Path | None) -> "LanceBank"
         bank = LanceBank.open(uri, cache_bytes=cache_bytes)
     except InputError as error:
         raise InputError(f"{error}; if the table was moved, give its address as storage, else fit again") from None
+    require(bank.uuid == table["uuid"], f"{uri}: another table than this model's; give its address as storage")
     with suppress(InputError):  # deleted, as rows of it were forgotten
         return LanceBank.open(uri, table["version"], cache_bytes)
     return bank
@@ -195,7 +197,7 @@ def _table(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: "LanceBank
     check_array("sums", memory.sums, "float64", 2)
     require(memory.sums.shape == (len(labels), bank.dimensions), "sums: not of all classes and dimensions")
     if bank.version != meta["table"]["version"]:
-        memory.recount()
+        memory.take_latest()
     require(len(memory) == len(bank) and own["counts"].min() >= 0, f"counts: not those of the {len(bank)} rows")
     require(0 < memory.unit < math.inf and 0 <= memory.known <= memory.next_id <= MAX_ID, "unit, known or next_id")
     return memory

@@ -15,7 +15,9 @@ from attnknn.core.cluster import run_tasks
 from attnknn.core.errors import InputError, require
 from attnknn.core.lock import SharedLock
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import CACHE_BYTES, LanceBank
+from attnknn.index.erasure import erase
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_rows import CACHE_BYTES
 from attnknn.index.lance_table import Block
 from attnknn.index.nearest_rows import NearestRows
 from attnknn.index.validation import check_vectors
@@ -32,7 +34,7 @@ class TableMemory(BaseMemory):
 
     Labels, counts and sums of the classes are in memory, rows are not. A change makes a version of the table. Added
     rows have neighbour statistics of their own, but those of their neighbours do not know of them until
-    `update_statistics`.
+    `update_statistics`, which also takes changes by others.
     """
 
     bank: LanceBank
@@ -75,7 +77,7 @@ class TableMemory(BaseMemory):
         require("label" in bank.table.schema.names, where + "no column label; write the rows with their labels")
         counts: dict[object, int] = {}
         sums: dict[object, np.ndarray] = {}
-        squares, last = 0.0, -1
+        squares, last, dtype = 0.0, -1, None
         for block in bank.blocks(("id", "vector", "label")):
             labels, y = np.unique(block["label"], return_inverse=True)
             z = check_vectors("X", block["vector"])
@@ -84,36 +86,36 @@ class TableMemory(BaseMemory):
                 counts[label] = counts.get(label, 0) + int(count)
                 sums[label] = sums.get(label, 0) + total
             squares += float(np.square(z, dtype=np.float64).sum())
-            last = max(last, int(block["id"].max()))
-        names = sorted(counts)  # type: ignore[type-var]
+            last, dtype = max(last, int(block["id"].max())), labels.dtype
+        names = np.array(sorted(counts), None if dtype is np.dtype(object) else dtype)  # type: ignore[type-var]
         require(len(names) > 1, "y: a single class; a classifier needs two classes or more")
-        n, total = sum(counts.values()), np.array([sums[name] for name in names])
+        n, total = sum(counts.values()), np.array([sums[name] for name in names.tolist()])
         mean = total.sum(0) / n
         spread = squares / n - float(mean @ mean)
         far = float(np.abs(mean).max()) > _FAR_FROM_ZERO * np.sqrt(max(spread, 0)) > 0
         require(not far, "X: columns are far from 0 beside their spread, and float32 loses it; scale them before")
         unit = float(np.sqrt(spread)) if spread > 0 else 1.0
-        return cls(bank, np.array(names), np.array([counts[name] for name in names]), total, mean, unit, last + 1)
+        return cls(bank, names, np.array([counts[name] for name in names.tolist()]), total, mean, unit, last + 1)
 
     @classmethod
     def open(cls, uri: str, cache_bytes: int = CACHE_BYTES) -> "TableMemory":
         """`from_bank` of the latest version of a table."""
         return cls.from_bank(LanceBank.open(uri, cache_bytes=cache_bytes))
 
-    def recount(self) -> None:
-        """Count and add up the rows that the table holds now."""
-        now = TableMemory.from_bank(self.bank)
+    def take_latest(self) -> None:
+        """Take the newest version of the table, and count and add up its rows."""
+        now = TableMemory.from_bank(self.bank.latest())
         unknown = np.setdiff1d(now.labels, self.labels).tolist()
         require(not unknown, f"{self.bank.table.uri}: labels {unknown[:10]} that the model does not know; fit again")
         positions = self.numbers(now.labels)
-        self.counts, self.sums = np.zeros_like(self.counts), np.zeros_like(self.sums)
+        self.bank, self.counts, self.sums = now.bank, np.zeros_like(self.counts), np.zeros_like(self.sums)
         self.counts[positions], self.sums[positions] = now.counts, now.sums
         self.next_id = max(self.next_id, now.next_id)
 
     def to_arrays(self) -> tuple[dict[str, object], dict[str, np.ndarray]]:
         """Address, version and values of the memory, and its arrays, to be saved."""
         values = {"unit": self.unit, "known": self.known}
-        table = {"uri": self.bank.table.uri, "version": self.bank.version, "values": values}
+        table = {"uri": self.bank.table.uri, "uuid": self.bank.uuid, "version": self.bank.version, "values": values}
         return table, {f"memory.{name}": getattr(self, name) for name in ("counts", "sums", "mean")}
 
     def numbers(self, labels: np.ndarray) -> np.ndarray:
@@ -165,8 +167,9 @@ class TableMemory(BaseMemory):
     def update_statistics(
         self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
     ) -> None:
-        bank = self._unchanged()
-        bank = bank.indexed() if bank.unindexed else bank
+        if self._changed():
+            self.take_latest()
+        bank = self.bank.indexed() if self.bank.unindexed else self.bank
         call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
         parts = -(-len(bank) // _PART)
         agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
@@ -200,13 +203,21 @@ class TableMemory(BaseMemory):
         bank = self._unchanged()
         counts, sums = self.totals(ids)
         require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
-        self.bank, self.counts, self.sums = bank.erase(ids), counts, sums
+        try:
+            self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
+        except BaseException:  # rows may be removed, their files not yet deleted
+            if self._changed():
+                self.take_latest()
+            raise
+
+    def _changed(self) -> bool:
+        """Whether the table has a newer version."""
+        return bool(self.bank.table.latest_version != self.bank.version)
 
     def _unchanged(self) -> LanceBank:
         """The bank; InputError if the table has been changed by others."""
-        latest = self.bank.table.latest_version
-        uri, own = self.bank.table.uri, self.bank.version
-        require(latest == own, f"{uri}: version {latest}, this model's is {own}; load the model that changed it last")
+        changed = f"{self.bank.table.uri}: changed since version {self.bank.version}, which this model knows; load the "
+        require(not self._changed(), changed + "model that changed it last, or take its rows by `update_statistics`")
         return self.bank
 
     def __getstate__(self) -> dict[str, object]:

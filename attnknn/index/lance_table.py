@@ -1,9 +1,10 @@
-"""Lance tables: opened, written, and read as arrays. The only module that imports lance."""
+"""Lance tables: opened and written. The only module that imports lance."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,13 +19,13 @@ try:
     import lance
     import pyarrow as pa
     from lance.dataset import VectorIndexReader
-    from pyarrow.dataset import dataset
-    from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+    from pyarrow.fs import FileSelector, FileType
 except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
 
+from attnknn.core.tables import absolute, file_system, is_lance, parquet_files, to_array, to_arrow, to_vectors
 
-_CHUNK = 2**26  # bytes of a file that are searched at once
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Block(NamedTuple):
@@ -38,7 +39,7 @@ class Block(NamedTuple):
 def open_table(uri: str | Path, version: int | None = None, **options: Any) -> Any:
     """Open a Lance table; InputError if there is none, or no such version."""
     try:
-        return lance.dataset(str(uri), version=version, **options)
+        return lance.dataset(absolute(uri), version=version, **options)
     except (ValueError, OSError) as error:
         at_version = "" if version is None else f" of version {version}"
         raise InputError(f"{uri}: no Lance table{at_version} ({reason_of(error)})") from None
@@ -46,7 +47,7 @@ def open_table(uri: str | Path, version: int | None = None, **options: Any) -> A
 
 def refuse_other_files(uri: str) -> None:
     """Raise InputError if the address is that of a file, or of a folder with files but no table."""
-    system, root = _file_system(uri)
+    system, root = file_system(uri)
     other = system.get_file_info(root).type == FileType.File
     if not other:
         names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
@@ -54,19 +55,15 @@ def refuse_other_files(uri: str) -> None:
     require(not other, f"{uri}: holds other files; give another address")
 
 
-def _file_system(uri: str) -> tuple[Any, str]:
-    return FileSystem.from_uri(uri.rstrip("/")) if "://" in uri else (LocalFileSystem(), uri)
-
-
 def write_table(uri: str, batches: Iterator[Any], schema: Any, mode: str) -> Any:
     """Write record batches; `create` a table, or a version of it that shall `overwrite` or `append` to the latest."""
     reader = pa.RecordBatchReader.from_batches(schema, batches)
-    return lance.write_dataset(reader, uri, mode=mode, enable_stable_row_ids=True)
+    return lance.write_dataset(reader, absolute(uri), mode=mode, enable_stable_row_ids=True)
 
 
 def drop_table(uri: str) -> None:
     """Delete a table with all its versions."""
-    lance.LanceDataset.drop(uri)
+    lance.LanceDataset.drop(absolute(uri))
 
 
 def list_reader(table: Any, index: str) -> Any:
@@ -74,45 +71,18 @@ def list_reader(table: Any, index: str) -> Any:
     return VectorIndexReader(table, index)
 
 
-def files_with(table: Any, patterns: Sequence[bytes]) -> list[str]:
-    """Files of a table, of all its versions, that hold one of the patterns."""
-    if not patterns:
-        return []
-    overlap = max(map(len, patterns))
-    system, root = _file_system(table.uri)
-    files = []
-    for path in table.all_files().read_all()["path"].to_pylist():
-        with system.open_input_file(f"{root}/{path}") as file:
-            data = b""
-            while block := file.read(_CHUNK):
-                data = data[-overlap:] + block
-                if any(pattern in data for pattern in patterns):
-                    files.append(path)
-                    break
-    return files
-
-
-def read_table(uri: str, label: str, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def read_table(address: str, label: str, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield vectors (M, D) and labels (M,) of a Parquet file, or folder of such, or of a Lance table.
 
     Vectors are the column `vector`, or all columns but that of the labels, as numbers.
     """
-    try:
-        parquet = any(path.suffix == ".parquet" for path in (Path(uri), *Path(uri).glob("*")))
-        table = dataset(uri, format="parquet") if parquet else lance.dataset(uri)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{uri}: no Parquet file or Lance table ({reason_of(error)})") from None
+    table = open_table(address) if is_lance(address) else parquet_files(address)
     names = table.schema.names
-    require(label in names, f"{uri}: no column {label}; it has {', '.join(names[:20])}")
+    require(label in names, f"{address}: no column {label}; it has {', '.join(names[:20])}")
     columns = ["vector"] if "vector" in names else [name for name in names if name != label]
     for batch in table.to_batches(columns=[*columns, label], batch_size=rows):
-        try:
-            arrays = [to_array(batch[name]) for name in columns]
-            z = np.stack(list(arrays[0])) if columns == ["vector"] else np.column_stack(arrays)
-        except (ValueError, TypeError, pa.ArrowInvalid) as error:
-            raise InputError(f"{uri}: columns {', '.join(columns[:20])} are not numbers ({error})") from None
         if len(batch):
-            yield z, to_array(batch[label])
+            yield to_vectors(batch, columns, address), to_array(batch[label])
 
 
 def columns_reader(columns: Mapping[str, np.ndarray]) -> Any:
@@ -130,23 +100,40 @@ def record_batch(block: Block, schema: Any = None) -> Any:
         require(set(arrays) == set(schema.names), f"bank: columns {own}; it has {expected}")
         for field in schema:
             own = arrays[field.name].type
-            require(own == field.type, f"bank: column {field.name} is {own}; it has {field.type}")
+            if any(kind(own) and kind(field.type) for kind in (pa.types.is_integer, _is_text)):
+                try:
+                    arrays[field.name] = arrays[field.name].cast(field.type)
+                except pa.ArrowInvalid as error:
+                    raise InputError(f"bank: column {field.name} is {field.type}: {error}") from None
+            else:
+                require(own == field.type, f"bank: column {field.name} is {own}; it has {field.type}")
     return pa.RecordBatch.from_pydict(arrays, schema=schema)
 
 
-def to_arrow(values: np.ndarray) -> Any:
-    """Arrow array of (M,) or of fixed-size lists of (M, W)."""
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def to_array(column: Any) -> np.ndarray:
-    """NumPy array (M,), or (M, W) of fixed-size lists."""
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(-1, column.type.list_size)
-    return column.to_numpy(zero_copy_only=False)
+def one_line_errors(method: Method) -> Method:
+    """Function of a `LanceBank` that raises InputError in place of lance's errors."""
+
+    @wraps(method)
+    def call(bank: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(bank, *args, **kwargs)
+        except InputError:
+            raise
+        except (ValueError, OSError) as error:
+            uri, version = bank.table.uri, bank.table.version
+            require(not is_conflict(error), f"{uri}: another process changed it meanwhile; run again")
+            remedy = "; rows were forgotten since: load the model again" if "not found" in str(error).lower() else ""
+            raise InputError(f"{uri}: version {version} ({reason_of(error)}){remedy}") from error
+
+    return cast(Method, call)
+
+
+def is_conflict(error: BaseException) -> bool:
+    return type(error).__name__ == "CommitConflictError" or "Incompatible transaction" in str(error)
 
 
 def reason_of(error: Exception) -> str:

@@ -6,9 +6,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from attnknn.core.tables import to_array
 from attnknn.index.faiss_index import Index, nearest
-from attnknn.index.lance_bank import INDEX, LanceBank
-from attnknn.index.lance_table import list_reader, to_array
+from attnknn.index.lance_rows import INDEX, LanceRows
+from attnknn.index.lance_table import list_reader
 from attnknn.index.rerank import rerank
 
 _SPARE = 8  # candidates beyond k, so that ties at the k-th place go to the lowest ids
@@ -23,7 +24,7 @@ class NearestRows:
     searched with those of the centroids nearest to its own.
     """
 
-    bank: LanceBank
+    bank: LanceRows
     k: int
     lists: int = 8  # that are searched for each list
     hidden: Sequence[int] | np.ndarray = ()  # ids of rows that are not returned as neighbours

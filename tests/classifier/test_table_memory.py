@@ -16,6 +16,8 @@ from sklearn.datasets import load_digits
 from attnknn import AttnKNNClassifier
 from attnknn.classifier.memory import Memory
 from attnknn.classifier.table_memory import TableMemory
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_table import Block
 
 DIGITS, NUMBERS = load_digits(return_X_y=True)
 ORDER = np.random.default_rng(0).permutation(len(DIGITS))
@@ -189,6 +191,8 @@ def test_forgotten_rows_are_gone_from_files_and_probabilities(own: AttnKNNClassi
         own.forget([5])
     with pytest.raises(ValueError, match="load the model that changed it last"):
         other.partial_fit(X[HELD], Y[HELD])
+    with pytest.raises(ValueError, match="rows were forgotten since: load the model again"):
+        other.predict(X[TEST])
     again = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")  # its version was deleted
     np.testing.assert_allclose(again.predict_proba(X[TEST]), own.predict_proba(X[TEST]), atol=1e-12)
 
@@ -263,4 +267,109 @@ def test_what_needs_all_rows_in_memory_is_refused(fitted: AttnKNNClassifier) -> 
         fitted.counterfactual(X[TEST][:1], "relabel")
     with pytest.raises(ValueError, match="exists; give another address"):
         clone(fitted).fit(X[TRAIN], Y[TRAIN])
-    assert len(AttnKNNClassifier(storage=fitted.storage, random_state=0).fit(None, None).memory_) == 900
+
+
+def test_a_table_of_another_model_is_fitted_again(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    assert len(model(tmp_path).fit(None, None).memory_) == len(own.memory_) == 900
+
+
+def killed(own: AttnKNNClassifier, monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any]) -> None:
+    """Run a change that is interrupted after rows are removed and before other versions are deleted."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.LanceDataset, "cleanup_old_versions", lambda *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            change()
+
+
+def test_a_model_of_an_interrupted_change_goes_on(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(own, monkeypatch, lambda: own.forget([3]))
+    assert len(own.memory_) == 899  # the same process goes on
+    assert 3 not in own.explain(X[TEST]).ids
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")  # another had it killed
+    assert len(other.memory_) == 900
+    with pytest.raises(ValueError, match="or take its rows by `update_statistics`"):
+        other.forget([5])
+    other.update_statistics()
+    assert len(other.memory_) == 899
+    other.forget([])
+    files = [path for path in (tmp_path / "rows.lance").rglob("*") if path.is_file()]
+    assert not [path for path in files if X[3].tobytes() in path.read_bytes()]
+    np.testing.assert_allclose(other.memory_.sums.sum(0), np.delete(X[TRAIN], 3, 0).sum(0, dtype=float))
+
+
+def test_rows_added_by_a_model_that_was_not_saved_are_taken(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    own.partial_fit(X[HELD], Y[HELD])
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+    other.update_statistics().partial_fit(X[TEST], Y[TEST])
+    assert np.array_equal(other.memory_.bank.rows_of(np.arange(1400), ["label"])["label"], Y[:1400])  # type: ignore[attr-defined]
+    assert len(other.memory_) == 1400
+
+
+def test_another_table_at_the_address_is_refused(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "rows.lance")
+    model(tmp_path).fit(X[HELD], Y[HELD])
+    with pytest.raises(ValueError, match="another table than this model's"):
+        AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+
+
+def test_a_relative_address_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = AttnKNNClassifier(storage="rows.lance", **PARAMS).fit(X[TRAIN], Y[TRAIN])
+    table.save("m")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    table.forget([1]).partial_fit(X[HELD], Y[HELD])
+    np.testing.assert_allclose(
+        AttnKNNClassifier.load("../m").update_statistics().predict_proba(X[TEST]),
+        table.update_statistics().predict_proba(X[TEST]),
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("labels", [np.int8, np.int32, np.float32, bool, str])
+def test_labels_keep_their_type(tmp_path: Path, labels: type) -> None:
+    y = (NUMBERS[ORDER] > 4).astype(labels)
+    table = model(tmp_path).fit(X[TRAIN], y[TRAIN])
+    assert table.classes_.dtype == y.dtype
+    assert len(table.partial_fit(X[HELD], y[HELD]).memory_) == 1100
+    assert (table.predict(X[HELD]) == y[HELD]).mean() > 0.9
+
+
+def test_blocks_of_any_size_and_width_of_labels(tmp_path: Path) -> None:
+    y = NUMBERS[ORDER]
+    parts = [(X[:400], y[:400].astype(np.int32)), (X[:0], y[:0]), (X[400:401], y[400:401]), (X[401:900], y[401:900])]
+    table = model(tmp_path).fit(iter(parts), None)
+    assert len(table.memory_) == 900
+    np.testing.assert_array_equal(table.classes_, np.arange(10))
+    with pytest.raises(ValueError, match="column label is int32"):
+        model(tmp_path / "b").fit([parts[0], (X[:9], np.full(9, 2**40))], None)
+    with pytest.raises(ValueError, match="2 rows; at least four"):
+        model(tmp_path / "c").fit(X[:2], [0, 1])
+    for n in range(4, 9):
+        assert len(model(tmp_path / str(n)).fit(X[:n], np.arange(n) % 2).memory_) == n
+
+
+def test_a_table_by_inner_product_is_refused(tmp_path: Path) -> None:
+    rows = [Block(X[TRAIN], np.arange(900), {"label": Y[TRAIN]})]
+    LanceBank.build(tmp_path / "rows.lance", rows, metric="ip")
+    with pytest.raises(ValueError, match="of metric ip"):
+        model(tmp_path).fit(None, None)
+
+
+def test_rows_of_few_values_can_be_forgotten(tmp_path: Path) -> None:
+    """Their bytes occur by chance, in two rows that are neighbours in a file."""
+    rng = np.random.default_rng(0)
+    for i, z in enumerate((rng.integers(4, size=(300, 5)) * (rng.random((300, 5)) < 0.3), np.arange(300)[:, None])):
+        table = model(tmp_path / str(i), n_neighbors=5).fit(z, z[:, 0] > 1)
+        assert len(table.forget([1, 2, 3]).memory_) == 297
+
+
+def test_all_neighbours_that_are_asked_for(fitted: AttnKNNClassifier, tmp_path: Path) -> None:
+    table = model(tmp_path).fit(np.repeat(X[:900], 15, axis=0), np.repeat(Y[:900], 15), held_out=HELD_OUT)
+    bank = table.memory_.bank  # type: ignore[attr-defined]
+    assert bank.n_lists > 1
+    distances, ids = table.kneighbors(X[TEST][:3], 13_000)
+    assert np.isfinite(distances).all()
+    assert ids.min() == 0

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from attnknn.core.errors import InputError
-from attnknn.index import faiss_index, lance_table
+from attnknn.core.tables import to_array
+from attnknn.index import erasure, faiss_index, lance_table
 from attnknn.index.bank import build
-from attnknn.index.lance_bank import INDEX, LanceBank
+from attnknn.index.erasure import erase
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_rows import INDEX
 from attnknn.index.lance_table import Block
 from attnknn.index.nearest_rows import NearestRows
 
@@ -95,7 +98,7 @@ def test_rows_are_in_the_list_of_their_nearest_centroid(tmp_path: Path) -> None:
     bank.table.create_index("vector", "IVF_FLAT", **settings)
     bank, lists = bank.latest(), np.full(2000, -1)
     for i in range(1000):
-        lists[lance_table.to_array(lance_table.list_reader(bank.table, INDEX).read_partition(i)["_rowid"])] = i
+        lists[to_array(lance_table.list_reader(bank.table, INDEX).read_partition(i)["_rowid"])] = i
     np.testing.assert_array_equal(lists, faiss_index.nearest(z, z[:1000], 1, "l2")[:, 0])
 
 
@@ -184,6 +187,14 @@ def test_changes_make_versions_that_other_processes_see(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ids_of(rows), np.arange(N))
 
 
+def test_a_writer_of_an_old_version_repeats_no_id(tmp_path: Path) -> None:
+    bank = small_bank(tmp_path)
+    larger = bank.add(Z[:1], [N], y=Y[:1], weight=WEIGHT[:1])
+    with pytest.raises(InputError, match="row ids 1201 are in it already"):
+        bank.add(Z[:1], [N], y=Y[:1], weight=WEIGHT[:1])
+    assert bank.latest().version == larger.version
+
+
 def test_two_writers_lose_nothing(tmp_path: Path) -> None:
     bank = small_bank(tmp_path)
     other = LanceBank.open(bank.table.uri)
@@ -196,7 +207,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
 def test_erased_vectors_are_in_no_file(tmp_path: Path) -> None:
     bank = small_bank(tmp_path)
     assert files_with(tmp_path, Z[7]) == 2  # the rows, and the inverted file
-    erased = bank.remove([8]).erase([5, 7])  # row 5 has copies
+    erased = erase(bank.remove([8]), [5, 7])  # row 5 has copies
     assert [files_with(tmp_path, Z[row]) for row in (5, 7, 8, 9)] == [2, 0, 0, 2]
     np.testing.assert_array_equal(ids_of(erased), np.setdiff1d(np.arange(N), [5, 7, 8]))
     assert erased.n_lists == LISTS
@@ -210,7 +221,7 @@ def test_a_vector_that_is_a_centroid_is_erased_too(tmp_path: Path, removed: list
     z[7] += 1000
     bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(N))], nlist=LISTS)
     assert (bank.centroids == z[7]).all(1).any()
-    erased = bank.remove([7]).erase([]) if removed else bank.erase([7])
+    erased = erase(bank.remove([7]), []) if removed else erase(bank, [7])
     assert files_with(tmp_path, z[7]) == 0
     assert (erased.n_lists, len(erased)) == (LISTS, N - 1)
 
@@ -218,20 +229,20 @@ def test_a_vector_that_is_a_centroid_is_erased_too(tmp_path: Path, removed: list
 @pytest.mark.parametrize("chunk", [97, 2**26])
 def test_files_are_searched_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     bank = small_bank(tmp_path)
-    monkeypatch.setattr(lance_table, "_CHUNK", chunk)
+    monkeypatch.setattr(erasure, "_CHUNK", chunk)
     for row in range(20):
-        assert len(lance_table.files_with(bank.table, [b"none", Z[row].tobytes()])) == 2
-    assert lance_table.files_with(bank.table, [(Z[0] + 1).tobytes()]) == []
+        assert len(erasure.files_with(bank.table, [b"none", Z[row].tobytes()])) == 2
+    assert erasure.files_with(bank.table, [(Z[0] + 1).tobytes()]) == []
 
 
 def test_a_tag_keeps_its_rows(tmp_path: Path) -> None:
     bank = small_bank(tmp_path)
     bank.table.tags.create("published", bank.version)
     with pytest.raises(InputError, match="tag published holds a row"):
-        bank.remove([7]).erase([8])
+        erase(bank.remove([7]), [8])
     assert files_with(tmp_path, Z[8]) == 2
     larger = bank.latest().add(Z[:1] + 1, [N], y=Y[:1], weight=WEIGHT[:1])
-    larger.erase([N])
+    erase(larger, [N])
     assert len(LanceBank.open(bank.table.uri, version=bank.version)) == N
 
 
@@ -239,7 +250,9 @@ _CHANGE = """
 import sys
 import numpy as np
 from attnknn.index import faiss_index
-from attnknn.index.lance_bank import INDEX, LanceBank
+from attnknn.index.erasure import erase
+from attnknn.index.lance_bank import LanceBank
+from attnknn.index.lance_rows import INDEX
 bank = LanceBank.open(sys.argv[1])
 print("ready", flush=True)
 while True:
@@ -254,7 +267,7 @@ while True:
         "weight=np.zeros((50_000, 3), np.float32))",
         "bank = bank.remove([bank.version])",
         "bank = bank.indexed(17)",
-        "bank = bank.erase([bank.version])",
+        "bank = erase(bank, [bank.version])",
     ],
 )
 def test_a_kill_leaves_a_whole_version(tmp_path: Path, change: str) -> None:
@@ -295,6 +308,7 @@ def test_without_lance_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
         (lambda bank: LanceBank.open(bank.table.uri, version=99), "no Lance table of version 99"),
         (lambda bank: LanceBank.build(bank.table.uri, blocks()), "exists; give another address"),
         (lambda bank: LanceBank.build(bank.table.uri + "x", []), "no rows"),
+        (lambda bank: LanceBank.build(bank.table.uri + "x", [*blocks(), *blocks(3)]), "row ids 0, 1, 2 are repeated"),
         (lambda bank: LanceBank.build(bank.table.uri + "x", blocks(), "cosine"), "allowed are l2, ip"),
         (lambda bank: bank.search(Q[:, 1:], 1), "12 dimensions; the bank has 13"),
         (lambda bank: bank.search(Q, N + 1), "give 1 … 1201"),
@@ -334,6 +348,6 @@ def test_object_storage(monkeypatch: pytest.MonkeyPatch) -> None:
         smaller = bank.remove([1])
         assert len(LanceBank.open("s3://rows/a.lance")) == N - 1
         assert len(LanceBank.open("s3://rows/a.lance", version=bank.version)) == N
-        assert len(smaller.erase([2])) == N - 2
+        assert len(erase(smaller, [2])) == N - 2
     finally:
         server.stop()

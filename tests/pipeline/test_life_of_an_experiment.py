@@ -38,11 +38,7 @@ def test_the_commands_of_the_page_in_their_order(tmp_path: Path) -> None:
     project = Repository(tmp_path / "project")
     for name, text in {"dvc.yaml": DVC_YAML, "params.yaml": '{"k_eval": 50}\n', ".gitignore": "/models\n"}.items():
         (project.folder / name).write_text(text)
-    project("dvc", "remote", "add", "--default", "storage", str(tmp_path / "storage"))
-    project("dvc", "repro")
-    project.commit("base")
-    project("git", "clone", "-q", "--bare", ".", str(tmp_path / "origin"))
-    project("git", "remote", "add", "origin", str(tmp_path / "origin"))
+    project.with_hub(tmp_path / "origin", tmp_path / "storage")
     colleague = tmp_path / "colleague"
     project("git", "clone", "-q", str(tmp_path / "origin"), str(colleague))
 

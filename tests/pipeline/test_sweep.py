@@ -35,12 +35,7 @@ def project(tmp_path: Path) -> Repository:
     files = {"dvc.yaml": DVC_YAML, "params.yaml": "k_eval: 50\nevaluate: {resamples: 1}\n", "data.txt": "rows: 3\n"}
     for name, text in {**files, ".gitignore": "/models\n"}.items():
         (project.folder / name).write_text(text)
-    project("dvc", "remote", "add", "--default", "storage", str(tmp_path / "storage"))
-    project("dvc", "repro")
-    project.commit("base")
-    project("git", "clone", "-q", "--bare", ".", str(tmp_path / "hub"))
-    project("git", "remote", "add", "origin", str(tmp_path / "hub"))
-    project("git", "fetch", "-q", "origin")
+    project.with_hub(tmp_path / "hub", tmp_path / "storage")
     project("dvc", "push")
     return project
 
@@ -70,6 +65,29 @@ def test_three_clones_and_one_pull(project: Repository, tmp_path: Path) -> None:
     assert (project.folder / "params.yaml").read_text() == "k_eval: 20\nevaluate: {resamples: 500}\n"
     assert "k_eval: 20" in (project.folder / "metrics/summary.yaml").read_text()
     assert "up to date" in project("dvc", "status")
+
+
+def test_an_interrupted_job_continues(project: Repository, tmp_path: Path) -> None:
+    """With a setting that the killed run has added."""
+    write(project, str(tmp_path / "jobs"), "+new=7", "--setup", ":")
+    clone = tmp_path / "jobs/new-7"
+    project("git", "clone", "-q", str(tmp_path / "hub"), str(clone))
+    with (clone / "params.yaml").open("a") as file:
+        file.write("new: 7\n")
+    done = project.run("sh", "jobs.txt", cwd=tmp_path / "jobs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project("dvc", "exp", "pull", str(tmp_path / "hub"))
+    assert "new-7" in project("dvc", "exp", "list")
+
+
+def test_names_of_another_commit_are_refused(project: Repository, tmp_path: Path) -> None:
+    write(project, str(tmp_path / "a"), "k_eval=5", "--setup", ":")
+    assert project.run("sh", "jobs.txt", cwd=tmp_path / "a").returncode == 0
+    write(project, str(tmp_path / "again"), "k_eval=5")
+    project("git", "commit", "-q", "--allow-empty", "-m", "next")
+    project("git", "push", "-q", "origin", "main")
+    assert "k-eval-5: in " in write(project, str(tmp_path / "b"), "k_eval=5", ok=False)
+    write(project, str(tmp_path / "b"), "k_eval=5", "--name", "b")
 
 
 def test_slurm_and_skypilot_run_a_line_of_the_jobs(project: Repository, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_predictions_of_any_table(folder: Path, tmp_path: Path) -> None:
 def test_bad_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     to = ("-o", f"{tmp_path}/out/")
     assert "no encoder" in refused("embed", folder / "vectors", folder / "images", *to)
-    assert "no .npy, .parquet or .lance" in refused("predict", folder / "vectors", tmp_path / "none", *to)
+    assert "no Parquet file or Lance table" in refused("predict", folder / "vectors", tmp_path / "none", *to)
     assert "no such file" in refused("predict", folder / "vectors", tmp_path / "none.npy", *to)
     assert "for one table" in refused("predict", folder / "vectors", folder / "z.npy", *to, "--alpha", 0.1)
     assert "no saved model" in refused("predict", folder / "encoder", folder / "z.npy", *to)
@@ -124,3 +124,18 @@ def test_without_ray_or_a_cluster_one_line_says_so(
     assert "no Ray cluster at 127.0.0.1:1" in refused(*command)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "pip install attnknn[cluster]" in refused(*command)
+
+
+def test_a_table_in_folders_by_value_and_a_trailing_slash(folder: Path, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"vector": list(np.load(folder / "z.npy")[:6])})
+    for group in ("a", "b"):
+        (tmp_path / f"parquet/group={group}").mkdir(parents=True)
+        frame.to_parquet(tmp_path / f"parquet/group={group}/rows.parquet")
+    lance.write_dataset(frame, str(tmp_path / "q.lance"))
+    for source in ("parquet", "q.lance/"):
+        succeeded("predict", folder / "vectors", f"{tmp_path}/{source}", "-o", f"{tmp_path}/out-{source.strip('/')}/")
+    assert sorted(pd.read_parquet(tmp_path / "out-parquet")["group"]) == ["a"] * 6 + ["b"] * 6
+    assert len(pd.read_parquet(tmp_path / "out-q.lance")) == 6
+    frame.assign(label="x", given_label="y").to_parquet(tmp_path / "both.parquet")
+    to = ("-o", f"{tmp_path}/both/")
+    assert "columns label and given_label" in refused("predict", folder / "vectors", tmp_path / "both.parquet", *to)

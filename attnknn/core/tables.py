@@ -1,0 +1,68 @@
+"""Addresses of tables in files or object storage, and their columns as arrays. Needs pyarrow."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn.core.errors import InputError
+
+try:
+    import pyarrow as pa
+    import pyarrow.dataset
+    from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+except ImportError:
+    raise InputError("pyarrow: not installed; run `pip install attnknn[tables]`") from None
+
+
+def absolute(address: str | Path) -> str:
+    """Address that means the same in other folders and processes."""
+    return str(address).rstrip("/") if "://" in str(address) else os.path.abspath(address)
+
+
+def file_system(address: str | Path) -> tuple[Any, str]:
+    """Arrow's file system of an address, and the path in it."""
+    address = absolute(address)
+    return FileSystem.from_uri(address) if "://" in address else (LocalFileSystem(), address)
+
+
+def is_lance(address: str) -> bool:
+    """Whether there is a Lance table at an address."""
+    system, path = file_system(address)
+    return bool(system.get_file_info(f"{path}/_versions").type == FileType.Directory)
+
+
+def parquet_files(address: str, root: str = "") -> Any:
+    """Arrow's dataset of a Parquet file, or of a folder of such, with folders `key=value` in the root as columns."""
+    system, path = file_system(address)
+    options = {"filesystem": system, "partitioning": "hive", "partition_base_dir": file_system(root or address)[1]}
+    try:
+        return pyarrow.dataset.dataset(path, format="parquet", **options)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{address}: no Parquet file or Lance table ({str(error).splitlines()[0]:.200})") from None
+
+
+def to_arrow(values: np.ndarray) -> Any:
+    """Arrow array of (M,) or of fixed-size lists of (M, W)."""
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+
+
+def to_array(column: Any) -> np.ndarray:
+    """NumPy array (M,), or (M, W) of fixed-size lists."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_fixed_size_list(column.type):
+        return column.flatten().to_numpy().reshape(-1, column.type.list_size)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def to_vectors(rows: Any, names: Sequence[str], address: str) -> np.ndarray:
+    """Vectors (M, D) of a column of lists, or of several columns of numbers."""
+    try:
+        arrays = [to_array(rows[name]) for name in names]
+        return np.stack(list(arrays[0])) if list(names) == ["vector"] else np.column_stack(arrays)
+    except (ValueError, TypeError, pa.ArrowInvalid) as error:
+        raise InputError(f"{address}: columns {', '.join(names[:20])} are not numbers ({error})") from None
