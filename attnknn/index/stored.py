@@ -63,7 +63,8 @@ def store(
             table = LanceBank.build(
                 address, rows, options["metric"], options["ivf_nlist"], overwrite=bool(uri), probes=probes
             )
-        write_json(draft / "bank.json", {"kind": kind, "uri": uri, "version": table.version, "probes": probes})
+        meta = {"kind": kind, "uri": uri, "uuid": table.uuid, "version": table.version, "probes": probes}
+        write_json(draft / "bank.json", meta)
     return open_bank(folder)
 
 
@@ -71,7 +72,7 @@ def open_bank(folder: Path) -> SearchableBank:
     """Open the bank of `store`; vectors and index are memory-mapped, or those of the table's version.
 
     Raises:
-        InputError: files are missing or damaged, or the table has no such version.
+        InputError: files are missing or damaged, or there is no such table or version.
     """
     meta = read_json(Path(folder) / "bank.json")
     if meta.get("kind") != "lance":
@@ -79,4 +80,6 @@ def open_bank(folder: Path) -> SearchableBank:
     from attnknn.index.lance_bank import LanceBank
 
     address = meta["uri"] or Path(folder).resolve() / _TABLE
-    return LanceBank.open(address, meta["version"], probes=meta["probes"])
+    bank = LanceBank.open(address, meta["version"], probes=meta["probes"])
+    require(bank.uuid == meta["uuid"], f"{address}: another table than that of {folder}; delete {folder}, run again")
+    return bank

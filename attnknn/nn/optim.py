@@ -1,6 +1,7 @@
 """Optimisers and learning rates. AdamW is without torch's class, whose import of the compiler takes 1.2 s."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 
-class Optimiser:
+class Optimiser(ABC):
     """Base class with parameter groups and a state dict, as `torch.optim.Optimizer`.
 
     Args:
@@ -22,9 +23,9 @@ class Optimiser:
         self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
 
+    @abstractmethod
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        raise NotImplementedError
 
     def zero_grad(self) -> None:
         """Set all gradients to None."""

@@ -58,6 +58,10 @@ def test_a_table_at_an_address_keeps_its_versions(tmp_path: Path) -> None:
         store(tmp_path / "d", np.full_like(Z, np.nan), IDS, **table)
     assert not (tmp_path / "d").exists()
     assert len(open_bank(tmp_path / "a")) == 400
+    first.drop()
+    store(tmp_path / "d", Z, IDS, **table)
+    with pytest.raises(InputError, match="another table than that of"):
+        open_bank(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
