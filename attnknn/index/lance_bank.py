@@ -25,6 +25,7 @@ from attnknn.index.lance_rows import INDEX, METRIC, METRIC_NAMES, UUID, LanceRow
 from attnknn.index.lance_table import (
     Block,
     columns_reader,
+    create_lists,
     drop_table,
     is_conflict,
     one_line_errors,
@@ -128,10 +129,9 @@ class LanceBank(LanceRows):
                 sample = sample - centroids[nearest(sample, centroids, 1, "l2")[:, 0]]
             n_bytes = code_bytes(self.dimensions)
             settings |= {"num_sub_vectors": n_bytes, "pq_codebook": train_codebook(sample, n_bytes)}
-        kind = "IVF_PQ" if codes else "IVF_FLAT"
-        metric = METRIC_NAMES[self.metric]
+        settings |= {"index_type": "IVF_PQ" if codes else "IVF_FLAT", "metric": METRIC_NAMES[self.metric]}
         table = self.table.checkout_version(self.version)
-        table.create_index("vector", kind, name=INDEX, metric=metric, replace=True, **settings)
+        create_lists(table, INDEX, lambda z: nearest(z, centroids, 1, self.metric)[:, 0], **settings)
         return replace(self, table=table)
 
     @one_line_errors

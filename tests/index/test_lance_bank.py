@@ -14,7 +14,7 @@ import pytest
 
 from attnknn.core.errors import InputError
 from attnknn.core.tables import to_array
-from attnknn.index import erasure, faiss_index, lance_table
+from attnknn.index import erasure, faiss_index, lance_bank, lance_table
 from attnknn.index.bank import build
 from attnknn.index.erasure import erase
 from attnknn.index.lance_bank import LanceBank
@@ -90,13 +90,13 @@ def test_nearest_rows_are_those_of_a_search(tmp_path: Path, metric: str, nlist: 
     assert (seen == 1).all()
 
 
-def test_rows_are_in_the_list_of_their_nearest_centroid(tmp_path: Path) -> None:
+def test_rows_are_in_the_list_of_their_nearest_centroid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where lists × dimensions exceed 1,000,000, from where on Lance by default searches centroids by a graph."""
     z = RNG.normal(size=(2000, 1024)).astype(np.float32)
-    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(2000))])
-    settings = {"name": INDEX, "metric": "l2", "num_partitions": 1000, "ivf_centroids": z[:1000]}
-    bank.table.create_index("vector", "IVF_FLAT", **settings)
-    bank, lists = bank.latest(), np.full(2000, -1)
+    monkeypatch.setattr(lance_bank, "n_lists", lambda rows, nlist: nlist)
+    monkeypatch.setattr(lance_bank, "train_centroids", lambda *_: z[:1000])
+    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(2000))], nlist=1000)
+    lists = np.full(2000, -1)
     for i in range(1000):
         lists[to_array(lance_table.list_reader(bank.table, INDEX).read_partition(i)["_rowid"])] = i
     np.testing.assert_array_equal(lists, faiss_index.nearest(z, z[:1000], 1, "l2")[:, 0])
