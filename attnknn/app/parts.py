@@ -134,15 +134,20 @@ def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str
     model = _model(folder)
     require(isinstance(model.input, Vectors), f"{folder}: reads {model.input.kind}; predict those to a file")
     vectors, columns = _read(source, getattr(model.classifier, "feature_names_in_", ()))
+    n, shape = model.classifier.n_features_in_, vectors.shape
+    fits = shape[1:] == (n,) and vectors.dtype.kind in "biuf"
+    require(fits, f"{source.address}: {vectors.dtype} of shape {shape}; the model takes {n} numbers a row")
     finite = np.isfinite(vectors.astype(float, copy=False)).all(axis=1)
     row = source.start + int(finite.argmin())
     require(bool(finite.all()), f"{source.address}: row {row}: NaN or infinite values; remove the row")
     probs, percentiles = model.classifier.predict_with_percentiles(model.with_names(vectors))
-    columns |= {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
-    columns["distance_percentile"] = percentiles
+    own = {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
+    own["distance_percentile"] = percentiles
     if probabilities:
-        columns |= {f"p({label})": p for label, p in zip(model.classifier.classes_, probs.T, strict=True)}
-    return columns
+        own |= {f"p({label})": p for label, p in zip(model.classifier.classes_, probs.T, strict=True)}
+    repeated = ", ".join(columns.keys() & own.keys())
+    require(not repeated, f"{source.address}: column {repeated}: predictions have one of this name; rename it")
+    return columns | own
 
 
 def _blocks(source: str) -> Iterator[Source]:
@@ -151,12 +156,14 @@ def _blocks(source: str) -> Iterator[Source]:
         kind, n, state = "npy", len(load_array(Path(source))), _state(source)
     elif is_lance(source):
         table = _lance(source)
-        kind, n, state = "lance", table.count_rows(), str(table.version)
+        state = f"{table.version} {table.versions()[-1]['timestamp']}"  # the second tells tables apart
+        kind, n = "lance", table.count_rows()
     else:
         prefix = source.partition("://")[0] + "://" if "://" in source else ""
         files = (prefix + name for name in sorted(parquet_files(source).files))
         yield from (Source("parquet", source, file, _state(file)) for file in files)
         return
+    require(n > 0, f"{source}: no rows")
     yield from (Source(kind, source, source, state, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
 
 
@@ -182,7 +189,7 @@ def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str
     if kind == "npy":
         return np.asarray(load_array(Path(address))[start:stop]), {"row": np.arange(start, stop)}
     if kind == "lance":
-        table = _version_of(address, int(state)).to_table(offset=start, limit=stop - start)
+        table = _version_of(address, int(state.split()[0])).to_table(offset=start, limit=stop - start)
     else:
         table = parquet_files(address, folder).to_table()
     require(table.num_rows > 0, f"{address}: no rows; leave it out")
@@ -191,8 +198,7 @@ def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str
     expected = "give vectors in a column `vector`, or the columns that the model was fitted on"
     require(bool(names) and not missing, f"{address}: no column {', '.join(missing[:5]) or 'vector'}; {expected}")
     vectors = to_vectors(table, names, address)
-    own = {"vector", "label", "confidence", "distance_percentile", *names}
-    columns = {name: table[name] for name in table.column_names if name not in own}
+    columns = {name: table[name] for name in table.column_names if name not in {"label", *names}}
     if "label" in table.column_names:
         require("given_label" not in columns, f"{address}: columns label and given_label; rename one of them")
         columns["given_label"] = table["label"]

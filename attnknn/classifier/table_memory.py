@@ -95,7 +95,8 @@ class TableMemory(BaseMemory):
         far = float(np.abs(mean).max()) > _FAR_FROM_ZERO * np.sqrt(max(spread, 0)) > 0
         require(not far, "X: columns are far from 0 beside their spread, and float32 loses it; scale them before")
         unit = float(np.sqrt(spread)) if spread > 0 else 1.0
-        return cls(bank, names, np.array([counts[name] for name in names.tolist()]), total, mean, unit, last + 1)
+        next_id = max(bank.next_id, last + 1)
+        return cls(bank, names, np.array([counts[name] for name in names.tolist()]), total, mean, unit, next_id)
 
     @classmethod
     def open(cls, uri: str, cache_bytes: int = CACHE_BYTES) -> "TableMemory":
@@ -167,7 +168,7 @@ class TableMemory(BaseMemory):
     def update_statistics(
         self, device: str = "cpu", hidden: Sequence[int] | np.ndarray = (), cluster: str | None = None
     ) -> None:
-        if self._changed():
+        if self._newer():
             self.take_latest()
         bank = self.bank.indexed() if self.bank.unindexed else self.bank
         call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
@@ -204,20 +205,22 @@ class TableMemory(BaseMemory):
         counts, sums = self.totals(ids)
         require(counts.sum() > 1, "ids: fewer than two rows would be left; keep at least two")
         try:
-            self.bank, self.counts, self.sums = erase(bank, ids), counts, sums
+            self.bank, self.counts, self.sums = erase(bank.with_next_id(self.next_id), ids), counts, sums
         except BaseException:  # rows may be removed, their files not yet deleted
-            if self._changed():
+            if self._newer():
                 self.take_latest()
             raise
 
-    def _changed(self) -> bool:
-        """Whether the table has a newer version."""
-        return bool(self.bank.table.latest_version != self.bank.version)
+    def _newer(self) -> bool:
+        """Whether the table has a newer version; InputError if it is another table."""
+        now = LanceBank.open(self.bank.table.uri)
+        require(now.uuid == self.bank.uuid, f"{self.bank.table.uri}: another table than this model's; load it again")
+        return now.version != self.bank.version
 
     def _unchanged(self) -> LanceBank:
         """The bank; InputError if the table has been changed by others."""
         changed = f"{self.bank.table.uri}: changed since version {self.bank.version}, which this model knows; load the "
-        require(not self._changed(), changed + "model that changed it last, or take its rows by `update_statistics`")
+        require(not self._newer(), changed + "model that changed it last, or take its rows by `update_statistics`")
         return self.bank
 
     def __getstate__(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.core.errors import InputError
+from attnknn.core.errors import InputError, require
 
 try:
     import pyarrow as pa
@@ -61,6 +61,8 @@ def to_array(column: Any) -> np.ndarray:
 
 def to_vectors(rows: Any, names: Sequence[str], address: str) -> np.ndarray:
     """Vectors (M, D) of a column of lists, or of several columns of numbers."""
+    missing = rows["vector"].null_count if list(names) == ["vector"] else 0
+    require(not missing, f"{address}: column vector: {missing} rows have none; remove these rows")
     try:
         arrays = [to_array(rows[name]) for name in names]
         return np.stack(list(arrays[0])) if list(names) == ["vector"] else np.column_stack(arrays)

@@ -27,10 +27,12 @@ def erase(bank: LanceBank, ids: ArrayLike) -> LanceBank:
     these vectors are in none; those of few different values are not looked for, since they occur by chance.
 
     Raises:
-        InputError: a tag holds a row, an id is not in the bank, or a file still holds a vector.
+        InputError: a tag holds a row, there are branches, an id is not in the bank, or a file still holds a vector.
     """
     wanted = np.unique(np.asarray(ids, dtype=np.int64))
     vectors = bank.rows_of(wanted)["vector"]
+    branches = ", ".join(bank.table.branches.list())
+    require(not branches, f"{bank.table.uri}: branch {branches} needs its files; delete the branch first")
     table = bank.table.to_table(columns=["_rowaddr"], filter=has_id(wanted))
     fragments = set((to_array(table["_rowaddr"]) >> 32).tolist())
     for name, tag in bank.table.tags.list().items():

@@ -24,17 +24,19 @@ from attnknn.index.faiss_index import (
 from attnknn.index.lance_rows import INDEX, METRIC, METRIC_NAMES, UUID, LanceRows, has_id
 from attnknn.index.lance_table import (
     Block,
-    columns_reader,
+    add_columns,
     create_lists,
     drop_table,
     is_conflict,
     one_line_errors,
     record_batch,
     refuse_other_files,
+    replace_columns,
     write_table,
 )
 from attnknn.index.validation import format_ids
 
+_NEXT_ID = "attnknn.next_id"
 _UNINDEXED = 10_000  # rows, up to which an exhaustive search takes no longer
 _SAMPLE = 64  # rows per centroid that k-means reads
 _EXACT_ROWS = 10_000_000  # up to which lists hold vectors; above, codes of a sixteenth of their size or so
@@ -138,11 +140,22 @@ class LanceBank(LanceRows):
     def with_columns(self, **columns: np.ndarray) -> "LanceBank":
         """Bank with these columns (N, …), in the order of `blocks`, added or in the place of earlier ones."""
         table = self.table.checkout_version(self.version)
-        earlier = [name for name in columns if name in table.schema.names]
-        if earlier:
-            table.drop_columns(earlier)
-        table.add_columns(columns_reader(columns))
+        earlier = {name: columns.pop(name) for name in self.table.schema.names if name in columns}
+        if columns:
+            add_columns(table, columns)
+        return replace(self, table=replace_columns(table, earlier) if earlier else table)
+
+    @one_line_errors
+    def with_next_id(self, next_id: int) -> "LanceBank":
+        """Bank whose table keeps the next free id, also when the row of the largest id is removed."""
+        table = self.table.checkout_version(self.version)
+        table.update_config({_NEXT_ID: str(next_id)})
         return replace(self, table=table)
+
+    @property
+    def next_id(self) -> int:
+        """Id of `with_next_id`, or 0."""
+        return int(self.table.config().get(_NEXT_ID, 0))
 
     @one_line_errors
     def add(self, z: ArrayLike, ids: ArrayLike, **columns: np.ndarray) -> "LanceBank":

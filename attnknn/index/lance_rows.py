@@ -101,6 +101,7 @@ class LanceRows:
         """Identity of the rows that `build` wrote, which changes keep."""
         return self.table.schema.metadata[UUID].decode()
 
+    @one_line_errors
     def latest(self) -> Self:
         """Rows of the newest version, with the changes of other processes."""
         return replace(self, table=self.table.checkout_version(self.table.latest_version))

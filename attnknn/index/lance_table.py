@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+import pandas as pd
 
 from attnknn.core.errors import InputError, require
 from attnknn.index.validation import check_ids, check_vectors
@@ -76,9 +77,9 @@ def create_lists(table: Any, index: str, lists_of: Callable[[np.ndarray], np.nda
             yield pa.RecordBatch.from_arrays([batch["_rowid"], pa.array(lists)], schema=schema)
 
     with tempfile.TemporaryDirectory() as folder:
-        reader = pa.RecordBatchReader.from_batches(schema, batches())
-        lance.write_dataset(reader, folder, mode="overwrite", max_rows_per_file=table.count_rows())  # in one file
-        table.create_index("vector", name=index, replace=True, precomputed_partition_dataset=folder, **settings)
+        reader, lists = pa.RecordBatchReader.from_batches(schema, batches()), f"{folder}/lists"
+        lance.write_dataset(reader, lists, max_rows_per_file=table.count_rows())  # one file
+        table.create_index("vector", name=index, replace=True, precomputed_partition_dataset=lists, **settings)
 
 
 def drop_table(uri: str) -> None:
@@ -91,10 +92,10 @@ def list_reader(table: Any, index: str) -> Any:
     return VectorIndexReader(table, index)
 
 
-def read_table(address: str, label: str, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def read_table(address: str, label: str, rows: int) -> Iterator[tuple[np.ndarray | pd.DataFrame, np.ndarray]]:
     """Yield vectors (M, D) and labels (M,) of a Parquet file, or folder of such, or of a Lance table.
 
-    Vectors are the column `vector`, or all columns but that of the labels, as numbers.
+    Vectors are the column `vector`, or all columns but that of the labels, as numbers, with their names.
     """
     table = open_table(address) if is_lance(address) else parquet_files(address)
     names = table.schema.names
@@ -102,12 +103,30 @@ def read_table(address: str, label: str, rows: int) -> Iterator[tuple[np.ndarray
     columns = ["vector"] if "vector" in names else [name for name in names if name != label]
     for batch in table.to_batches(columns=[*columns, label], batch_size=rows):
         if len(batch):
-            yield to_vectors(batch, columns, address), to_array(batch[label])
+            z = to_vectors(batch, columns, address)
+            yield z if columns == ["vector"] else pd.DataFrame(z, columns=columns), to_array(batch[label])
 
 
-def columns_reader(columns: Mapping[str, np.ndarray]) -> Any:
-    """Arrow's reader of columns (N, …)."""
-    return pa.table({name: to_arrow(values) for name, values in columns.items()}).to_reader()
+def add_columns(table: Any, columns: Mapping[str, np.ndarray]) -> None:
+    """Add columns (N, …), in the order of the rows."""
+    table.add_columns(_arrow_table(columns).to_reader())
+
+
+def replace_columns(table: Any, columns: Mapping[str, np.ndarray]) -> Any:
+    """Table with other values (N, …) in columns, in the order of the rows; by one commit."""
+    values, start, fragments, fields = _arrow_table(columns), 0, [], []
+    for fragment in table.get_fragments():
+        row_ids = fragment.to_table(columns=[], with_row_id=True)["_rowid"]
+        part = values.slice(start, len(row_ids)).append_column("_rowid", row_ids)
+        fragment, fields = fragment.update_columns(part, left_on="_rowid", right_on="_rowid")
+        fragments.append(fragment)
+        start += len(row_ids)
+    update = lance.LanceOperation.Update(updated_fragments=fragments, fields_modified=fields)
+    return lance.LanceDataset.commit(table, update, read_version=table.version)
+
+
+def _arrow_table(columns: Mapping[str, np.ndarray]) -> Any:
+    return pa.table({name: to_arrow(values) for name, values in columns.items()})
 
 
 def record_batch(block: Block, schema: Any = None) -> Any:

@@ -373,3 +373,45 @@ def test_all_neighbours_that_are_asked_for(fitted: AttnKNNClassifier, tmp_path: 
     distances, ids = table.kneighbors(X[TEST][:3], 13_000)
     assert np.isfinite(distances).all()
     assert ids.min() == 0
+
+
+def test_ids_are_not_used_again_by_another_model(own: AttnKNNClassifier, tmp_path: Path) -> None:
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+    own.partial_fit(X[HELD][:2], Y[HELD][:2]).forget([901])
+    other.update_statistics().partial_fit(X[HELD][:1], Y[HELD][:1])
+    with pytest.raises(ValueError, match="ids: 901 not in the bank"):
+        other.forget([901])
+    assert other.memory_.labels_of(np.array([902])).shape == (1,)
+
+
+def test_a_branch_keeps_its_rows(own: AttnKNNClassifier) -> None:
+    uri = own.memory_.bank.table.uri  # type: ignore[attr-defined]
+    lance.dataset(uri).create_branch("draft")
+    with pytest.raises(ValueError, match="branch draft needs its files"):
+        own.forget([5])
+    assert lance.dataset(uri).checkout_version(("draft", None)).to_table().num_rows == 900
+
+
+def test_names_of_columns_are_kept(tmp_path: Path) -> None:
+    table = model(tmp_path).fit(*parquet(tmp_path))
+    rows = frame().drop(columns="digit")
+    np.testing.assert_array_equal(table.feature_names_in_, rows.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        table.predict(rows[rows.columns[::-1]])
+
+
+def test_a_row_without_a_vector_is_refused(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"vector": [*X[:9], None], "digit": Y[:10]})
+    rows.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"rows.parquet: column vector: 1 rows have none"):
+        model(tmp_path).fit(tmp_path / "rows.parquet", "digit")
+
+
+def test_statistics_are_replaced_by_one_commit(own: AttnKNNClassifier) -> None:
+    """A kill between two would leave a table without them, which cannot be read."""
+    bank = own.memory_.bank  # type: ignore[attr-defined]
+    before = bank.rows_of(np.arange(900), ["agreement"])["agreement"]
+    other = bank.with_columns(agreement=before + 1, density=np.arange(900, dtype=np.float32))
+    assert other.version == bank.version + 1
+    np.testing.assert_array_equal(other.rows_of(np.arange(900), ["agreement"])["agreement"], before + 1)
+    np.testing.assert_array_equal(other.nearest(X[:5], 1, columns=["density"])[2]["density"].ravel(), np.arange(5))

@@ -139,3 +139,25 @@ def test_a_table_in_folders_by_value_and_a_trailing_slash(folder: Path, tmp_path
     frame.assign(label="x", given_label="y").to_parquet(tmp_path / "both.parquet")
     to = ("-o", f"{tmp_path}/both/")
     assert "columns label and given_label" in refused("predict", folder / "vectors", tmp_path / "both.parquet", *to)
+
+
+def test_another_table_at_the_address_is_another_job(folder: Path, tmp_path: Path) -> None:
+    z, table, to = np.load(folder / "z.npy"), tmp_path / "q.lance", ("-o", f"{tmp_path}/out/")
+    for rows in (z[:20], z[20:40]):
+        shutil.rmtree(table, ignore_errors=True)
+        lance.write_dataset(pd.DataFrame({"vector": list(rows)}), str(table))
+        run = refused if (tmp_path / "out").exists() else succeeded
+        output = run("predict", folder / "vectors", table, *to)
+    assert "another job" in output
+
+
+def test_rows_that_are_no_vectors_are_one_line(folder: Path, tmp_path: Path) -> None:
+    z = np.load(folder / "z.npy")
+    wrong = {"wide": np.hstack([z, z]), "flat": z[0], "cube": z[None], "words": z.astype(str)}
+    for name, rows in {**wrong, "none": z[:0]}.items():
+        np.save(tmp_path / f"{name}.npy", rows)
+        line = refused("predict", folder / "vectors", tmp_path / f"{name}.npy", "-o", f"{tmp_path}/{name}/")
+        assert ("no rows" if name == "none" else "the model takes") in line
+    pd.DataFrame({"vector": list(z[:3]), "confidence": 1}).to_parquet(tmp_path / "c.parquet")
+    line = refused("predict", folder / "vectors", tmp_path / "c.parquet", "-o", f"{tmp_path}/c/")
+    assert "column confidence: predictions have one of this name" in line
