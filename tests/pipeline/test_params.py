@@ -168,6 +168,14 @@ def test_every_preset_holds_for_every_dataset(tmp_path: Path, preset: str) -> No
         assert params.train_embedder.folds == 0
 
 
+def test_a_table_goes_with_every_preset(tmp_path: Path) -> None:
+    """Presets that set another kind of index set no address of a table."""
+    path = written(tmp_path, "build_index.kind", "lance", build_index__uri="s3://banks")
+    assert check(path)["iris"].build_index.uri == "s3://banks"
+    path = written(tmp_path, "preset", "experiment1", build_index__kind="lance", build_index__uri="s3://banks")
+    assert check(path)["iris"].build_index.kind == "flat"
+
+
 def test_a_preset_lies_over_the_datasets_and_these_over_the_rest(tmp_path: Path) -> None:
     path = written(tmp_path, "preset", "experiment5", train_embedder__lr=1.0, iris__train_embedder__dropout=0.9)
     iris, digits = (check(path)[name].train_embedder for name in ("iris", "digits"))
