@@ -93,11 +93,13 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         `classes_`, is taken as it is. Then labels drawn from the probabilities of the true ones vote in place of the
         given labels, head, regression and calibration are fitted through T (Patrini et al. 2017), and `predict_proba`
         returns probabilities of the true label. T takes all rows of a class to be mislabelled alike, and ignores
-        weights. 'auto' takes labels as given with fewer than about 60 rows a class on average; where wrong ones are not
+        weights; 1 % of the class shares is mixed into the answers. 'auto' takes labels as given with fewer than about
+        60 rows a class on average; with a class so rare that its row of T cannot be estimated; where wrong ones are not
         significantly more than 2 % of the surest half of the rows, or much rarer in the surest tenth, as where classes
         overlap; where drawn labels are not expected to be right more often; where T is nearly singular, as with half of
         two classes' labels wrong; and if T significantly raises the log-loss of held-out labels (both by two standard
-        errors), as it often does for noise near the borders of classes. In small data overlap may still pass for noise.
+        errors), as it often does for noise near the borders of classes. Overlap may still pass for noise: a class that
+        is nowhere more frequent than another is taken for wrong labels of that one. Compare with None.
         Scores on labels that may be wrong cannot tell which choice is better. Only with `attention`, without
         `calibration='vector'`. `predict_set` is then calibrated on labels drawn from their probabilities.
     prior : float or None, default=None
@@ -510,7 +512,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         """Add rows to the memory without refitting the head. The first call is `fit`.
 
         With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows. Labels of
-        added rows vote as they are, with `label_noise` too.
+        added rows vote as they are, with `label_noise` too; but the regression takes them to be as noisy as the others.
 
         Args:
             classes: (C,) possible labels; only read by the first call, to check y.

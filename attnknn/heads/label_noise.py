@@ -63,8 +63,11 @@ class LabelNoise(NamedTuple):
 
 def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"]:
     """T as float64; InputError unless it is (C, C), invertible, with rows of probabilities that sum to 1."""
+    require(not hasattr(transition, "columns"), "label_noise: a data frame; give its values, in the order of classes_")
     try:
-        matrix = np.asarray(transition, dtype=np.float64)
+        matrix = np.array(transition)
+        require(not np.iscomplexobj(matrix), "label_noise: a complex matrix; give probabilities")
+        matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"label_noise: no matrix of numbers ({error!s:.100})") from None
     size = (n_classes, n_classes)

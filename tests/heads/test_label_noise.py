@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import make_classification
@@ -202,6 +203,8 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
         np.full((4, 4), np.nan),
         [1, 2],
         [["a"]],
+        np.eye(4) + 0j,
+        pd.DataFrame(np.eye(4)),
         [[1], [0, 1]],
     ],
 )
