@@ -33,7 +33,7 @@ _JOB = "_job.json"  # readers of Parquet folders pass over names that begin with
 
 
 class Source(NamedTuple):
-    """Rows start … stop of a .npy file or a Lance table, or all of a Parquet file in a folder."""
+    """Rows start … stop of a .npy file or a Lance table, or of these row groups of a Parquet file in a folder."""
 
     kind: str
     folder: str
@@ -47,7 +47,8 @@ def embed_images(encoder: Path, images: Sequence[Path], folder: str, cluster: st
     """Write the columns `vector`, `label` (name of the image's folder) and `path` of images."""
     paths = [absolute(path) for path in images]
     pieces = [tuple(paths[start : start + _IMAGES]) for start in range(0, len(paths), _IMAGES)]
-    digest = hashlib.sha256((encoder / "weights.safetensors").read_bytes()).hexdigest()
+    files = (encoder / name for name in ("weights.safetensors", "config.json"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     states = [_state(path) for path in paths]
     job = {"encoder": digest, "images": _digest([*pieces, states])}
     _write_parts(partial(_embed_block, str(encoder.resolve())), pieces, folder, job, cluster, "embed")
@@ -64,9 +65,10 @@ def predict_table(
         probabilities: whether to add a column for each class.
     """
     pieces = list(_blocks(absolute(source)))
-    meta = (folder / "model.json").read_bytes()
+    meta, version = (folder / "model.json").read_bytes(), _table_version(_model(str(folder.resolve())))
     job = {"model": hashlib.sha256(meta).hexdigest(), "rows": _digest(pieces), "probabilities": probabilities}
-    call = partial(_predict_block, str(folder.resolve()), probabilities)
+    job["version"] = version
+    call = partial(_predict_block, str(folder.resolve()), version, probabilities)
     _write_parts(call, pieces, output, job, cluster, "predict")
 
 
@@ -89,7 +91,8 @@ def _write_parts(
     """
     system, root = file_system(folder)
     system.create_dir(root, recursive=True)
-    present = {Path(info.path).name for info in system.get_file_info(FileSelector(root))}
+    names = {Path(info.path).name for info in system.get_file_info(FileSelector(root))}
+    present = {name for name in names if not name.startswith(".")}  # others are drafts
     text = json.dumps({"job": name, "blocks": len(pieces), **job}, indent=2).encode()
     if _JOB in present:
         with system.open_input_file(f"{root}/{_JOB}") as file:
@@ -97,8 +100,9 @@ def _write_parts(
         require(same, f"{folder}: holds the results of another job, or of other files; name another folder")
     else:
         require(not present, f"{folder}: holds other files; name another folder")
-        with system.open_output_stream(f"{root}/{_JOB}") as file:
+        with system.open_output_stream(f"{root}/.{_JOB}") as file:
             file.write(text)
+        system.move(f"{root}/.{_JOB}", f"{root}/{_JOB}")
     names = [f"part-{i:06}.parquet" for i in range(len(pieces))]
     tasks = [(part, piece) for part, piece in zip(names, pieces, strict=True) if part not in present]
     for _ in run_tasks(partial(_write_part, compute, absolute(folder)), tasks, cluster, name):
@@ -130,16 +134,23 @@ def _model(folder: str) -> Model:
     return Model.load(Path(folder))
 
 
-def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str, Any]:
+def _table_version(model: Model) -> int:
+    """Version of the table that holds the model's rows, or 0."""
+    return getattr(getattr(model.classifier.memory_, "bank", None), "version", 0)
+
+
+def _predict_block(folder: str, version: int, probabilities: bool, source: Source) -> dict[str, Any]:
     model = _model(folder)
+    require(_table_version(model) == version, f"{folder}: rows were forgotten meanwhile; write to another folder")
     require(isinstance(model.input, Vectors), f"{folder}: reads {model.input.kind}; predict those to a file")
     vectors, columns = _read(source, getattr(model.classifier, "feature_names_in_", ()))
     n, shape = model.classifier.n_features_in_, vectors.shape
     fits = shape[1:] == (n,) and vectors.dtype.kind in "biuf"
     require(fits, f"{source.address}: {vectors.dtype} of shape {shape}; the model takes {n} numbers a row")
     finite = np.isfinite(vectors.astype(float, copy=False)).all(axis=1)
-    row = source.start + int(finite.argmin())
-    require(bool(finite.all()), f"{source.address}: row {row}: NaN or infinite values; remove the row")
+    group, first = (f"row group {source.start}, ", 0) if source.kind == "parquet" else ("", source.start)
+    row = first + int(finite.argmin())
+    require(bool(finite.all()), f"{source.address}: {group}row {row}: NaN or infinite values; remove the row")
     probs, percentiles = model.classifier.predict_with_percentiles(model.with_names(vectors))
     own = {"label": model.classifier.classes_[probs.argmax(1)], "confidence": probs.max(1)}
     own["distance_percentile"] = percentiles
@@ -151,8 +162,9 @@ def _predict_block(folder: str, probabilities: bool, source: Source) -> dict[str
 
 
 def _blocks(source: str) -> Iterator[Source]:
-    """Blocks of a table: of rows, or of Parquet the files."""
+    """Blocks of a table: of rows, or of Parquet the row groups of each file."""
     if source.endswith(".npy"):
+        require("://" not in source, f"{source}: a .npy file must be on this machine; give Parquet or Lance")
         kind, n, state = "npy", len(load_array(Path(source))), _state(source)
     elif is_lance(source):
         table = _lance(source)
@@ -160,11 +172,19 @@ def _blocks(source: str) -> Iterator[Source]:
         kind, n = "lance", table.count_rows()
     else:
         prefix = source.partition("://")[0] + "://" if "://" in source else ""
-        files = (prefix + name for name in sorted(parquet_files(source).files))
-        yield from (Source("parquet", source, file, _state(file)) for file in files)
+        for file in (prefix + name for name in sorted(parquet_files(source).files)):
+            groups = _fragment(file, source)[0].num_row_groups
+            require(groups > 0, f"{file}: no rows; leave it out")
+            yield from (Source("parquet", source, file, _state(file), i, i + 1) for i in range(groups))
         return
     require(n > 0, f"{source}: no rows")
     yield from (Source(kind, source, source, state, start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
+
+
+def _fragment(file: str, folder: str) -> tuple[Any, Any]:
+    """Arrow's fragment of a Parquet file, and the columns with those of its place in the folder."""
+    table = parquet_files(file, folder)
+    return next(table.get_fragments()), table.schema
 
 
 def _state(file: str) -> str:
@@ -191,7 +211,8 @@ def _read(source: Source, features: Sequence[str]) -> tuple[np.ndarray, dict[str
     if kind == "lance":
         table = _version_of(address, int(state.split()[0])).to_table(offset=start, limit=stop - start)
     else:
-        table = parquet_files(address, folder).to_table()
+        fragment, schema = _fragment(address, folder)
+        table = fragment.subset(row_group_ids=list(range(start, stop))).to_table(schema=schema)
     require(table.num_rows > 0, f"{address}: no rows; leave it out")
     names = ["vector"] if "vector" in table.column_names else list(features)
     missing = [name for name in names if name not in table.column_names]

@@ -142,7 +142,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
     calibration_ : tuple of two ndarrays of shape (n_classes,)
         Scale and bias of the calibration softmax(scale·log p + bias); ones and zeros without calibration.
     n_duplicates_ : int
-        Rows of `fit` identical to an earlier one; not saved.
+        Rows of `fit` identical to an earlier one; not saved, and not counted with `storage`.
     n_conflicting_duplicates_ : int
         Those with another label than the first one; not saved.
     usual_distances_ : ndarray of shape (n_held_out,)

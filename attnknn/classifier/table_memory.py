@@ -71,8 +71,8 @@ class TableMemory(BaseMemory):
             raise
 
     @classmethod
-    def from_bank(cls, bank: LanceBank) -> "TableMemory":
-        """Memory of the rows of a table with a column `label`; one pass over its rows."""
+    def from_bank(cls, bank: LanceBank, least: int = 2) -> "TableMemory":
+        """Memory of the rows of a table with a column `label`, of at least so many classes; one pass over its rows."""
         where = f"{bank.table.uri}: "
         require("label" in bank.table.schema.names, where + "no column label; write the rows with their labels")
         counts: dict[object, int] = {}
@@ -88,7 +88,7 @@ class TableMemory(BaseMemory):
             squares += float(np.square(z, dtype=np.float64).sum())
             last, dtype = max(last, int(block["id"].max())), labels.dtype
         names = np.array(sorted(counts), None if dtype is np.dtype(object) else dtype)  # type: ignore[type-var]
-        require(len(names) > 1, "y: a single class; a classifier needs two classes or more")
+        require(len(names) >= least, "y: a single class; a classifier needs two classes or more")
         n, total = sum(counts.values()), np.array([sums[name] for name in names.tolist()])
         mean = total.sum(0) / n
         spread = squares / n - float(mean @ mean)
@@ -105,7 +105,7 @@ class TableMemory(BaseMemory):
 
     def take_latest(self) -> None:
         """Take the newest version of the table, and count and add up its rows."""
-        now = TableMemory.from_bank(self.bank.latest())
+        now = TableMemory.from_bank(self.bank.latest(), least=1)
         unknown = np.setdiff1d(now.labels, self.labels).tolist()
         require(not unknown, f"{self.bank.table.uri}: labels {unknown[:10]} that the model does not know; fit again")
         positions = self.numbers(now.labels)
@@ -170,7 +170,8 @@ class TableMemory(BaseMemory):
     ) -> None:
         if self._newer():
             self.take_latest()
-        bank = self.bank.indexed() if self.bank.unindexed else self.bank
+        bank = self.bank.with_next_id(self.next_id)
+        bank = bank.indexed() if bank.unindexed else bank
         call = _Statistics(NearestRows(bank, SIZES[-1], hidden=hidden, device=device), self.labels)
         parts = -(-len(bank) // _PART)
         agreement, density = np.zeros((len(bank), len(SIZES)), np.float32), np.zeros(len(bank), np.float32)
@@ -192,6 +193,7 @@ class TableMemory(BaseMemory):
             ids, sims, labels = (np.take_along_axis(values, order, 1) for values in (ids, sims, labels))
             nearest = nearest._replace(ids=ids, sims=sims, y=labels)
         agreement, density = near_statistics(y, nearest)
+        bank = bank.with_next_id(self.next_id + len(new))
         self.bank = bank.add(z, new, label=self.labels[y], agreement=agreement, density=density)
         self.next_id += len(new)
         n_classes = len(self.labels)

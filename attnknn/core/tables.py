@@ -65,6 +65,12 @@ def to_vectors(rows: Any, names: Sequence[str], address: str) -> np.ndarray:
     require(not missing, f"{address}: column vector: {missing} rows have none; remove these rows")
     try:
         arrays = [to_array(rows[name]) for name in names]
-        return np.stack(list(arrays[0])) if list(names) == ["vector"] else np.column_stack(arrays)
+        if list(names) == ["vector"]:
+            return np.stack(list(arrays[0]))
+        names = [name for name, array in zip(names, arrays, strict=True) if array.dtype.kind not in "biuf"] or names
+        require(all(array.dtype.kind in "biuf" for array in arrays), f"{address}: {', '.join(names[:20])}: not numbers")
+        return np.column_stack(arrays)
+    except InputError:
+        raise
     except (ValueError, TypeError, pa.ArrowInvalid) as error:
         raise InputError(f"{address}: columns {', '.join(names[:20])} are not numbers ({error})") from None

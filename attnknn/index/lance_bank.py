@@ -147,7 +147,10 @@ class LanceBank(LanceRows):
 
     @one_line_errors
     def with_next_id(self, next_id: int) -> "LanceBank":
-        """Bank whose table keeps the next free id, also when the row of the largest id is removed."""
+        """Bank whose table keeps the next free id, also when the row of the largest id is removed.
+
+        InputError if another did the same since this version, so that of two changes at once one is refused.
+        """
         table = self.table.checkout_version(self.version)
         table.update_config({_NEXT_ID: str(next_id)})
         return replace(self, table=table)

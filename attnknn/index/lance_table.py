@@ -100,7 +100,8 @@ def read_table(address: str, label: str, rows: int) -> Iterator[tuple[np.ndarray
     table = open_table(address) if is_lance(address) else parquet_files(address)
     names = table.schema.names
     require(label in names, f"{address}: no column {label}; it has {', '.join(names[:20])}")
-    columns = ["vector"] if "vector" in names else [name for name in names if name != label]
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])  # of the data frame that was written
+    columns = ["vector"] if "vector" in names else [name for name in names if name != label and name not in index]
     for batch in table.to_batches(columns=[*columns, label], batch_size=rows):
         if len(batch):
             z = to_vectors(batch, columns, address)

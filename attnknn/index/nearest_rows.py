@@ -59,7 +59,8 @@ class NearestRows:
             if not bank.n_lists:
                 return np.arange(len(row_ids)), np.concatenate([block["vector"] for block in bank.blocks(["vector"])])
             content = reader.read_partition(i, with_vector=not bank.codes)
-            rows = row_of[to_array(content["_rowid"])]  # the list of a row removed later still holds it
+            listed = to_array(content["_rowid"])  # also of rows removed later
+            rows = np.where(listed < len(row_of), row_of[np.minimum(listed, len(row_of) - 1)], -1)
             kept = rows >= 0
             z = bank.take(rows[kept])["vector"] if bank.codes else to_array(content["flat"])[kept]
             return rows[kept], z

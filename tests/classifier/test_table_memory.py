@@ -415,3 +415,45 @@ def test_statistics_are_replaced_by_one_commit(own: AttnKNNClassifier) -> None:
     assert other.version == bank.version + 1
     np.testing.assert_array_equal(other.rows_of(np.arange(900), ["agreement"])["agreement"], before + 1)
     np.testing.assert_array_equal(other.nearest(X[:5], 1, columns=["density"])[2]["density"].ravel(), np.arange(5))
+
+
+@pytest.mark.parametrize("change", ["add", "forget", "update"])
+def test_of_two_changes_at_once_one_is_refused(
+    own: AttnKNNClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Both have looked for a newer version before the first changes it."""
+    other = AttnKNNClassifier.load(tmp_path / "m", storage=tmp_path / "rows.lance")
+    own.partial_fit(X[HELD], Y[HELD])
+    monkeypatch.setattr(TableMemory, "_newer", lambda _: False)
+    changes = {
+        "add": lambda: other.partial_fit(X[HELD], Y[HELD]),
+        "forget": lambda: other.forget([3]),
+        "update": other.update_statistics,
+    }
+    with pytest.raises(ValueError, match="another process changed it meanwhile; run again"):
+        changes[change]()
+    assert len(own.memory_) == len(own.memory_.bank) == len(own.memory_.bank.latest()) == 1100  # type: ignore[attr-defined]
+
+
+def test_the_last_row_may_be_removed(tmp_path: Path) -> None:
+    z, y = np.tile(X[:900], (12, 1)), np.tile(Y[:900], 12)
+    table = model(tmp_path).fit(z + np.arange(len(z))[:, None] * np.float32(1e-4), y)
+    LanceBank.open(tmp_path / "rows.lance").remove([len(z) - 1])
+    assert len(table.update_statistics().memory_) == len(z) - 1
+
+
+def test_a_class_may_be_forgotten(tmp_path: Path) -> None:
+    table = model(tmp_path).fit(X[:200], np.arange(200) < 20)
+    table.save(tmp_path / "m")
+    table.forget(np.arange(20))
+    again = AttnKNNClassifier.load(tmp_path / "m")
+    np.testing.assert_allclose(again.predict_proba(X[TEST]), table.predict_proba(X[TEST]), atol=1e-9)
+
+
+def test_the_index_of_a_data_frame_is_no_column(tmp_path: Path) -> None:
+    frame().sample(frac=1, random_state=0).to_parquet(tmp_path / "rows.parquet")
+    table = model(tmp_path).fit(tmp_path / "rows.parquet", "digit")
+    assert table.n_features_in_ == 64
+    frame().assign(pixel3="1").to_parquet(tmp_path / "text.parquet")
+    with pytest.raises(ValueError, match="pixel3: not numbers"):
+        model(tmp_path / "b").fit(tmp_path / "text.parquet", "digit")

@@ -161,3 +161,36 @@ def test_rows_that_are_no_vectors_are_one_line(folder: Path, tmp_path: Path) -> 
     pd.DataFrame({"vector": list(z[:3]), "confidence": 1}).to_parquet(tmp_path / "c.parquet")
     line = refused("predict", folder / "vectors", tmp_path / "c.parquet", "-o", f"{tmp_path}/c/")
     assert "column confidence: predictions have one of this name" in line
+
+
+def test_blocks_of_parquet_are_row_groups(folder: Path, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"vector": list(np.load(folder / "z.npy")[:40])}, index=np.arange(40)[::-1])
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=16)
+    succeeded("predict", folder / "vectors", tmp_path / "rows.parquet", "-o", f"{tmp_path}/a/")
+    assert sorted(path.name for path in (tmp_path / "a").glob("*.parquet")) == [
+        f"part-00000{i}.parquet" for i in range(3)
+    ]
+    np.save(tmp_path / "rows.npy", np.stack(list(frame["vector"])))
+    succeeded("predict", folder / "vectors", tmp_path / "rows.npy", "-o", f"{tmp_path}/b/")
+    both = [pd.read_parquet(tmp_path / name)["confidence"].to_numpy() for name in "ab"]
+    np.testing.assert_allclose(*both, atol=1e-6)
+
+
+def test_an_encoder_of_other_settings_is_another_job(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "encoder", tmp_path / "encoder")
+    command = ("embed", tmp_path / "encoder", folder / "images", "-o", tmp_path / "z")
+    succeeded(*command)
+    config = tmp_path / "encoder/config.json"
+    config.write_text(config.read_text() + "\n")
+    assert "another job" in refused(*command)
+
+
+def test_rows_forgotten_meanwhile_are_another_job(folder: Path, tmp_path: Path) -> None:
+    z = np.load(folder / "z.npy")
+    table = AttnKNNClassifier(storage=tmp_path / "rows.lance", random_state=0, max_iter=3).fit(z, np.arange(len(z)) % 2)
+    table.save(tmp_path / "m")
+    command = ("predict", tmp_path / "m", folder / "z.npy", "-o", f"{tmp_path}/out/")
+    succeeded(*command)
+    table.forget([1, 2])
+    parts._model.cache_clear()
+    assert "another job" in refused(*command)
