@@ -512,7 +512,7 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         """Add rows to the memory without refitting the head. The first call is `fit`.
 
         With `null_scores_` linear the logistic regression is fitted anew at the next prediction, on all rows. Labels of
-        added rows vote as they are, with `label_noise` too; but the regression takes them to be as noisy as the others.
+        added rows are taken as right, with `label_noise` too.
 
         Args:
             classes: (C,) possible labels; only read by the first call, to check y.

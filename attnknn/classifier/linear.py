@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.special import log_softmax
 
 from attnknn.core.artifacts import BANK, FIT, VAL
@@ -36,6 +36,7 @@ def fit_linear(
     strength: float,
     start: LinearClassifier | None = None,
     transition: Float[np.ndarray, "C C"] | None = None,
+    right: Bool[np.ndarray, " N"] | None = None,
 ) -> LinearClassifier:
     """Fit scikit-learn's `LogisticRegression` with C = `strength`, or `forward_regression` through a transition matrix.
 
@@ -44,6 +45,7 @@ def fit_linear(
     Args:
         start: of scikit-learn's solver; None for zeros.
         transition: T of `heads.label_noise` where labels may be wrong.
+        right: whose labels are right nevertheless.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -54,7 +56,10 @@ def fit_linear(
     y = np.concatenate([y, absent])
     weight = np.concatenate([weight, np.full(len(absent), weight.mean() / 2)])
     if transition is not None:
-        return LinearClassifier(*forward_regression(z, y, weight, strength, transition))
+        likelihood = transition[:, y].T
+        if right is not None:
+            likelihood[: len(right)][right] = np.eye(n_classes)[y[: len(right)][right]]
+        return LinearClassifier(*forward_regression(z, likelihood, weight, strength))
     model = LogisticRegression(C=strength, max_iter=200, warm_start=True)
     if start is not None:
         model.coef_, model.intercept_ = start.coef, start.intercept

@@ -40,6 +40,7 @@ class Memory(BaseMemory):
     linear: LinearClassifier | None = field(init=False, default=None)  # of these rows; None until it is needed
     given_y: np.ndarray = field(init=False)  # int64 (N,) labels as given; `y` may be corrected ones, which vote
     transition: np.ndarray | None = field(init=False, default=None)  # of true to given labels; None if these are right
+    first_added: int = field(init=False)  # rows of ids from here on were added after the fit; their labels are right
     agreement: np.ndarray = field(init=False)  # float32 (N, len(SIZES)); see `artifacts.NeighbourStatistics`
     density: np.ndarray = field(init=False)  # float32 (N,)
     lock: SharedLock = field(init=False, repr=False, default_factory=SharedLock)
@@ -47,7 +48,7 @@ class Memory(BaseMemory):
 
     def __post_init__(self) -> None:
         self._update_positions()
-        self.given_y = self.y
+        self.given_y, self.first_added = self.y, self.next_id
         self.agreement = np.zeros((len(self.ids), len(SIZES)), dtype=np.float32)
         self.density = np.zeros(len(self.ids), dtype=np.float32)
         self._update_statistics(np.arange(len(self.ids)))
@@ -125,8 +126,9 @@ class Memory(BaseMemory):
         assert self.strength is not None, "set by the fit of a head that needs logits"
         start = start if len(self) * self.sums.size > _LARGE_FIT else None
         positions = self.positions(np.asarray(without, dtype=np.int64))
-        z, y, weight = (np.delete(array, positions, axis=0) for array in (self.vectors(), self.given_y, self.weight))
-        return fit_linear(z, y, weight, len(self.sums), self.strength, start, self.transition)
+        arrays = self.vectors(), self.given_y, self.weight, self.ids >= self.first_added
+        z, y, weight, right = (np.delete(array, positions, axis=0) for array in arrays)
+        return fit_linear(z, y, weight, len(self.sums), self.strength, start, self.transition, right)
 
     def _class_sums(self, positions: Int[np.ndarray, " M"]) -> Float[np.ndarray, "C D"]:
         return class_sums(self.vectors(positions), self.y[positions], self.weight[positions], len(self.sums))

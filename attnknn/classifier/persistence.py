@@ -85,10 +85,11 @@ def save_parts(
     memory = parts.memory
     if isinstance(memory, Memory):
         table, arrays = None, {f"memory.{name}": getattr(memory, own) for name, own in MEMORY_ARRAYS.items()}
+        first_added = memory.first_added
         if memory.given_y is not memory.y:
             arrays["memory.given_y"] = memory.given_y
     else:
-        table, arrays = cast("TableMemory", memory).to_arrays()
+        first_added, (table, arrays) = None, cast("TableMemory", memory).to_arrays()
     if memory.strength is not None:
         arrays |= {f"linear.{name}": array for name, array in vars(memory.linear_classifier()).items()}
     arrays |= {f"head.{name}": array for name, array in weights.items()}
@@ -106,7 +107,8 @@ def save_parts(
             files = (path for path in sorted(draft.rglob("*")) if path.is_file())
             digests = {path.relative_to(draft).as_posix(): _digest(path) for path in files}
             meta = {"format": FORMAT, "attnknn": __version__, "head": config, "next_id": memory.next_id}
-            meta = {**meta, "strength": memory.strength, "about": parts.values, "table": table, "sha256": digests}
+            meta |= {"strength": memory.strength, "about": parts.values, "first_added": first_added}
+            meta |= {"table": table, "sha256": digests}
             write_json(draft / _META, {**meta, "own_sha256": _meta_digest(meta)})
             read_back(draft)
 
@@ -207,6 +209,9 @@ def _memory(meta: dict[str, Any], arrays: dict[str, np.ndarray], bank: Bank) -> 
     columns = {attribute: arrays[f"memory.{name}"] for name, attribute in MEMORY_ARRAYS.items()}
     check_memory(columns, bank, meta["next_id"])
     memory = Memory(bank=bank, next_id=meta["next_id"], **columns)
+    memory.first_added = meta.get("first_added", memory.next_id)
+    in_range = type(memory.first_added) is int and 0 <= memory.first_added <= memory.next_id
+    require(in_range, f"first_added: {memory.first_added}, not an id up to {memory.next_id}")
     memory.given_y = arrays.get("memory.given_y", memory.y)
     check_array("given_y", memory.given_y, "int64", 1)
     in_range = len(memory.given_y) == len(memory)

@@ -39,7 +39,7 @@ def _regression(
 ) -> tuple[float, torch.Tensor]:
     """NLL of fit labels through T, and the probabilities (N, C) of classes, by `forward_regression`."""
     bank = np.flatnonzero(part == BANK)
-    regression = forward_regression(x[bank].numpy(), y[bank], np.ones(len(bank)), strength, transition)
+    regression = forward_regression(x[bank].numpy(), transition[:, y[bank]].T, np.ones(len(bank)), strength)
     weight, bias = (torch.from_numpy(array).float() for array in regression)
     probs = (x @ weight.T + bias).softmax(1)
     return _forward_nll(probs, y, part, transition), probs

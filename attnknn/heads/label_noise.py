@@ -30,9 +30,11 @@ STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse penalties of the logistic regress
 RIGHT = 0.02  # share of wrong labels up to which all are taken as right
 FALL = 0.5  # least ratio of the shares of other labels in the surest tenth and the surest half
 INVERTIBLE = 0.1  # least singular value of T; below, errors of T make probabilities extreme
-PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09
+PRECISE = 30  # surest rows a class, of which a share of 0.6 has a standard error of 0.09; fewest labels of a class
+KEPT = 0.05  # least ratio of a class's expected rows and its labels
 # Share of the class shares in every answer: through T, a probability of 0.99 has nearly the loss of 1.
 DOUBT = 0.01
+_SINGULAR = 1e-3  # a least singular value below which a known T is refused
 _FEWEST = 5  # rows to count of a class
 _MOST = 10_000  # rows to fit the logistic regression on
 _TINY = float(np.finfo(np.float32).tiny)
@@ -50,7 +52,8 @@ class LabelNoise(NamedTuple):
         evident: whether the surest half of the rows is large enough (see `PRECISE`), its share of labels of another
             class, less two standard errors, and `wrong` are above `RIGHT`, and the share in the surest tenth is not
             much lower (see `FALL`), as it would be where classes overlap; whether drawn labels are expected to be
-            right more often than given ones, by two standard errors; and whether T can be inverted (`INVERTIBLE`).
+            right more often than given ones, by two standard errors; whether no class loses all its rows, as one that
+            is nowhere the most frequent would (see `KEPT`); and whether T can be inverted (`INVERTIBLE`).
     """
 
     transition: Float[np.ndarray, "C C"]
@@ -74,8 +77,8 @@ def check_transition(transition: Any, n_classes: int) -> Float[np.ndarray, "C C"
     require(matrix.shape == size, f"label_noise: a matrix of shape {matrix.shape}; give {size}, a row a true class")
     valid = bool((matrix >= 0).all()) and np.allclose(matrix.sum(1), 1, atol=1e-6)
     require(valid, "label_noise: rows must be probabilities of the given labels that sum to 1, one row a true class")
-    singular = "label_noise: a singular matrix, by which labels cannot tell some classes apart"
-    require(np.linalg.matrix_rank(matrix) == n_classes, singular)
+    singular = "label_noise: a singular matrix (nearly), by which labels cannot tell some classes apart"
+    require(np.linalg.svd(matrix, compute_uv=False)[-1] >= _SINGULAR, singular)
     return matrix
 
 
@@ -152,7 +155,7 @@ def with_forward_logits(
 
     def logits_without(i: int, strength: float) -> np.ndarray:
         rows = np.concatenate([*folds[i + 1 :], *folds[:i]])[:_MOST]
-        coef, bias = forward_regression(z[rows], y[rows], weight[rows], strength, transition)
+        coef, bias = forward_regression(z[rows], transition[:, y[rows]].T, weight[rows], strength)
         return z @ coef.T + bias
 
     def loss(logits: np.ndarray) -> float:
@@ -183,6 +186,8 @@ def estimate_label_noise(
        predicted without its own label, which only its neighbours' `agreement` counts.
     3. T ← identity unless wrong labels are evident.
 
+    The labels of a class with fewer than `PRECISE` are taken as right.
+
     Labels of test rows are not read.
 
     Args:
@@ -194,6 +199,8 @@ def estimate_label_noise(
     """
     e = spaces[0].embeddings
     y, rows = np.asarray(e.y), np.flatnonzero(~np.isin(e.part, (TEST, BANK) if held_out else TEST))
+    counts = np.bincount(y[rows], minlength=len(e.classes))
+    frequent, identity = counts >= PRECISE, np.eye(len(counts))
     fitting |= {"kind": "attention", "parts": {"features": fitting["parts"].get("features", ()), "linear": True}}
 
     def fit(transition: np.ndarray, strengths: Sequence[float]) -> tuple[LearnedHead, float, np.ndarray]:
@@ -202,16 +209,20 @@ def estimate_label_noise(
         head, _ = fit_head([space, *others], transition=transition, **fitting)
         return head, strength, classify(head, space, rows, fitting["k_train"], fitting["device"]).astype(np.float64)
 
+    def of_frequent(transition: np.ndarray) -> np.ndarray:
+        return np.where(frequent[:, None], transition, identity)
+
     if transition is not None:
         current = transition
         head, strength, probs = fit(current, STRENGTHS)
         _, sharpness = expect_labels(probs, y[rows], current, steps=0)
     else:
-        current = count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows])
+        current = of_frequent(count_labels(label_votes(spaces[0], y, rows, NEIGHBOURS), y[rows]))
         _, strength, probs = fit(current, STRENGTHS)
-        current, _ = expect_labels(probs, y[rows], current)
+        current = of_frequent(expect_labels(probs, y[rows], current)[0])
         head, strength, probs = fit(current, (strength,))
         current, sharpness = expect_labels(probs, y[rows], current)
+        current = of_frequent(current)
     true = posterior(sharpen(probs, sharpness), y[rows], current)
     right = true[np.arange(len(rows)), y[rows]]
     wrong = 1 - float(right.mean())
@@ -224,10 +235,11 @@ def estimate_label_noise(
         and _lower_bound(gain) > 0
         and wrong > RIGHT
         and len(half) >= PRECISE * len(current)
+        and (true.sum(0) >= KEPT * counts)[frequent].all()
         and np.linalg.svd(current, compute_uv=False)[-1] >= INVERTIBLE
     )
     if not evident and transition is None:
-        current, wrong = np.eye(len(current)), 0.0
+        current, wrong = identity, 0.0
     return LabelNoise(current, head, strength, sharpness, wrong, evident)
 
 

@@ -41,10 +41,13 @@ def logistic_regression(
 
 
 def forward_regression(
-    z: np.ndarray, y: np.ndarray, weight: np.ndarray, strength: float, transition: np.ndarray
+    z: np.ndarray, likelihood: np.ndarray, weight: np.ndarray, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights W (C, D) and biases b (C,) that minimise ½‖W‖² − strength·Σ_i weight_i·log(Σ_c p_c(z_i)·T[c, y_i]),
-    p = softmax(W·z + b): logistic regression through a transition matrix T (C, C) (see `heads.label_noise`), by L-BFGS.
+    """Weights W (C, D) and biases b (C,) that minimise ½‖W‖² − strength·Σ_i w_i·log(Σ_c p_c(z_i)·likelihood[i, c]),
+    p = softmax(W·z + b): logistic regression where labels may be wrong, by L-BFGS.
+
+    Args:
+        likelihood: (N, C) P(label of the row | class c); with a transition matrix T (C, C), T[:, y].T.
     """
     from scipy.optimize import minimize
     from threadpoolctl import threadpool_limits
@@ -53,8 +56,8 @@ def forward_regression(
         torch.from_numpy(np.asarray(z, dtype=np.float32)),
         torch.from_numpy(strength * weight).float()[:, None],
     )
-    log_t = torch.from_numpy(np.log(np.maximum(transition[:, y].T, 1e-30))).float()
-    shape = len(transition), z.shape[1] + 1
+    log_t = torch.from_numpy(np.log(np.maximum(likelihood, 1e-30))).float()
+    shape = likelihood.shape[1], z.shape[1] + 1
 
     def loss_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         w = flat.reshape(shape)

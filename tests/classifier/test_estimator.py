@@ -693,10 +693,14 @@ def test_the_regression_of_a_memory_is_fitted_through_the_matrix(mislabelled, tm
     model.save(tmp_path / "m")
     for one in (model, AttnKNNClassifier.load(tmp_path / "m")):
         one.forget(np.arange(300))
-        rows, memory = slice(300, 600), one.memory_
-        expected = forward_regression(one._vectors(X[rows]), noisy[rows], np.ones(300), memory.strength or 0, t)
-        np.testing.assert_allclose(memory.linear_classifier().coef, expected[0], atol=1e-6)
+        memory = one.memory_
         assert (memory.linear_classifier().logits(one._vectors(X[600:])).argmax(1) == y[600:]).mean() > 0.97
+        one.partial_fit(X[600:], y[600:])
+        one.save(tmp_path / "n")
+        z, likelihood = one._vectors(X[300:]), np.concatenate([t[:, noisy[300:600]].T, np.eye(3)[y[600:]]])
+        for fitted in (memory, AttnKNNClassifier.load(tmp_path / "n").memory_):  # labels of added rows are right
+            expected = forward_regression(z, likelihood, np.ones(600), memory.strength or 0)
+            np.testing.assert_allclose(fitted.linear_classifier().coef, expected[0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,25 @@ def test_overlapping_classes_of_few_rows_are_not_taken_for_wrong_labels():
     assert AttnKNNClassifier(label_noise="auto", random_state=0).fit(X, y).transition_ is None
 
 
+@pytest.mark.parametrize(("n", "share"), [(1800, 0.15), (3000, 0.3)])
+def test_a_class_that_is_nowhere_the_most_frequent_is_kept(n, share):
+    """15 or 30 % of one blob's rows are of another class: an overlap, though a matrix explains the labels as well."""
+    rng = np.random.default_rng(1)
+    blob = rng.integers(3, size=n)
+    X, y = 4 * np.eye(3)[blob] + 0.5 * rng.normal(size=(n, 3)), np.where((blob == 1) & (rng.random(n) < share), 3, blob)
+    assert AttnKNNClassifier(label_noise="auto", max_iter=10, random_state=0).fit(X, y).transition_ is None
+
+
+def test_a_class_of_few_rows_does_not_prevent_the_correction_of_others():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), (240, 240, 240, 8))
+    X, wrong = 4 * np.eye(4)[y] + 0.5 * rng.normal(size=(len(y), 4)), (rng.random(len(y)) < 0.4) & (y < 3)
+    model = AttnKNNClassifier(label_noise="auto", max_iter=10, random_state=0).fit(X, np.where(wrong, (y + 1) % 3, y))
+    assert model.transition_ is not None
+    np.testing.assert_allclose(model.transition_[:3], 0.6 * np.eye(3, 4) + 0.4 * np.eye(3, 4)[[1, 2, 0]], atol=0.1)
+    np.testing.assert_array_equal(model.transition_[3], [0, 0, 0, 1])
+
+
 def test_labels_that_an_encoder_memorised_are_not_counted(rng):
     """Bank rows lie at the class that is written on them; only fit and val rows show how many labels are wrong."""
     clean = clusters(rng)
@@ -200,6 +219,7 @@ def test_a_known_matrix_is_taken_as_it_is(rng):
         np.full((4, 4), 0.3),
         -np.eye(4),
         np.full((4, 4), 0.25),
+        np.full((4, 4), 0.2499) + 0.0004 * np.eye(4),
         np.full((4, 4), np.nan),
         [1, 2],
         [["a"]],

@@ -35,13 +35,12 @@ def test_through_the_identity_it_is_the_weighted_regression_of_scikit_learn(clas
     split = blobs(240, noise=1.5)
     x, y = np.asarray(split.x, dtype=np.float64), split.y % classes
     weight = 1.0 + y
-    coef, bias = forward_regression(x, y, weight, 0.5, np.eye(classes))
+    coef, bias = forward_regression(x, np.eye(classes)[y], weight, 0.5)
     expected = LogisticRegression(C=0.5, max_iter=1000, tol=1e-8).fit(x, y, weight).predict_proba(x)
     if classes == 3:  # with two, scikit-learn's penalty is of one vector
         np.testing.assert_allclose(softmax(x @ coef.T + bias, axis=1), expected, atol=5e-3)
-    doubled = forward_regression(
-        np.repeat(x, y + 1, axis=0), np.repeat(y, y + 1), np.ones((y + 1).sum()), 0.5, np.eye(classes)
-    )
+    rows = np.repeat(np.arange(len(x)), y + 1)
+    doubled = forward_regression(x[rows], np.eye(classes)[y[rows]], np.ones(len(rows)), 0.5)
     np.testing.assert_allclose(x @ coef.T + bias, x @ doubled[0].T + doubled[1], atol=0.02)
 
 
@@ -53,7 +52,7 @@ def test_through_the_transition_of_the_noise_it_predicts_the_true_labels() -> No
     noisy = (t[y].cumsum(1) < rng.random((len(y), 1))).sum(1)
     losses = []
     for transition in (np.eye(3), t):
-        coef, bias = forward_regression(x[:800], noisy[:800], np.ones(800), 1.0, transition)
+        coef, bias = forward_regression(x[:800], transition[:, noisy[:800]].T, np.ones(800), 1.0)
         losses.append(-log_softmax(x[800:] @ coef.T + bias, axis=1)[np.arange(400), y[800:]].mean())
     assert losses[1] < losses[0] - 0.2
 
