@@ -375,7 +375,8 @@ class AttnKNNClassifier(SaveMixin, ExplainMixin, ClassifierMixin, BaseEstimator)
         """Fit and calibrate the head; `sims` (M,) are of held-out rows to their nearest in the memory."""
         self.memory_ = memory
         self.usual_distances_ = np.sort(self._distances(sims))
-        with torch.random.fork_rng():  # keeps the caller's random state
+        gpus = [] if device == "cpu" else [device]
+        with torch.random.fork_rng(devices=gpus):  # keeps the caller's random state
             fitted = fit_and_calibrate(spaces, self.get_params(), seed, device, held_out is not None)
         self.head_, self.n_iter_, self.calibration_, votes, y_val, memory.strength, noise = fitted
         self.transition_ = None if noise is None else noise.transition

@@ -105,7 +105,7 @@ def forward_networks(
 
     result: PartProbs = {}
     logits: list[np.ndarray] = []
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # of GPUs would start CUDA, which a forked process cannot
         torch.manual_seed(seed)
         for name, hidden in (FORWARD_NETWORKS | GCE_NETWORKS).items():
             fit_network = _regression if hidden is None else partial(_network, name=name)
