@@ -20,7 +20,7 @@ from dvc.utils.hydra import apply_overrides, get_hydra_sweeps
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from attnknn.core.errors import InputError, require
+from attnknn.core.errors import InputError, one_line, require
 from attnknn.core.files import atomic_folder
 
 JOB = """\
@@ -70,7 +70,7 @@ def git(*command: str) -> str:
 def job_name(prefix: str, changes: list[str]) -> str:
     """Name of an experiment: the last part of each key, and its value."""
     parts = [prefix, *(re.sub(r"^.*[.:+](?=[^=]*=)", "", change) for change in changes)]
-    return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(filter(None, parts))).strip("-.")
+    return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(filter(None, parts))).strip("-.").removesuffix(".lock")
 
 
 def check(job: Mapping[str, list[str]]) -> None:
@@ -145,8 +145,8 @@ def sweep(
     """Write the jobs of a sweep for many machines. Example: python -m tools.sweep jobs k_eval=5,20 'seeds=[42],[43]'"""
     try:
         print(write_jobs(output, changes, name, hub, setup, threads))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (InputError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
         raise typer.Exit(2) from None
 
 

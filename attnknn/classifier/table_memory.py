@@ -25,7 +25,7 @@ from attnknn.neighbours.statistics import agreement_and_density, class_prototype
 from attnknn.nn.votes import shares_of_counts
 
 _PART = 250_000  # rows of a task of the neighbour statistics, or so
-_FAR_FROM_ZERO = 1e4  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
+_FAR_FROM_ZERO = 1e3  # of the mean in units of the spread, beyond which float32 vectors lose digits that matter
 
 
 @dataclass(eq=False)
@@ -220,10 +220,14 @@ class TableMemory(BaseMemory):
         return now.version != self.bank.version
 
     def _unchanged(self) -> LanceBank:
-        """The bank; InputError if the table has been changed by others."""
-        changed = f"{self.bank.table.uri}: changed since version {self.bank.version}, which this model knows; load the "
-        require(not self._newer(), changed + "model that changed it last, or take its rows by `update_statistics`")
-        return self.bank
+        """The newest version of the bank; InputError if it has other rows, changed by others."""
+        now, uri = self.bank.latest() if self._newer() else self.bank, self.bank.table.uri
+        require(
+            now.fragments == self.bank.fragments,  # a change that failed may have made a version of the same rows
+            f"{uri}: changed since version {self.bank.version}, which this model knows; load the model that changed it "
+            "last, or take its rows in Python: load, update_statistics, save",
+        )
+        return now
 
     def __getstate__(self) -> dict[str, object]:
         with self.lock.reading():

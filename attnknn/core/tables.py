@@ -25,7 +25,11 @@ def absolute(address: str | Path) -> str:
 def file_system(address: str | Path) -> tuple[Any, str]:
     """Arrow's file system of an address, and the path in it."""
     address = absolute(address)
-    return FileSystem.from_uri(address) if "://" in address else (LocalFileSystem(), address)
+    try:
+        return FileSystem.from_uri(address) if "://" in address else (LocalFileSystem(), address)
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = str(error).partition(":")[0].splitlines()[0][:100]
+        raise InputError(f"{address}: {reason}; give a path, or an address such as s3://bucket/folder") from None
 
 
 def is_lance(address: str) -> bool:

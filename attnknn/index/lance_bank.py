@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn.core.duplicates import first_identical
-from attnknn.core.errors import require
+from attnknn.core.errors import InputError, require
 from attnknn.core.tables import to_array
 from attnknn.index.faiss_index import (
     METRICS,
@@ -29,6 +29,7 @@ from attnknn.index.lance_table import (
     drop_table,
     is_conflict,
     one_line_errors,
+    reason_of,
     record_batch,
     refuse_other_files,
     replace_columns,
@@ -101,10 +102,12 @@ class LanceBank(LanceRows):
             require(not is_conflict(error), f"{uri}: another process wrote to it meanwhile; run again")
             if not overwrite:
                 drop_table(str(uri))
+            if not errors and isinstance(error, ValueError | OSError) and not isinstance(error, InputError):
+                error = InputError(f"{uri}: not written ({reason_of(error)})")
             raise errors[0] if errors else error from None
 
     @one_line_errors
-    def indexed(self, nlist: int = 0, codes: bool | None = None) -> "LanceBank":
+    def indexed(self, nlist: int = 0, codes: bool | None = None, without: np.ndarray | None = None) -> "LanceBank":
         """Bank of the same rows with an inverted file over all of them; by the present centroids, unless `nlist`.
 
         New centroids are of a k-means with a fixed seed on a fixed sample, so that two builds are equal. Rows added
@@ -114,6 +117,7 @@ class LanceBank(LanceRows):
             nlist: number of lists, see `faiss_index.n_lists`.
             codes: whether lists hold product-quantisation codes, whose candidates are re-ranked by their vectors; None:
                 as before, or if there are more than 10,000,000 rows.
+            without: (M, D) vectors of rows to be removed, which k-means does not read.
         """
         rows = len(self)
         if rows <= _UNINDEXED and not nlist and not self.n_lists:
@@ -123,6 +127,9 @@ class LanceBank(LanceRows):
         if nlist or not self.n_lists or codes:
             size = min(rows, _SAMPLE * max(n_lists(rows, nlist), 256))
             sample = self.take(np.sort(np.random.default_rng(0).choice(rows, size, replace=False)))["vector"]
+            if without is not None:
+                sample = sample[first_identical(np.concatenate([without, sample]))[len(without) :] >= len(without)]
+                rows = len(sample)
         new = bool(nlist or not self.n_lists)
         centroids = train_centroids(sample, n_lists(rows, nlist), self.metric) if new else self.centroids
         settings: dict[str, Any] = {"num_partitions": len(centroids), "ivf_centroids": centroids}
@@ -186,12 +193,10 @@ class LanceBank(LanceRows):
         wanted = np.unique(np.asarray(ids, dtype=np.int64))
         z = self.rows_of(wanted)["vector"]
         require(len(wanted) < len(self), "bank: no row would be left; keep at least one")
-        table = self.table.checkout_version(self.version)
+        bank = self
+        if self.n_lists and (first_identical(np.concatenate([self.centroids, z]))[self.n_lists :] < self.n_lists).any():
+            # The centroid of a list of a single row holds its vector. New ones come first: a kill loses no removal.
+            bank = self.indexed(self.n_lists, without=z)
+        table = bank.table.checkout_version(bank.version)
         table.delete(has_id(wanted))
-        bank = replace(self, table=table)
-        if not self.n_lists:
-            return bank
-        centroid_of = first_identical(np.concatenate([self.centroids, z]))[self.n_lists :]
-        if (centroid_of < self.n_lists).any():  # of a list of a single row: the centroid holds its vector
-            return bank.indexed(self.n_lists)
-        return bank
+        return replace(self, table=table)

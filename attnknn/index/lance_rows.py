@@ -97,6 +97,11 @@ class LanceRows:
         return self.table.version
 
     @property
+    def fragments(self) -> list[Any]:
+        """Files and deleted rows, the same in versions of the same rows and values."""
+        return [fragment.metadata.to_json() for fragment in self.table.get_fragments()]
+
+    @property
     def uuid(self) -> str:
         """Identity of the rows that `build` wrote, which changes keep."""
         return self.table.schema.metadata[UUID].decode()

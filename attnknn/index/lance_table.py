@@ -19,7 +19,7 @@ try:
     import lance
     import pyarrow as pa
     from lance.dataset import VectorIndexReader
-    from pyarrow.fs import FileSelector, FileType
+    from pyarrow.fs import FileSelector, LocalFileSystem
 except ImportError:
     raise InputError("lance: not installed; run `pip install attnknn[lance]`") from None
 
@@ -46,13 +46,14 @@ def open_table(uri: str | Path, version: int | None = None, **options: Any) -> A
 
 
 def refuse_other_files(uri: str) -> None:
-    """Raise InputError if the address is that of a file, or of a folder with files but no table."""
+    """Raise InputError if the address is that of a file, of a folder with files but no table, or cannot be written."""
     system, root = file_system(uri)
-    other = system.get_file_info(root).type == FileType.File
-    if not other:
-        names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
-        other = bool(names) and "_versions" not in names
-    require(not other, f"{uri}: holds other files; give another address")
+    if isinstance(system, LocalFileSystem):
+        folder = next(path for path in (Path(root), *Path(root).parents) if path.exists())
+        writable = folder.is_dir() and os.access(folder, os.W_OK)
+        require(writable, f"{root}: {folder} is no folder that can be written; give another address")
+    names = {info.base_name for info in system.get_file_info(FileSelector(root, allow_not_found=True))}
+    require(not names or "_versions" in names, f"{root}: holds other files; give another address")
 
 
 def write_table(uri: str, batches: Iterator[Any], schema: Any, mode: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import lance
 import numpy as np
 import pytest
 
@@ -224,6 +225,23 @@ def test_a_vector_that_is_a_centroid_is_erased_too(tmp_path: Path, removed: list
     erased = erase(bank.remove([7]), []) if removed else erase(bank, [7])
     assert files_with(tmp_path, z[7]) == 0
     assert (erased.n_lists, len(erased)) == (LISTS, N - 1)
+
+
+def test_a_vector_leaves_the_centroids_before_its_row_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted between the two, a removal is not done; else `erase` of no row would leave the centroid."""
+    z = Z.copy()
+    z[7] += 1000
+    bank = LanceBank.build(tmp_path / "rows.lance", [Block(z, np.arange(N))], nlist=LISTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.LanceDataset, "delete", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            bank.remove([7])
+    now = bank.latest()
+    assert len(now) == N
+    assert now.search(z[7:8], 1)[0] == 7
+    assert not (now.centroids == z[7]).all(1).any()
 
 
 @pytest.mark.parametrize("chunk", [97, 2**26])

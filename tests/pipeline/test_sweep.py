@@ -114,6 +114,7 @@ def test_bad_input_is_one_line(project: Repository, tmp_path: Path) -> None:
         assert output.startswith("error: ")
         assert output.count("\n") == 1
     assert "exists; name a new folder" in write(project, str(tmp_path), "k_eval=5", ok=False)
+    assert "/proc/" in write(project, "/proc/jobs", "k_eval=5", ok=False)
     (project.folder / "params.yaml").write_text("k_eval: 51\nevaluate: {resamples: 1}\n")
     assert "commit or stash" in write(project, jobs, "k_eval=5", ok=False)
     project.commit("not pushed")

@@ -38,11 +38,9 @@ def add(
         batches = list(with_progress(loaded.input.batches(inputs), "read"))
         labels = _labels(loaded, batches, label, target, rows)
         held_out = ~loaded.cases_in_memory()
-        ids: list[int] = []
-        for batch in batches:
-            if target is not None and rows is None:
-                batch = replace(batch, values=batch.values.drop(columns=target))
-            ids += loaded.add(batch, labels[len(ids) : len(ids) + len(batch.names)])
+        if target is not None and rows is None:
+            batches = [replace(batch, values=batch.values.drop(columns=target)) for batch in batches]
+        ids = loaded.add(batches, labels)
         size = len(loaded.classifier.memory_)
         cases = int((held_out & loaded.cases_in_memory()).sum())
     _report(model, "added", ids, size, as_json, {"test_cases": cases})

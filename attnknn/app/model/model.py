@@ -106,9 +106,13 @@ class Model:
         require(not unknown, f"label {', '.join(unknown[:5])}: not a class of this model; its classes are {listed}")
         return np.array([classes[text] for text in texts], dtype=self.classifier.classes_.dtype)
 
-    def add(self, batch: Batch, labels: np.ndarray) -> list[int]:
-        """Add rows to the memory and return their ids."""
-        return self.add_vectors(self._encode(batch), self.input.examples(batch), labels)
+    def add(self, batches: Sequence[Batch], labels: np.ndarray) -> list[int]:
+        """Add rows to the memory, all or none, and return their ids."""
+        require(bool(batches), "no rows to add")
+        vectors, examples = [self._encode(batch) for batch in batches], self.input.examples(batches[0])
+        for batch in batches[1:]:
+            examples = examples.append(self.input.examples(batch), len(batch.names))
+        return self.add_vectors(np.concatenate(vectors), examples, labels)
 
     def add_vectors(self, vectors: np.ndarray, examples: Examples, labels: np.ndarray) -> list[int]:
         """Add rows by their vectors (B, D), such as test cases, and return their ids."""
@@ -153,6 +157,8 @@ class Model:
 
     def rows_of(self, ids: Sequence[int]) -> list[dict[str, str | None]]:
         """Columns of rows of the memory by id; empty without a table."""
+        if self.examples.table is None:
+            return [{} for _ in ids]
         return [self.examples.columns(row) for row in self.positions(ids)]
 
     def positions(self, ids: Sequence[int]) -> list[int]:
@@ -238,6 +244,7 @@ class Model:
         """Counterfactual of each prediction as a JSON-serialisable dict.
 
         Up to `_MAX_FORGOTTEN` rows to forget, or else rows to relabel; see `AttnKNNClassifier.counterfactual`.
+        Rows of a table are not relabelled.
 
         Args:
             vectors: (B, D), or None to take the rows of the memory named by `ids`.
@@ -246,7 +253,7 @@ class Model:
         changes = c.counterfactual(vectors, ids=ids, how="forget", most=_MAX_FORGOTTEN)
         results = []
         for i, change in enumerate(changes):
-            if not change.turned:
+            if not change.turned and isinstance(c.memory_, Memory):  # rows of a table cannot be relabelled
                 one: dict[str, Any] = {"X": vectors[i : i + 1]} if ids is None else {"ids": ids[i : i + 1]}
                 (change,) = c.counterfactual(**one, how="relabel")
             label, prediction = np.array([change.label, change.prediction], dtype=c.classes_.dtype).tolist()

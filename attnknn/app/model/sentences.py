@@ -50,7 +50,8 @@ def describe_counterfactual(answer: dict[str, Any], change: dict[str, Any]) -> s
     if not count:
         return "No neighbour votes for it."
     if change["how"] == "forget":
-        return f"Without {rows} it would be {outcome}."
+        without = "Without" if change["turned"] else "Even without"
+        return f"{without} {rows} it would {'' if change['turned'] else 'still '}be {outcome}."
     relabelled = f"{rows} were {change['label']}"
     if change["turned"]:
         return f"If {relabelled}, it would be {outcome}."

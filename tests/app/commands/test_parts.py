@@ -47,6 +47,22 @@ def test_embeddings_of_pictures_with_their_folders_as_labels(folder: Path, tmp_p
     np.testing.assert_array_equal(table.classes_, ["left", "right"])
 
 
+def test_a_model_whose_rows_are_in_a_table_is_changed_and_explained(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(600, 3)), np.repeat(["down", "up"], 300)
+    z[:, 0] += 6 * (y == "up")
+    model = tmp_path / "m"
+    AttnKNNClassifier(storage=tmp_path / "t.lance", max_iter=3, random_state=0).fit(z, y).save(model)
+    new = rng.normal(size=(2500, 3))
+    np.save(tmp_path / "new.npy", np.concatenate([new, [[np.nan] * 3]]))
+    assert "row 2500: NaN" in refused("add", model, tmp_path / "new.npy", "--label", "down")  # in the second batch
+    np.save(tmp_path / "new.npy", new)
+    assert "3,100 rows in memory" in succeeded("add", model, tmp_path / "new.npy", "--label", "down")
+    out = succeeded("explain", model, tmp_path / "new.npy", "--first", 1, "-o", tmp_path / "why.png")
+    assert "Even without its 10 heaviest neighbours for down" in out  # of a table, no rows to relabel
+    assert "3,098 rows" in succeeded("forget", model, 3, 4)
+
+
 def test_an_interrupted_job_goes_on_and_another_is_refused(folder: Path, tmp_path: Path) -> None:
     command = ("embed", folder / "encoder", folder / "images", "-o", tmp_path / "z")
     succeeded(*command)

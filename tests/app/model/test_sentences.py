@@ -56,6 +56,10 @@ def test_describe_nearest() -> None:
     [
         ({"ids": [4]}, "Without neighbour #4 it would be b (60 %)."),
         ({}, "Without its 2 heaviest neighbours for a (#4, #5) it would be b (60 %)."),
+        (
+            {"turned": False, "prediction": "a"},
+            "Even without its 2 heaviest neighbours for a (#4, #5) it would still be a (60 %).",
+        ),
         ({"how": "relabel"}, "If its 2 heaviest neighbours for a (#4, #5) were b, it would be b (60 %)."),
         (KEPT, "Even if its 2 heaviest neighbours for a (#4, #5) were b, it would still be a (60 %)."),
         ({"ids": [], "turned": False}, "No neighbour votes for it."),
